@@ -1,0 +1,5 @@
+"""
+svcbroker: a publish/subscribe event broker that stores events on a blockchain.
+"""
+
+__version__ = "0.1.0"

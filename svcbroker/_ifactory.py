@@ -1,0 +1,83 @@
+"""
+How ledgers are plugged in.
+"""
+
+# ruff: noqa: N805
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.plugin import IPlugin
+from zope.interface import Attribute
+
+from ._iledger import ILedger
+
+
+class InvalidDescription(Exception):
+    """
+    A ledger description that cannot be used. The text is one line for the operator and names
+    the setting.
+    """
+
+
+@frozen(kw_only=True)
+class LedgerContext:
+    """
+    What a ledger is given to live on. A ledger takes time, randomness, threads and its place
+    on the disk from here and from nowhere else, so that a test can hold all of them.
+
+    @ivar group: the group whose log it is to keep.
+    @ivar directory: a directory for this ledger alone. Its parent exists; the ledger makes it
+        when it needs one.
+    @ivar reactor: the clock: for waiting (C{callLater}). In the daemon it is the reactor.
+    @ivar now: the wall clock: seconds since the epoch, for timestamps.
+    @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @ivar runInThread: C{runInThread(f, *args)} runs blocking disk work off the reactor
+        thread, one call at a time in the order of the calls, and gives its result in a
+        Deferred. A test runs it at once.
+    @ivar maxContent: the largest content in bytes that the broker lets in.
+    """
+
+    group: str
+    directory: Path
+    reactor: IReactorTime
+    now: Callable[[], float]
+    entropy: Callable[[int], bytes]
+    runInThread: Callable[..., Deferred[Any]]
+    maxContent: int
+
+
+class ILedgerFactory(IPlugin):
+    """
+    A kind of ledger, chosen by the first word of a description such as C{pbft:nodes=7}.
+
+    A plugin module under C{twisted/plugins/} provides instances of it; the option parser finds
+    them with L{twisted.plugin.getPlugins}.
+    """
+
+    name: str = Attribute("The first word of its descriptions.")
+
+    summary: str = Attribute("What it is, in a line, for --help-ledger.")
+
+    settings: Mapping[str, str] = Attribute(
+        "What may follow the name: each setting's key, and its meaning, unit and default in a "
+        "line, for --help-ledger."
+    )
+
+    def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:
+        """
+        Check a description's settings and remember them.
+
+        Called by the option parser, once a group, before anything is started, with the
+        settings as written (C{pbft:nodes=7} gives C{{"nodes": "7"}}). Has no side effects.
+
+        @return: what makes the ledger; it is called once, with no more to go wrong than
+            L{ILedger.start} can say.
+        @raise InvalidDescription: a setting is unknown or has a bad value.
+        """

@@ -1,0 +1,51 @@
+"""
+The values that the whole house speaks in: topics, events, receipts, blocks and pages.
+
+All of them are frozen and keyword-only. Nothing here knows Twisted, a carrier or a ledger's
+engine; wire names such as C{topicName} live in the carriers' codecs.
+"""
+
+from ._events import Event, EventId, checkContent, checkExtensions
+from ._pages import Page
+from ._records import (
+    Block,
+    BlockRecord,
+    Health,
+    NodeRecord,
+    NodeType,
+    Statistics,
+    TransactionRecord,
+)
+from ._requests import (
+    CloseTopic,
+    Execution,
+    OpenTopic,
+    PublishEvent,
+    Receipt,
+    Request,
+)
+from ._topics import Topic, checkTopicName, topicPrefix
+
+__all__ = [
+    "Block",
+    "BlockRecord",
+    "CloseTopic",
+    "Event",
+    "EventId",
+    "Execution",
+    "Health",
+    "NodeRecord",
+    "NodeType",
+    "OpenTopic",
+    "Page",
+    "PublishEvent",
+    "Receipt",
+    "Request",
+    "Statistics",
+    "Topic",
+    "TransactionRecord",
+    "checkContent",
+    "checkExtensions",
+    "checkTopicName",
+    "topicPrefix",
+]

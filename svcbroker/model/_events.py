@@ -1,0 +1,119 @@
+"""
+Events and their ids.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import frozen
+
+from ..errors import (
+    ContentBlank,
+    ContentTooLarge,
+    EventIdBlank,
+    EventIdInvalid,
+    EventIdTooLong,
+    ExtensionKeyInvalid,
+    ExtensionsTooLarge,
+    ParameterInvalid,
+)
+
+MAX_EVENT_ID_LENGTH: Final = 64
+MAX_EXTENSIONS_SIZE: Final = 8192
+EXTENSION_PREFIX: Final = "svc-"
+
+_EVENT_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)
+_MAX_NUMBER = 2**63 - 1
+
+
+@frozen
+class EventId:
+    """
+    Where an event stands: C{<8 hex digits>-<sequence>-<height>}.
+
+    @ivar prefix: L{topicPrefix<svcbroker.model.topicPrefix>} of the event's topic.
+    @ivar sequence: the event's number in its topic, from 1.
+    @ivar height: the height of the event's block, from 1.
+    """
+
+    prefix: str
+    sequence: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.prefix}-{self.sequence}-{self.height}"
+
+    @classmethod
+    def parse(cls, text: str) -> EventId:
+        """
+        Read an event id.
+
+        @raise EventIdBlank: there is nothing but spaces.
+        @raise EventIdTooLong: it has more than 64 characters.
+        @raise EventIdInvalid: it does not have the form of an event id.
+        """
+        if not text.strip(" "):
+            raise EventIdBlank()
+        if len(text) > MAX_EVENT_ID_LENGTH:
+            raise EventIdTooLong()
+        found = _EVENT_ID.fullmatch(text)
+        if found is None:
+            raise EventIdInvalid()
+        prefix, sequence, height = found[1], int(found[2]), int(found[3])
+        if sequence > _MAX_NUMBER or height > _MAX_NUMBER:
+            raise EventIdInvalid()
+        return cls(prefix, sequence, height)
+
+
+@frozen(kw_only=True)
+class Event:
+    """
+    One published event, as the ledger holds it.
+
+    @ivar topic: the name of its topic.
+    @ivar content: its content, exactly the bytes that were published.
+    @ivar extensions: what its publisher added; every key starts with C{svc-}.
+    @ivar eventId: where it stands.
+    """
+
+    topic: str
+    content: bytes
+    extensions: Mapping[str, str]
+    eventId: EventId
+
+
+def checkContent(content: bytes, limit: int) -> None:
+    """
+    Refuse what a request/response carrier may not publish.
+
+    @param limit: the most bytes that the broker takes.
+    @raise ContentBlank: there are no bytes.
+    @raise ContentTooLarge: there are more than C{limit}.
+    """
+    if not content:
+        raise ContentBlank()
+    if len(content) > limit:
+        raise ContentTooLarge(f"content is larger than {limit} bytes")
+
+
+def checkExtensions(extensions: Mapping[str, str]) -> None:
+    """
+    Refuse extensions that cannot be stored.
+
+    @raise ExtensionKeyInvalid: a key does not start with C{svc-}.
+    @raise ExtensionsTooLarge: keys and values have more than 8 KiB of UTF-8 together.
+    @raise ParameterInvalid: a key or a value cannot be written in UTF-8 (a lone surrogate).
+    """
+    size = 0
+    for key, value in extensions.items():
+        if not key.startswith(EXTENSION_PREFIX):
+            raise ExtensionKeyInvalid()
+        try:
+            size += len(key.encode("utf-8")) + len(value.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise ParameterInvalid("an extension is not valid Unicode text") from None
+    if size > MAX_EXTENSIONS_SIZE:
+        raise ExtensionsTooLarge()
