@@ -1,0 +1,137 @@
+"""
+Blocks that may come next: how they are made, and how one from elsewhere is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from attrs import frozen
+
+from ..model import topicPrefix
+from ._genesis import validatorsHash
+from ._header import Header, leaderIndex
+from ._merkle import merkleRoot
+from ._receipts import receiptRoot
+from ._state import ChainState, Outcome, PrefixConflict
+from ._transaction import Kind, Transaction, encodeBody
+
+
+class InvalidBlock(Exception):
+    """A block that may not follow its parent. The text says why."""
+
+
+@frozen(kw_only=True)
+class Candidate:
+    """
+    A block that may come next, executed but not decided.
+
+    @ivar transactions: what is in it.
+    @ivar body: their canonical encoding.
+    @ivar offsets: where each of them starts in C{body}.
+    @ivar outcome: what they do to the state.
+    """
+
+    header: Header
+    transactions: Sequence[Transaction]
+    body: bytes
+    offsets: Sequence[int]
+    outcome: Outcome
+
+
+def selectTransactions(
+    waiting: Iterable[Transaction], maxBytes: int, maxCount: int
+) -> Sequence[Transaction]:
+    """
+    What of the waiting transactions goes into the next block: as many as fit, in order, and at
+    least one. It ends before a publish that might get the event id of another one in it.
+
+    @param maxBytes: the most bytes that they may take together, unless it is one alone.
+    """
+    chosen: list[Transaction] = []
+    size = 0
+    names: set[str] = set()
+    prefixes: set[str] = set()
+    for transaction in waiting:
+        size += transaction.size
+        if chosen and (size > maxBytes or len(chosen) == maxCount):
+            break
+        if transaction.kind is Kind.PUBLISH and transaction.topic not in names:
+            prefix = topicPrefix(transaction.topic)
+            if prefix in prefixes:
+                break
+            names.add(transaction.topic)
+            prefixes.add(prefix)
+        chosen.append(transaction)
+    return chosen
+
+
+def proposeBlock(
+    state: ChainState,
+    parent: Header,
+    view: int,
+    timestamp: int,
+    transactions: Sequence[Transaction],
+    validators: Sequence[bytes],
+) -> Candidate:
+    """
+    Make the block that comes after C{parent}.
+
+    @param state: the state after C{parent}.
+    @param view: the view it is proposed in; it fixes the proposer.
+    @param timestamp: the proposer's time in milliseconds since the epoch; a time before the
+        parent's counts as the parent's.
+    @param transactions: what L{selectTransactions} gave.
+    @param validators: the public keys of the nodes that will decide it.
+    """
+    height = parent.height + 1
+    timestamp = max(timestamp, parent.timestamp)
+    outcome = state.execute(transactions, height, timestamp)
+    body, offsets = encodeBody(transactions)
+    hashes = [transaction.hash for transaction in transactions]
+    header = Header(
+        chain=parent.chain,
+        height=height,
+        parent=parent.hash,
+        view=view,
+        proposer=leaderIndex(view, height, len(validators)),
+        timestamp=timestamp,
+        transactionRoot=merkleRoot(hashes),
+        receiptRoot=receiptRoot(hashes, outcome.receipts),
+        stateRoot=outcome.stateRoot,
+        validators=validatorsHash(validators),
+        transactionCount=len(transactions),
+        transactionTotal=parent.transactionTotal + len(transactions),
+    )
+    return Candidate(
+        header=header, transactions=transactions, body=body, offsets=offsets, outcome=outcome
+    )
+
+
+def checkBlock(
+    state: ChainState,
+    parent: Header,
+    header: Header,
+    transactions: Sequence[Transaction],
+    validators: Sequence[bytes],
+) -> Candidate:
+    """
+    Execute a block that somebody else made, and make sure that it may come after C{parent}.
+
+    @param state: the state after C{parent}.
+    @param validators: the public keys of the nodes that decide it.
+    @raise InvalidBlock: anything in its header is not what it must be.
+    """
+    if header.view < parent.view:
+        raise InvalidBlock("its view is below its parent's")
+    if header.timestamp < parent.timestamp:
+        raise InvalidBlock("its time is before its parent's")
+    try:
+        candidate = proposeBlock(
+            state, parent, header.view, header.timestamp, transactions, validators
+        )
+    except PrefixConflict:
+        raise InvalidBlock("two of its events might have the same id") from None
+    if candidate.header != header:
+        raise InvalidBlock("its header does not follow from its parent and its transactions")
+    return candidate

@@ -1,0 +1,115 @@
+"""
+Commit certificates: the signatures that make a block final.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+
+from attrs import frozen
+
+from ._encoding import U16, U64, Reader
+from ._header import Header
+
+_VOTE = struct.Struct(">14sB32sQQ32s")
+_TAG = b"svcbroker/vote"
+_ENTRY = struct.Struct(">H64s")
+
+
+class Phase(IntEnum):
+    """What a vote is for. The numbers are part of what is signed."""
+
+    PROPOSE = 1
+    PREPARE = 2
+    COMMIT = 3
+    ROUND_CHANGE = 4
+
+
+class CertificateInvalid(Exception):
+    """A certificate that does not make its block final. The text says why."""
+
+
+def faultsTolerated(nodes: int) -> int:
+    """How many of C{nodes} may fail in any way: f, with nodes >= 3f+1."""
+    return (nodes - 1) // 3
+
+
+def quorum(nodes: int) -> int:
+    """How many of C{nodes} must agree: any two such sets share a correct node."""
+    return nodes - faultsTolerated(nodes)
+
+
+def votePayload(phase: Phase, chain: bytes, height: int, round: int, digest: bytes) -> bytes:
+    """
+    The bytes that a node signs to vote.
+
+    @param digest: the hash of the header voted for.
+    """
+    return _VOTE.pack(_TAG, phase, chain, height, round, digest)
+
+
+@frozen(kw_only=True)
+class Certificate:
+    """
+    A quorum's commit votes for one header in one round.
+
+    @ivar round: the round of the votes, counted from 0 at each height.
+    @ivar signatures: pairs of a node's index and its signature, by rising index.
+    """
+
+    round: int
+    signatures: Sequence[tuple[int, bytes]]
+
+    def encode(self) -> bytes:
+        """Its canonical encoding."""
+        return (
+            U64.pack(self.round)
+            + U16.pack(len(self.signatures))
+            + b"".join([_ENTRY.pack(index, signature) for index, signature in self.signatures])
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Certificate:
+        """
+        Read a certificate.
+
+        @raise Malformed: the bytes are not one.
+        """
+        reader = Reader(data)
+        round = reader.number(U64)
+        count = reader.number(U16)
+        rest = reader.take(count * _ENTRY.size)
+        reader.finish()
+        return cls(round=round, signatures=tuple(_ENTRY.iter_unpack(rest)))
+
+
+def checkCertificate(
+    certificate: Certificate,
+    header: Header,
+    validators: Sequence[bytes],
+    verify: Callable[[bytes, bytes, bytes], bool],
+) -> None:
+    """
+    Make sure that a certificate makes a block final.
+
+    @param validators: the public keys of the nodes, by index.
+    @param verify: C{verify(key, payload, signature)} says whether an Ed25519 signature holds.
+    @raise CertificateInvalid: too few distinct nodes signed this very header in one round.
+    """
+    payload = votePayload(Phase.COMMIT, header.chain, header.height, certificate.round, header.hash)
+    last = -1
+    for index, signature in certificate.signatures:
+        if index <= last:
+            raise CertificateInvalid("its signers are not in rising order")
+        last = index
+        if index >= len(validators):
+            raise CertificateInvalid(f"signer {index} is not a node of this chain")
+        if not verify(validators[index], payload, signature):
+            raise CertificateInvalid(f"the signature of node {index} does not hold")
+    if len(certificate.signatures) < quorum(len(validators)):
+        raise CertificateInvalid(
+            f"{len(certificate.signatures)} signatures are fewer than the "
+            f"{quorum(len(validators))} needed"
+        )

@@ -1,0 +1,104 @@
+"""
+The beginning of a chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+from attrs import field, frozen
+
+from ._encoding import U16, U64, Malformed, Reader
+from ._header import Header
+from ._merkle import EMPTY_ROOT
+from ._state import EMPTY_STATE_ROOT
+
+_TAG = b"svcbroker/genesis\x01"
+_KEY_SIZE = 32
+_NO_PARENT = bytes(32)
+
+
+def validatorsHash(validators: Sequence[bytes]) -> bytes:
+    """
+    The hash of a set of nodes.
+
+    @param validators: their Ed25519 public keys in the order of their indexes.
+    """
+    return sha256(
+        b"svcbroker/validators\x00" + U16.pack(len(validators)) + b"".join(validators)
+    ).digest()
+
+
+@frozen(kw_only=True)
+class Genesis:
+    """
+    What all nodes of a chain agree on before its first block.
+
+    @ivar group: the id of the group whose log the chain is.
+    @ivar created: when it was made, in milliseconds since the epoch.
+    @ivar validators: the Ed25519 public keys (32 bytes each) of its nodes, in the order of
+        their indexes.
+    @ivar encoded: its canonical encoding.
+    @ivar chain: the chain's id: the hash of the encoding.
+    """
+
+    group: str
+    created: int
+    validators: tuple[bytes, ...]
+    encoded: bytes = field(init=False, repr=False, eq=False)
+    chain: bytes = field(init=False, eq=False)
+
+    @encoded.default
+    def _encode(self) -> bytes:
+        group = self.group.encode("utf-8")
+        return b"".join(
+            (
+                _TAG,
+                U16.pack(len(group)),
+                group,
+                U64.pack(self.created),
+                U16.pack(len(self.validators)),
+                *self.validators,
+            )
+        )
+
+    @chain.default
+    def _chain(self) -> bytes:
+        return sha256(self.encoded).digest()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Genesis:
+        """
+        Read a genesis.
+
+        @raise Malformed: the bytes are not one.
+        """
+        reader = Reader(data)
+        if reader.take(len(_TAG)) != _TAG:
+            raise Malformed("this is not a genesis of a known version")
+        group = reader.text(reader.number(U16))
+        created = reader.number(U64)
+        count = reader.number(U16)
+        validators = tuple(reader.take(_KEY_SIZE) for _ in range(count))
+        reader.finish()
+        if not validators:
+            raise Malformed("a genesis names at least one node")
+        return cls(group=group, created=created, validators=validators)
+
+    def header(self) -> Header:
+        """The header of height 0, which the first block has as its parent."""
+        return Header(
+            chain=self.chain,
+            height=0,
+            parent=_NO_PARENT,
+            view=0,
+            proposer=0,
+            timestamp=self.created,
+            transactionRoot=EMPTY_ROOT,
+            receiptRoot=EMPTY_ROOT,
+            stateRoot=EMPTY_STATE_ROOT,
+            validators=validatorsHash(self.validators),
+            transactionCount=0,
+            transactionTotal=0,
+        )

@@ -1,0 +1,112 @@
+"""
+Block headers.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import sha256
+
+from attrs import field, frozen
+
+from ._encoding import Malformed
+
+VERSION = 1
+_TAG = b"svcbroker/header"
+_HEADER = struct.Struct(">16sB32sQ32sQHQ32s32s32s32sIQ")
+
+
+def leaderIndex(view: int, height: int, nodes: int) -> int:
+    """
+    The index of the node that proposes the block of a height in a view.
+    """
+    return (view + height) % nodes
+
+
+@frozen(kw_only=True)
+class Header:
+    """
+    Everything that is said of a block, small enough to sign.
+
+    @ivar chain: the id of its chain: the hash of the genesis.
+    @ivar height: its height; genesis has 0.
+    @ivar parent: the hash of the header before; zeros in genesis.
+    @ivar view: the view in which it was first proposed. It never falls along a chain.
+    @ivar proposer: the index of the node that proposed it.
+    @ivar timestamp: its time, in milliseconds since the epoch; it never falls along a chain.
+    @ivar transactionRoot: the Merkle root of its transactions' hashes.
+    @ivar receiptRoot: the Merkle root of how they ended.
+    @ivar stateRoot: the root of the state after it.
+    @ivar validators: the hash of the set of nodes that decides it.
+    @ivar transactionCount: how many transactions it has.
+    @ivar transactionTotal: how many the chain has up to and including it.
+    @ivar encoded: its canonical encoding.
+    @ivar hash: its hash: 32 bytes.
+    """
+
+    chain: bytes
+    height: int
+    parent: bytes
+    view: int
+    proposer: int
+    timestamp: int
+    transactionRoot: bytes
+    receiptRoot: bytes
+    stateRoot: bytes
+    validators: bytes
+    transactionCount: int
+    transactionTotal: int
+    encoded: bytes = field(init=False, repr=False, eq=False)
+    hash: bytes = field(init=False, eq=False)
+
+    @encoded.default
+    def _encode(self) -> bytes:
+        return _HEADER.pack(
+            _TAG,
+            VERSION,
+            self.chain,
+            self.height,
+            self.parent,
+            self.view,
+            self.proposer,
+            self.timestamp,
+            self.transactionRoot,
+            self.receiptRoot,
+            self.stateRoot,
+            self.validators,
+            self.transactionCount,
+            self.transactionTotal,
+        )
+
+    @hash.default
+    def _hash(self) -> bytes:
+        return sha256(self.encoded).digest()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Header:
+        """
+        Read a header.
+
+        @raise Malformed: the bytes are not a header.
+        """
+        if len(data) != _HEADER.size:
+            raise Malformed(f"a header has {_HEADER.size} bytes, not {len(data)}")
+        tag, version, *fields = _HEADER.unpack(data)
+        if tag != _TAG:
+            raise Malformed("this is not a header")
+        if version != VERSION:
+            raise Malformed(f"header version {version} is not known")
+        return cls(
+            chain=fields[0],
+            height=fields[1],
+            parent=fields[2],
+            view=fields[3],
+            proposer=fields[4],
+            timestamp=fields[5],
+            transactionRoot=fields[6],
+            receiptRoot=fields[7],
+            stateRoot=fields[8],
+            validators=fields[9],
+            transactionCount=fields[10],
+            transactionTotal=fields[11],
+        )

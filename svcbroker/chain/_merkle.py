@@ -1,0 +1,133 @@
+"""
+Merkle trees in the manner of RFC 6962: leaves and inner nodes are hashed apart, and a node that
+has no sibling moves up as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+from attrs import frozen
+
+EMPTY_ROOT = sha256(b"").digest()
+
+
+def leafHash(data: bytes) -> bytes:
+    """The hash of a leaf that holds C{data}."""
+    return sha256(b"\x00" + data).digest()
+
+
+def nodeHash(left: bytes, right: bytes) -> bytes:
+    """The hash of an inner node over two others."""
+    return sha256(b"\x01" + left + right).digest()
+
+
+def merkleRoot(leaves: Sequence[bytes]) -> bytes:
+    """
+    The root over leaf hashes.
+
+    @param leaves: hashes made by L{leafHash}.
+    """
+    if not leaves:
+        return EMPTY_ROOT
+    level = leaves
+    while len(level) > 1:
+        above = [
+            sha256(b"\x01" + level[i] + level[i + 1]).digest() for i in range(0, len(level) - 1, 2)
+        ]
+        if len(level) % 2:
+            above.append(level[-1])
+        level = above
+    return level[0]
+
+
+@frozen(kw_only=True)
+class Overlay:
+    """
+    What a tree would be after some changes: only the nodes that differ.
+
+    @ivar size: how many leaves it would have.
+    @ivar root: its root.
+    @ivar levels: for each level from the leaves up, the changed nodes by their position.
+    """
+
+    size: int
+    root: bytes
+    levels: Sequence[Mapping[int, bytes]]
+
+
+class MerkleTree:
+    """
+    A tree whose leaves change and grow in number, at a cost of some hashes a changed leaf.
+
+    @ivar root: the root over all leaves.
+    """
+
+    def __init__(self, leaves: Sequence[bytes] = ()) -> None:
+        """
+        @param leaves: hashes made by L{leafHash}.
+        """
+        self._levels: list[list[bytes]] = [[]]
+        self.root = EMPTY_ROOT
+        if leaves:
+            self._build(leaves)
+
+    def _build(self, leaves: Sequence[bytes]) -> None:
+        level = list(leaves)
+        self._levels = [level]
+        while len(level) > 1:
+            above = [nodeHash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
+            if len(level) % 2:
+                above.append(level[-1])
+            level = above
+            self._levels.append(level)
+        self.root = level[0]
+
+    def __len__(self) -> int:
+        return len(self._levels[0])
+
+    def preview(self, changes: Mapping[int, bytes]) -> Overlay:
+        """
+        What the tree would be if some leaves were different. Changes nothing.
+
+        @param changes: new leaf hashes by position. Positions beyond the end are appended and
+            must leave no gap.
+        """
+        size = max(len(self), max(changes, default=-1) + 1)
+        if not changes:
+            return Overlay(size=size, root=self.root, levels=())
+        levels: list[dict[int, bytes]] = [dict(changes)]
+        width = size
+        depth = 0
+        while width > 1:
+            base = self._levels[depth] if depth < len(self._levels) else []
+            dirty = levels[depth]
+            above: dict[int, bytes] = {}
+            for parent in {position >> 1 for position in dirty}:
+                left, right = 2 * parent, 2 * parent + 1
+                leftHash = dirty[left] if left in dirty else base[left]
+                if right < width:
+                    rightHash = dirty[right] if right in dirty else base[right]
+                    above[parent] = nodeHash(leftHash, rightHash)
+                else:
+                    above[parent] = leftHash
+            levels.append(above)
+            width = (width + 1) // 2
+            depth += 1
+        return Overlay(size=size, root=levels[-1][0], levels=levels)
+
+    def apply(self, overlay: Overlay) -> None:
+        """
+        Make the tree what was previewed. Nothing else may have been applied since.
+        """
+        for depth, changed in enumerate(overlay.levels):
+            if depth == len(self._levels):
+                self._levels.append([])
+            nodes = self._levels[depth]
+            for position in sorted(changed):
+                if position < len(nodes):
+                    nodes[position] = changed[position]
+                else:
+                    nodes.append(changed[position])
+        self.root = overlay.root

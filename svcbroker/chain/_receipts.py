@@ -1,0 +1,69 @@
+"""
+Receipts of a block: how each of its transactions ended.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+from ..model import Execution
+from ._encoding import Malformed
+from ._merkle import merkleRoot
+
+_RECEIPT = struct.Struct(">BQ")
+
+
+class TransactionReceipt(NamedTuple):
+    """
+    How a transaction ended.
+
+    @ivar execution: what came of it.
+    @ivar sequence: for a publish that was done, the event's number in its topic; otherwise 0.
+    """
+
+    execution: Execution
+    sequence: int
+
+
+def encodeReceipts(receipts: Sequence[TransactionReceipt]) -> bytes:
+    """The receipts of a block, in the order of its transactions."""
+    pack = _RECEIPT.pack
+    return b"".join([pack(execution, sequence) for execution, sequence in receipts])
+
+
+def decodeReceipts(data: bytes) -> Sequence[TransactionReceipt]:
+    """
+    Read a block's receipts.
+
+    @raise Malformed: the bytes are not receipts.
+    """
+    if len(data) % _RECEIPT.size:
+        raise Malformed("the receipts end early")
+    try:
+        return [
+            TransactionReceipt(Execution(execution), sequence)
+            for execution, sequence in _RECEIPT.iter_unpack(data)
+        ]
+    except ValueError:
+        raise Malformed("an execution is not known") from None
+
+
+def receiptRoot(
+    transactionHashes: Sequence[bytes], receipts: Sequence[TransactionReceipt]
+) -> bytes:
+    """
+    The Merkle root of a block's receipts: a leaf is a transaction's hash and its receipt, so
+    that an event's sequence number can be proved.
+    """
+    pack = _RECEIPT.pack
+    return merkleRoot(
+        [
+            sha256(b"\x00" + transactionHash + pack(execution, sequence)).digest()
+            for transactionHash, (execution, sequence) in zip(
+                transactionHashes, receipts, strict=True
+            )
+        ]
+    )
