@@ -1,0 +1,146 @@
+"""
+From what the chain holds to what the house speaks in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..chain import (
+    Candidate,
+    Header,
+    Kind,
+    Transaction,
+    TransactionReceipt,
+    accountAddress,
+    topicAddress,
+)
+from ..model import (
+    Block,
+    BlockRecord,
+    CloseTopic,
+    Event,
+    EventId,
+    Execution,
+    OpenTopic,
+    PublishEvent,
+    Receipt,
+    Request,
+    TransactionRecord,
+    topicPrefix,
+)
+
+BROKER_ACCOUNT = "broker"
+"""The name of the account that sends a broker's transactions."""
+
+
+class TransactionMaker:
+    """
+    Makes transactions of requests: the sender, the time and the next nonce.
+
+    @ivar sender: the address of the broker's account.
+    """
+
+    def __init__(self, chain: bytes, now: Callable[[], float]) -> None:
+        """
+        @param chain: the chain's id.
+        @param now: the wall clock: seconds since the epoch.
+        """
+        self.sender = accountAddress(chain, BROKER_ACCOUNT)
+        self._now = now
+        self._nonce = 0
+
+    def resume(self, highest: int) -> None:
+        """
+        Go on after the nonces that the chain has seen.
+        """
+        self._nonce = highest
+
+    def make(self, request: Request) -> Transaction:
+        """The transaction that carries out a request."""
+        self._nonce += 1
+        timestamp = int(self._now() * 1000)
+        if isinstance(request, PublishEvent):
+            return Transaction.create(
+                Kind.PUBLISH,
+                self.sender,
+                self._nonce,
+                timestamp,
+                request.topic,
+                request.content,
+                request.extensions,
+            )
+        kind = Kind.OPEN if isinstance(request, OpenTopic) else Kind.CLOSE
+        assert kind is Kind.OPEN or isinstance(request, CloseTopic)
+        return Transaction.create(kind, self.sender, self._nonce, timestamp, request.topic)
+
+
+def eventIdOf(transaction: Transaction, receipt: TransactionReceipt, height: int) -> EventId | None:
+    """The id of the event that a transaction published, if it did."""
+    if not receipt.sequence:
+        return None
+    return EventId(topicPrefix(transaction.topic), receipt.sequence, height)
+
+
+def receiptsOf(candidate: Candidate) -> Sequence[Receipt]:
+    """The receipts of a block that has become final, in the order of its transactions."""
+    height = candidate.header.height
+    return [
+        Receipt(
+            execution=receipt.execution,
+            transactionHash=transaction.hash,
+            height=height,
+            eventId=eventIdOf(transaction, receipt, height),
+        )
+        for transaction, receipt in zip(
+            candidate.transactions, candidate.outcome.receipts, strict=True
+        )
+    ]
+
+
+def eventOf(transaction: Transaction, sequence: int, height: int) -> Event:
+    """The event that a transaction published."""
+    return Event(
+        topic=transaction.topic,
+        content=transaction.content,
+        extensions=transaction.extensions,
+        eventId=EventId(topicPrefix(transaction.topic), sequence, height),
+    )
+
+
+def blockOf(
+    header: Header, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
+) -> Block:
+    """A final block as a follower reads it."""
+    return Block(
+        height=header.height,
+        timestamp=header.timestamp,
+        hash=header.hash,
+        events=[
+            eventOf(transaction, receipt.sequence, header.height)
+            for transaction, receipt in zip(transactions, receipts, strict=True)
+            if receipt.execution is Execution.DONE and receipt.sequence
+        ],
+    )
+
+
+def blockRecordOf(header: Header) -> BlockRecord:
+    """A final block as an operator sees it."""
+    return BlockRecord(
+        height=header.height,
+        timestamp=header.timestamp,
+        hash=header.hash,
+        sealer=header.proposer,
+        transactionCount=header.transactionCount,
+    )
+
+
+def transactionRecordOf(header: Header, transaction: Transaction) -> TransactionRecord:
+    """A final transaction as an operator sees it."""
+    return TransactionRecord(
+        height=header.height,
+        timestamp=header.timestamp,
+        hash=transaction.hash,
+        sender=transaction.sender,
+        recipient=topicAddress(header.chain, transaction.topic),
+    )

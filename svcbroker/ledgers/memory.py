@@ -1,0 +1,182 @@
+"""
+The reference ledger: a list of blocks in memory, one transaction a block, final at once.
+
+Simple enough to be obviously right. It keeps nothing on disk and asks nobody, so it is for
+tests and for trying things out; every other ledger must be seen to behave like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+
+from ..chain import Candidate, ChainState, Genesis, proposeBlock
+from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
+from ..interfaces import IBlockObserver, ILedger, InvalidDescription, LedgerContext
+from ..model import (
+    Block,
+    BlockRecord,
+    Event,
+    EventId,
+    Health,
+    NodeRecord,
+    NodeType,
+    Page,
+    Receipt,
+    Request,
+    Statistics,
+    Topic,
+    TransactionRecord,
+)
+from ._observers import Observers
+from ._views import TransactionMaker, blockOf, blockRecordOf, receiptsOf, transactionRecordOf
+
+T = TypeVar("T")
+
+SUMMARY = "A list in memory. Nothing is kept when the broker stops. For tests and trials."
+SETTINGS: Mapping[str, str] = {}
+
+
+def _page(items: Sequence[T], offset: int, limit: int) -> Page[T]:
+    return Page(total=len(items), items=items[offset : offset + limit])
+
+
+def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:
+    """
+    See L{ILedgerFactory.configure<svcbroker.interfaces.ILedgerFactory.configure>}.
+    """
+    for key in settings:
+        raise InvalidDescription(f"{key}: the memory ledger has no such setting")
+    return MemoryLedger
+
+
+@implementer(ILedger)
+class MemoryLedger:
+    """
+    A chain of one node that nobody can disagree with.
+    """
+
+    def __init__(self, context: LedgerContext) -> None:
+        self.group = context.group
+        self._now = context.now
+        self._genesis = Genesis(
+            group=context.group,
+            created=int(context.now() * 1000),
+            validators=(context.entropy(32),),
+        )
+        self._state = ChainState(self._genesis.chain)
+        self._maker = TransactionMaker(self._genesis.chain, context.now)
+        self._blocks: list[Candidate] = []
+        self._observers = Observers()
+        self._isRunning = False
+
+    def start(self) -> Deferred[None]:
+        self._isRunning = True
+        return succeed(None)
+
+    def stop(self) -> Deferred[None]:
+        self._isRunning = False
+        return succeed(None)
+
+    def submit(self, request: Request) -> Deferred[Receipt]:
+        if not self._isRunning:
+            return fail(LedgerUnavailable("the ledger is stopped"))
+        parent = self._blocks[-1].header if self._blocks else self._genesis.header()
+        candidate = proposeBlock(
+            self._state,
+            parent,
+            parent.view,
+            int(self._now() * 1000),
+            [self._maker.make(request)],
+            self._genesis.validators,
+        )
+        self._state.apply(candidate.outcome)
+        self._blocks.append(candidate)
+        self._observers.tell(lambda: self._block(candidate))
+        return succeed(receiptsOf(candidate)[0])
+
+    def getTopic(self, name: str) -> Deferred[Topic | None]:
+        return succeed(self._state.topic(name))
+
+    def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
+        return succeed(
+            Page(total=self._state.openCount, items=self._state.openTopics(offset, limit))
+        )
+
+    def getEvent(self, eventId: EventId) -> Deferred[Event]:
+        if eventId.height > len(self._blocks):
+            return fail(HeightUnknown())
+        for event in self._block(self._blocks[eventId.height - 1]).events:
+            if event.eventId == eventId:
+                return succeed(event)
+        return fail(EventNotFound())
+
+    def readBlock(self, height: int) -> Deferred[Block]:
+        if not 1 <= height <= len(self._blocks):
+            return fail(HeightUnknown())
+        return succeed(self._block(self._blocks[height - 1]))
+
+    def addObserver(self, observer: IBlockObserver) -> None:
+        self._observers.add(observer)
+
+    def removeObserver(self, observer: IBlockObserver) -> None:
+        self._observers.remove(observer)
+
+    def getStatistics(self) -> Deferred[Statistics]:
+        return succeed(
+            Statistics(
+                nodeCount=1,
+                height=len(self._blocks),
+                transactionCount=sum(len(block.transactions) for block in self._blocks),
+            )
+        )
+
+    def listBlocks(
+        self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
+    ) -> Deferred[Page[BlockRecord]]:
+        found = [
+            blockRecordOf(block.header)
+            for block in self._newestFirst(height)
+            if hash in (None, block.header.hash)
+        ]
+        return succeed(_page(found, offset, limit))
+
+    def listTransactions(
+        self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
+    ) -> Deferred[Page[TransactionRecord]]:
+        found = [
+            transactionRecordOf(block.header, transaction)
+            for block in self._newestFirst(height)
+            for transaction in reversed(block.transactions)
+            if hash in (None, transaction.hash)
+        ]
+        return succeed(_page(found, offset, limit))
+
+    def listNodes(
+        self, offset: int, limit: int, *, name: str | None = None
+    ) -> Deferred[Page[NodeRecord]]:
+        node = NodeRecord(
+            nodeId=self._genesis.validators[0],
+            name=None,
+            view=0,
+            nodeType=NodeType.SEALER,
+            height=len(self._blocks),
+            isActive=self._isRunning,
+        )
+        return succeed(_page([node] if name is None else [], offset, limit))
+
+    def getHealth(self) -> Deferred[Health]:
+        if self._isRunning:
+            return succeed(Health(isReady=True))
+        return succeed(Health(isReady=False, reason="the ledger is stopped"))
+
+    def _block(self, candidate: Candidate) -> Block:
+        return blockOf(candidate.header, candidate.transactions, candidate.outcome.receipts)
+
+    def _newestFirst(self, height: int | None) -> Iterator[Candidate]:
+        for block in reversed(self._blocks):
+            if height in (None, block.header.height):
+                yield block
