@@ -1,0 +1,70 @@
+"""
+The build of svcbroker. What the package is stands in pyproject.toml; here is what needs code:
+the packages, the build metadata, and a build that leaves nothing behind in the source tree.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).resolve().parent
+
+
+def git(*arguments: str) -> str | None:
+    """What git says of this checkout; nothing where there is no git, or no checkout."""
+    if not (HERE / ".git").exists():
+        return None
+    try:
+        return subprocess.run(
+            # A checkout that belongs to somebody else may be asked too.
+            ["git", "-c", f"safe.directory={HERE}", *arguments],
+            cwd=HERE,
+            capture_output=True,
+            check=True,
+            encoding="utf-8",
+            env={"TZ": "UTC0", "PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+class BuildWithMetadata(build_py):
+    """Writes C{svcbroker/_build.py} beside what is built, never into the source tree."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        values = {
+            "commitTimestamp": git(
+                "log", "-1", "--format=%cd", "--date=format-local:%Y-%m-%d %H:%M:%S"
+            ),
+            "branch": git("rev-parse", "--abbrev-ref", "HEAD"),
+            "commitHash": git("rev-parse", "HEAD"),
+        }
+        lines = [f"{name} = {value!r}\n" for name, value in values.items() if value]
+        target = Path(self.build_lib) / "svcbroker" / "_build.py"
+        target.write_text('"""Made by the build."""\n\n' + "".join(lines), encoding="utf-8")
+
+
+# A build/ directory in the checkout would bring modules back that were removed since.
+buildBase = tempfile.mkdtemp(prefix="svcbroker-build-")
+atexit.register(shutil.rmtree, buildBase, ignore_errors=True)
+
+setup(
+    packages=[*find_packages(include=["svcbroker", "svcbroker.*"]), "twisted.plugins"],
+    package_data={
+        "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
+    },
+    include_package_data=False,
+    cmdclass={"build_py": BuildWithMetadata},
+    options={"build": {"build_base": buildBase}},
+    zip_safe=False,
+)
