@@ -1,0 +1,36 @@
+"""
+One chain on disk, in one SQLite file.
+
+The store keeps rows of bytes and numbers. It knows nothing of consensus, encodings or threads;
+every call is synchronous. Appends may come from one thread while reads come from another: the
+two use connections of their own, and a read sees what was synced before it began.
+"""
+
+from ._errors import StorageDamaged, StorageError, StorageFailed, StorageRefused
+from ._rows import (
+    AccountRow,
+    Append,
+    BlockHeadRow,
+    BlockRow,
+    TopicBlockRow,
+    TopicRow,
+    TransactionPlace,
+    packPositions,
+)
+from ._store import Store
+
+__all__ = [
+    "AccountRow",
+    "Append",
+    "BlockHeadRow",
+    "BlockRow",
+    "StorageDamaged",
+    "StorageError",
+    "StorageFailed",
+    "StorageRefused",
+    "Store",
+    "TopicBlockRow",
+    "TopicRow",
+    "TransactionPlace",
+    "packPositions",
+]

@@ -1,0 +1,330 @@
+"""
+What can be read of a store.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ..model import Topic
+from ._errors import StorageDamaged, translated
+from ._rows import (
+    AccountRow,
+    BlockHeadRow,
+    BlockRow,
+    TopicBlockRow,
+    TopicRow,
+    TransactionPlace,
+)
+
+PRINT_SIZE: Final = 4
+"""Bytes of a transaction's hash that are kept as its fingerprint."""
+
+SEGMENT: Final = 512
+"""How many fingerprints make a full row."""
+
+_HEAD: Final = "height, hash, header, certificate, transaction_total"
+_LOAD_ROWS: Final = 4096
+_WHOLE_BODY: Final = 64 * 1024  # up to here, copying a body in SQLite beats opening it as a file
+
+
+class ChainReader:
+    """
+    The reading half of a store. It has a connection of its own, so all of it may be called in
+    one thread while another one appends.
+
+    No read leaves a cursor open when it returns or yields, so none keeps the write-ahead log
+    from being folded in.
+
+    Any of it may fail with L{StorageDamaged} or
+    L{StorageFailed<svcbroker.storage.StorageFailed>}.
+
+    @ivar path: the file.
+    """
+
+    def __init__(self, path: Path, reading: sqlite3.Connection) -> None:
+        self.path = path
+        self._reading = reading
+
+    def tip(self) -> BlockHeadRow | None:
+        """
+        The latest block; C{None} where there is none yet.
+        """
+        rows = self._rows(f"SELECT {_HEAD} FROM head ORDER BY height DESC LIMIT 1")
+        return _head(rows[0]) if rows else None
+
+    def blockHead(self, height: int) -> BlockHeadRow | None:
+        """
+        One block without its body; C{None} where there is no such block.
+        """
+        rows = self._rows(f"SELECT {_HEAD} FROM head WHERE height = ?", height)
+        return _head(rows[0]) if rows else None
+
+    def blockHeads(self, first: int, last: int) -> Sequence[BlockHeadRow]:
+        """
+        Blocks without their bodies, from height C{first} to C{last}, both included, in that
+        order. Heights that have no block are left out.
+        """
+        rows = self._rows(
+            f"SELECT {_HEAD} FROM head WHERE height BETWEEN ? AND ? ORDER BY height", first, last
+        )
+        return [_head(row) for row in rows]
+
+    def block(self, height: int) -> BlockRow | None:
+        """
+        One whole block; C{None} where there is no such block.
+        """
+        # One statement, so that both tables are read of one moment.
+        rows = self._rows(
+            f"SELECT {_HEAD}, body, receipts FROM head LEFT JOIN body USING (height) "
+            "WHERE height = ?",
+            height,
+        )
+        if not rows:
+            return None
+        number, hash, header, certificate, total, body, receipts = rows[0]
+        if body is None:
+            raise self._damage(f"block {height} has no body")
+        return BlockRow(
+            height=number,
+            hash=hash,
+            header=header,
+            certificate=certificate,
+            transactionTotal=total,
+            body=body,
+            receipts=receipts,
+        )
+
+    def bodySlice(self, height: int, offset: int, length: int) -> bytes:
+        """
+        A piece of a block's body, at a position that a L{TopicBlockRow} gave. The rest of the
+        body does not come into Python.
+
+        @raise LookupError: there is no such block.
+        @raise StorageDamaged: the body has no such piece.
+        """
+        # SQLite takes length() from the row's header, so a large body is not read for it.
+        rows = self._rows(
+            f"SELECT CASE WHEN length(body) <= {_WHOLE_BODY} THEN substr(body, ?, ?) END "
+            "FROM body WHERE height = ?",
+            offset + 1,
+            length,
+            height,
+        )
+        if not rows:
+            raise LookupError(f"no block {height}")
+        piece: bytes | None = rows[0][0]
+        if piece is None:
+            piece = self._largeSlice(height, offset, length)
+        if len(piece) != length:
+            raise self._damage(f"block {height} is shorter than its positions say")
+        return piece
+
+    def heightOfHash(self, hash: bytes) -> int | None:
+        """
+        The height of the block of this hash; C{None} where there is none.
+        """
+        rows = self._rows("SELECT height FROM head WHERE hash = ?", hash)
+        return rows[0][0] if rows else None
+
+    def topicBlock(self, prefix: str, height: int) -> Sequence[TopicBlockRow]:
+        """
+        Where the events stand that topics of this prefix have in a block. Two topics may share
+        a prefix; then there is a row for each that has events there, in the order of creation.
+
+        @param prefix: 8 hex digits, L{topicPrefix<svcbroker.model.topicPrefix>} of a name.
+        """
+        rows = self._rows(
+            "SELECT t.topic, t.height, t.first_sequence, t.positions FROM topic "
+            "JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
+            "WHERE topic.prefix = ? ORDER BY t.topic",
+            height,
+            int(prefix, 16),
+        )
+        return [_topicBlock(row) for row in rows]
+
+    def topicBlocks(self, topicIndex: int, afterHeight: int, limit: int) -> Sequence[TopicBlockRow]:
+        """
+        The next blocks that have events of one topic, in order.
+
+        @param afterHeight: blocks above this height are looked for.
+        @param limit: the most to answer.
+        """
+        rows = self._rows(
+            "SELECT topic, height, first_sequence, positions FROM topic_block "
+            "WHERE topic = ? AND height > ? ORDER BY height LIMIT ?",
+            topicIndex,
+            afterHeight,
+            limit,
+        )
+        return [_topicBlock(row) for row in rows]
+
+    def locateTransaction(self, position: int) -> TransactionPlace | None:
+        """
+        Where the chain's transaction of this number stands, counted from 0; C{None} where the
+        chain has no such transaction. Takes as many small reads as the number of blocks has
+        binary digits.
+        """
+        tip = self.tip()
+        if tip is None or not 0 <= position < tip.transactionTotal:
+            return None
+        low, high, before = 1, tip.height, 0
+        while low < high:
+            middle = (low + high) // 2
+            rows = self._rows("SELECT transaction_total FROM head WHERE height = ?", middle)
+            if not rows:
+                raise self._damage(f"block {middle} is missing")
+            total: int = rows[0][0]
+            if total > position:
+                high = middle
+            else:
+                low, before = middle + 1, total
+        return TransactionPlace(height=low, index=position - before)
+
+    def findTransaction(
+        self, hash: bytes, *, newestFirst: bool = True, segmentsPerStep: int = 128
+    ) -> Iterator[Sequence[TransactionPlace]]:
+        """
+        Look for a transaction through the whole chain, in steps of bounded work: between any
+        two of them the caller may do something else, or give up.
+
+        Each step gives the places, in the order of the search, whose first 4 bytes of hash
+        are the wanted ones: mostly none. The caller reads the block and compares the whole
+        hash. Transactions appended after the first step may or may not be looked at.
+
+        @param hash: the hash, or at least its first 4 bytes.
+        @param segmentsPerStep: how much to look at in one step, in units of 512 transactions;
+            the default takes well under a millisecond from memory.
+        """
+        if len(hash) < PRINT_SIZE:
+            raise ValueError("a hash has at least 4 bytes")
+        return self._findPrint(hash[:PRINT_SIZE], newestFirst, segmentsPerStep)
+
+    def topics(self) -> Iterator[TopicRow]:
+        """
+        All topics, in the order of creation.
+        """
+        for index, name, address, sender, created, isOpen, sequence, height in self._all(
+            "topic", "name, address, sender, created, is_open, sequence, height"
+        ):
+            yield TopicRow(
+                index=index,
+                topic=Topic(
+                    name=name,
+                    address=address,
+                    sender=sender,
+                    created=created,
+                    isOpen=bool(isOpen),
+                    sequence=sequence,
+                    height=height,
+                ),
+            )
+
+    def accounts(self) -> Iterator[AccountRow]:
+        """
+        All accounts, in the order of creation.
+        """
+        for index, address, state in self._all("account", "address, state"):
+            yield AccountRow(index=index, address=address, state=state)
+
+    def reservation(self) -> tuple[int, int]:
+        """
+        Height and round that were reserved last; C{(0, 0)} where none ever was.
+        """
+        rows = self._rows("SELECT height, round FROM reservation")
+        if not rows:
+            raise self._damage("the reservation is missing")
+        height, round = rows[0]
+        return height, round
+
+    def _findPrint(
+        self, wanted: bytes, newestFirst: bool, segments: int
+    ) -> Iterator[Sequence[TransactionPlace]]:
+        last: int | None = self._rows("SELECT MAX(segment) FROM fingerprint")[0][0]
+        if last is None:
+            return
+        starts = range(0, last + 1, segments)
+        direction = "DESC" if newestFirst else "ASC"
+        for start in reversed(starts) if newestFirst else starts:
+            places = []
+            for segment, prints in self._rows(
+                "SELECT segment, prints FROM fingerprint WHERE segment BETWEEN ? AND ? "
+                f"ORDER BY segment {direction}",
+                start,
+                start + segments - 1,
+            ):
+                numbers = _matches(prints, wanted)
+                for number in reversed(numbers) if newestFirst else numbers:
+                    place = self.locateTransaction(segment * SEGMENT + number)
+                    if place is None:
+                        raise self._damage("there are more fingerprints than transactions")
+                    places.append(place)
+            yield places
+
+    def _all(self, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
+        after = -1
+        while rows := self._rows(
+            f"SELECT idx, {columns} FROM {table} WHERE idx > ? ORDER BY idx LIMIT {_LOAD_ROWS}",
+            after,
+        ):
+            yield from rows
+            after = rows[-1][0]
+
+    def _largeSlice(self, height: int, offset: int, length: int) -> bytes:
+        try:
+            with self._reading.blobopen("body", "body", height, readonly=True) as blob:
+                if offset > len(blob):
+                    return b""
+                blob.seek(offset)
+                return blob.read(length)
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+
+    def _rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._reading.execute(statement, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+
+    def _damage(self, what: str) -> StorageDamaged:
+        return StorageDamaged(
+            f"{self.path} is damaged ({what}): stop the broker and restore it from a backup"
+        )
+
+
+def _head(row: tuple[Any, ...]) -> BlockHeadRow:
+    height, hash, header, certificate, total = row
+    return BlockHeadRow(
+        height=height,
+        hash=hash,
+        header=header,
+        certificate=certificate,
+        transactionTotal=total,
+    )
+
+
+def _topicBlock(row: tuple[Any, ...]) -> TopicBlockRow:
+    topicIndex, height, firstSequence, positions = row
+    return TopicBlockRow(
+        topicIndex=topicIndex,
+        height=height,
+        firstSequence=firstSequence,
+        positions=positions,
+    )
+
+
+def _matches(prints: bytes, wanted: bytes) -> Sequence[int]:
+    """
+    The numbers of the fingerprints that are C{wanted}.
+    """
+    found = []
+    at = prints.find(wanted)
+    while at >= 0:
+        number, excess = divmod(at, PRINT_SIZE)
+        if excess == 0:
+            found.append(number)
+        at = prints.find(wanted, at + 1)
+    return found

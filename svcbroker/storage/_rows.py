@@ -1,0 +1,150 @@
+"""
+The rows that go into a store and come out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from struct import Struct, pack
+from typing import Final
+
+from attrs import frozen
+
+from ..model import Topic
+
+_PAIR: Final = Struct(">II")
+
+
+@frozen(kw_only=True)
+class BlockHeadRow:
+    """
+    A block without its body.
+
+    @ivar height: its height, from 1.
+    @ivar hash: its hash: 32 bytes, no two blocks share one.
+    @ivar header: its encoded header.
+    @ivar certificate: its encoded commit certificate.
+    @ivar transactionTotal: how many transactions are in the chain up to and including it.
+    """
+
+    height: int
+    hash: bytes
+    header: bytes
+    certificate: bytes
+    transactionTotal: int
+
+
+@frozen(kw_only=True)
+class BlockRow(BlockHeadRow):
+    """
+    A whole block.
+
+    @ivar body: its encoded transactions.
+    @ivar receipts: its encoded receipts.
+    """
+
+    body: bytes
+    receipts: bytes
+
+
+@frozen(kw_only=True)
+class TopicRow:
+    """
+    What the chain knows of one topic.
+
+    @ivar index: the topic's number in the order of creation, from 0.
+    @ivar topic: the topic. Its name, address, sender and creation time never change.
+    """
+
+    index: int
+    topic: Topic
+
+
+@frozen(kw_only=True)
+class AccountRow:
+    """
+    What the chain knows of one sender.
+
+    @ivar index: the account's number in the order of creation, from 0.
+    @ivar address: its address: 20 bytes; it never changes.
+    @ivar state: its encoded state.
+    """
+
+    index: int
+    address: bytes
+    state: bytes
+
+
+@frozen(kw_only=True)
+class TopicBlockRow:
+    """
+    Where the events of one topic stand in one block.
+
+    @ivar topicIndex: the topic's index.
+    @ivar height: the block's height.
+    @ivar firstSequence: the sequence number of the first of them.
+    @ivar positions: what L{packPositions} makes of their places in the body, in order.
+    """
+
+    topicIndex: int
+    height: int
+    firstSequence: int
+    positions: bytes
+
+    @property
+    def count(self) -> int:
+        """How many events there are."""
+        return len(self.positions) // _PAIR.size
+
+    def position(self, sequence: int) -> tuple[int, int] | None:
+        """
+        Offset and length of the event of this sequence number in the block's body; C{None}
+        where it is not in this block.
+        """
+        number = sequence - self.firstSequence
+        if not 0 <= number < self.count:
+            return None
+        return _PAIR.unpack_from(self.positions, number * _PAIR.size)
+
+
+@frozen(kw_only=True)
+class TransactionPlace:
+    """
+    Where a transaction stands.
+
+    @ivar height: the height of its block.
+    @ivar index: its index in the block, from 0.
+    """
+
+    height: int
+    index: int
+
+
+@frozen(kw_only=True)
+class Append:
+    """
+    Everything that one block changes, stored together or not at all.
+
+    @ivar block: the block; its height follows the tip's.
+    @ivar transactionHashes: the hashes of its transactions, in order, 4 bytes or more each.
+    @ivar topics: topics that it created or changed.
+    @ivar accounts: accounts that it created or changed.
+    @ivar topicBlocks: for each topic with events in it, where they stand.
+    """
+
+    block: BlockRow
+    transactionHashes: Sequence[bytes]
+    topics: Sequence[TopicRow] = ()
+    accounts: Sequence[AccountRow] = ()
+    topicBlocks: Sequence[TopicBlockRow] = ()
+
+
+def packPositions(positions: Iterable[tuple[int, int]]) -> bytes:
+    """
+    Pack pairs of offset and length, each below 2 to the 32, as L{TopicBlockRow.positions}.
+
+    @raise struct.error: a number is out of range.
+    """
+    numbers = tuple(chain.from_iterable(positions))
+    return pack(f">{len(numbers)}I", *numbers)

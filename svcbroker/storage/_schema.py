@@ -1,0 +1,86 @@
+"""
+The numbered steps that make the tables, and what is done to a file of an older number.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+APPLICATION_ID: Final = 0x73766362
+"""Written into each file's header, so that a foreign SQLite database is known as such: svcb."""
+
+
+def schemaSteps() -> Sequence[str]:
+    """
+    The SQL of all steps. A file of version n was made by the first n of them.
+    """
+    folder = resources.files(__package__) / "schema"
+    names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    if names != [f"{number:04}.sql" for number in range(1, len(names) + 1)] or not names:
+        raise RuntimeError(f"the installation is incomplete: schema files {names}")
+    return [(folder / name).read_text("utf-8") for name in names]
+
+
+def versionOf(connection: sqlite3.Connection) -> int:
+    """
+    How many steps made this file.
+    """
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def runSteps(connection: sqlite3.Connection, steps: Sequence[str], version: int) -> None:
+    """
+    Take a file from C{version} to the newest, all steps or none.
+    """
+    script = [
+        "BEGIN IMMEDIATE",
+        *(step.rstrip().removesuffix(";") for step in steps[version:]),
+        f"PRAGMA user_version = {len(steps)}",
+        "COMMIT",
+    ]
+    try:
+        connection.executescript(";\n".join(script) + ";")
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def backUp(connection: sqlite3.Connection, path: Path, version: int) -> Path:
+    """
+    Copy a store beside itself before it is upgraded. The copy appears whole or not at all.
+
+    @return: where the copy is.
+    """
+    copy = path.with_name(f"{path.name}.v{version}.backup")
+    unfinished = copy.with_name(copy.name + ".new")
+    unfinished.unlink(missing_ok=True)
+    with closing(sqlite3.connect(unfinished)) as target:
+        connection.backup(target)
+        # Closing in this mode leaves one file, which is what gets its name below.
+        target.execute("PRAGMA journal_mode = DELETE")
+    syncFile(unfinished)
+    os.replace(unfinished, copy)
+    syncFile(copy.parent)
+    return copy
+
+
+def syncFile(path: Path) -> None:
+    """
+    Have a file, or a directory with the names in it, on stable storage.
+
+    Never on a file that a connection of this process has open: closing any descriptor of a
+    file drops the process's locks on it.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

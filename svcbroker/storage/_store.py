@@ -1,0 +1,378 @@
+"""
+The store: how it is made, opened, appended to and closed.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from ..model import topicPrefix
+from ._errors import (
+    StorageDamaged,
+    StorageError,
+    StorageFailed,
+    StorageRefused,
+    primaryCode,
+    translated,
+)
+from ._files import LOG_LIMIT, Connect, companions, makeFile, openReading, openWriting, refusal
+from ._reader import PRINT_SIZE, SEGMENT, ChainReader
+from ._rows import Append, TopicRow
+from ._schema import schemaSteps
+
+_SEGMENT_SIZE = SEGMENT * PRINT_SIZE
+
+
+class Store(ChainReader):
+    """
+    One chain in one SQLite file.
+
+    A ledger calls it. L{append}, L{reserve} and L{close} are the writing half: one thread at a
+    time calls them, and that may be another one than the reader's. What they stored is on
+    stable storage when they return, as far as the disk tells the truth.
+
+    @ivar chainId: what L{create} was given.
+    @ivar genesis: what L{create} was given.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        writing: sqlite3.Connection,
+        reading: sqlite3.Connection,
+        logLimit: int,
+    ) -> None:
+        """
+        Private: call L{create} or L{open}.
+        """
+        super().__init__(path, reading)
+        self._writing = writing
+        self._wal, self._shm = companions(path)
+        self._walInode = os.stat(self._wal).st_ino
+        self._logLimit = logLimit
+        self._forcedAt = 0
+        self._isUncertain = False
+        self._height = 0
+        self._total = 0
+        self._reserved = (0, 0)
+        # The fingerprints of the last segment, where that is not full.
+        self._tail = b""
+        self._load()
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        *,
+        chainId: bytes,
+        genesis: bytes,
+        connect: Connect = sqlite3.connect,
+        steps: Sequence[str] | None = None,
+    ) -> Self:
+        """
+        Make a store for a new chain, and open it. The file appears whole or not at all.
+
+        @param path: where; its directory exists.
+        @param chainId: what names the chain; kept as it is.
+        @param genesis: what the chain begins from; kept as it is. It is no block: the first
+            block that is appended has height 1.
+        @param connect: the way to SQLite.
+        @param steps: the schema; by default the one that comes with the package.
+        @raise StorageRefused: there is something already, or the directory cannot be written.
+        """
+        steps = schemaSteps() if steps is None else steps
+        makeFile(path, chainId=chainId, genesis=genesis, steps=steps, connect=connect)
+        return cls.open(path, connect=connect, steps=steps)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        connect: Connect = sqlite3.connect,
+        steps: Sequence[str] | None = None,
+        logLimit: int = LOG_LIMIT,
+    ) -> Self:
+        """
+        Open a store that is there.
+
+        What a crash left in the write-ahead log is folded into the file. A file of an older
+        schema is upgraded, after a copy of it was put beside it. The cost does not grow with
+        the chain, so blocks are not read: damage inside one shows when it is read, and the
+        ledger verifies the tip.
+
+        @param path: where.
+        @param connect: the way to SQLite.
+        @param steps: the schema; by default the one that comes with the package.
+        @param logLimit: how many bytes of write-ahead log are kept after a burst, and at which
+            multiples of it an append waits for other programs' reads to end.
+        @raise StorageRefused: it is absent, foreign, damaged, of a newer schema, in use, or
+            cannot be written.
+        """
+        steps = schemaSteps() if steps is None else steps
+        writing = openWriting(path, steps=steps, connect=connect, logLimit=logLimit)
+        try:
+            reading = openReading(path, connect=connect)
+            try:
+                return cls(path, writing, reading, logLimit)
+            except BaseException:
+                reading.close()
+                raise
+        except StorageRefused:
+            writing.close()
+            raise
+        except StorageError as error:
+            writing.close()
+            raise StorageRefused(str(error)) from error
+        except sqlite3.Error as error:
+            writing.close()
+            raise refusal(error, path) from error
+        except BaseException:
+            writing.close()
+            raise
+
+    def append(self, append: Append) -> None:
+        """
+        Store a block and all that it changes: everything or nothing.
+
+        @raise ValueError: it does not follow the tip, or breaks a rule of the rows. Nothing
+            was stored.
+        @raise StorageFailed: the disk is full or failed; see there. Reads go on, and the same
+            append may be tried again.
+        @raise StorageDamaged: the file cannot be appended to any more.
+        """
+        block, hashes = append.block, append.transactionHashes
+        total = self._total + len(hashes)
+        if block.height != self._height + 1:
+            raise ValueError(f"block {block.height} does not follow block {self._height}")
+        if block.transactionTotal != total:
+            raise ValueError(f"block {block.height} makes {total} transactions in total")
+        prints = self._tail + b"".join([hash[:PRINT_SIZE] for hash in hashes])
+        if len(prints) != len(self._tail) + PRINT_SIZE * len(hashes):
+            raise ValueError("a transaction's hash has at least 4 bytes")
+        self._transact(lambda: self._insert(append, prints))
+        self._height, self._total = block.height, total
+        self._tail = prints[len(prints) - len(prints) % _SEGMENT_SIZE :]
+
+    def reserve(self, height: int, round: int) -> None:
+        """
+        Remember a consensus round before anything is signed in it.
+
+        @raise ValueError: it lies before the one that was reserved last.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}.
+        """
+        if (height, round) < self._reserved:
+            raise ValueError(f"{(height, round)} lies before {self._reserved}")
+        self._transact(
+            lambda: self._writing.execute(
+                "UPDATE reservation SET height = ?, round = ?", (height, round)
+            )
+        )
+        self._reserved = (height, round)
+
+    def size(self) -> int:
+        """
+        Bytes on disk, the write-ahead log included.
+        """
+        size = 0
+        for file in (self.path, self._wal, self._shm):
+            with suppress(FileNotFoundError):
+                size += file.stat().st_size
+        return size
+
+    def close(self) -> None:
+        """
+        Close the file. Nothing else may be called afterwards, nor while it runs.
+
+        Folds the write-ahead log in, which leaves a single file. Where the disk does not let
+        it, the log stays beside the file and the next L{open} folds it in.
+        """
+        self._reading.close()
+        self._writing.close()
+
+    def _load(self) -> None:
+        rows = self._rows("SELECT chain_id, genesis FROM chain")
+        if not rows:
+            raise self._damage("it does not name its chain")
+        self.chainId: bytes = rows[0][0]
+        self.genesis: bytes = rows[0][1]
+        self._reserved = self.reservation()
+        tip = self.tip()
+        if tip is not None:
+            self._height, self._total = tip.height, tip.transactionTotal
+        lowest = self._rows("SELECT MIN(height) FROM head")[0][0]
+        if lowest != (None if tip is None else 1):
+            raise self._damage("blocks are missing")
+        if self._rows("SELECT MAX(height) FROM body")[0][0] != (self._height or None):
+            raise self._damage("the latest block has no body")
+        rows = self._rows("SELECT segment, prints FROM fingerprint ORDER BY segment DESC LIMIT 1")
+        segment, prints = rows[0] if rows else (0, b"")
+        if segment * _SEGMENT_SIZE + len(prints) != self._total * PRINT_SIZE:
+            raise self._damage(f"{self._total} transactions do not have as many fingerprints")
+        self._tail = prints if self._total % SEGMENT else b""
+
+    def _insert(self, append: Append, prints: bytes) -> None:
+        block, writing = append.block, self._writing
+        writing.execute(
+            "INSERT INTO head (height, transaction_total, hash, header, certificate) "
+            "VALUES (?, ?, ?, ?, ?)",
+            (
+                block.height,
+                block.transactionTotal,
+                block.hash,
+                block.header,
+                block.certificate,
+            ),
+        )
+        writing.execute(
+            "INSERT INTO body (height, receipts, body) VALUES (?, ?, ?)",
+            (block.height, block.receipts, block.body),
+        )
+        first = self._total // SEGMENT
+        writing.executemany(
+            "INSERT OR REPLACE INTO fingerprint (segment, prints) VALUES (?, ?)",
+            [
+                (first + number, prints[start : start + _SEGMENT_SIZE])
+                for number, start in enumerate(range(0, len(prints), _SEGMENT_SIZE))
+            ]
+            if append.transactionHashes
+            else (),
+        )
+        writing.executemany(
+            "INSERT INTO topic (idx, prefix, name, address, sender, created, is_open, sequence, "
+            "height) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET "
+            "is_open = excluded.is_open, sequence = excluded.sequence, height = excluded.height",
+            [_topicValues(row) for row in append.topics],
+        )
+        writing.executemany(
+            "INSERT INTO account (idx, address, state) VALUES (?, ?, ?) "
+            "ON CONFLICT (idx) DO UPDATE SET state = excluded.state",
+            [(row.index, row.address, row.state) for row in append.accounts],
+        )
+        writing.executemany(
+            "INSERT INTO topic_block (topic, height, first_sequence, positions) "
+            "VALUES (?, ?, ?, ?)",
+            [
+                (row.topicIndex, row.height, row.firstSequence, row.positions)
+                for row in append.topicBlocks
+            ],
+        )
+
+    def _transact(self, work: Callable[[], object]) -> None:
+        """
+        Do C{work} in a transaction that is synced when this returns.
+        """
+        self._checkLog()
+        if self._isUncertain:
+            self._removeTrace()
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+            work()
+        except sqlite3.IntegrityError as error:
+            self._rollBack()
+            raise ValueError(f"rows contradict what is stored: {error}") from error
+        except sqlite3.Error as error:
+            self._rollBack()
+            raise translated(error, self.path) from error
+        except BaseException:
+            self._rollBack()
+            raise
+        try:
+            self._writing.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._afterFailedCommit(error) from error
+
+    def _afterFailedCommit(self, error: sqlite3.Error) -> Exception:
+        """
+        Come to a clean state after a failed COMMIT.
+
+        Where there was no room, the log lacks at least the end of the transaction, so it never
+        happened. After any other failure, such as one of fsync, all of it may be in the log: SQLite
+        has forgotten it, but would take it up again when it recovers the log after a crash.
+        So the log is cut off behind what was synced before. If the disk does not do that
+        either, nothing more is appended until it does.
+        """
+        self._rollBack()
+        self._isUncertain = primaryCode(error) != sqlite3.SQLITE_FULL
+        if self._isUncertain:
+            with suppress(StorageError):  # it is told by isUncertain, and tried again
+                self._removeTrace()
+        failure = translated(error, self.path)
+        if isinstance(failure, StorageFailed):
+            failure.isUncertain = self._isUncertain
+        return failure
+
+    def _removeTrace(self) -> None:
+        """
+        Fold in what was stored and cut the log off.
+        """
+        self._rollBack()
+        try:
+            isBusy = self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error as error:
+            failure = translated(error, self.path)
+            if isinstance(failure, StorageFailed):
+                failure.isUncertain = True
+            raise failure from error
+        if isBusy:
+            raise StorageFailed(
+                f"{self.path} is held by another process: stop that one", isUncertain=True
+            )
+        self._isUncertain = False
+
+    def _rollBack(self) -> None:
+        # SQLite has often rolled back by itself.
+        if self._writing.in_transaction:
+            self._writing.execute("ROLLBACK")
+
+    def _checkLog(self) -> None:
+        """
+        Look after the write-ahead log, before each transaction.
+
+        SQLite folds it in as it grows, but begins it anew only when no reader is in it. Reads
+        of this process are short, so that comes by itself; another program that holds a
+        snapshot open lets the log grow. At each multiple of the limit, wait a little for such
+        readers.
+        """
+        try:
+            status = os.stat(self._wal)
+        except OSError as error:
+            raise self._vanished() from error
+        if status.st_ino != self._walInode:
+            raise self._vanished()
+        if status.st_size <= self._logLimit:
+            self._forcedAt = 0
+        elif status.st_size > self._forcedAt + self._logLimit:
+            self._forcedAt = status.st_size
+            try:
+                self._writing.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+
+    def _vanished(self) -> StorageDamaged:
+        # Appending would go on, into a file without a name, and be gone after a restart.
+        return StorageDamaged(
+            f"{self._wal} was removed while in use: stop the broker, copy what is left and "
+            "restore a backup"
+        )
+
+
+def _topicValues(row: TopicRow) -> tuple[object, ...]:
+    topic = row.topic
+    return (
+        row.index,
+        int(topicPrefix(topic.name), 16),
+        topic.name,
+        topic.address,
+        topic.sender,
+        topic.created,
+        topic.isOpen,
+        topic.sequence,
+        topic.height,
+    )
