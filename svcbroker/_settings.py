@@ -1,0 +1,205 @@
+"""
+Kinds of settings: how each is written on a command line and in a TOML file, and what it may be.
+
+Every reader raises C{ValueError} with words that go after the setting's name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+
+
+class Kind(Protocol):
+    """
+    What a setting may be.
+
+    @ivar metavar: what stands for its value in help texts.
+    """
+
+    @property
+    def metavar(self) -> str: ...
+
+    def parse(self, text: str) -> Any:
+        """Read it from a command line."""
+
+    def check(self, value: Any) -> Any:
+        """Read it from TOML, or check a value from Python. A good value stays as it is."""
+
+
+@frozen(kw_only=True)
+class Text:
+    """A piece of text that must pass a test of its own."""
+
+    metavar: str
+    normalise: Callable[[str], Any]
+    type: type = str
+
+    def parse(self, text: str) -> Any:
+        return self.check(text)
+
+    def check(self, value: Any) -> Any:
+        if self.type is not str and isinstance(value, self.type):
+            return value
+        if not isinstance(value, str):
+            raise ValueError("is not text")
+        if not value.isprintable():
+            raise ValueError("has characters that cannot be printed")
+        return self.normalise(value)
+
+
+@frozen(kw_only=True)
+class WholeNumber:
+    """A whole number between bounds, both included."""
+
+    metavar: str
+    minimum: int
+    maximum: int
+
+    def parse(self, text: str) -> int:
+        if not (text.isascii() and text.isdigit()) or len(text) > 19:
+            raise ValueError(f"is not a whole number: {text!r}")
+        return self.check(int(text))
+
+    def check(self, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError("is not a whole number")
+        if not self.minimum <= value <= self.maximum:
+            raise ValueError(f"is not between {self.minimum} and {self.maximum}")
+        return value
+
+
+@frozen(kw_only=True)
+class Seconds:
+    """A time span in seconds: more than 0 and at most C{maximum}."""
+
+    maximum: float
+    metavar: str = "SECONDS"
+
+    def parse(self, text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"is not a number: {text!r}") from None
+        return self.check(value)
+
+    def check(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("is not a number")
+        if not 0 < value <= self.maximum:  # Not a number (NaN) is neither.
+            raise ValueError(f"is not more than 0 and at most {self.maximum:g}")
+        return float(value)
+
+
+@frozen(kw_only=True)
+class Choice:
+    """One word of several."""
+
+    words: tuple[str, ...]
+
+    @property
+    def metavar(self) -> str:
+        return "|".join(self.words)
+
+    def parse(self, text: str) -> str:
+        return self.check(text)
+
+    def check(self, value: Any) -> str:
+        if value not in self.words:
+            raise ValueError(f"is none of {', '.join(self.words)}: {value!r}")
+        word: str = value
+        return word
+
+
+@frozen(kw_only=True)
+class Switch:
+    """Yes or no: C{--name} and C{--no-name} on a command line, C{true} and C{false} in TOML."""
+
+    metavar: str = ""
+
+    def parse(self, text: str) -> bool:
+        raise ValueError("takes no value")
+
+    def check(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError("is neither true nor false")
+        return value
+
+
+@frozen(kw_only=True)
+class Several:
+    """A setting that may be given more than once; a list in TOML."""
+
+    of: Kind
+    finish: Callable[[tuple[Any, ...]], tuple[Any, ...]] = field(default=lambda values: values)
+
+    @property
+    def metavar(self) -> str:
+        return self.of.metavar
+
+    def parse(self, text: str) -> Any:
+        return self.of.parse(text)
+
+    def check(self, value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str) or not isinstance(value, list | tuple):
+            raise ValueError("is not a list")
+        return self.finish(tuple(self.of.check(item) for item in value))
+
+
+# What particular texts must be.
+
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_GROUP_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+def anyText(text: str) -> str:
+    """Text that somebody else looks at."""
+    return text
+
+
+def someText(text: str) -> str:
+    """Text that is not blank."""
+    if not text.strip():
+        raise ValueError("is blank")
+    return text
+
+
+def basePath(text: str) -> str:
+    """A path under which the interface is served, without a slash at its end."""
+    if len(text) > 256 or _BASE_PATH.fullmatch(text) is None or {".", ".."} & {*text.split("/")}:
+        raise ValueError(f"is not a path such as /svcbroker: {text!r}")
+    return text
+
+
+def filePath(text: str) -> Path:
+    """A path in the file system."""
+    return Path(someText(text))
+
+
+def groupId(text: str) -> str:
+    """A group's id, which is also the name of its directory."""
+    if _GROUP_ID.fullmatch(text) is None:
+        raise ValueError(
+            f"has an id that is not 1 to 64 of [A-Za-z0-9._-] without a dot in front: {text!r}"
+        )
+    return text
+
+
+def origin(text: str) -> str:
+    """An origin that browsers may call from, or C{*}."""
+    if text == "*":
+        return text
+    parts = urlsplit(text)
+    if (
+        len(text) > 512
+        or parts.scheme not in {"http", "https"}
+        or not parts.netloc
+        or text != f"{parts.scheme}://{parts.netloc}"
+    ):
+        raise ValueError(f"is neither * nor an origin such as https://example.com: {text!r}")
+    return text

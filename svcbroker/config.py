@@ -1,0 +1,280 @@
+"""
+The configuration: every setting once, with its kind, its default and its help.
+
+The command line's options, what a TOML file may hold and the table in the documentation are
+all made from the fields of L{Config}.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from ._settings import (
+    Choice,
+    Kind,
+    Seconds,
+    Several,
+    Switch,
+    Text,
+    WholeNumber,
+    anyText,
+    basePath,
+    filePath,
+    groupId,
+    origin,
+    someText,
+)
+
+MAX_FILE_SIZE = 1024 * 1024
+_KEY = "svcbroker.setting"
+
+
+class ConfigError(Exception):
+    """
+    A setting that cannot be used. The text is one line and names the setting.
+    """
+
+
+@frozen(kw_only=True)
+class Setting:
+    """
+    One setting.
+
+    @ivar name: its name, on the command line (after C{--}) and in TOML.
+    @ivar attribute: the attribute of L{Config} that holds it.
+    @ivar kind: what it may be.
+    @ivar default: its default, as a command line would have it.
+    @ivar help: what it means, in a sentence without a dot.
+    """
+
+    name: str
+    attribute: str
+    kind: Kind
+    default: str
+    help: str
+
+
+def _setting(name: str, kind: Kind, default: Any, help: str, shown: str | None = None) -> Any:
+    """
+    A field of L{Config}.
+
+    @param shown: the default in words where its own text does not do.
+    """
+
+    def convert(value: Any) -> Any:
+        try:
+            return kind.check(value)
+        except ValueError as error:
+            raise ConfigError(f"{name}: {error}") from None
+
+    text = str(default) if shown is None else shown
+    return attrs.field(
+        default=default,
+        converter=convert,
+        metadata={_KEY: (name, kind, text, help)},
+    )
+
+
+@frozen(kw_only=True)
+class GroupSetting:
+    """
+    A group that is served.
+
+    @ivar id: its id, also the name of its directory.
+    @ivar ledger: the description of its ledger; C{None} takes C{--ledger}.
+    """
+
+    id: str
+    ledger: str | None = None
+
+
+def _group(text: str) -> GroupSetting:
+    id, equals, description = text.partition("=")
+    return GroupSetting(id=groupId(id.strip()), ledger=someText(description) if equals else None)
+
+
+def _distinct(groups: tuple[GroupSetting, ...]) -> tuple[GroupSetting, ...]:
+    if not groups:
+        raise ValueError("needs at least one group")
+    # Ids are directories, and some file systems do not tell upper case from lower.
+    ids = [group.id.lower() for group in groups]
+    for group in groups:
+        if ids.count(group.id.lower()) > 1:
+            raise ValueError(f"has {group.id!r} twice (upper and lower case count as one)")
+    return groups
+
+
+@frozen(kw_only=True)
+class Config:
+    """
+    Everything that an operator can choose. A bad value raises L{ConfigError}.
+
+    What needs more than the value itself to be judged (whether an endpoint can be listened on,
+    whether a ledger exists) is judged by C{tap.py}.
+    """
+
+    http: str = _setting(
+        "http",
+        Text(metavar="ENDPOINT", normalise=anyText),
+        "tcp:8080:interface=127.0.0.1",
+        "where HTTP is served, as a Twisted endpoint string; empty switches HTTP off",
+    )
+    basePath: str = _setting(
+        "base-path",
+        Text(metavar="PATH", normalise=basePath),
+        "/svcbroker",
+        "the context path in front of /rest, /admin and /jsonrpc",
+    )
+    dataDir: Path = _setting(
+        "data-dir",
+        Text(metavar="PATH", normalise=filePath, type=Path),
+        Path("svcbroker-data"),
+        "the directory of all that is kept; made when it is missing",
+        shown="./svcbroker-data",
+    )
+    ledger: str = _setting(
+        "ledger",
+        Text(metavar="DESCRIPTION", normalise=someText),
+        "pbft:nodes=4",
+        "the ledger of groups that name none; see --help-ledger",
+    )
+    groups: tuple[GroupSetting, ...] = _setting(
+        "group",
+        Several(
+            of=Text(metavar="ID[=DESCRIPTION]", normalise=_group, type=GroupSetting),
+            finish=_distinct,
+        ),
+        (GroupSetting(id="1"),),
+        "a group to serve, and its ledger; may be given more than once",
+        shown="1",
+    )
+    maxContent: int = _setting(
+        "max-content",
+        WholeNumber(metavar="BYTES", minimum=1, maximum=64 * 1024 * 1024),
+        1024 * 1024,
+        "the largest content of an event",
+    )
+    chainTimeout: float = _setting(
+        "chain-timeout",
+        Seconds(maximum=3600),
+        10.0,
+        "how long a call waits for the chain before it answers TIMEOUT",
+        shown="10",
+    )
+    logFormat: str = _setting(
+        "log-format",
+        Choice(words=("text", "json")),
+        "text",
+        "how the log is written: lines for people, or JSON lines",
+    )
+    accessLog: bool = _setting(
+        "access-log",
+        Switch(),
+        False,
+        "log each HTTP request: method, path, status, size; never its query or body",
+        shown="off",
+    )
+    corsOrigins: tuple[str, ...] = _setting(
+        "cors-origin",
+        Several(of=Text(metavar="ORIGIN", normalise=origin)),
+        (),
+        "an origin whose pages may call the interface, or *; may be given more than once",
+        shown="none",
+    )
+    shutdownTimeout: float = _setting(
+        "shutdown-timeout",
+        Seconds(maximum=3600),
+        30.0,
+        "how long a stop may take before what is not finished is given up",
+        shown="30",
+    )
+
+
+def _settings() -> tuple[Setting, ...]:
+    found = []
+    for attribute in attrs.fields(Config):
+        name, kind, default, help = attribute.metadata[_KEY]
+        found.append(
+            Setting(name=name, attribute=attribute.name, kind=kind, default=default, help=help)
+        )
+    return tuple(found)
+
+
+SETTINGS: tuple[Setting, ...] = _settings()
+"""Every setting, in the order in which help texts show them."""
+
+
+def makeConfig(*sources: Mapping[str, Any]) -> Config:
+    """
+    A configuration from settings by name.
+
+    @param sources: settings by their names; a later source wins.
+    @raise ConfigError: a name is unknown, or a value cannot be used.
+    """
+    attributes = {setting.name: setting.attribute for setting in SETTINGS}
+    chosen: dict[str, Any] = {}
+    for source in sources:
+        for name, value in source.items():
+            if name not in attributes:
+                raise ConfigError(f"{name}: there is no such setting")
+            chosen[attributes[name]] = value
+    return Config(**chosen)
+
+
+def _lineOf(name: str, text: str) -> str:
+    """Where a key stands in a TOML text, in words; nothing where that cannot be seen."""
+    quoted = re.escape(name)
+    pattern = re.compile(rf"\s*\[*\s*[\"']?{quoted}[\"']?\s*[\].=]")
+    for number, line in enumerate(text.splitlines(), 1):
+        if pattern.match(line):
+            return f", line {number}"
+    return ""
+
+
+def readFile(path: Path) -> dict[str, Any]:
+    """
+    The settings of a TOML file by their names, checked one by one.
+
+    @raise ConfigError: it cannot be read or is not TOML, a key is unknown, or a value cannot
+        be used. The text names the file, the line where that is known, and the key.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_SIZE + 1)
+    except OSError as error:
+        raise ConfigError(f"config: cannot read {path}: {error.strerror}") from error
+    if len(raw) > MAX_FILE_SIZE:
+        raise ConfigError(f"config: {path} is larger than {MAX_FILE_SIZE} bytes")
+    try:
+        text = raw.decode("utf-8")
+        settings = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"config: {path} is not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        # Beside its own error (a ValueError) the parser lets out what Python says of numbers
+        # with thousands of digits, and of brackets that are nested as deep.
+        raise ConfigError(f"config: {path} is not TOML: {error}") from error
+    for name, value in settings.items():
+        try:
+            makeConfig({name: value})
+        except ConfigError as error:
+            raise ConfigError(f"{path}{_lineOf(name, text)}: {error}") from None
+    return settings
+
+
+def settingsTable() -> str:
+    """
+    The settings as the rows of a reStructuredText C{list-table}, for the documentation.
+    """
+    rows = [("setting", "default", "meaning")]
+    for setting in SETTINGS:
+        option = f"``--{setting.name} {setting.kind.metavar}".rstrip() + "``"
+        rows.append((option, f"``{setting.default}``", setting.help))
+    return "".join(f"* - {first}\n  - {second}\n  - {third}\n" for first, second, third in rows)

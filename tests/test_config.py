@@ -1,0 +1,282 @@
+"""
+Tests for L{svcbroker.config}.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.config import (
+    MAX_FILE_SIZE,
+    SETTINGS,
+    Config,
+    ConfigError,
+    GroupSetting,
+    makeConfig,
+    readFile,
+    settingsTable,
+)
+
+
+class DefaultTests(SynchronousTestCase):
+    """
+    What holds when nothing is chosen.
+    """
+
+    def test_defaults(self) -> None:
+        """The defaults are those of the interface's page on addresses and defaults."""
+        self.assertEqual(
+            attrs.asdict(Config(), recurse=False),
+            {
+                "http": "tcp:8080:interface=127.0.0.1",
+                "basePath": "/svcbroker",
+                "dataDir": Path("svcbroker-data"),
+                "ledger": "pbft:nodes=4",
+                "groups": (GroupSetting(id="1"),),
+                "maxContent": 1048576,
+                "chainTimeout": 10.0,
+                "logFormat": "text",
+                "accessLog": False,
+                "corsOrigins": (),
+                "shutdownTimeout": 30.0,
+            },
+        )
+
+    def test_frozen(self) -> None:
+        """A configuration does not change."""
+        with self.assertRaises(attrs.exceptions.FrozenInstanceError):
+            Config().http = ""  # type: ignore[misc]
+
+    def test_eachFieldIsASetting(self) -> None:
+        """Every field is declared as a setting, with a name and a help text of its own."""
+        self.assertEqual(
+            [setting.attribute for setting in SETTINGS],
+            [field.name for field in attrs.fields(Config)],
+        )
+        self.assertEqual(len({setting.name for setting in SETTINGS}), len(SETTINGS))
+        self.assertEqual(len({setting.help for setting in SETTINGS}), len(SETTINGS))
+
+    def test_table(self) -> None:
+        """The documentation's table has a row for each setting, and a head."""
+        table = settingsTable()
+        self.assertEqual(table.count("* - "), len(SETTINGS) + 1)
+        self.assertIn(
+            "* - ``--max-content BYTES``\n  - ``1048576``\n  - the largest content", table
+        )
+
+
+class ValueTests(SynchronousTestCase):
+    """
+    What a setting may be.
+    """
+
+    def refused(self, name: str, value: Any) -> str:
+        """The words with which a value is refused; they begin with the setting's name."""
+        error = self.assertRaises(ConfigError, makeConfig, {name: value})
+        text = str(error)
+        self.assertTrue(text.startswith(f"{name}: "), text)
+        self.assertNotIn("\n", text)
+        return text
+
+    def test_good(self) -> None:
+        """Good values are taken, and changed into what the program works with."""
+        config = makeConfig(
+            {
+                "http": "",
+                "base-path": "/a/b-c",
+                "data-dir": "/srv/x",
+                "group": ["1", "two=memory", "3.x=pbft:nodes=7"],
+                "max-content": 5,
+                "chain-timeout": 2,
+                "access-log": True,
+                "cors-origin": ["*", "https://example.com:444"],
+            }
+        )
+        self.assertEqual(config.http, "")
+        self.assertEqual(config.basePath, "/a/b-c")
+        self.assertEqual(config.dataDir, Path("/srv/x"))
+        self.assertEqual(
+            config.groups,
+            (
+                GroupSetting(id="1"),
+                GroupSetting(id="two", ledger="memory"),
+                GroupSetting(id="3.x", ledger="pbft:nodes=7"),
+            ),
+        )
+        self.assertEqual(config.maxContent, 5)
+        self.assertEqual(config.chainTimeout, 2.0)
+        self.assertTrue(config.accessLog)
+        self.assertEqual(config.corsOrigins, ("*", "https://example.com:444"))
+
+    def test_laterWins(self) -> None:
+        """Of two sources, the later one wins, setting by setting."""
+        config = makeConfig(
+            {"max-content": 5, "group": ["a", "b"], "http": "x"},
+            {"max-content": 6, "group": ["c"]},
+        )
+        self.assertEqual(config.maxContent, 6)
+        self.assertEqual([group.id for group in config.groups], ["c"])
+        self.assertEqual(config.http, "x")
+
+    def test_unknown(self) -> None:
+        """A setting that does not exist is refused by its name."""
+        self.assertIn("no such setting", self.refused("stomp", "tcp:61613"))
+        self.assertIn("no such setting", self.refused("dataDir", "x"))
+
+    def test_wrongTypes(self) -> None:
+        """A value of the wrong type is refused."""
+        for setting in SETTINGS:
+            self.refused(setting.name, {"a": 1})
+            self.refused(setting.name, None)
+        for name in ("http", "data-dir", "ledger", "base-path", "log-format"):
+            self.refused(name, 5)
+        for name in ("max-content", "chain-timeout", "shutdown-timeout"):
+            self.refused(name, "5")
+            self.refused(name, True)
+        self.refused("access-log", 1)
+        self.refused("access-log", "true")
+        self.refused("group", "1")
+        self.refused("group", [1])
+        self.refused("max-content", 1.0)
+
+    def test_numbers(self) -> None:
+        """Sizes and times are positive, finite and not beyond reason."""
+        for value in (0, -1, 64 * 1024 * 1024 + 1):
+            self.refused("max-content", value)
+        for name in ("chain-timeout", "shutdown-timeout"):
+            for value in (0, -1, -0.001, float("inf"), float("nan"), 3600.5, 10**400):
+                self.refused(name, value)
+        self.assertEqual(makeConfig({"max-content": 64 * 1024 * 1024}).maxContent, 2**26)
+        self.assertEqual(makeConfig({"chain-timeout": 3600}).chainTimeout, 3600.0)
+
+    def test_groups(self) -> None:
+        """Group ids are safe as names of directories, and are not given twice."""
+        for id in (
+            "",
+            ".",
+            "..",
+            ".hidden",
+            "a/b",
+            "a b",
+            "ä",
+            "x" * 65,
+            "a\x00",
+            "a\n",
+            "=memory",
+        ):
+            self.refused("group", [id])
+        self.refused("group", [])
+        self.refused("group", ["1="])
+        self.assertIn("'1'", self.refused("group", ["1", "2", "1=memory"]))
+        self.assertIn("'Ab'", self.refused("group", ["Ab", "aB"]))
+        self.assertEqual(makeConfig({"group": ["x" * 64]}).groups[0].id, "x" * 64)
+
+    def test_basePath(self) -> None:
+        """The base path is a plain path."""
+        for path in ("", "/", "svcbroker", "/a/", "//a", "/a//b", "/a b", "/../a", "/a?b", "/%41"):
+            self.refused("base-path", path)
+        self.refused("base-path", "/" + "a" * 256)
+
+    def test_origins(self) -> None:
+        """Origins are what browsers send."""
+        for text in ("", "example.com", "https://", "https://a/b", "ftp://a", "https://a/"):
+            self.refused("cors-origin", [text])
+
+    def test_logFormat(self) -> None:
+        """The log's format is one of two words, which the refusal names."""
+        self.assertIn("text, json", self.refused("log-format", "xml"))
+
+    def test_unprintable(self) -> None:
+        """No text has control characters in it."""
+        for name in ("http", "data-dir", "ledger"):
+            self.refused(name, "a\x00b")
+            self.refused(name, "a\nb")
+
+    @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(
+        st.dictionaries(
+            st.sampled_from([setting.name for setting in SETTINGS]),
+            st.none()
+            | st.booleans()
+            | st.integers()
+            | st.floats()
+            | st.text()
+            | st.lists(st.text() | st.integers()),
+        )
+    )
+    def test_neverSurprised(self, chosen: dict[str, Any]) -> None:
+        """Whatever is given, there is a configuration or a L{ConfigError} in one line."""
+        try:
+            makeConfig(chosen)
+        except ConfigError as error:
+            self.assertNotIn("\n", str(error))
+
+
+class FileTests(SynchronousTestCase):
+    """
+    TOML files.
+    """
+
+    def write(self, content: str | bytes) -> Path:
+        """A file with this content."""
+        path = Path(self.mktemp())
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def refused(self, content: str | bytes) -> str:
+        """The words with which a file is refused."""
+        path = self.write(content)
+        text = str(self.assertRaises(ConfigError, readFile, path))
+        self.assertIn(str(path), text)
+        self.assertNotIn("\n", text)
+        return text
+
+    def test_good(self) -> None:
+        """The settings are read under their names."""
+        path = self.write('http = "tcp:1"\ngroup = ["1", "2=memory"]\nchain-timeout = 2.5\n')
+        config = makeConfig(readFile(path))
+        self.assertEqual(config.http, "tcp:1")
+        self.assertEqual(config.groups[1], GroupSetting(id="2", ledger="memory"))
+        self.assertEqual(config.chainTimeout, 2.5)
+
+    def test_absent(self) -> None:
+        """A file that is not there is refused by its name."""
+        path = Path(self.mktemp())
+        text = str(self.assertRaises(ConfigError, readFile, path))
+        self.assertEqual(text, f"config: cannot read {path}: No such file or directory")
+
+    def test_syntax(self) -> None:
+        """A syntax error is told with its line."""
+        self.assertIn("line 2", self.refused("max-content = 1\nhttp = tcp\n"))
+
+    def test_absurd(self) -> None:
+        """Numbers and brackets without end are refused too."""
+        self.assertIn("is not TOML", self.refused("max-content = " + "9" * 5000))
+        self.assertIn("is not TOML", self.refused("group = " + "[" * 100_000))
+
+    def test_unknown(self) -> None:
+        """An unknown key is told with its line."""
+        self.assertTrue(
+            self.refused("# x\nmax-content = 1\n'htpp' = 1\n").endswith(
+                ", line 3: htpp: there is no such setting"
+            )
+        )
+        self.assertIn(", line 2: server: ", self.refused("\n[server]\nhttp = 'x'\n"))
+
+    def test_bad(self) -> None:
+        """A bad value is told with its key and line."""
+        self.assertIn(", line 1: max-content: is not", self.refused("max-content = 0"))
+
+    def test_notText(self) -> None:
+        """A file that is not UTF-8 is refused."""
+        self.assertIn("UTF-8", self.refused(b"http = '\xff'"))
+
+    def test_large(self) -> None:
+        """A file beyond the limit is not read to its end."""
+        self.assertIn("larger", self.refused(b"#" * (MAX_FILE_SIZE + 1)))
