@@ -1,0 +1,44 @@
+"""
+What the broker does, whatever carrier asks for it.
+
+Nothing here knows a wire: requests come in as values, answers leave as values or as
+L{BrokerError<svcbroker.errors.BrokerError>}s.
+"""
+
+from ._admin import Administration
+from ._broker import Broker
+from ._groups import DEFAULT_GROUP, Groups, Limits
+from ._subscriptions import (
+    InterfaceType,
+    ISubscriptionDirectory,
+    NoSubscriptions,
+    SubscriptionRecord,
+)
+from ._values import (
+    DEFAULT_PAGE_SIZE,
+    MAX_PAGE_NUMBER,
+    MAX_PAGE_SIZE,
+    NumberedPage,
+    SendResult,
+    SendStatus,
+)
+from ._waiters import Waiters
+
+__all__ = [
+    "DEFAULT_GROUP",
+    "DEFAULT_PAGE_SIZE",
+    "MAX_PAGE_NUMBER",
+    "MAX_PAGE_SIZE",
+    "Administration",
+    "Broker",
+    "Groups",
+    "ISubscriptionDirectory",
+    "InterfaceType",
+    "Limits",
+    "NoSubscriptions",
+    "NumberedPage",
+    "SendResult",
+    "SendStatus",
+    "SubscriptionRecord",
+    "Waiters",
+]

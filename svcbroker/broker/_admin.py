@@ -1,0 +1,174 @@
+"""
+What operators may ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from twisted.internet.defer import Deferred, succeed
+
+from ..errors import BrokerError, ParameterInvalid
+from ..interfaces import ILedger
+from ..model import BlockRecord, Health, NodeRecord, Page, Statistics, TransactionRecord
+from ..version import VersionRecord
+from ._groups import Groups
+from ._subscriptions import ISubscriptionDirectory, SubscriptionRecord
+from ._values import NumberedPage, T, appliedSize, pageOffset
+from ._waiters import Waiters
+
+_FIRST_PAGE = 1
+
+
+class Administration:
+    """
+    The admin queries. They only read, from the ledgers' own truth.
+
+    Paged ones count pages from 1, take a page size of 1 to 99 (anything else means 10) and
+    fail with L{PageIndexInvalid<svcbroker.errors.PageIndexInvalid>} where there can be no such
+    page. Otherwise what L{Broker} says of failures holds here too.
+    """
+
+    def __init__(
+        self,
+        groups: Groups,
+        waiters: Waiters,
+        *,
+        nodeAddress: str,
+        version: VersionRecord,
+        subscriptions: ISubscriptionDirectory,
+    ) -> None:
+        """
+        @param nodeAddress: where this node is reached, C{host:port}.
+        @param version: what L{getVersion} tells.
+        @param subscriptions: what L{listSubscriptions} tells.
+        """
+        self._groups = groups
+        self._waiters = waiters
+        self._nodeAddress = nodeAddress
+        self._version = version
+        self._subscriptions = subscriptions
+
+    def listGroups(self) -> Deferred[Sequence[str]]:
+        """The ids of the groups, in the operator's order."""
+        return succeed(list(self._groups))
+
+    def listAddresses(self) -> Deferred[Sequence[str]]:
+        """The addresses of the brokers that are known, C{host:port}."""
+        return succeed([self._nodeAddress])
+
+    def getVersion(self) -> Deferred[VersionRecord]:
+        """Which svcbroker this is."""
+        return succeed(self._version)
+
+    def listSubscriptions(
+        self, groupId: str | None, nodeIp: Sequence[str]
+    ) -> Deferred[Mapping[str, Sequence[SubscriptionRecord]]]:
+        """
+        The live subscriptions of each of the nodes asked for.
+
+        @param groupId: only those of this group; C{None} or blank asks for all.
+        @param nodeIp: the nodes' addresses; none at all means this node.
+        @raise ParameterInvalid: no known node has one of the addresses.
+        """
+        return Deferred.fromCoroutine(self._listSubscriptions(groupId, nodeIp))
+
+    async def _listSubscriptions(
+        self, groupId: str | None, nodeIp: Sequence[str]
+    ) -> Mapping[str, Sequence[SubscriptionRecord]]:
+        group = self._groups.resolve(groupId) if groupId and groupId.strip() else None
+        if any(address != self._nodeAddress for address in nodeIp):
+            raise ParameterInvalid("no known node has this nodeIp")
+        return {self._nodeAddress: self._subscriptions.listSubscriptions(group)}
+
+    def getStatistics(self, groupId: str | None) -> Deferred[Statistics]:
+        """A group's ledger in numbers."""
+        return Deferred.fromCoroutine(self._getStatistics(groupId))
+
+    async def _getStatistics(self, groupId: str | None) -> Statistics:
+        return await self._waiters.wait(self._groups.ledger(groupId).getStatistics())
+
+    def listTransactions(
+        self,
+        groupId: str | None,
+        pageNumber: int,
+        pageSize: int,
+        transactionHash: bytes | None = None,
+        blockNumber: int | None = None,
+    ) -> Deferred[NumberedPage[TransactionRecord]]:
+        """
+        The transactions of the whole chain, newest first.
+
+        @param transactionHash: only the one of this hash.
+        @param blockNumber: only those of this block.
+        """
+
+        def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[TransactionRecord]]:
+            return ledger.listTransactions(offset, limit, height=blockNumber, hash=transactionHash)
+
+        return Deferred.fromCoroutine(self._page(groupId, pageNumber, pageSize, read))
+
+    def listBlocks(
+        self,
+        groupId: str | None,
+        pageNumber: int,
+        pageSize: int,
+        pkHash: bytes | None = None,
+        blockNumber: int | None = None,
+    ) -> Deferred[NumberedPage[BlockRecord]]:
+        """
+        The blocks from height 1, newest first.
+
+        @param pkHash: only the block of this hash.
+        @param blockNumber: only the block of this height.
+        """
+
+        def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[BlockRecord]]:
+            return ledger.listBlocks(offset, limit, height=blockNumber, hash=pkHash)
+
+        return Deferred.fromCoroutine(self._page(groupId, pageNumber, pageSize, read))
+
+    def listNodes(
+        self, groupId: str | None, pageNumber: int, pageSize: int, nodeName: str | None = None
+    ) -> Deferred[NumberedPage[NodeRecord]]:
+        """
+        The nodes that hold a group's ledger, in the order of their indexes.
+
+        @param nodeName: only those of this name.
+        """
+
+        def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[NodeRecord]]:
+            return ledger.listNodes(offset, limit, name=nodeName)
+
+        return Deferred.fromCoroutine(self._page(groupId, pageNumber, pageSize, read))
+
+    def getHealth(self) -> Deferred[Mapping[str, Health]]:
+        """Whether each group's ledger makes progress, by the group's id. Never fails."""
+        return Deferred.fromCoroutine(self._getHealth())
+
+    async def _getHealth(self) -> Mapping[str, Health]:
+        asked = [
+            (group, self._waiters.wait(ledger.getHealth()))
+            for group, ledger in self._groups.items()
+        ]
+        return {group: await _orNot(answer) for group, answer in asked}
+
+    async def _page(
+        self,
+        groupId: str | None,
+        pageNumber: int,
+        pageSize: int,
+        read: Callable[[ILedger, int, int], Deferred[Page[T]]],
+    ) -> NumberedPage[T]:
+        ledger = self._groups.ledger(groupId)
+        size = appliedSize(pageSize)
+        offset = pageOffset(pageNumber, _FIRST_PAGE, size)
+        page = await self._waiters.wait(read(ledger, offset, size))
+        return NumberedPage(page=page, index=pageNumber, size=size)
+
+
+async def _orNot(answer: Deferred[Health]) -> Health:
+    try:
+        return await answer
+    except BrokerError as error:
+        return Health(isReady=False, reason=error.message)

@@ -1,0 +1,226 @@
+"""
+The use cases: topics, publishing, reading events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from ..errors import TopicNotFound, TransactionFailed, TransactionTimeout
+from ..interfaces import ILedger
+from ..model import (
+    CloseTopic,
+    Event,
+    EventId,
+    Execution,
+    OpenTopic,
+    PublishEvent,
+    Topic,
+    checkContent,
+    checkExtensions,
+    checkTopicName,
+)
+from ..version import VersionRecord
+from ._admin import Administration
+from ._groups import Groups, Limits
+from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
+from ._values import NumberedPage, SendResult, SendStatus, appliedSize, pageOffset
+from ._waiters import Waiters
+
+
+class Broker:
+    """
+    A publish/subscribe broker over the ledgers of its groups.
+
+    Every method answers with a Deferred, which fails with a
+    L{BrokerError<svcbroker.errors.BrokerError>} for whatever a client is to be told. Apart
+    from what is named at a method, any of them may fail with C{GroupUnknown}, C{Overloaded},
+    C{LedgerUnavailable} and, publish aside, C{TransactionTimeout}. The group is looked up
+    before anything else is checked, only C{list} looks at its paging first.
+
+    Cancelling an answer only means that nobody waits for it: what was submitted to a ledger
+    stays submitted.
+
+    @ivar groups: the groups that it serves.
+    @ivar limits: what it takes.
+    @ivar clock: how it measures time.
+    @ivar admin: what operators may ask.
+    """
+
+    def __init__(
+        self,
+        ledgers: Mapping[str, ILedger],
+        clock: IReactorTime,
+        limits: Limits,
+        *,
+        nodeAddress: str,
+        version: VersionRecord,
+        subscriptions: ISubscriptionDirectory | None = None,
+    ) -> None:
+        """
+        @param ledgers: the ledger of each group, by the group's id, in the operator's order.
+        @param nodeAddress: where this node is reached, C{host:port}.
+        @param version: what C{getVersion} tells.
+        @param subscriptions: what C{listSubscription} tells.
+        """
+        self.groups = Groups(ledgers)
+        self.limits = limits
+        self.clock = clock
+        self._waiters = Waiters(clock, limits.chainTimeout)
+        self.admin = Administration(
+            self.groups,
+            self._waiters,
+            nodeAddress=nodeAddress,
+            version=version,
+            subscriptions=NoSubscriptions() if subscriptions is None else subscriptions,
+        )
+
+    def stop(self) -> None:
+        """Let go of the clock. Called once, after the ledgers have stopped."""
+        self._waiters.stop()
+
+    def open(self, groupId: str | None, topic: str) -> Deferred[bool]:
+        """
+        Create a topic, or open it again. Always C{True}; opening an open topic changes nothing.
+
+        @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
+        @raise TransactionFailed: the chain refused.
+        """
+        return Deferred.fromCoroutine(self._open(groupId, topic))
+
+    async def _open(self, groupId: str | None, topic: str) -> bool:
+        ledger = self.groups.ledger(groupId)
+        checkTopicName(topic)
+        known = await self._waiters.wait(ledger.getTopic(topic))
+        if known is None or not known.isOpen:
+            receipt = await self._waiters.wait(ledger.submit(OpenTopic(topic=topic)))
+            if receipt.execution is not Execution.DONE:
+                raise TransactionFailed()
+        return True
+
+    def close(self, groupId: str | None, topic: str) -> Deferred[bool]:
+        """
+        Close an open topic. What was published to it stays.
+
+        @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
+        @raise TopicNotFound: there is no such open topic.
+        @raise TransactionFailed: the chain refused.
+        """
+        return Deferred.fromCoroutine(self._close(groupId, topic))
+
+    async def _close(self, groupId: str | None, topic: str) -> bool:
+        ledger = self.groups.ledger(groupId)
+        checkTopicName(topic)
+        await self._openTopic(ledger, topic)
+        receipt = await self._waiters.wait(ledger.submit(CloseTopic(topic=topic)))
+        if receipt.execution is Execution.TOPIC_NOT_FOUND:
+            raise TopicNotFound()
+        if receipt.execution is not Execution.DONE:
+            raise TransactionFailed()
+        return True
+
+    def exist(self, groupId: str | None, topic: str) -> Deferred[bool]:
+        """
+        Whether there is such an open topic.
+
+        @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
+        """
+        return Deferred.fromCoroutine(self._exist(groupId, topic))
+
+    async def _exist(self, groupId: str | None, topic: str) -> bool:
+        ledger = self.groups.ledger(groupId)
+        checkTopicName(topic)
+        known = await self._waiters.wait(ledger.getTopic(topic))
+        return known is not None and known.isOpen
+
+    def publish(
+        self, groupId: str | None, topic: str, content: bytes, extensions: Mapping[str, str]
+    ) -> Deferred[SendResult]:
+        """
+        Publish an event to an open topic.
+
+        A time-out of the chain is not a failure here but the answer C{TIMEOUT}, since the event
+        may still appear; so is C{ERROR}, where the topic was closed while the publish waited.
+
+        @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
+        @raise ContentBlank, ContentTooLarge: this cannot be an event's content.
+        @raise ExtensionKeyInvalid, ExtensionsTooLarge: these cannot be an event's extensions.
+        @raise TopicNotFound: there is no such open topic. Nothing was submitted.
+        @raise TransactionFailed: the chain refused.
+        """
+        return Deferred.fromCoroutine(self._publish(groupId, topic, content, extensions))
+
+    async def _publish(
+        self, groupId: str | None, topic: str, content: bytes, extensions: Mapping[str, str]
+    ) -> SendResult:
+        ledger = self.groups.ledger(groupId)
+        checkTopicName(topic)
+        checkContent(content, self.limits.maxContent)
+        if extensions:
+            checkExtensions(extensions)
+        request = PublishEvent(topic=topic, content=content, extensions=extensions)
+        try:
+            await self._openTopic(ledger, topic)
+            receipt = await self._waiters.wait(ledger.submit(request))
+        except TransactionTimeout:
+            return SendResult(topic, SendStatus.TIMEOUT)
+        if receipt.execution is Execution.DONE:
+            return SendResult(topic, SendStatus.SUCCESS, receipt.eventId)
+        if receipt.execution is Execution.TOPIC_NOT_FOUND:
+            return SendResult(topic, SendStatus.ERROR)
+        raise TransactionFailed()
+
+    def getEvent(self, groupId: str | None, eventId: EventId) -> Deferred[Event]:
+        """
+        One event, of a closed topic too.
+
+        @raise EventNotFound: there is no such event.
+        @raise HeightUnknown: its block is above the chain's height.
+        """
+        return Deferred.fromCoroutine(self._getEvent(groupId, eventId))
+
+    async def _getEvent(self, groupId: str | None, eventId: EventId) -> Event:
+        return await self._waiters.wait(self.groups.ledger(groupId).getEvent(eventId))
+
+    def list(
+        self, pageIndex: int, pageSize: int, groupId: str | None
+    ) -> Deferred[NumberedPage[Topic]]:
+        """
+        Open topics in the order of their creation.
+
+        @param pageIndex: the page, from 0.
+        @param pageSize: 1 to 99; anything else means 10.
+        @raise PageIndexInvalid: there can be no such page.
+        """
+        return Deferred.fromCoroutine(self._list(pageIndex, pageSize, groupId))
+
+    async def _list(
+        self, pageIndex: int, pageSize: int, groupId: str | None
+    ) -> NumberedPage[Topic]:
+        size = appliedSize(pageSize)
+        offset = pageOffset(pageIndex, 0, size)
+        page = await self._waiters.wait(self.groups.ledger(groupId).listTopics(offset, size))
+        return NumberedPage(page=page, index=pageIndex, size=size)
+
+    def state(self, groupId: str | None, topic: str) -> Deferred[Topic]:
+        """
+        What the chain knows of an open topic.
+
+        @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
+        @raise TopicNotFound: there is no such open topic.
+        """
+        return Deferred.fromCoroutine(self._state(groupId, topic))
+
+    async def _state(self, groupId: str | None, topic: str) -> Topic:
+        ledger = self.groups.ledger(groupId)
+        checkTopicName(topic)
+        return await self._openTopic(ledger, topic)
+
+    async def _openTopic(self, ledger: ILedger, topic: str) -> Topic:
+        known = await self._waiters.wait(ledger.getTopic(topic))
+        if known is None or not known.isOpen:
+            raise TopicNotFound()
+        return known

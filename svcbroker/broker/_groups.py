@@ -1,0 +1,68 @@
+"""
+The groups that a broker serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from attrs import field, frozen
+from attrs.validators import gt
+
+from ..errors import GroupUnknown
+from ..interfaces import ILedger
+
+DEFAULT_GROUP: Final = "1"
+
+
+@frozen(kw_only=True)
+class Limits:
+    """
+    What the broker takes and how long it waits.
+
+    @ivar maxContent: the largest content of an event, in bytes.
+    @ivar chainTimeout: how long a caller waits for each answer of the chain, in seconds.
+    """
+
+    maxContent: int = field(default=1024 * 1024, validator=gt(0))
+    chainTimeout: float = field(default=10.0, validator=gt(0))
+
+
+class Groups:
+    """
+    The ledgers by the id of their group, in the operator's order.
+    """
+
+    def __init__(self, ledgers: Mapping[str, ILedger]) -> None:
+        self._ledgers = dict(ledgers)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._ledgers)
+
+    def resolve(self, groupId: str | None) -> str:
+        """
+        The group that is meant.
+
+        @param groupId: as the client says it; absent or blank means group C{1}.
+        @raise GroupUnknown: this broker does not serve it.
+        """
+        if groupId in self._ledgers:
+            return groupId
+        if groupId is None or not groupId.strip():
+            groupId = DEFAULT_GROUP
+        if groupId not in self._ledgers:
+            raise GroupUnknown()
+        return groupId
+
+    def ledger(self, groupId: str | None) -> ILedger:
+        """
+        The ledger of the group that is meant.
+
+        @raise GroupUnknown: this broker does not serve it.
+        """
+        return self._ledgers[self.resolve(groupId)]
+
+    def items(self) -> list[tuple[str, ILedger]]:
+        """Every group's id and its ledger."""
+        return list(self._ledgers.items())

@@ -1,0 +1,80 @@
+"""
+What the broker answers where the ledger's own values are not the whole answer.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, Generic, TypeVar
+
+from attrs import frozen
+
+from ..errors import PageIndexInvalid
+from ..model import EventId, Page
+
+T = TypeVar("T")
+
+DEFAULT_PAGE_SIZE: Final = 10
+MAX_PAGE_SIZE: Final = 99
+MAX_PAGE_NUMBER: Final = 10**15
+"""The highest page that can be asked for. No chain comes near; every JSON reader can hold it."""
+
+
+class SendStatus(Enum):
+    """What became of a publish."""
+
+    SUCCESS = "SUCCESS"
+    """The event is in a final block on stable storage."""
+    TIMEOUT = "TIMEOUT"
+    """The chain gave no answer in time. The event may still appear."""
+    ERROR = "ERROR"
+    """The chain executed the publish and refused it."""
+
+
+@frozen
+class SendResult:
+    """
+    The answer to a publish.
+
+    @ivar topic: the topic that was published to.
+    @ivar status: what became of it.
+    @ivar eventId: the new event's id, where there is one.
+    """
+
+    topic: str
+    status: SendStatus
+    eventId: EventId | None = None
+
+
+@frozen(kw_only=True)
+class NumberedPage(Generic[T]):
+    """
+    One page of a long list, as it was asked for.
+
+    @ivar page: what is on it.
+    @ivar index: its number, as it was asked.
+    @ivar size: the most items that it could have, as it was applied.
+    """
+
+    page: Page[T]
+    index: int
+    size: int
+
+
+def appliedSize(asked: int) -> int:
+    """The page size that is applied when this one is asked for."""
+    return asked if 1 <= asked <= MAX_PAGE_SIZE else DEFAULT_PAGE_SIZE
+
+
+def pageOffset(index: int, first: int, size: int) -> int:
+    """
+    How many items stand before a page.
+
+    @param index: the page's number.
+    @param first: the number of the first page.
+    @param size: the page size that is applied.
+    @raise PageIndexInvalid: there can be no such page.
+    """
+    if not first <= index <= MAX_PAGE_NUMBER:
+        raise PageIndexInvalid()
+    return (index - first) * size

@@ -1,0 +1,3 @@
+"""
+The carriers: each turns one wire protocol into calls of the broker.
+"""

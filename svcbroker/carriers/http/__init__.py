@@ -1,0 +1,13 @@
+"""
+The HTTP carrier: REST, JSON-RPC, the admin queries, health and the OpenAPI document.
+
+C{rest}, C{jsonrpc}, C{admin}, C{health} and C{openapi} are functions from bytes to bytes and
+know no request; C{resource} is the Klein application over them; C{site}, C{channel} and
+C{request} hold connections and their bounds.
+"""
+
+from .resource import Route
+from .settings import HttpSettings
+from .site import BrokerSite, makeSite
+
+__all__ = ["BrokerSite", "HttpSettings", "Route", "makeSite"]

@@ -1,0 +1,68 @@
+"""
+Whether the broker lives, and whether it can be given work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.web import http
+
+from ...broker import Broker
+from ...model import Health
+from .encoding import encode
+from .request import BrokerRequest
+from .resource import Route, respond
+
+
+class GroupHealth(Struct, frozen=True):
+    """Whether a group's ledger makes progress, and if not, why."""
+
+    ready: bool
+    reason: str
+
+
+class Alive(Struct, frozen=True):
+    """The broker lives."""
+
+    status: Literal["alive"] = "alive"
+
+
+class Readiness(Struct, frozen=True):
+    """Whether the broker can be given work."""
+
+    status: Literal["ready", "unavailable"]
+    groups: dict[str, GroupHealth]
+
+
+_ALIVE = encode(Alive())
+
+
+def readiness(groups: Mapping[str, Health]) -> tuple[int, bytes]:
+    """The HTTP status and the JSON text that tell of the groups' health."""
+    isReady = all(health.isReady for health in groups.values())
+    record = Readiness(
+        "ready" if isReady else "unavailable",
+        {group: GroupHealth(health.isReady, health.reason) for group, health in groups.items()},
+    )
+    return http.OK if isReady else http.SERVICE_UNAVAILABLE, encode(record)
+
+
+def routes(broker: Broker) -> Iterator[Route]:
+    """The routes C{/healthz} and C{/readyz}."""
+
+    def healthz(request: BrokerRequest) -> bytes:
+        return respond(request, _ALIVE)
+
+    async def answerReady(request: BrokerRequest) -> bytes:
+        code, body = readiness(await broker.admin.getHealth())
+        return respond(request, body, code)
+
+    def readyz(request: BrokerRequest) -> Deferred[bytes]:
+        return Deferred.fromCoroutine(answerReady(request))
+
+    yield Route(path="/healthz", methods=("GET",), handler=healthz)
+    yield Route(path="/readyz", methods=("GET",), handler=readyz)

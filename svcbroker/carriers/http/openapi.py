@@ -1,0 +1,216 @@
+"""
+The OpenAPI document, made from the declarations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from msgspec.json import schema_components
+
+from ... import __version__
+from ...errors import BrokerError
+from ...operations import (
+    COMMON_ERRORS,
+    OPERATIONS,
+    QUERIES,
+    ErrorRecord,
+    ExtensionsKind,
+    Operation,
+    Parameter,
+)
+from .encoding import FORM_TYPE, encode
+from .health import Alive, Readiness
+from .jsonrpc import Failed
+from .request import BrokerRequest
+from .resource import Route, respond
+
+_REFERENCE = "#/components/schemas/{name}"
+_DESCRIPTION = """\
+Topics, publishing and reading of events over REST and JSON-RPC 2.0, and queries for operators.
+Every answer of REST and of the queries has HTTP status 200: one that is an object of code and
+message, with a code other than 0, is a failure.\
+"""
+
+
+def document(base: str) -> Mapping[str, Any]:
+    """
+    The OpenAPI 3.1 document of a site.
+
+    @param base: the site's base path.
+    """
+    types = [each.result.type for each in (*OPERATIONS, *QUERIES)]
+    own = [ErrorRecord, Failed, Alive, Readiness]
+    schemas, components = schema_components([*types, *own], ref_template=_REFERENCE)
+    results = dict(zip((each.name for each in (*OPERATIONS, *QUERIES)), schemas, strict=False))
+    error, failed, alive, readiness = schemas[len(types) :]
+    paths: dict[str, Any] = {}
+    for each in OPERATIONS:
+        answer = _answers({"200": {"oneOf": [results[each.name], error]}})
+        paths[f"{base}/rest/{each.name}"] = {
+            "get": _byGet(each, "rest", answer),
+            "post": _byPost(each, answer),
+        }
+    for each in QUERIES:
+        answer = _answers({"200": {"oneOf": [results[each.name], error]}})
+        paths[f"{base}/admin/{each.name}"] = {"get": _byGet(each, "admin", answer)}
+    paths[f"{base}/jsonrpc"] = {"post": _jsonrpc(results, failed)}
+    paths["/healthz"] = {"get": _plain("healthz", "Tell that the broker lives.", {"200": alive})}
+    paths["/readyz"] = {
+        "get": _plain(
+            "readyz",
+            "Tell whether the broker can be given work.",
+            {"200": readiness, "503": readiness},
+        )
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "svcbroker", "version": __version__, "description": _DESCRIPTION},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _answers(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        status: {
+            "description": "The answer, or why there is none.",
+            "content": {"application/json": {"schema": schema}},
+        }
+        for status, schema in schemas.items()
+    }
+
+
+def _plain(name: str, summary: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": name,
+        "summary": summary,
+        "tags": ["health"],
+        "responses": _answers(schemas),
+    }
+
+
+def _describe(operation: Operation) -> str:
+    errors: list[type[BrokerError]] = [*operation.errors, *COMMON_ERRORS]
+    lines = [f"- {error.code} ({error.rpcCode}) {error.__name__}: {error.text}" for error in errors]
+    return "Failures, with their JSON-RPC codes:\n" + "\n".join(lines)
+
+
+def _textSchema(parameter: Parameter) -> Mapping[str, Any]:
+    return parameter.kind.textSchema or parameter.kind.schema
+
+
+def _byGet(operation: Operation, tag: str, answers: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": f"{tag}.{operation.name.replace('/', '.')}",
+        "summary": operation.summary,
+        "description": _describe(operation),
+        "tags": [tag],
+        "parameters": [_queryParameter(each) for each in operation.parameters],
+        "responses": answers,
+    }
+
+
+def _queryParameter(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.description,
+        "required": parameter.isRequired,
+        "schema": _textSchema(parameter),
+    }
+
+
+def _byPost(operation: Operation, answers: Mapping[str, Any]) -> dict[str, Any]:
+    properties = {
+        each.name: {**_textSchema(each), "description": each.description}
+        for each in operation.parameters
+        if not isinstance(each.kind, ExtensionsKind)
+    }
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        "required": [each.name for each in operation.parameters if each.isRequired],
+    }
+    if len(properties) < len(operation.parameters):
+        schema["patternProperties"] = {"^svc-": {"type": "string"}}
+    return {
+        "operationId": f"rest.{operation.name}.form",
+        "summary": operation.summary,
+        "description": _describe(operation),
+        "tags": ["rest"],
+        "requestBody": {
+            "description": "The parameters. They may stand in the query string as well.",
+            "content": {FORM_TYPE.decode("ascii"): {"schema": schema}},
+        },
+        "responses": answers,
+    }
+
+
+def _jsonrpc(results: Mapping[str, Any], failed: Mapping[str, Any]) -> dict[str, Any]:
+    one = {"oneOf": [_success([results[each.name] for each in OPERATIONS]), failed]}
+    answers = _answers({"200": {"oneOf": [one, {"type": "array", "items": one}]}})
+    answers["204"] = {"description": "There were only notifications."}
+    call = {"oneOf": [_call(each) for each in OPERATIONS]}
+    return {
+        "operationId": "jsonrpc",
+        "summary": "Call operations by JSON-RPC 2.0, one or a batch.",
+        "tags": ["jsonrpc"],
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {
+                    "schema": {"oneOf": [call, {"type": "array", "minItems": 1, "items": call}]}
+                }
+            },
+        },
+        "responses": answers,
+    }
+
+
+def _success(results: list[Any]) -> dict[str, Any]:
+    strings = {"enum": ["true", "false"]}
+    return {
+        "type": "object",
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "number", "null"]},
+            "result": {
+                "anyOf": [strings, *(each for each in results if each.get("type") != "boolean")]
+            },
+        },
+        "required": ["jsonrpc", "id", "result"],
+    }
+
+
+def _call(operation: Operation) -> dict[str, Any]:
+    params = {
+        "type": "object",
+        "properties": {
+            each.name: {**each.kind.schema, "description": each.description}
+            for each in operation.parameters
+        },
+        "required": [each.name for each in operation.parameters if each.isRequired],
+    }
+    return {
+        "type": "object",
+        "description": operation.summary,
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": {"type": ["string", "number", "null"]},
+            "method": {"const": operation.name},
+            "params": params,
+        },
+        "required": ["jsonrpc", "method", *(["params"] if params["required"] else [])],
+    }
+
+
+def routes(base: str) -> Iterator[Route]:
+    """The route of the document."""
+    text = encode(document(base))
+
+    def handle(request: BrokerRequest) -> bytes:
+        return respond(request, text)
+
+    yield Route(path=f"{base}/openapi.json", methods=("GET",), handler=handle)

@@ -1,0 +1,44 @@
+"""
+What an operator can choose about HTTP.
+"""
+
+from __future__ import annotations
+
+import re
+
+from attrs import Attribute, field, frozen
+from attrs.validators import gt
+
+_BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+
+
+def _checkBasePath(instance: object, attribute: Attribute[str], value: str) -> None:
+    if _BASE_PATH.fullmatch(value) is None:
+        raise ValueError(
+            "the base path is segments of letters, digits and ._~- with a / before each"
+        )
+
+
+def _withoutLastSlash(path: str) -> str:
+    return path.rstrip("/")
+
+
+@frozen(kw_only=True)
+class HttpSettings:
+    """
+    What an operator can choose about HTTP.
+
+    @ivar basePath: the context path of the interface; C{/} or empty means none.
+    @ivar accessLog: whether every request is logged: method, path, status, sizes and time,
+        never a query string, which may hold content.
+    @ivar corsOrigins: the origins whose pages may use the interface from a browser; C{*} means
+        all of them. None by default: then no CORS header is ever sent.
+    @ivar timeout: how long a connection may be idle, in seconds.
+    """
+
+    basePath: str = field(
+        default="/svcbroker", converter=_withoutLastSlash, validator=_checkBasePath
+    )
+    accessLog: bool = False
+    corsOrigins: frozenset[str] = field(default=frozenset(), converter=frozenset)
+    timeout: float = field(default=60.0, validator=gt(0))

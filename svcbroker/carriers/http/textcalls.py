@@ -1,0 +1,50 @@
+"""
+Operations called with the fields of a URL or a form, and answered with JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twisted.internet.defer import CancelledError
+from twisted.python.failure import Failure
+
+from ...broker import Broker
+from ...errors import BrokerError
+from ...operations import Incidents, Operation, bindText
+from .encoding import encode, encodeError, parseFields
+
+
+class TextCall:
+    """
+    One operation, tied to a broker.
+
+    What it answers never fails: a failure is an answer too.
+    """
+
+    def __init__(self, operation: Operation, broker: Broker, incidents: Incidents) -> None:
+        self._call = bindText(operation, broker)
+        self._render = operation.result.render
+        self._incidents = incidents
+
+    async def answer(self, text: bytes) -> bytes:
+        """
+        The JSON text that answers a call.
+
+        @param text: the fields: C{name=value&...}.
+        """
+        try:
+            return encode(self._render(await self._call(parseFields(text))))
+        except BrokerError as error:
+            return encodeError(error)
+        except CancelledError:
+            raise
+        except Exception:
+            return encodeError(self._incidents.explain(Failure()))
+
+
+def tie(
+    operations: Iterable[Operation], broker: Broker, incidents: Incidents
+) -> dict[str, TextCall]:
+    """Tie operations to a broker, by their names."""
+    return {each.name: TextCall(each, broker, incidents) for each in operations}

@@ -1,0 +1,31 @@
+"""
+The interface, declared once.
+
+Each operation and each admin query is one L{Operation}: its name, its parameters, what it
+answers and how it can fail. REST, JSON-RPC, the admin queries and the OpenAPI document are all
+made from these declarations. Nothing here knows HTTP.
+"""
+
+from ._declarations import Operation, bindJSON, bindText
+from ._failures import Incidents
+from ._operations import COMMON_ERRORS, OPERATIONS
+from ._parameters import ExtensionsKind, Kind, Parameter
+from ._queries import QUERIES
+from ._records import Envelope, ErrorRecord
+from ._results import Result
+
+__all__ = [
+    "COMMON_ERRORS",
+    "OPERATIONS",
+    "QUERIES",
+    "Envelope",
+    "ErrorRecord",
+    "ExtensionsKind",
+    "Incidents",
+    "Kind",
+    "Operation",
+    "Parameter",
+    "Result",
+    "bindJSON",
+    "bindText",
+]

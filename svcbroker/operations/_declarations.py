@@ -1,0 +1,116 @@
+"""
+What an operation is, and how it is tied to a broker and a form of input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+from attrs import field, frozen
+from twisted.internet.defer import Deferred
+
+from ..broker import Broker
+from ..errors import BrokerError
+from ._parameters import ExtensionsKind, GroupKind, Parameter
+from ._results import Result
+
+TextCall: TypeAlias = Callable[[Mapping[bytes, bytes]], Deferred[Any]]
+JSONCall: TypeAlias = Callable[[Mapping[str, object]], Deferred[Any]]
+
+
+@frozen(kw_only=True)
+class Operation:
+    """
+    One thing that clients can ask of the broker.
+
+    @ivar name: its name on every wire; for an admin query its path below C{/admin/}.
+    @ivar summary: what it does, in a sentence.
+    @ivar parameters: in the order of the interface's table, which is the order of positional
+        parameters too.
+    @ivar result: what it answers.
+    @ivar errors: how it can fail, besides what everything can
+        (L{COMMON_ERRORS<svcbroker.operations._operations.COMMON_ERRORS>}).
+    @ivar method: finds the broker's method, which takes the parameters by name.
+    @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
+    """
+
+    name: str
+    summary: str
+    parameters: tuple[Parameter, ...] = ()
+    result: Result
+    errors: tuple[type[BrokerError], ...] = ()
+    method: Callable[[Broker], Callable[..., Deferred[Any]]]
+    isGroupFirst: bool = True
+    checkOrder: tuple[Parameter, ...] = field(init=False)
+
+    @checkOrder.default
+    def _checkOrder(self) -> tuple[Parameter, ...]:
+        if not self.isGroupFirst:
+            return self.parameters
+        return tuple(sorted(self.parameters, key=lambda each: not isinstance(each.kind, GroupKind)))
+
+
+def _bind(
+    operation: Operation, broker: Broker, taker: Callable[[Parameter], Callable[[Any], Any]]
+) -> Callable[[Any], Deferred[Any]]:
+    method = operation.method(broker)
+    takers: list[tuple[str, Callable[[Any], Any]]] = []
+    for parameter in operation.checkOrder:
+        take = taker(parameter)
+        if isinstance(parameter.kind, GroupKind):
+            take = partial(_takeGroup, broker, take)
+        takers.append((parameter.name, take))
+
+    def call(given: Any) -> Deferred[Any]:
+        return method(**{name: take(given) for name, take in takers})
+
+    return call
+
+
+def _takeGroup(broker: Broker, take: Callable[[Any], Any], given: Any) -> str:
+    return broker.groups.resolve(take(given))
+
+
+def bindText(operation: Operation, broker: Broker) -> TextCall:
+    """
+    Make an operation callable with the fields of a URL or a form: names and values as bytes.
+    Fields that it does not know are ignored.
+
+    The callable raises, or its Deferred fails with, a C{BrokerError}.
+    """
+    return _bind(operation, broker, _textTaker)
+
+
+def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
+    """
+    Make an operation callable with the members of a JSON object. Members that it does not know
+    are ignored.
+
+    The callable raises, or its Deferred fails with, a C{BrokerError}.
+    """
+    return _bind(operation, broker, _jsonTaker)
+
+
+def _textTaker(parameter: Parameter) -> Callable[[Mapping[bytes, bytes]], Any]:
+    kind = parameter.kind
+    if isinstance(kind, ExtensionsKind):
+        return kind.fromFields
+    name, read, fallback = parameter.name.encode("ascii"), kind.fromText, parameter.fallback
+
+    def take(fields: Mapping[bytes, bytes]) -> Any:
+        raw = fields.get(name)
+        return read(raw) if raw else fallback()
+
+    return take
+
+
+def _jsonTaker(parameter: Parameter) -> Callable[[Mapping[str, object]], Any]:
+    name, read, fallback = parameter.name, parameter.kind.fromJSON, parameter.fallback
+
+    def take(members: Mapping[str, object]) -> Any:
+        value = members.get(name)
+        return fallback() if value is None else read(value)
+
+    return take

@@ -1,0 +1,243 @@
+"""
+What parameters are, and how each kind is read from text and from JSON.
+
+Text is what URLs and forms carry: bytes. JSON is what JSON-RPC carries.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import a2b_base64
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from attrs import field, frozen
+
+from ..broker import MAX_PAGE_NUMBER
+from ..errors import BrokerError, ParameterInvalid, TopicInvalid
+from ..model import EventId, checkTopicName
+
+EXTENSION_PREFIX: Final = "svc-"
+REQUIRED: Final = object()
+"""Stands where an optional parameter has its default."""
+
+_INTEGER = re.compile(rb"-?[0-9]+")
+_LONGEST_INTEGER = 16
+_HASH = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
+
+
+class Kind:
+    """
+    A kind of parameter: text, unless a subclass says otherwise.
+
+    @cvar schema: what it looks like in JSON, as JSON Schema.
+    @cvar textSchema: what it looks like as text, where that differs.
+    """
+
+    schema: Mapping[str, Any] = {"type": "string"}
+    textSchema: Mapping[str, Any] | None = None
+
+    def fromText(self, raw: bytes) -> Any:
+        """
+        Read a value that is not empty.
+
+        @raise BrokerError: it cannot be read.
+        """
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise ParameterInvalid("a parameter is not UTF-8") from None
+
+    def fromJSON(self, value: object) -> Any:
+        """
+        Read a value that is not C{null}.
+
+        @raise BrokerError: it cannot be read.
+        """
+        if not isinstance(value, str):
+            raise ParameterInvalid("a parameter that is to be a string is none")
+        return value
+
+
+class GroupKind(Kind):
+    """The id of a group, which is looked up as soon as it is read."""
+
+
+class TopicKind(Kind):
+    """A topic's name."""
+
+    schema: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 256}
+
+    def fromText(self, raw: bytes) -> str:
+        try:
+            name = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise TopicInvalid() from None
+        checkTopicName(name)
+        return name
+
+    def fromJSON(self, value: object) -> str:
+        name: str = super().fromJSON(value)
+        checkTopicName(name)
+        return name
+
+
+class ContentKind(Kind):
+    """An event's content: any bytes; Base64 with padding in JSON."""
+
+    schema: Mapping[str, Any] = {"type": "string", "contentEncoding": "base64", "minLength": 1}
+    textSchema: Mapping[str, Any] | None = {"type": "string", "minLength": 1}
+
+    def fromText(self, raw: bytes) -> bytes:
+        return raw
+
+    def fromJSON(self, value: object) -> bytes:
+        text: str = super().fromJSON(value)
+        try:
+            return a2b_base64(text, strict_mode=True)
+        except ValueError:
+            raise ParameterInvalid("content is not standard Base64 with padding") from None
+
+
+class EventIdKind(Kind):
+    """An event's id."""
+
+    schema: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 64}
+
+    def fromText(self, raw: bytes) -> EventId:
+        return EventId.parse(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> EventId:
+        return EventId.parse(super().fromJSON(value))
+
+
+class ExtensionsKind(Kind):
+    """
+    A publisher's additions. As text they are all parameters whose names have the prefix; in
+    JSON an object of strings.
+    """
+
+    schema: Mapping[str, Any] = {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{EXTENSION_PREFIX}"},
+        "additionalProperties": {"type": "string"},
+    }
+
+    def fromFields(self, fields: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        """
+        Pick the extensions out of all the fields of a URL or a form.
+
+        @raise ParameterInvalid: one of them is not UTF-8.
+        """
+        read = super().fromText
+        return {
+            read(name): read(value) for name, value in fields.items() if name.startswith(b"svc-")
+        }
+
+    def fromJSON(self, value: object) -> Mapping[str, str]:
+        if not isinstance(value, dict):
+            raise ParameterInvalid("extensions is not an object")
+        if not all(isinstance(text, str) for text in value.values()):
+            raise ParameterInvalid("an extension is not a string")
+        return value
+
+
+@frozen
+class NumberKind(Kind):
+    """
+    A whole number.
+
+    @ivar error: what is said of anything else.
+    @ivar minimum: the least that is taken, where there is one.
+    """
+
+    error: type[BrokerError]
+    minimum: int | None = None
+    schema: Mapping[str, Any] = field(init=False)
+
+    @schema.default
+    def _schema(self) -> Mapping[str, Any]:
+        if self.minimum is None:
+            return {"type": "integer"}
+        return {"type": "integer", "minimum": self.minimum, "maximum": MAX_PAGE_NUMBER}
+
+    def fromText(self, raw: bytes) -> int:
+        if _INTEGER.fullmatch(raw) is None:
+            self._refuse()
+        # The first digits tell that a long number is out of every range.
+        return self._check(int(raw[: _LONGEST_INTEGER + 1]))
+
+    def fromJSON(self, value: object) -> int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool):
+            self._refuse()
+        return self._check(value)
+
+    def _check(self, number: int) -> int:
+        if self.minimum is not None and not self.minimum <= number <= MAX_PAGE_NUMBER:
+            self._refuse()
+        return number
+
+    def _refuse(self) -> NoReturn:
+        raise self.error()
+
+
+class HashKind(Kind):
+    """A hash of 32 bytes: hex digits of either case, with or without C{0x}."""
+
+    schema: Mapping[str, Any] = {"type": "string", "pattern": "^(0[xX])?[0-9a-fA-F]{64}$"}
+
+    def fromText(self, raw: bytes) -> bytes:
+        return self.fromJSON(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> bytes:
+        found = _HASH.fullmatch(super().fromJSON(value))
+        if found is None:
+            raise ParameterInvalid("a hash is 64 hex digits, with or without 0x")
+        return bytes.fromhex(found[1])
+
+
+class ListKind(Kind):
+    """Several texts with commas between them."""
+
+    def fromText(self, raw: bytes) -> list[str]:
+        return self.fromJSON(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> list[str]:
+        pieces = super().fromJSON(value).split(",")
+        return [piece.strip() for piece in pieces if piece.strip()]
+
+
+@frozen(kw_only=True)
+class Parameter:
+    """
+    One parameter of an operation. An empty text and a JSON C{null} are as good as none.
+
+    @ivar name: its name on every wire.
+    @ivar kind: how it is read.
+    @ivar description: what it means, in a sentence.
+    @ivar default: what it is where it is absent, unless it is required.
+    @ivar absent: what is said where it is required and absent.
+    """
+
+    name: str
+    kind: Kind
+    description: str
+    default: Any = REQUIRED
+    absent: type[BrokerError] = ParameterInvalid
+
+    @property
+    def isRequired(self) -> bool:
+        """Whether a call without it fails."""
+        return self.default is REQUIRED
+
+    def fallback(self) -> Any:
+        """
+        What an absent one is.
+
+        @raise BrokerError: it is required.
+        """
+        if self.default is REQUIRED:
+            raise self.absent()
+        return self.default

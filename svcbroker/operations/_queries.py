@@ -1,0 +1,117 @@
+"""
+The admin queries.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import PageIndexInvalid, PageSizeInvalid, ParameterInvalid
+from ._declarations import Operation
+from ._operations import GROUP, PAGE_SIZE
+from ._parameters import HashKind, Kind, ListKind, NumberKind, Parameter
+from ._results import (
+    BLOCKS,
+    NODES,
+    STATISTICS,
+    STRINGS,
+    SUBSCRIPTIONS,
+    TRANSACTIONS,
+    VERSION,
+)
+
+_PAGE_ERRORS = (PageIndexInvalid, PageSizeInvalid)
+
+_PAGE_NUMBER = Parameter(
+    name="pageNumber",
+    kind=NumberKind(PageIndexInvalid, 1),
+    default=1,
+    description="The page, counted from 1.",
+)
+_BLOCK_NUMBER = Parameter(
+    name="blockNumber",
+    kind=NumberKind(ParameterInvalid, 0),
+    default=None,
+    description="Only what is in the block of this height.",
+)
+_NODE_IP = Parameter(
+    name="nodeIp",
+    kind=ListKind(),
+    default=(),
+    description="Nodes' addresses, host:port with commas between them; absent means this node.",
+)
+# Not the kind of group that is looked up: none at all is none, not group 1.
+_GROUP_FILTER = Parameter(
+    name="groupId", kind=Kind(), default=None, description="Only subscriptions of this group."
+)
+_TRANSACTION_HASH = Parameter(
+    name="transactionHash",
+    kind=HashKind(),
+    default=None,
+    description="Only the transaction of this hash.",
+)
+_BLOCK_HASH = Parameter(
+    name="pkHash", kind=HashKind(), default=None, description="Only the block of this hash."
+)
+_NODE_NAME = Parameter(
+    name="nodeName", kind=Kind(), default=None, description="Only nodes of this name."
+)
+
+QUERIES: Final = (
+    Operation(
+        name="listGroup",
+        summary="List the groups.",
+        result=STRINGS,
+        method=lambda broker: broker.admin.listGroups,
+    ),
+    Operation(
+        name="listNodes",
+        summary="List the addresses of the brokers.",
+        result=STRINGS,
+        method=lambda broker: broker.admin.listAddresses,
+    ),
+    Operation(
+        name="listSubscription",
+        summary="List the live subscriptions of nodes.",
+        parameters=(_NODE_IP, _GROUP_FILTER),
+        result=SUBSCRIPTIONS,
+        method=lambda broker: broker.admin.listSubscriptions,
+    ),
+    Operation(
+        name="getVersion",
+        summary="Tell which broker this is.",
+        result=VERSION,
+        method=lambda broker: broker.admin.getVersion,
+    ),
+    Operation(
+        name="group/general",
+        summary="Tell a group's chain in numbers.",
+        parameters=(GROUP,),
+        result=STATISTICS,
+        method=lambda broker: broker.admin.getStatistics,
+    ),
+    Operation(
+        name="transaction/transList",
+        summary="List the chain's transactions, newest first.",
+        parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _TRANSACTION_HASH, _BLOCK_NUMBER),
+        result=TRANSACTIONS,
+        errors=_PAGE_ERRORS,
+        method=lambda broker: broker.admin.listTransactions,
+    ),
+    Operation(
+        name="block/blockList",
+        summary="List the chain's blocks, newest first.",
+        parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _BLOCK_HASH, _BLOCK_NUMBER),
+        result=BLOCKS,
+        errors=_PAGE_ERRORS,
+        method=lambda broker: broker.admin.listBlocks,
+    ),
+    Operation(
+        name="node/nodeList",
+        summary="List a group's nodes in the order of their indexes.",
+        parameters=(GROUP, _PAGE_NUMBER, PAGE_SIZE, _NODE_NAME),
+        result=NODES,
+        errors=_PAGE_ERRORS,
+        method=lambda broker: broker.admin.listNodes,
+    ),
+)
