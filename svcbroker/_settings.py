@@ -170,7 +170,9 @@ def someText(text: str) -> str:
 
 
 def basePath(text: str) -> str:
-    """A path under which the interface is served, without a slash at its end."""
+    """A path under which the interface is served, without a slash at its end; C{/} is none."""
+    if text == "/":
+        return ""
     if len(text) > 256 or _BASE_PATH.fullmatch(text) is None or {".", ".."} & {*text.split("/")}:
         raise ValueError(f"is not a path such as /svcbroker: {text!r}")
     return text

@@ -1,0 +1,58 @@
+"""
+The data directory: made when it is missing, and held by one daemon at a time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from attrs import define
+
+LOCK_NAME = "lock"
+
+
+class DataDirectoryError(Exception):
+    """
+    The data directory cannot be used. The text is one line for the operator.
+    """
+
+
+@define
+class DataDirectoryLock:
+    """
+    The lock on a data directory. It ends with the process at the latest.
+    """
+
+    _descriptor: int
+
+    def release(self) -> None:
+        """Let another daemon have the directory. Called once."""
+        os.close(self._descriptor)
+
+
+def lockDataDirectory(path: Path) -> DataDirectoryLock:
+    """
+    Make the directory where it is missing, readable by its owner only, and lock it.
+
+    @raise DataDirectoryError: it cannot be made or written to, or another daemon has it.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DataDirectoryError(
+            f"data-dir: cannot write to {path}: {os.strerror(error.errno or 0)}"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise DataDirectoryError(f"data-dir: another svcbroker is using {path}") from error
+    except OSError as error:
+        os.close(descriptor)
+        raise DataDirectoryError(
+            f"data-dir: cannot lock {path}: {os.strerror(error.errno or 0)}"
+        ) from error
+    return DataDirectoryLock(descriptor)

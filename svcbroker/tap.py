@@ -1,0 +1,314 @@
+"""
+C{twistd svcbroker}: the composition root. Here, and in no other module of the daemon, the
+reactor, the wall clock, randomness and the process itself are chosen.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from attrs import frozen
+from twisted.application.service import IService
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.error import ReactorNotRunning
+from twisted.logger import ILogObserver, Logger
+from twisted.python import usage
+from twisted.python.components import Componentized
+
+from ._settings import Several, Switch
+from .broker import Broker, Limits
+from .carriers.http import BrokerSite, HttpSettings, makeSite
+from .config import SETTINGS, Config, ConfigError, Setting, makeConfig, readFile
+from .interfaces import ILedger, InvalidDescription
+from .ledgers import describeLedgers, findLedgerFactories, parseDescription, readDescription
+from .logs import jsonLogObserver, openLogFile
+from .service import BrokerService, GroupPlan, ICarrier, Plan, StartError, World
+from .version import readVersion
+
+
+def _theReactor() -> Any:
+    # Not before twistd has looked at --reactor.
+    from twisted.internet import reactor
+
+    return reactor
+
+
+class Options(usage.Options):
+    """
+    The command line. After parsing, C{self["plan"]} is what the service is to do and
+    C{self["config"]} the whole configuration.
+    """
+
+    synopsis = "Usage: twistd [options] svcbroker [options]"
+    longdesc = (
+        "Every setting can also stand in a TOML file, under the same name. "
+        "An option given here wins over the file."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: dict[str, Any] = {}
+        self._file: dict[str, Any] = {}
+
+    def opt_config(self, path: str) -> None:
+        """A TOML file with settings."""
+        try:
+            self._file = readFile(Path(path))
+        except ConfigError as error:
+            raise usage.UsageError(str(error)) from None
+
+    def opt_help_ledger(self) -> None:
+        """Show the ledgers there are, and their settings."""
+        sys.stdout.write(describeLedgers(findLedgerFactories()))
+        raise SystemExit(0)
+
+    def give(self, setting: Setting, value: Any) -> None:
+        """Take a setting from the command line."""
+        if isinstance(setting.kind, Several):
+            value = [*self._given.get(setting.name, []), value]
+        self._given[setting.name] = value
+
+    def postOptions(self) -> None:
+        """See L{usage.Options}."""
+        try:
+            config = makeConfig(self._file, self._given)
+            self["config"] = config
+            self["plan"] = makePlan(config, _theReactor())
+        except ConfigError as error:
+            raise usage.UsageError(str(error)) from None
+
+    def opt_version(self) -> None:
+        """Show the version."""
+        sys.stdout.write(f"svcbroker {readVersion().version}\n")
+        raise SystemExit(0)
+
+
+def _option(setting: Setting) -> Callable[[Options, str], None]:
+    def take(self: Options, text: str) -> None:
+        try:
+            self.give(setting, setting.kind.parse(text))
+        except ValueError as error:
+            raise usage.UsageError(f"{setting.name}: {error}") from None
+
+    take.__doc__ = f"{setting.help} [{setting.kind.metavar}, default: {setting.default}]"
+    return take
+
+
+def _switch(setting: Setting, value: bool) -> Callable[[Options], None]:
+    def turn(self: Options) -> None:
+        self.give(setting, value)
+
+    turn.__doc__ = setting.help if value else f"turn --{setting.name} off (default)"
+    return turn
+
+
+for _each in SETTINGS:
+    _name = _each.name.replace("-", "_")
+    if isinstance(_each.kind, Switch):
+        setattr(Options, f"opt_{_name}", _switch(_each, True))
+        setattr(Options, f"opt_no_{_name}", _switch(_each, False))
+    else:
+        setattr(Options, f"opt_{_name}", _option(_each))
+
+
+def makePlan(config: Config, reactor: Any) -> Plan:
+    """
+    What the service is to do. Nothing is listened on or opened yet.
+
+    @raise ConfigError: an endpoint or a ledger's description cannot be used.
+    """
+    endpoint = None
+    if config.http:
+        try:
+            endpoint = serverFromString(reactor, config.http)
+        except Exception as error:
+            # Each kind of endpoint, plugins included, has its own way to complain.
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ConfigError(f"http: cannot use {config.http!r}: {reason}") from error
+    groups = []
+    for group in config.groups:
+        description = config.ledger if group.ledger is None else group.ledger
+        try:
+            makeLedger = parseDescription(description)
+        except InvalidDescription as error:
+            name = "ledger" if group.ledger is None else f"group {group.id}"
+            raise ConfigError(f"{name}: {error}") from error
+        kind = readDescription(description).name
+        groups.append(GroupPlan(id=group.id, kind=kind, makeLedger=makeLedger))
+    return Plan(
+        dataDir=config.dataDir,
+        endpoint=endpoint,
+        endpointText=config.http,
+        basePath=config.basePath,
+        groups=groups,
+        maxContent=config.maxContent,
+        shutdownTimeout=config.shutdownTimeout,
+        version=readVersion().version,
+    )
+
+
+class TwistdProcess:
+    """
+    The process, as twistd runs it.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._hasFailed = False
+
+    def starting(self) -> None:
+        """
+        After reactor.run has installed its handlers, replace them: twistd ends a process that
+        was stopped by one of those with the signal again, so that it could not exit with 0.
+        """
+        self._reactor.callWhenRunning(self._handleSignals)
+
+    def _handleSignals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._signalled)
+
+    def _signalled(self, number: int, frame: object) -> None:
+        self._reactor.callFromThread(self._stop)
+
+    def _stop(self) -> None:
+        try:
+            self._reactor.stop()
+        except ReactorNotRunning:
+            # It is stopping already.
+            return
+
+    def started(self) -> None:
+        """What was made by now lives as long as the process: the collector may skip it."""
+        gc.collect()
+        gc.freeze()
+
+    def refuse(self, message: str) -> None:
+        """See L{svcbroker.service.IProcess.refuse}."""
+        self._log.critical("Cannot start: {message}", message=message)
+        sys.excepthook = _tellInOneLine
+
+    def fail(self, message: str) -> None:
+        """See L{svcbroker.service.IProcess.fail}."""
+        self._log.critical("{message}", message=message)
+        if not self._hasFailed:
+            self._hasFailed = True
+            _tell(message)
+            # The status of a process that ran its reactor is not ours to give otherwise.
+            atexit.register(_exitBadly)
+            self._stop()
+
+
+def _tell(message: str) -> None:
+    # sys.stderr belongs to the log by now.
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write(f"svcbroker: {message}\n")
+        sys.__stderr__.flush()
+
+
+def _tellInOneLine(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if isinstance(error, StartError):
+        _tell(str(error))
+    else:
+        sys.__excepthook__(kind, error, traceback)
+
+
+def _exitBadly() -> None:
+    for stream in (sys.stdout, sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    os._exit(1)
+
+
+class _LoggingService(BrokerService):
+    """
+    Brings its own log observer to the application; C{twistd --logger} wins over it.
+    """
+
+    def __init__(self, makeObserver: Callable[[], ILogObserver] | None, *args: Any) -> None:
+        super().__init__(*args)
+        self._makeObserver = makeObserver
+
+    def setServiceParent(self, parent: Any) -> None:
+        """See L{IService}."""
+        if self._makeObserver is not None and isinstance(parent, Componentized):
+            parent.setComponent(ILogObserver, self._makeObserver())
+        super().setServiceParent(parent)
+
+
+def _observerMaker(config: Config, twistd: Mapping[str, Any]) -> Callable[[], ILogObserver] | None:
+    """
+    What makes the log observer; C{None} leaves it to twistd.
+
+    @param twistd: twistd's own options.
+    """
+    if config.logFormat == "text" or twistd.get("syslog"):
+        return None
+    name = twistd.get("logfile") or ("-" if twistd.get("nodaemon", True) else "twistd.log")
+    if name == "-":
+        return lambda: jsonLogObserver(sys.stdout)
+    return lambda: jsonLogObserver(openLogFile(Path(name).absolute()))
+
+
+@frozen
+class _HttpCarrier:
+    """HTTP, as the service sees it."""
+
+    broker: Broker
+    factory: BrokerSite
+
+    def drain(self) -> Deferred[Any]:
+        return self.factory.drain()
+
+    def stop(self) -> None:
+        self.broker.stop()
+
+
+def makeService(options: Options) -> IService:
+    """
+    The service that twistd runs.
+    """
+    config: Config = options["config"]
+    reactor = _theReactor()
+
+    settings = HttpSettings(
+        basePath=config.basePath,
+        accessLog=config.accessLog,
+        corsOrigins=config.corsOrigins,
+    )
+
+    def makeCarrier(ledgers: Mapping[str, ILedger], address: str) -> ICarrier:
+        broker = Broker(
+            ledgers,
+            reactor,
+            Limits(maxContent=config.maxContent, chainTimeout=config.chainTimeout),
+            nodeAddress=address,
+            version=readVersion(),
+        )
+        return _HttpCarrier(broker, makeSite(broker, settings))
+
+    world = World(
+        reactor=reactor,
+        now=time.time,
+        entropy=os.urandom,
+        process=TwistdProcess(reactor),
+    )
+    twistd = getattr(options, "parent", None) or {}
+    service: IService = _LoggingService(
+        _observerMaker(config, twistd), options["plan"], world, makeCarrier
+    )
+    return service
