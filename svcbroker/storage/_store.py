@@ -45,7 +45,6 @@ class Store(ChainReader):
         path: Path,
         writing: sqlite3.Connection,
         reading: sqlite3.Connection,
-        logLimit: int,
     ) -> None:
         """
         Private: call L{create} or L{open}.
@@ -54,8 +53,6 @@ class Store(ChainReader):
         self._writing = writing
         self._wal, self._shm = companions(path)
         self._walInode = os.stat(self._wal).st_ino
-        self._logLimit = logLimit
-        self._forcedAt = 0
         self._isUncertain = False
         self._height = 0
         self._total = 0
@@ -109,8 +106,8 @@ class Store(ChainReader):
         @param path: where.
         @param connect: the way to SQLite.
         @param steps: the schema; by default the one that comes with the package.
-        @param logLimit: how many bytes of write-ahead log are kept after a burst, and at which
-            multiples of it an append waits for other programs' reads to end.
+        @param logLimit: how many bytes of write-ahead log are kept on disk after another
+            program, which held a snapshot open, has made it grow.
         @raise StorageRefused: it is absent, foreign, damaged, of a newer schema, in use, or
             cannot be written.
         """
@@ -119,7 +116,7 @@ class Store(ChainReader):
         try:
             reading = openReading(path, connect=connect)
             try:
-                return cls(path, writing, reading, logLimit)
+                return cls(path, writing, reading)
             except BaseException:
                 reading.close()
                 raise
@@ -333,27 +330,14 @@ class Store(ChainReader):
 
     def _checkLog(self) -> None:
         """
-        Look after the write-ahead log, before each transaction.
-
-        SQLite folds it in as it grows, but begins it anew only when no reader is in it. Reads
-        of this process are short, so that comes by itself; another program that holds a
-        snapshot open lets the log grow. At each multiple of the limit, wait a little for such
-        readers.
+        See that the write-ahead log is still the file that SQLite appends to.
         """
         try:
-            status = os.stat(self._wal)
+            inode = os.stat(self._wal).st_ino
         except OSError as error:
             raise self._vanished() from error
-        if status.st_ino != self._walInode:
+        if inode != self._walInode:
             raise self._vanished()
-        if status.st_size <= self._logLimit:
-            self._forcedAt = 0
-        elif status.st_size > self._forcedAt + self._logLimit:
-            self._forcedAt = status.st_size
-            try:
-                self._writing.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-            except sqlite3.Error as error:
-                raise translated(error, self.path) from error
 
     def _vanished(self) -> StorageDamaged:
         # Appending would go on, into a file without a name, and be gone after a restart.

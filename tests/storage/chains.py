@@ -94,7 +94,7 @@ class Chain:
         body = bytearray(f"block {height}:".encode())
         changed: dict[str, TopicRow] = {}
         places: dict[str, list[tuple[int, int]]] = {}
-        hashes = []
+        hashes: list[bytes] = []
         for name, content in events:
             known = self.topics.get(name)
             index = len(self.topics) if known is None else known.index

@@ -8,6 +8,7 @@ import os
 import sqlite3
 from pathlib import Path
 from struct import error as StructError
+from typing import cast
 
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
@@ -143,7 +144,7 @@ class StoreTests(SynchronousTestCase):
             evolve(append, block=evolve(block, transactionTotal=1)),
             evolve(append, block=evolve(block, hash=self.chain.appends[0].block.hash)),
             evolve(append, transactionHashes=[b"abc"]),
-            evolve(append, topicBlocks=append.topicBlocks * 2),
+            evolve(append, topicBlocks=[*append.topicBlocks, *append.topicBlocks]),
         ):
             self.assertRaises(ValueError, self.store.append, wrong)
         self.assertEqual(differences(self.store, self.chain, 1), [])
@@ -155,9 +156,9 @@ class StoreTests(SynchronousTestCase):
         A mistake of the caller's that only shows half-way leaves nothing behind.
         """
         append = self.chain.add([("a", b"1")])
-        wrong = evolve(append, topics=[*append.topics, "no row"])
+        wrong = evolve(append, topics=[*append.topics, cast(TopicRow, "no row")])
         self.assertRaises(AttributeError, self.store.append, wrong)
-        wrong = evolve(append, block=evolve(append.block, body=object()))
+        wrong = evolve(append, block=evolve(append.block, body=cast(bytes, object())))
         self.assertRaises(sqlite3.Error, self.store.append, wrong)
         self.store.append(append)
         self.reopen()
@@ -325,11 +326,7 @@ class StoreTests(SynchronousTestCase):
         go the log shrinks to its limit.
         """
         self.store.close()
-        self.store = Store.open(
-            self.path,
-            logLimit=1_000_000,
-            connect=lambda *args, **named: sqlite3.connect(*args, **{**named, "timeout": 0}),
-        )
+        self.store = Store.open(self.path, logLimit=1_000_000)
         reader = sqlite3.connect(self.path, isolation_level=None)
         self.addCleanup(reader.close)
         reader.execute("BEGIN")
