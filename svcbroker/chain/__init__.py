@@ -30,14 +30,18 @@ from ._merkle import MerkleTree, leafHash, merkleRoot
 from ._receipts import TransactionReceipt, decodeReceipts, encodeReceipts
 from ._state import Account, ChainState, Outcome
 from ._transaction import (
+    MAX_HEAD_SIZE,
     Kind,
     Transaction,
+    TransactionSummary,
     decodeBody,
-    decodeEntry,
+    decodeTable,
     encodeBody,
+    tableSize,
 )
 
 __all__ = [
+    "MAX_HEAD_SIZE",
     "Account",
     "Candidate",
     "Certificate",
@@ -53,12 +57,13 @@ __all__ = [
     "Phase",
     "Transaction",
     "TransactionReceipt",
+    "TransactionSummary",
     "accountAddress",
     "checkBlock",
     "checkCertificate",
     "decodeBody",
-    "decodeEntry",
     "decodeReceipts",
+    "decodeTable",
     "encodeBody",
     "encodeReceipts",
     "faultsTolerated",
@@ -68,6 +73,7 @@ __all__ = [
     "proposeBlock",
     "quorum",
     "selectTransactions",
+    "tableSize",
     "topicAddress",
     "votePayload",
 ]

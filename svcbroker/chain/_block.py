@@ -28,7 +28,7 @@ class Candidate:
 
     @ivar transactions: what is in it.
     @ivar body: their canonical encoding.
-    @ivar offsets: where each of them starts in C{body}.
+    @ivar offsets: where each of them starts in C{body}, and after the last of these the end.
     @ivar outcome: what they do to the state.
     """
 

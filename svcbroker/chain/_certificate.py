@@ -88,14 +88,14 @@ class Certificate:
 def checkCertificate(
     certificate: Certificate,
     header: Header,
-    validators: Sequence[bytes],
-    verify: Callable[[bytes, bytes, bytes], bool],
+    nodes: int,
+    verify: Callable[[int, bytes, bytes], bool],
 ) -> None:
     """
     Make sure that a certificate makes a block final.
 
-    @param validators: the public keys of the nodes, by index.
-    @param verify: C{verify(key, payload, signature)} says whether an Ed25519 signature holds.
+    @param nodes: how many nodes decide this block.
+    @param verify: C{verify(index, payload, signature)} says whether a signature is that node's.
     @raise CertificateInvalid: too few distinct nodes signed this very header in one round.
     """
     payload = votePayload(Phase.COMMIT, header.chain, header.height, certificate.round, header.hash)
@@ -104,12 +104,11 @@ def checkCertificate(
         if index <= last:
             raise CertificateInvalid("its signers are not in rising order")
         last = index
-        if index >= len(validators):
+        if index >= nodes:
             raise CertificateInvalid(f"signer {index} is not a node of this chain")
-        if not verify(validators[index], payload, signature):
+        if not verify(index, payload, signature):
             raise CertificateInvalid(f"the signature of node {index} does not hold")
-    if len(certificate.signatures) < quorum(len(validators)):
+    if len(certificate.signatures) < quorum(nodes):
         raise CertificateInvalid(
-            f"{len(certificate.signatures)} signatures are fewer than the "
-            f"{quorum(len(validators))} needed"
+            f"{len(certificate.signatures)} signatures are fewer than the {quorum(nodes)} needed"
         )

@@ -14,13 +14,15 @@ class Malformed(ValueError):
 class Reader:
     """
     Takes fields off the front of some bytes, and never more than there are.
+
+    @ivar position: how many bytes were taken.
     """
 
-    __slots__ = ("_data", "_end", "_position")
+    __slots__ = ("_data", "_end", "position")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._position = 0
+        self.position = 0
         self._end = len(data)
 
     def take(self, count: int) -> bytes:
@@ -29,20 +31,12 @@ class Reader:
 
         @raise Malformed: there are fewer.
         """
-        stop = self._position + count
+        stop = self.position + count
         if stop > self._end:
             raise Malformed("the data ends early")
-        taken = self._data[self._position : stop]
-        self._position = stop
+        taken = self._data[self.position : stop]
+        self.position = stop
         return taken
-
-    def unpack(self, form: struct.Struct) -> tuple[int | bytes, ...]:
-        """
-        The next fields in a fixed form.
-
-        @raise Malformed: the data ends early.
-        """
-        return form.unpack(self.take(form.size))
 
     def number(self, form: struct.Struct) -> int:
         """
@@ -70,7 +64,7 @@ class Reader:
 
         @raise Malformed: something does.
         """
-        if self._position != self._end:
+        if self.position != self._end:
             raise Malformed("there are bytes after the end")
 
 

@@ -5,22 +5,26 @@ Transactions, and the body of a block that holds them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from hashlib import sha256
+from itertools import accumulate, pairwise
 
 from attrs import frozen
 
 from ..errors import BrokerError
 from ..model import checkExtensions, checkTopicName
 from ._encoding import U16, U32, Malformed, Reader
+from ._merkle import leafHash
 
 VERSION = 1
 NO_CONTENT = sha256(b"").digest()
 
 _FIXED = struct.Struct(">BB20sQQ32sH")
 _PAIR = struct.Struct(">HH")
-_ENTRY = struct.Struct(">II")
+
+MAX_HEAD_SIZE = 20480
+"""No transaction's head is longer: a name and extensions at their limits stay far below."""
 
 
 class Kind(IntEnum):
@@ -86,18 +90,63 @@ class Transaction:
             extensions=extensions or {},
             content=content,
             head=head,
-            hash=sha256(b"\x00" + head).digest(),
+            hash=leafHash(head),
         )
 
     @classmethod
-    def decode(cls, head: bytes, content: bytes) -> Transaction:
+    def decode(cls, entry: bytes) -> Transaction:
         """
-        Read a transaction.
+        Read a transaction as it stands in a body: its head, and the content up to the end.
 
         @raise Malformed: the head is not canonical, its name or extensions are not valid, or
-            C{content} is not the content that the head names.
+            the content is not the one that the head names.
         """
-        reader = Reader(head)
+        head = _Head.read(entry)
+        content = entry[head.size :]
+        if head.kind is not Kind.PUBLISH and (content or head.extensions):
+            raise Malformed("only a publish has content and extensions")
+        if sha256(content).digest() != head.contentHash:
+            raise Malformed("the content is not the one that the transaction names")
+        try:
+            checkTopicName(head.topic)
+            checkExtensions(head.extensions)
+        except BrokerError as error:
+            raise Malformed(error.message) from None
+        encoded = entry[: head.size]
+        return cls(
+            kind=head.kind,
+            sender=head.sender,
+            nonce=head.nonce,
+            timestamp=head.timestamp,
+            topic=head.topic,
+            extensions=head.extensions,
+            content=content,
+            head=encoded,
+            hash=leafHash(encoded),
+        )
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes in a block's body."""
+        return U32.size + len(self.head) + len(self.content)
+
+
+@frozen(kw_only=True)
+class _Head:
+    """A transaction's head, taken apart."""
+
+    kind: Kind
+    sender: bytes
+    nonce: int
+    timestamp: int
+    contentHash: bytes
+    topic: str
+    extensions: Mapping[str, str]
+    size: int
+
+    @classmethod
+    def read(cls, entry: bytes) -> _Head:
+        reader = Reader(entry)
         version, number, sender, nonce, timestamp, contentHash, length = _FIXED.unpack(
             reader.take(_FIXED.size)
         )
@@ -107,34 +156,42 @@ class Transaction:
             kind = Kind(number)
         except ValueError:
             raise Malformed(f"transaction kind {number} is not known") from None
-        topic = reader.text(length)
-        extensions = _decodeExtensions(reader)
-        reader.finish()
-        if kind is not Kind.PUBLISH and (content or extensions):
-            raise Malformed("only a publish has content and extensions")
-        if sha256(content).digest() != contentHash:
-            raise Malformed("the content is not the one that the transaction names")
-        try:
-            checkTopicName(topic)
-            checkExtensions(extensions)
-        except BrokerError as error:
-            raise Malformed(error.message) from None
         return cls(
             kind=kind,
             sender=sender,
             nonce=nonce,
             timestamp=timestamp,
-            topic=topic,
-            extensions=extensions,
-            content=content,
-            head=head,
-            hash=sha256(b"\x00" + head).digest(),
+            contentHash=contentHash,
+            topic=reader.text(length),
+            extensions=_decodeExtensions(reader),
+            size=reader.position,
         )
 
-    @property
-    def size(self) -> int:
-        """How many bytes it takes in a block's body."""
-        return _ENTRY.size + len(self.head) + len(self.content)
+
+@frozen(kw_only=True)
+class TransactionSummary:
+    """
+    What can be said of a transaction without its content.
+
+    @ivar sender: the sender's address: 20 bytes.
+    @ivar topic: the name of the topic that it is about.
+    @ivar hash: its hash.
+    """
+
+    sender: bytes
+    topic: str
+    hash: bytes
+
+    @classmethod
+    def decode(cls, entry: bytes) -> TransactionSummary:
+        """
+        Read the head of a transaction in a body.
+
+        @param entry: its bytes, of which the first L{MAX_HEAD_SIZE} are enough.
+        @raise Malformed: they do not begin with a head.
+        """
+        head = _Head.read(entry)
+        return cls(sender=head.sender, topic=head.topic, hash=leafHash(entry[: head.size]))
 
 
 def _encodeExtensions(extensions: Mapping[str, str] | None) -> bytes:
@@ -164,20 +221,41 @@ def _decodeExtensions(reader: Reader) -> dict[str, str]:
 
 def encodeBody(transactions: Sequence[Transaction]) -> tuple[bytes, Sequence[int]]:
     """
-    The body of a block.
+    The body of a block: how many transactions there are, how long each is, and they themselves.
 
-    @return: the bytes, and the offset of each transaction's entry in them. An entry ends where
-        the next one starts; L{decodeEntry} reads one alone.
+    @return: the bytes, and where in them each transaction starts, and after the last of these
+        the end.
     """
-    parts: list[bytes] = [U32.pack(len(transactions))]
-    offsets: list[int] = []
-    position = U32.size
+    count = len(transactions)
+    parts: list[bytes] = []
+    sizes: list[int] = []
     for transaction in transactions:
-        offsets.append(position)
         head, content = transaction.head, transaction.content
-        parts += (_ENTRY.pack(len(head), len(content)), head, content)
-        position += _ENTRY.size + len(head) + len(content)
-    return b"".join(parts), offsets
+        parts += (head, content)
+        sizes.append(len(head) + len(content))
+    table = struct.pack(f">I{count}I", count, *sizes)
+    return table + b"".join(parts), list(accumulate(sizes, initial=len(table)))
+
+
+def tableSize(count: int) -> int:
+    """How many bytes a body has before the first of C{count} transactions."""
+    return U32.size * (count + 1)
+
+
+def decodeTable(table: bytes) -> Sequence[int]:
+    """
+    Where the transactions of a body start, and after the last of these the end.
+
+    @param table: the first L{tableSize} bytes of the body, or more.
+    @raise Malformed: that is no such beginning.
+    """
+    if len(table) < U32.size:
+        raise Malformed("the body ends early")
+    count: int = U32.unpack_from(table)[0]
+    if len(table) < tableSize(count):
+        raise Malformed("the body ends early")
+    sizes = struct.unpack_from(f">{count}I", table, U32.size)
+    return list(accumulate(sizes, initial=tableSize(count)))
 
 
 def decodeBody(body: bytes) -> Sequence[Transaction]:
@@ -186,32 +264,7 @@ def decodeBody(body: bytes) -> Sequence[Transaction]:
 
     @raise Malformed: the bytes are not a body.
     """
-    reader = Reader(body)
-    count = reader.number(U32)
-    transactions = [_readEntry(reader) for _ in range(count)] if count <= len(body) else []
-    if len(transactions) != count:
-        raise Malformed("the body cannot hold as many transactions as it says")
-    reader.finish()
-    return transactions
-
-
-def decodeEntry(entry: bytes) -> Transaction:
-    """
-    One transaction out of a body.
-
-    @raise Malformed: the bytes are not one transaction.
-    """
-    reader = Reader(entry)
-    transaction = _readEntry(reader)
-    reader.finish()
-    return transaction
-
-
-def _readEntry(reader: Reader) -> Transaction:
-    headSize, contentSize = _ENTRY.unpack(reader.take(_ENTRY.size))
-    return Transaction.decode(reader.take(headSize), reader.take(contentSize))
-
-
-def bodySize(transactions: Iterable[Transaction]) -> int:
-    """How many bytes the body of these transactions has."""
-    return U32.size + sum(transaction.size for transaction in transactions)
+    offsets = decodeTable(body)
+    if offsets[-1] != len(body):
+        raise Malformed("the body is not as long as it says")
+    return [Transaction.decode(body[start:end]) for start, end in pairwise(offsets)]
