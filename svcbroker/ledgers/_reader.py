@@ -1,0 +1,176 @@
+"""
+Reading a chain that is in a store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import pairwise
+
+from twisted.internet.defer import Deferred
+
+from ..chain import (
+    MAX_HEAD_SIZE,
+    ChainState,
+    Header,
+    Transaction,
+    TransactionSummary,
+    decodeBody,
+    decodeReceipts,
+    decodeTable,
+    tableSize,
+    topicAddress,
+)
+from ..errors import EventNotFound, HeightUnknown
+from ..model import Block, BlockRecord, Event, EventId, Page, Statistics, Topic, TransactionRecord
+from ..storage import BlockHeadRow, Store
+from ._views import blockOf, blockRecordOf, eventOf
+
+_MAX_HEIGHT = 2**63 - 1
+
+STEPS_PER_BREATH = 8
+"""How many steps of a long search are made before the reactor gets its turn."""
+
+
+class ChainReader:
+    """
+    What a ledger answers from its state and its store. All that can be read is final.
+    """
+
+    def __init__(
+        self, state: ChainState, store: Store, breathe: Callable[[], Deferred[None]]
+    ) -> None:
+        """
+        @param breathe: gives the reactor its turn in the middle of a long search.
+        """
+        self._state = state
+        self._store = store
+        self._breathe = breathe
+
+    def listTopics(self, offset: int, limit: int) -> Page[Topic]:
+        """See L{ILedger.listTopics<svcbroker.interfaces.ILedger.listTopics>}."""
+        return Page(total=self._state.openCount, items=self._state.openTopics(offset, limit))
+
+    def getEvent(self, eventId: EventId) -> Event:
+        """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
+        rows = self._store.topicBlock(eventId.prefix, eventId.height)
+        for row in rows:
+            position = row.position(eventId.sequence)
+            if position is not None:
+                entry = self._store.bodySlice(eventId.height, *position)
+                return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height)
+        if not rows and eventId.height > self._height():
+            raise HeightUnknown()
+        raise EventNotFound()
+
+    def readBlock(self, height: int) -> Block:
+        """See L{ILedger.readBlock<svcbroker.interfaces.ILedger.readBlock>}."""
+        row = self._store.block(height) if 1 <= height <= _MAX_HEIGHT else None
+        if row is None:
+            raise HeightUnknown()
+        return blockOf(
+            Header.decode(row.header), decodeBody(row.body), decodeReceipts(row.receipts)
+        )
+
+    def getStatistics(self, nodeCount: int) -> Statistics:
+        """See L{ILedger.getStatistics<svcbroker.interfaces.ILedger.getStatistics>}."""
+        tip = self._store.tip()
+        return Statistics(
+            nodeCount=nodeCount,
+            height=tip.height if tip else 0,
+            transactionCount=tip.transactionTotal if tip else 0,
+        )
+
+    def listBlocks(
+        self, offset: int, limit: int, height: int | None, hash: bytes | None
+    ) -> Page[BlockRecord]:
+        """See L{ILedger.listBlocks<svcbroker.interfaces.ILedger.listBlocks>}."""
+        if height is None and hash is None:
+            total = self._height()
+            last = total - offset
+            rows = self._store.blockHeads(max(1, last - limit + 1), last) if last >= 1 else ()
+            return Page(total=total, items=[_record(row) for row in reversed(rows)])
+        if hash is not None:
+            found = self._store.heightOfHash(hash)
+            height = found if height in (None, found) else None
+        row = None if height is None else self._head(height)
+        items = [] if row is None else [_record(row)]
+        return Page(total=len(items), items=items[offset : offset + limit])
+
+    async def listTransactions(
+        self, offset: int, limit: int, height: int | None, hash: bytes | None
+    ) -> Page[TransactionRecord]:
+        """See L{ILedger.listTransactions<svcbroker.interfaces.ILedger.listTransactions>}."""
+        if hash is not None:
+            found = [
+                record
+                async for record in self._transactionsOfHash(hash)
+                if height in (None, record.height)
+            ]
+            return Page(total=len(found), items=found[offset : offset + limit])
+        if height is not None:
+            row = self._head(height)
+            if row is None:
+                return Page(total=0, items=())
+            total = Header.decode(row.header).transactionCount
+            return Page(total=total, items=self._before(row, total - offset, limit))
+        tip = self._store.tip()
+        total = tip.transactionTotal if tip else 0
+        items: list[TransactionRecord] = []
+        place = self._store.locateTransaction(total - 1 - offset)
+        if place is not None:
+            at, end = place.height, place.index + 1
+            while at >= 1 and len(items) < limit:
+                row = self._head(at)
+                if row is None:
+                    break
+                count = Header.decode(row.header).transactionCount if end < 0 else end
+                items += self._before(row, count, limit - len(items))
+                at, end = at - 1, -1
+        return Page(total=total, items=items)
+
+    async def _transactionsOfHash(self, hash: bytes) -> AsyncIterator[TransactionRecord]:
+        for number, places in enumerate(self._store.findTransaction(hash)):
+            for place in places:
+                row = self._head(place.height)
+                if row is not None:
+                    for record in self._before(row, place.index + 1, 1):
+                        if record.hash == hash:
+                            yield record
+            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+                await self._breathe()
+
+    def _before(self, row: BlockHeadRow, end: int, limit: int) -> Sequence[TransactionRecord]:
+        """Up to C{limit} transactions of a block before the C{end}-th, newest first."""
+        start = max(0, end - limit)
+        if end <= start:
+            return ()
+        header = Header.decode(row.header)
+        table = self._store.bodySlice(row.height, 0, tableSize(header.transactionCount))
+        bounds = list(pairwise(decodeTable(table)))[start:end]
+        records = []
+        for begin, finish in reversed(bounds):
+            summary = TransactionSummary.decode(
+                self._store.bodySlice(row.height, begin, min(finish - begin, MAX_HEAD_SIZE))
+            )
+            records.append(
+                TransactionRecord(
+                    height=header.height,
+                    timestamp=header.timestamp,
+                    hash=summary.hash,
+                    sender=summary.sender,
+                    recipient=topicAddress(header.chain, summary.topic),
+                )
+            )
+        return records
+
+    def _height(self) -> int:
+        tip = self._store.tip()
+        return tip.height if tip else 0
+
+    def _head(self, height: int) -> BlockHeadRow | None:
+        return self._store.blockHead(height) if 1 <= height <= _MAX_HEIGHT else None
+
+
+def _record(row: BlockHeadRow) -> BlockRecord:
+    return blockRecordOf(Header.decode(row.header))

@@ -1,0 +1,26 @@
+"""
+The embedded ledger: a set of PBFT replicas in this process, their blocks on this disk.
+
+The replicas are real: they exchange signed pre-prepares, prepares, commits and view changes, and
+a block is final with the signatures of a quorum. The set is simulated: one process runs all of
+it and one operator holds all keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ...interfaces import ILedger, LedgerContext
+from ._ledger import PbftLedger
+from ._network import Conditions
+from ._settings import SETTINGS, SUMMARY, PbftSettings, readSettings
+
+__all__ = ["SETTINGS", "SUMMARY", "Conditions", "PbftLedger", "PbftSettings", "configure"]
+
+
+def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:
+    """
+    See L{ILedgerFactory.configure<svcbroker.interfaces.ILedgerFactory.configure>}.
+    """
+    return partial(PbftLedger, settings=readSettings(settings))

@@ -1,0 +1,184 @@
+"""
+What the replicas decide about: blocks of the transactions that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...chain import (
+    Candidate,
+    Certificate,
+    ChainState,
+    Genesis,
+    Header,
+    InvalidBlock,
+    checkBlock,
+    proposeBlock,
+    selectTransactions,
+)
+from ...storage import StorageError, Store
+from ._messages import ProposedBlock
+from ._pool import TransactionPool
+
+MAX_TRANSACTIONS = 10_000
+"""The most transactions that a block holds."""
+
+MAX_DRIFT = 60_000
+"""How far a block's time may lie ahead of the replicas' clock, in milliseconds."""
+
+ROUNDS_RESERVED = 8
+"""How many rounds of a height may be used before they are set aside on disk one by one."""
+
+
+class BlockApplication:
+    """
+    The L{Application<svcbroker.ledgers.pbft._replica.Application>} of all replicas of a set.
+
+    Each block is executed once in this process, whoever asks. The state is that after the last
+    stored block, so only its successor can be judged.
+
+    @ivar head: the header of the last stored block.
+    @ivar isStoring: whether a decided block is on its way to the disk.
+    @ivar mayBeEmpty: whether it is time for a block without transactions.
+    """
+
+    def __init__(
+        self,
+        genesis: Genesis,
+        state: ChainState,
+        store: Store,
+        pool: TransactionPool,
+        now: Callable[[], float],
+        head: Header,
+        maxBytes: int,
+        takesEmpty: bool,
+    ) -> None:
+        """
+        @param now: the wall clock: seconds since the epoch.
+        @param head: the header of the last stored block.
+        @param maxBytes: how many bytes of transactions go into a block, unless it is one.
+        @param takesEmpty: whether blocks without transactions are accepted.
+        """
+        self.head = head
+        self.isStoring = False
+        self.mayBeEmpty = False
+        self._validators = genesis.validators
+        self._state = state
+        self._store = store
+        self._pool = pool
+        self._now = now
+        self._maxBytes = maxBytes
+        self._takesEmpty = takesEmpty
+        self._candidates: dict[bytes, Candidate] = {}
+        self._decided: tuple[Header, Certificate] | None = None
+        self._reserved = (0, 0)
+
+    def firstRound(self) -> int:
+        """
+        The first round of the next height that no earlier run of this set can have signed in,
+        set aside on disk for this run.
+
+        @raise svcbroker.storage.StorageError: it could not be set aside.
+        """
+        height = self.head.height + 1
+        reservedHeight, reservedRound = self._store.reservation()
+        if reservedHeight == height:
+            first = reservedRound
+        elif reservedHeight == 0:
+            first = 0
+        else:
+            # Rounds below this may have been used at a later height without being set aside.
+            first = ROUNDS_RESERVED
+        self.setAside(height, first)
+        return first
+
+    def setAside(self, height: int, round: int) -> None:
+        """
+        Set some rounds aside on disk, from this one on. Blocks; may be called in any thread
+        while nothing else is written.
+
+        @raise svcbroker.storage.StorageError: it could not be done.
+        """
+        self._store.reserve(height, round + ROUNDS_RESERVED)
+        self._reserved = (height, round + ROUNDS_RESERVED)
+
+    def reserve(self, height: int, round: int) -> bool:
+        """See L{Application.reserve<svcbroker.ledgers.pbft._replica.Application.reserve>}."""
+        reservedHeight, reservedRound = self._reserved
+        limit = reservedRound if reservedHeight == height else ROUNDS_RESERVED
+        if round < limit:
+            return True
+        if self.isStoring or height != self.head.height + 1:
+            return False
+        try:
+            self.setAside(height, round)
+        except StorageError:
+            return False
+        return True
+
+    def propose(self, view: int) -> Candidate | None:
+        """See L{Application.propose<svcbroker.ledgers.pbft._replica.Application.propose>}."""
+        if self.isStoring or not (self._pool or self.mayBeEmpty):
+            return None
+        candidate = proposeBlock(
+            self._state,
+            self.head,
+            view,
+            self._milliseconds(),
+            selectTransactions(self._pool.transactions(), self._maxBytes, MAX_TRANSACTIONS),
+            self._validators,
+        )
+        self._candidates[candidate.header.hash] = candidate
+        return candidate
+
+    def check(self, block: ProposedBlock) -> Candidate | None:
+        """See L{Application.check<svcbroker.ledgers.pbft._replica.Application.check>}."""
+        header, transactions = block.header, block.transactions
+        known = self._candidates.get(header.hash)
+        if known is not None:
+            return known
+        if self.isStoring or header.parent != self.head.hash:
+            return None
+        if not transactions and not self._takesEmpty:
+            raise InvalidBlock("it is empty")
+        if not self._pool.beginsWith(transactions):
+            raise InvalidBlock("its transactions are not the first that wait")
+        size = sum(transaction.size for transaction in transactions)
+        if len(transactions) > 1 and (
+            size > self._maxBytes or len(transactions) > MAX_TRANSACTIONS
+        ):
+            raise InvalidBlock("it is too large")
+        if header.timestamp > self._milliseconds() + MAX_DRIFT:
+            raise InvalidBlock("its time is too far ahead")
+        candidate = checkBlock(self._state, self.head, header, transactions, self._validators)
+        self._candidates[header.hash] = candidate
+        return candidate
+
+    def decided(self, height: int) -> tuple[Header, Certificate] | None:
+        """See L{Application.decided<svcbroker.ledgers.pbft._replica.Application.decided>}."""
+        if self._decided is not None and self._decided[0].height == height:
+            return self._decided
+        row = self._store.blockHead(height)
+        if row is None:
+            return None
+        return Header.decode(row.header), Certificate.decode(row.certificate)
+
+    def beginStoring(self, header: Header, certificate: Certificate) -> None:
+        """A block is decided and on its way to the disk."""
+        self.isStoring = True
+        self._decided = (header, certificate)
+
+    def endStoring(self, isStored: bool) -> None:
+        """
+        The decided block is on stable storage, or it is known that it is not and will not be.
+        """
+        self.isStoring = False
+        self.mayBeEmpty = False
+        if isStored and self._decided is not None:
+            self.head = self._decided[0]
+        self._decided = None
+        self._candidates.clear()
+
+    def _milliseconds(self) -> int:
+        return int(self._now() * 1000)

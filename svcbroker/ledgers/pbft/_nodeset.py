@@ -1,0 +1,213 @@
+"""
+The set of replicas in one process: their network, their clocks, and who of them runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+
+from attrs import define
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from ...chain import Candidate, Certificate, Header
+from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
+from ._keys import Signer
+from ._messages import Message
+from ._network import Conditions, SimulatedNetwork
+from ._replica import Application, Replica, Timing
+from ._rounds import Rules
+from ._timers import LazyTimer
+
+EVIDENCE_KEPT = 100
+
+
+@define
+class _Node:
+    """A place in the set: a replica with its key and its timers."""
+
+    signer: Signer
+    replica: Replica
+    timers: dict[Timer, LazyTimer]
+    isRunning: bool = True
+
+
+class NodeSet:
+    """
+    Runs replicas: hands them messages and time-outs, and does what they want done.
+
+    A stopped node hears nothing and its time stands still; what it had said and what it is
+    bound to, it still knows when it goes on, as a node does that keeps its votes on disk.
+
+    @ivar network: the network between the replicas; its conditions may be set at any time.
+    @ivar evidence: the latest proofs of replicas that contradicted themselves.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        reactor: IReactorTime,
+        random: Random,
+        rules: Rules,
+        signers: Sequence[Signer],
+        application: Application,
+        timing: Timing,
+        decided: Callable[[Candidate, Certificate], None],
+        conditions: Conditions | None = None,
+        makeReplica: Callable[[Signer, Rules, Application, Timing, Header], Replica] = Replica,
+    ) -> None:
+        """
+        @param decided: called for each block that is decided, once.
+        @param makeReplica: makes a replica; a test may make worse ones.
+        """
+        self.network = SimulatedNetwork(reactor, random, self._deliver, conditions)
+        self.evidence: deque[Evidence] = deque(maxlen=EVIDENCE_KEPT)
+        self._reactor = reactor
+        self._rules = rules
+        self._signers = signers
+        self._application = application
+        self._timing = timing
+        self._decided = decided
+        self._makeReplica = makeReplica
+        self._nodes: list[_Node] = []
+        self._stopped: set[int] = set()
+        self._height = 0
+        self._hasWork = False
+
+    def start(self, head: Header, round: int) -> None:
+        """
+        Have all replicas begin, or begin anew after what was decided last came to nothing.
+
+        @param head: the header of the last block that is stored.
+        @param round: the first round of the next height in which nothing was ever signed.
+        """
+        self.stop()
+        self._height = head.height
+        self._hasWork = False
+        self._nodes = [self._makeNode(signer, head) for signer in self._signers]
+        for index in self.running:
+            self._perform(index, self._nodes[index].replica.start(round))
+
+    def _makeNode(self, signer: Signer, head: Header) -> _Node:
+        replica = self._makeReplica(signer, self._rules, self._application, self._timing, head)
+
+        def timer(kind: Timer) -> LazyTimer:
+            return LazyTimer(
+                self._reactor, lambda: self._perform(signer.index, replica.timeOut(kind))
+            )
+
+        return _Node(
+            signer=signer,
+            replica=replica,
+            timers={kind: timer(kind) for kind in Timer},
+            isRunning=signer.index not in self._stopped,
+        )
+
+    def stop(self) -> None:
+        """
+        Have all replicas end, for good or until L{start}.
+        """
+        self.network.stop()
+        for node in self._nodes:
+            for timer in node.timers.values():
+                timer.close()
+        self._nodes = []
+
+    @property
+    def running(self) -> Sequence[int]:
+        """The indexes of the nodes that run."""
+        return [index for index, node in enumerate(self._nodes) if node.isRunning]
+
+    @property
+    def replicas(self) -> Sequence[Replica]:
+        """The replicas by index."""
+        return [node.replica for node in self._nodes]
+
+    def stopNode(self, index: int) -> None:
+        """
+        Stop one node. Stopping a stopped one changes nothing.
+        """
+        self._stopped.add(index)
+        node = self._nodes[index]
+        node.isRunning = False
+        for timer in node.timers.values():
+            timer.stop()
+
+    def startNode(self, index: int) -> None:
+        """
+        Let a stopped node go on. Starting a running one changes nothing.
+        """
+        node = self._nodes[index]
+        if node.isRunning:
+            return
+        self._stopped.discard(index)
+        node.isRunning = True
+        self._perform(index, node.replica.resume())
+        if self._hasWork:
+            self._perform(index, node.replica.propose())
+
+    def propose(self) -> None:
+        """
+        It is time for a block.
+        """
+        self._hasWork = True
+        for index in self.running:
+            # On a perfect network the block is decided as soon as its leader has had its turn.
+            if self._hasWork:
+                self._perform(index, self._nodes[index].replica.propose())
+
+    def stored(self, height: int) -> None:
+        """
+        The block of this height is on stable storage: nobody will vote on it again.
+        """
+        for signer in self._signers:
+            signer.forgetBelow(height + 1)
+
+    def nextRound(self, height: int) -> int:
+        """The first round of a height from which on no replica signed anything."""
+        return max(signer.nextRound(height) for signer in self._signers)
+
+    def _deliver(self, sender: int, target: int, message: Message) -> None:
+        if message.sender != sender or target >= len(self._nodes):
+            return
+        node = self._nodes[target]
+        if node.isRunning:
+            self._perform(target, node.replica.receive(message))
+
+    def _perform(self, index: int, effects: Sequence[Effect]) -> None:
+        if not effects:
+            return
+        node = self._nodes[index]
+        for effect in effects:
+            match effect:
+                case Send(message, None):
+                    for target in range(len(self._nodes)):
+                        if target != index:
+                            self.network.send(index, target, message)
+                case Send(message, target):
+                    self.network.send(index, target, message)
+                case StartTimer(kind, delay):
+                    node.timers[kind].start(delay)
+                case StopTimers():
+                    for timer in node.timers.values():
+                        timer.stop()
+                case Decide(candidate, certificate):
+                    self._decide(candidate, certificate)
+                case Evidence():
+                    self.evidence.append(effect)
+                    self._log.warn(
+                        "node {node} contradicted itself at height {height}, round {round}",
+                        node=effect.first.sender,
+                        height=effect.first.height,
+                        round=effect.first.round,
+                    )
+
+    def _decide(self, candidate: Candidate, certificate: Certificate) -> None:
+        if candidate.header.height <= self._height:
+            return
+        self._height = candidate.header.height
+        self._hasWork = False
+        self._decided(candidate, certificate)

@@ -1,0 +1,516 @@
+"""
+One replica: a state machine without input or output.
+
+In go messages, time-outs and the word that it is time for a block; out come effects. Inputs are
+taken one after the other, the replica's own messages among them, so feeding the same inputs
+again gives the same effects. One instance of the protocol runs for each height:
+
+ - the leader of a round proposes a block (pre-prepare);
+ - who accepts it sends a prepare; a quorum of prepares binds the replica to the block, and it
+   sends a commit; a quorum of commits decides the block;
+ - who waits too long goes on to the next round and says what it is bound to; the next leader
+   proposes what the highest bound in a quorum of such round changes demands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from attrs import Factory, define, frozen
+
+from ...chain import (
+    Candidate,
+    Certificate,
+    CertificateInvalid,
+    Header,
+    InvalidBlock,
+    Phase,
+    checkCertificate,
+    faultsTolerated,
+    leaderIndex,
+)
+from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
+from ._keys import Signer
+from ._messages import (
+    BlockRequest,
+    DecidedBlock,
+    Message,
+    PreparedCertificate,
+    Proposal,
+    ProposedBlock,
+    RoundChange,
+    Vote,
+    roundChangeDigest,
+)
+from ._rounds import Refused, Rules, highestPrepared
+
+ROUNDS_AHEAD = 32
+"""How far above its own a replica keeps messages of other rounds."""
+
+HEIGHTS_AHEAD = 10
+"""How far above its own a replica keeps messages of other heights."""
+
+_EARLY_MESSAGES = 16
+"""How many messages of heights to come are kept of each sender."""
+
+
+class Application(Protocol):
+    """
+    What replicas decide about.
+    """
+
+    def propose(self, view: int) -> Candidate | None:
+        """
+        A new block on top of the last stored one, or C{None} where there is nothing to put in.
+
+        @param view: the view it is proposed in.
+        """
+
+    def check(self, block: ProposedBlock) -> Candidate | None:
+        """
+        Execute another replica's block.
+
+        @return: the block executed, or C{None} where it cannot be judged now because the state
+            has gone on.
+        @raise InvalidBlock: it may not be decided.
+        """
+
+    def decided(self, height: int) -> tuple[Header, Certificate] | None:
+        """A decided block of a height, for a replica that is behind."""
+
+    def reserve(self, height: int, round: int) -> bool:
+        """
+        Make sure, on disk where it must be, that a restart will not use a round again.
+
+        @return: whether that could be done; if not, the round is not entered now.
+        """
+
+
+@frozen(kw_only=True)
+class Timing:
+    """
+    How long a replica waits, in seconds.
+
+    @ivar round: the first round's time-out. Each further round of a height doubles it.
+    @ivar longest: the longest time-out.
+    @ivar resend: how often what was said last is said again.
+    """
+
+    round: float = 1.0
+    longest: float = 60.0
+    resend: float = 0.5
+
+    def roundTimeout(self, round: int) -> float:
+        """The time-out of the C{round}-th round tried at a height, from 0."""
+        return min(self.longest, self.round * float(1 << min(round, 16)))
+
+
+@define
+class _Round:
+    """
+    What was heard of one round: at most one message of each kind from each replica.
+    """
+
+    proposal: Proposal | None = None
+    accepted: Candidate | None = None
+    prepares: dict[int, Vote] = Factory(dict)
+    commits: dict[int, Vote] = Factory(dict)
+    changes: dict[int, RoundChange] = Factory(dict)
+
+
+class Replica:
+    """
+    One replica of the set.
+
+    @ivar index: its index.
+    @ivar head: the header of the last block it has decided or taken over.
+    @ivar round: the round it is in at the next height.
+    """
+
+    def __init__(
+        self, signer: Signer, rules: Rules, application: Application, timing: Timing, head: Header
+    ) -> None:
+        self.index = signer.index
+        self.head = head
+        self.round = 0
+        self._signer = signer
+        self._rules = rules
+        self._application = application
+        self._timing = timing
+        self._effects: list[Effect] = []
+        self._own: list[Message] = []
+        self._early: list[Message] = []
+        self._handlers: dict[type[Message], Callable[..., None]] = {
+            Proposal: self._onProposal,
+            Vote: self._onVote,
+            RoundChange: self._onRoundChange,
+            BlockRequest: self._onBlockRequest,
+            DecidedBlock: self._onDecidedBlock,
+        }
+        self._beginHeight()
+
+    def _beginHeight(self) -> None:
+        self.round = self._firstRound = 0
+        self._rounds: dict[int, _Round] = {}
+        self._candidates: dict[bytes, Candidate] = {}
+        self._prepared: PreparedCertificate | None = None
+        self._preparedBlock: ProposedBlock | None = None
+        self._isActive = False
+        self._said: list[Message] = []
+
+    @property
+    def height(self) -> int:
+        """The height it is deciding."""
+        return self.head.height + 1
+
+    @property
+    def view(self) -> int:
+        """The view it is in."""
+        return self.head.view + self.round
+
+    @property
+    def isLeader(self) -> bool:
+        """Whether it is the leader of its round."""
+        return leaderIndex(self.view, self.height, self._rules.nodes) == self.index
+
+    # Inputs. Each gives the effects wanted, in order.
+
+    def start(self, round: int) -> Sequence[Effect]:
+        """
+        Begin.
+
+        @param round: the first round of its height in which it has signed nothing, ever.
+        """
+        self._send(BlockRequest(sender=self.index, height=self.height))
+        if round:
+            self._firstRound = round
+            self._enterRound(round)
+        return self._finish()
+
+    def resume(self) -> Sequence[Effect]:
+        """
+        Go on after a time in which nothing was heard and no time passed: ask for what was
+        decided meanwhile, say again what was said last.
+        """
+        self._send(BlockRequest(sender=self.index, height=self.height))
+        if self._isActive:
+            self._startRoundTimer()
+            self._sayAgain()
+        return self._finish()
+
+    def propose(self) -> Sequence[Effect]:
+        """
+        There is work and it is time for a block: propose one, or wait for whose turn it is.
+        """
+        self._activate()
+        self._proposeIfDue()
+        return self._finish()
+
+    def receive(self, message: Message) -> Sequence[Effect]:
+        """
+        A message has arrived. Messages that a correct replica would not send are passed over.
+        """
+        self._take(message)
+        return self._finish()
+
+    def timeOut(self, timer: Timer) -> Sequence[Effect]:
+        """
+        A time that was waited for has passed.
+        """
+        if self._isActive and timer is Timer.ROUND:
+            self._enterRound(self.round + 1)
+        elif self._isActive:
+            self._sayAgain()
+        return self._finish()
+
+    def _sayAgain(self) -> None:
+        for message in self._said:
+            self._send(message)
+        self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
+
+    # The order of inputs: what it says itself it also hears, before anything else.
+
+    def _finish(self) -> Sequence[Effect]:
+        while self._own:
+            self._take(self._own.pop(0))
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _take(self, message: Message) -> None:
+        if message.height > self.height:
+            self._keepForLater(message)
+            return
+        # What is refused, only a faulty replica sends; it must not be able to fill the log.
+        with suppress(Refused):
+            self._handlers[type(message)](message)
+
+    def _keepForLater(self, message: Message) -> None:
+        if isinstance(message, Proposal | Vote | RoundChange):
+            fromSender = sum(early.sender == message.sender for early in self._early)
+            if message.height <= self.height + HEIGHTS_AHEAD and fromSender < _EARLY_MESSAGES:
+                self._early.append(message)
+        if not isinstance(message, BlockRequest):
+            self._effects.append(
+                Send(BlockRequest(sender=self.index, height=self.height), message.sender)
+            )
+
+    def _send(self, message: Message) -> None:
+        self._effects.append(Send(message))
+
+    def _say(self, message: Message) -> None:
+        """Send to all, oneself included, and again when it may have been lost."""
+        self._send(message)
+        self._said.append(message)
+        self._own.append(message)
+
+    def _activate(self) -> None:
+        if not self._isActive:
+            self._isActive = True
+            self._startRoundTimer()
+            self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
+
+    def _startRoundTimer(self) -> None:
+        timeout = self._timing.roundTimeout(self.round - self._firstRound)
+        self._effects.append(StartTimer(Timer.ROUND, timeout))
+
+    def _roundOf(self, number: int) -> _Round:
+        if number > self.round + ROUNDS_AHEAD:
+            raise Refused("the round is too far ahead")
+        return self._rounds.setdefault(number, _Round())
+
+    # The normal case.
+
+    def _proposeIfDue(self) -> None:
+        if not self.isLeader:
+            return
+        place = self._roundOf(self.round)
+        if place.accepted is not None:
+            return
+        justification: Sequence[RoundChange] = ()
+        block: ProposedBlock | None = None
+        if self.round:
+            if len(place.changes) < self._rules.quorum:
+                return
+            justification = tuple(place.changes.values())
+            bound = highestPrepared(justification)
+            block = None if bound is None else bound.block
+        if block is None:
+            candidate = self._application.propose(self.view)
+            if candidate is None:
+                return
+            block = ProposedBlock(header=candidate.header, transactions=candidate.transactions)
+        self._say(
+            Proposal(
+                sender=self.index,
+                height=self.height,
+                round=self.round,
+                block=block,
+                justification=justification,
+                signature=self._sign(Phase.PROPOSE, block.header.hash),
+            )
+        )
+
+    def _sign(self, phase: Phase, digest: bytes) -> bytes:
+        return self._signer.sign(phase, self.height, self.round, digest)
+
+    def _onProposal(self, proposal: Proposal) -> None:
+        if proposal.height < self.height or proposal.round < self.round:
+            return
+        leader = leaderIndex(self.head.view + proposal.round, self.height, self._rules.nodes)
+        place = self._roundOf(proposal.round)
+        first = place.proposal
+        if proposal.sender != leader or (first is not None and first.block == proposal.block):
+            return
+        self._rules.checkProposal(proposal, self.head)
+        if first is not None:
+            self._effects.append(Evidence(first, proposal))
+            return
+        try:
+            candidate = self._application.check(proposal.block)
+        except InvalidBlock as error:
+            raise Refused(str(error)) from None
+        if candidate is None:
+            return
+        # A quorum has gone on to that round, so it is right to follow.
+        if proposal.round > self.round and not self._enterRound(proposal.round):
+            return
+        place.proposal, place.accepted = proposal, candidate
+        self._candidates[candidate.header.hash] = candidate
+        self._activate()
+        self._vote(Phase.PREPARE, candidate.header.hash)
+        self._decideIfCommitted(proposal.round)
+
+    def _vote(self, phase: Phase, digest: bytes) -> None:
+        self._say(
+            Vote(
+                phase=phase,
+                sender=self.index,
+                height=self.height,
+                round=self.round,
+                digest=digest,
+                signature=self._sign(phase, digest),
+            )
+        )
+
+    def _onVote(self, vote: Vote) -> None:
+        if vote.height < self.height or vote.phase not in (Phase.PREPARE, Phase.COMMIT):
+            return
+        place = self._roundOf(vote.round)
+        votes = place.prepares if vote.phase is Phase.PREPARE else place.commits
+        first = votes.get(vote.sender)
+        if first is not None and first.digest == vote.digest:
+            return
+        self._rules.checkSignature(
+            vote.phase, vote.sender, vote.height, vote.round, vote.digest, vote.signature
+        )
+        if first is not None:
+            self._effects.append(Evidence(first, vote))
+            return
+        votes[vote.sender] = vote
+        if vote.phase is Phase.PREPARE:
+            self._commitIfPrepared(vote.round)
+        else:
+            self._decideIfCommitted(vote.round)
+
+    def _commitIfPrepared(self, round: int) -> None:
+        place = self._roundOf(round)
+        if round != self.round or place.accepted is None:
+            return
+        if self._prepared is not None and self._prepared.round == round:
+            return
+        digest = place.accepted.header.hash
+        signatures = _signaturesFor(place.prepares, digest)
+        if len(signatures) < self._rules.quorum:
+            return
+        self._prepared = PreparedCertificate(round=round, digest=digest, signatures=signatures)
+        self._preparedBlock = ProposedBlock(
+            header=place.accepted.header, transactions=place.accepted.transactions
+        )
+        self._vote(Phase.COMMIT, digest)
+
+    def _decideIfCommitted(self, round: int) -> None:
+        place = self._roundOf(round)
+        for digest in {vote.digest for vote in place.commits.values()}:
+            signatures = _signaturesFor(place.commits, digest)
+            candidate = self._candidates.get(digest)
+            if len(signatures) >= self._rules.quorum and candidate is not None:
+                certificate = Certificate(round=round, signatures=signatures[: self._rules.quorum])
+                self._effects.append(Decide(candidate, certificate))
+                self._advance(candidate.header)
+                return
+
+    def _advance(self, head: Header) -> None:
+        self.head = head
+        self._beginHeight()
+        self._own.clear()
+        self._effects.append(StopTimers())
+        early, self._early = self._early, []
+        for message in early:
+            if message.height >= self.height:
+                self._take(message)
+
+    # Round changes.
+
+    def _enterRound(self, round: int) -> bool:
+        """
+        Go on to a round and say so.
+
+        @return: whether the round could be entered.
+        """
+        if not self._application.reserve(self.height, round):
+            self._startRoundTimer()
+            return False
+        self.round = round
+        self._said.clear()
+        self._rounds = {
+            number: place for number, place in self._rounds.items() if number >= round
+        } | {
+            # Commits of earlier rounds can still decide, and nothing else of them matters.
+            number: _Round(commits=place.commits)
+            for number, place in self._rounds.items()
+            if number < round and place.commits
+        }
+        if self._isActive:
+            self._startRoundTimer()
+        self._say(
+            RoundChange(
+                sender=self.index,
+                height=self.height,
+                round=round,
+                prepared=self._prepared,
+                block=self._preparedBlock,
+                signature=self._sign(Phase.ROUND_CHANGE, roundChangeDigest(self._prepared)),
+            )
+        )
+        return True
+
+    def _onRoundChange(self, change: RoundChange) -> None:
+        if change.height < self.height:
+            self._answer(change.sender, change.height)
+            return
+        if change.round < self.round:
+            return
+        place = self._roundOf(change.round)
+        if change.sender in place.changes:
+            return
+        self._rules.checkRoundChange(change)
+        place.changes[change.sender] = change
+        self._followOthers()
+        if self._isActive and change.round == self.round:
+            self._proposeIfDue()
+
+    def _followOthers(self) -> None:
+        """
+        When more than f others have gone on, at least one correct replica has: join the lowest
+        of their rounds. Fewer are not followed.
+        """
+        ahead: dict[int, int] = {}
+        for number, place in self._rounds.items():
+            if number > self.round:
+                for sender in place.changes:
+                    ahead[sender] = max(ahead.get(sender, 0), number)
+        if len(ahead) > faultsTolerated(self._rules.nodes):
+            self._activate()
+            self._enterRound(min(ahead.values()))
+
+    # Catching up.
+
+    def _onBlockRequest(self, request: BlockRequest) -> None:
+        if request.height < self.height:
+            self._answer(request.sender, request.height)
+
+    def _answer(self, target: int, height: int) -> None:
+        decided = self._application.decided(height)
+        if decided is not None and target != self.index:
+            header, certificate = decided
+            self._effects.append(
+                Send(
+                    DecidedBlock(sender=self.index, header=header, certificate=certificate),
+                    target,
+                )
+            )
+
+    def _onDecidedBlock(self, decided: DecidedBlock) -> None:
+        header = decided.header
+        if header.height != self.height or header.parent != self.head.hash:
+            return
+        try:
+            checkCertificate(
+                decided.certificate, header, self._rules.nodes, self._rules.verifier.verify
+            )
+        except CertificateInvalid:
+            return
+        self._advance(header)
+        self._effects.append(
+            Send(BlockRequest(sender=self.index, height=self.height), decided.sender)
+        )
+
+
+def _signaturesFor(votes: dict[int, Vote], digest: bytes) -> tuple[tuple[int, bytes], ...]:
+    return tuple(
+        (sender, votes[sender].signature)
+        for sender in sorted(votes)
+        if votes[sender].digest == digest
+    )

@@ -1,0 +1,50 @@
+"""
+From a decided block to the rows that are stored of it.
+"""
+
+from __future__ import annotations
+
+from ...chain import Candidate, Certificate, encodeReceipts
+from ...storage import (
+    AccountRow,
+    Append,
+    BlockRow,
+    TopicBlockRow,
+    TopicRow,
+    packPositions,
+)
+
+
+def appendOf(candidate: Candidate, certificate: Certificate) -> Append:
+    """
+    Everything that a block changes, as the store takes it.
+    """
+    header, outcome, offsets = candidate.header, candidate.outcome, candidate.offsets
+    return Append(
+        block=BlockRow(
+            height=header.height,
+            hash=header.hash,
+            header=header.encoded,
+            certificate=certificate.encode(),
+            transactionTotal=header.transactionTotal,
+            body=candidate.body,
+            receipts=encodeReceipts(outcome.receipts),
+        ),
+        transactionHashes=[transaction.hash for transaction in candidate.transactions],
+        topics=[TopicRow(index=index, topic=topic) for index, topic in outcome.topics.items()],
+        accounts=[
+            AccountRow(index=index, address=address, state=account.encode())
+            for index, (address, account) in outcome.accounts.items()
+        ],
+        topicBlocks=[
+            TopicBlockRow(
+                topicIndex=index,
+                height=header.height,
+                firstSequence=outcome.topics[index].sequence - len(places) + 1,
+                positions=packPositions(
+                    (offsets[place], offsets[place + 1] - offsets[place]) for place in places
+                ),
+            )
+            for index, places in outcome.published.items()
+        ],
+    )

@@ -1,0 +1,110 @@
+"""
+The settings of the embedded ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+from ...interfaces import InvalidDescription
+from ._network import Conditions
+
+DEFAULT_NODES = 4
+MAX_NODES = 64
+
+SUMMARY = "PBFT replicas in this process, blocks in SQLite on this disk. The default."
+
+SETTINGS: Mapping[str, str] = {
+    "nodes": f"how many replicas a new chain gets, 1 to {MAX_NODES}; 3f+1 stand f faults "
+    f"(default {DEFAULT_NODES}; a chain that exists keeps its own)",
+    "interval": "seconds from one block to the next at least (default 0.01; 0: at once)",
+    "empty": "seconds after which a block is made although nothing waits (default: none is)",
+    "timeout": "seconds before the replicas give up on a leader, on top of interval (default 1)",
+    "mempool": "bytes of transactions that may wait for a block (default 67108864)",
+    "block": "bytes of transactions in a block at most, unless it holds one (default 4194304)",
+    "delay": "seconds that messages between replicas take, as LONGEST or SHORTEST-LONGEST "
+    "(default 0)",
+    "loss": "share of messages between replicas that get lost, 0 to 1 (default 0)",
+    "duplication": "share of messages between replicas that arrive twice, 0 to 1 (default 0)",
+    "seed": "number that the network's accidents follow from (default: unforeseeable)",
+}
+
+
+@frozen(kw_only=True)
+class PbftSettings:
+    """
+    The settings of the embedded ledger; L{SETTINGS} says what they mean.
+
+    @ivar nodes: C{None} where it was left open.
+    @ivar empty: C{None} where no empty blocks are made.
+    @ivar seed: C{None} where the network's accidents cannot be foreseen.
+    """
+
+    nodes: int | None = None
+    interval: float = 0.01
+    empty: float | None = None
+    timeout: float = 1.0
+    mempool: int = 64 * 1024 * 1024
+    block: int = 4 * 1024 * 1024
+    conditions: Conditions = Conditions()
+    seed: int | None = None
+
+
+def _number(text: str, lowest: float, highest: float) -> float:
+    value = float(text)
+    if not lowest <= value <= highest:  # also refuses NaN
+        raise ValueError
+    return value
+
+
+def _integer(text: str, lowest: int, highest: int) -> int:
+    value = int(text)
+    if not lowest <= value <= highest:
+        raise ValueError
+    return value
+
+
+def _delay(text: str) -> tuple[float, float]:
+    shortest, _, longest = text.rpartition("-")
+    high = _number(longest, 0, 60)
+    return (_number(shortest, 0, high) if shortest else 0.0, high)
+
+
+_READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "nodes": (lambda text: _integer(text, 1, MAX_NODES), f"a number from 1 to {MAX_NODES}"),
+    "interval": (lambda text: _number(text, 0, 3600), "seconds from 0 to 3600"),
+    "empty": (lambda text: _number(text, 0.01, math.inf), "seconds from 0.01"),
+    "timeout": (lambda text: _number(text, 0.01, 60), "seconds from 0.01 to 60"),
+    "mempool": (lambda text: _integer(text, 1024, 2**40), "bytes from 1024"),
+    "block": (lambda text: _integer(text, 1024, 2**30), "bytes from 1024 to 1073741824"),
+    "delay": (_delay, "seconds from 0 to 60, or two of them with - between"),
+    "loss": (lambda text: _number(text, 0, 1), "a number from 0 to 1"),
+    "duplication": (lambda text: _number(text, 0, 1), "a number from 0 to 1"),
+    "seed": (lambda text: _integer(text, 0, 2**63 - 1), "a whole number from 0"),
+}
+
+_OF_THE_NETWORK = ("delay", "loss", "duplication")
+
+
+def readSettings(settings: Mapping[str, str]) -> PbftSettings:
+    """
+    Read a description's settings.
+
+    @raise InvalidDescription: one is unknown or has a bad value.
+    """
+    values: dict[str, Any] = {}
+    for key, text in settings.items():
+        if key not in _READERS:
+            known = ", ".join(SETTINGS)
+            raise InvalidDescription(f"{key}: the pbft ledger has no such setting, but {known}")
+        read, expected = _READERS[key]
+        try:
+            values[key] = read(text)
+        except ValueError:
+            raise InvalidDescription(f"{key}: {text!r} is not {expected}") from None
+    network = {key: values.pop(key) for key in _OF_THE_NETWORK if key in values}
+    return PbftSettings(conditions=Conditions(**network), **values)
