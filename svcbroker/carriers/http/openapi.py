@@ -26,11 +26,15 @@ from .jsonrpc import Failed
 from .request import BrokerRequest
 from .resource import Route, respond
 
+_ANY_TEXT = {"type": "string"}
 _REFERENCE = "#/components/schemas/{name}"
 _DESCRIPTION = """\
 Topics, publishing and reading of events over REST and JSON-RPC 2.0, and queries for operators.
-Every answer of REST and of the queries has HTTP status 200: one that is an object of code and
-message, with a code other than 0, is a failure.\
+Every answer of REST, of the queries and of JSON-RPC has HTTP status 200. Of REST and the queries,
+an object of code and message with a code other than 0 is a failure.
+
+Since HTTP takes every request, the schemas of requests do so too: the first alternative is what an
+operation wants, the other what it answers with a failure. What is required is marked by x-required.\
 """
 
 
@@ -97,8 +101,13 @@ def _describe(operation: Operation) -> str:
     return "Failures, with their JSON-RPC codes:\n" + "\n".join(lines)
 
 
+def _lenient(wanted: Mapping[str, Any], taken: Mapping[str, Any]) -> Mapping[str, Any]:
+    return wanted if wanted == taken else {"anyOf": [wanted, taken]}
+
+
 def _textSchema(parameter: Parameter) -> Mapping[str, Any]:
-    return parameter.kind.textSchema or parameter.kind.schema
+    wanted = parameter.kind.textSchema or parameter.kind.schema
+    return _lenient(wanted, {} if isinstance(parameter.kind, ExtensionsKind) else _ANY_TEXT)
 
 
 def _byGet(operation: Operation, tag: str, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,21 +126,24 @@ def _queryParameter(parameter: Parameter) -> dict[str, Any]:
         "name": parameter.name,
         "in": "query",
         "description": parameter.description,
-        "required": parameter.isRequired,
+        "x-required": parameter.isRequired,
         "schema": _textSchema(parameter),
     }
 
 
 def _byPost(operation: Operation, answers: Mapping[str, Any]) -> dict[str, Any]:
     properties = {
-        each.name: {**_textSchema(each), "description": each.description}
+        each.name: {
+            **_textSchema(each),
+            "description": each.description,
+            "x-required": each.isRequired,
+        }
         for each in operation.parameters
         if not isinstance(each.kind, ExtensionsKind)
     }
     schema: dict[str, Any] = {
         "type": "object",
         "properties": properties,
-        "required": [each.name for each in operation.parameters if each.isRequired],
     }
     if len(properties) < len(operation.parameters):
         schema["patternProperties"] = {"^svc-": {"type": "string"}}
@@ -153,17 +165,14 @@ def _jsonrpc(results: Mapping[str, Any], failed: Mapping[str, Any]) -> dict[str,
     answers = _answers({"200": {"oneOf": [one, {"type": "array", "items": one}]}})
     answers["204"] = {"description": "There were only notifications."}
     call = {"oneOf": [_call(each) for each in OPERATIONS]}
+    batch = {"type": "array", "minItems": 1, "items": call}
     return {
         "operationId": "jsonrpc",
         "summary": "Call operations by JSON-RPC 2.0, one or a batch.",
         "tags": ["jsonrpc"],
         "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"oneOf": [call, {"type": "array", "minItems": 1, "items": call}]}
-                }
-            },
+            "x-required": True,
+            "content": {"application/json": {"schema": _lenient({"anyOf": [call, batch]}, {})}},
         },
         "responses": answers,
     }
