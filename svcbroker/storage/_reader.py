@@ -185,7 +185,7 @@ class ChainReader:
         return TransactionPlace(height=low, index=position - before)
 
     def findTransaction(
-        self, hash: bytes, *, newestFirst: bool = True, segmentsPerStep: int = 128
+        self, hash: bytes, *, newestFirst: bool = True, segmentsPerStep: int = 32
     ) -> Iterator[Sequence[TransactionPlace]]:
         """
         Look for a transaction through the whole chain, in steps of bounded work: between any
@@ -197,7 +197,7 @@ class ChainReader:
 
         @param hash: the hash, or at least its first 4 bytes.
         @param segmentsPerStep: how much to look at in one step, in units of 512 transactions;
-            the default takes well under a millisecond from memory.
+            the default takes 0.1 ms from memory, and some 2 ms from a cold disk.
         """
         if len(hash) < PRINT_SIZE:
             raise ValueError("a hash has at least 4 bytes")

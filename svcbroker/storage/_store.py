@@ -268,6 +268,7 @@ class Store(ChainReader):
         self._checkLog()
         if self._isUncertain:
             self._removeTrace()
+        self._rollBack()
         try:
             self._writing.execute("BEGIN IMMEDIATE")
             work()
@@ -324,9 +325,11 @@ class Store(ChainReader):
         self._isUncertain = False
 
     def _rollBack(self) -> None:
-        # SQLite has often rolled back by itself.
+        # SQLite has often rolled back by itself. What it cannot do now is tried again before the
+        # next transaction.
         if self._writing.in_transaction:
-            self._writing.execute("ROLLBACK")
+            with suppress(sqlite3.Error):
+                self._writing.execute("ROLLBACK")
 
     def _checkLog(self) -> None:
         """
