@@ -42,6 +42,8 @@ from .interfaces import ILedger, LedgerContext
 
 T = TypeVar("T")
 
+_log = Logger()
+
 CLOSE_SHARE = 0.2
 """The part of the time for a stop that the port has to close."""
 
@@ -77,11 +79,11 @@ class IProcess(Protocol):
     What the service may do to the process that it lives in.
     """
 
-    def starting(self) -> None:
-        """The start has begun: have signals end the process in order once the reactor runs."""
+    def handleSignals(self) -> None:
+        """From now on, signals end the process in order."""
 
-    def started(self) -> None:
-        """Everything stands."""
+    def started(self, announce: Callable[[], None]) -> None:
+        """Everything stands. Calls C{announce} once the reactor runs."""
 
     def refuse(self, message: str) -> None:
         """A L{StartError} with this text is about to be raised: see that it is told in a line."""
@@ -189,8 +191,6 @@ class BrokerService(Service):
         without.
     """
 
-    _log = Logger(namespace="svcbroker.service")
-
     def __init__(
         self,
         plan: Plan,
@@ -235,17 +235,17 @@ class BrokerService(Service):
         @raise StartError: the daemon cannot start.
         """
         super().startService()
-        self._world.process.starting()
         self._starting = Deferred.fromCoroutine(self._start())
         self._starting.addErrback(self._explain)
         self._raiseFailure(self._starting)
+        # A signal before this ends the process at once, which is as well: nobody was served.
+        self._world.process.handleSignals()
         self._starting.addErrback(self._failLater)
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
-            # What is pushed last is undone first. A start that fails on the way has to close
-            # the port too, a stop closes it before anything else.
-            stack.push_async_callback(self._stopListening)
+            # What is pushed last is undone first.
+            stack.callback(self._abandonPort)
             stack.callback(lockDataDirectory(self._plan.dataDir).release)
             stack.push_async_callback(self._stopLedgers)
             for group in self._plan.groups:
@@ -261,8 +261,7 @@ class BrokerService(Service):
                 _resume(port)
                 self._listening = succeed(port)
             self._standing = stack.pop_all()
-        self._announce()
-        self._world.process.started()
+        self._world.process.started(self._announce)
 
     async def _startLedger(self, group: GroupPlan) -> ILedger:
         world = self._world
@@ -288,7 +287,7 @@ class BrokerService(Service):
 
     def _announce(self) -> None:
         groups = ", ".join(f"{group.id} on {group.kind}" for group in self._plan.groups)
-        self._log.info(
+        _log.info(
             "svcbroker {version} serves {http}{basePath}, data in {dataDir}, groups: {groups}",
             version=self._plan.version,
             http=self.address or "nothing",
@@ -323,7 +322,7 @@ class BrokerService(Service):
         if failure.check(StartError):
             self._fail(str(failure.value))
         else:
-            self._log.failure("The start failed", failure=failure)
+            _log.failure("The start failed", failure=failure)
             self._fail("the start failed for an unforeseen reason; see the log")
 
     # Stop
@@ -335,7 +334,7 @@ class BrokerService(Service):
         @return: fires when everything stands still, or when the time is over. Does not fail.
         """
         super().stopService()
-        self._log.info("Stopping")
+        _log.info("Stopping")
         return Deferred.fromCoroutine(self._stop()).addErrback(self._stopFailed)
 
     async def _stop(self) -> None:
@@ -343,14 +342,24 @@ class BrokerService(Service):
             self._starting.cancel()
             await self._starting
         await self._standing.aclose()
-        self._log.info("Stopped")
+        _log.info("Stopped")
 
     def _stopFailed(self, failure: Failure) -> None:
-        self._log.failure("The stop failed", failure=failure)
+        _log.failure("The stop failed", failure=failure)
         self._fail("the stop failed for an unforeseen reason; see the log")
 
     def _fail(self, message: str) -> None:
         self._world.process.fail(message)
+
+    def _abandonPort(self) -> None:
+        """
+        Close the port where it still is open, since the start failed. Does not wait, so that a
+        failure before the reactor runs can be raised then.
+        """
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.addCallback(lambda port: port.stopListening())
+            listening.addErrback(lambda failure: _log.failure("The port did not close", failure))
 
     async def _stopListening(self) -> None:
         listening, self._listening = self._listening, None
@@ -360,13 +369,13 @@ class BrokerService(Service):
         try:
             await self._within(listening, CLOSE_SHARE)
         except TimeoutError:
-            self._log.warn("The port did not close in time")
+            _log.warn("The port did not close in time")
 
     async def _drain(self, carrier: ICarrier) -> None:
         try:
             await self._within(carrier.drain(), DRAIN_SHARE)
         except TimeoutError:
-            self._log.warn("Some clients did not take their answers in time")
+            _log.warn("Some clients did not take their answers in time")
 
     async def _stopLedgers(self) -> None:
         # All at once; then wait for one after the other.
@@ -379,7 +388,7 @@ class BrokerService(Service):
                 isHanging = True
                 self._fail(f"group {group} did not stop in time; answers may be lost")
             except Exception:
-                self._log.failure("Group {group} did not stop", group=group)
+                _log.failure("Group {group} did not stop", group=group)
                 self._fail(f"group {group} did not stop in order; see the log")
         if not isHanging:
             # Whatever hangs in a ledger would hang its thread's end too.

@@ -168,14 +168,16 @@ class TwistdProcess:
         self._reactor = reactor
         self._hasFailed = False
 
-    def starting(self) -> None:
+    def handleSignals(self) -> None:
         """
-        After reactor.run has installed its handlers, replace them: twistd ends a process that
-        was stopped by one of those with the signal again, so that it could not exit with 0.
+        Stop the reactor on SIGTERM and SIGINT: from now on, and again after reactor.run has
+        installed handlers of its own. twistd ends a process that was stopped by one of those
+        with the signal again, so that it could not exit with 0.
         """
-        self._reactor.callWhenRunning(self._handleSignals)
+        self._installHandlers()
+        self._reactor.callWhenRunning(self._installHandlers)
 
-    def _handleSignals(self) -> None:
+    def _installHandlers(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._signalled)
@@ -190,10 +192,12 @@ class TwistdProcess:
             # It is stopping already.
             return
 
-    def started(self) -> None:
-        """What was made by now lives as long as the process: the collector may skip it."""
+    def started(self, announce: Callable[[], None]) -> None:
+        """See L{svcbroker.service.IProcess.started}."""
+        # What was made by now lives as long as the process: the collector may skip it.
         gc.collect()
         gc.freeze()
+        self._reactor.callWhenRunning(announce)
 
     def refuse(self, message: str) -> None:
         """See L{svcbroker.service.IProcess.refuse}."""

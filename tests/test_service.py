@@ -99,11 +99,12 @@ class FakeProcess:
 
     story: list[str]
 
-    def starting(self) -> None:
-        self.story.append("starting")
+    def handleSignals(self) -> None:
+        self.story.append("signals")
 
-    def started(self) -> None:
+    def started(self, announce: Callable[[], None]) -> None:
         self.story.append("started")
+        announce()
 
     def refuse(self, message: str) -> None:
         self.story.append(f"refuse: {message}")
@@ -203,12 +204,12 @@ class ServiceTests(SynchronousTestCase):
 
     STARTED = (
         "listen",
-        "starting",
         "start 1",
         "start two",
         "serve 1,two",
         "open",
         "started",
+        "signals",
     )
 
     def test_start(self) -> None:
@@ -246,7 +247,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertNotIn("open", self.story)
         self.assertIsNone(self.endpoint.factory.buildProtocol(None))
         self.starts["two"].callback(None)
-        self.assertEqual(tuple(self.story), self.STARTED)
+        self.assertEqual(self.story[3:], ["signals", "serve 1,two", "open", "started"])
         self.assertIsInstance(self.endpoint.factory.buildProtocol(None), Protocol)
 
     def test_stop(self) -> None:
@@ -294,7 +295,7 @@ class ServiceTests(SynchronousTestCase):
         self.dataDir.parent.write_text("a file")
         error = self.assertRaises(StartError, self.start, self.makeService())
         self.assertEqual(str(error), f"data-dir: cannot write to {self.dataDir}: Not a directory")
-        self.assertEqual(self.story, ["listen", "starting", "stop listening", f"refuse: {error}"])
+        self.assertEqual(self.story, ["listen", "stop listening", f"refuse: {error}"])
 
     def test_secondDaemon(self) -> None:
         """A data directory that another daemon has ends the start in a line."""
@@ -308,7 +309,7 @@ class ServiceTests(SynchronousTestCase):
         error = self.assertRaises(StartError, self.start, self.makeService())
         self.assertEqual(str(error), "group two: the file is damaged")
         self.assertEqual(
-            self.story[2:],
+            self.story[1:],
             [
                 "start 1",
                 "start two",

@@ -1,0 +1,3 @@
+"""
+Tests of the real daemon, as a process of its own, from outside.
+"""

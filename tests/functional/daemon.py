@@ -1,0 +1,207 @@
+"""
+The real daemon as a child process, and a client for it.
+
+Waiting is for output, exits and answers, never for time to pass; C{TIMEOUT} only bounds it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import treq
+from attrs import define
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessDone
+from twisted.internet.protocol import ProcessProtocol
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+from twisted.web.client import HTTPConnectionPool
+
+import svcbroker
+
+TIMEOUT = 120.0
+"""Seconds after which a daemon that says nothing counts as broken."""
+
+RUN = "from twisted.scripts.twistd import run; run()"
+LOCAL = "tcp:0:interface=127.0.0.1"
+SERVES = re.compile(r"svcbroker \S+ serves (\S+), data in")
+
+reactor: Any = _reactor
+
+
+@define(eq=False)
+class _Waiter:
+    pattern: re.Pattern[str]
+    found: Deferred[re.Match[str]]
+
+
+class DaemonProtocol(ProcessProtocol):
+    """
+    Gathers what a daemon prints, and tells who waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.output = ""
+        self.errors = ""
+        self.ended: Deferred[int] = Deferred()
+        self._waiters: list[_Waiter] = []
+
+    def waitFor(self, pattern: str | re.Pattern[str]) -> Deferred[re.Match[str]]:
+        """Fires with the first match in the output; fails when the daemon ends without one."""
+        waiter = _Waiter(re.compile(pattern), Deferred())
+        self._waiters.append(waiter)
+        self._look()
+        return waiter.found.addTimeout(TIMEOUT, reactor)
+
+    def _look(self) -> None:
+        for waiter in list(self._waiters):
+            found = waiter.pattern.search(self.output)
+            if found is not None:
+                self._waiters.remove(waiter)
+                waiter.found.callback(found)
+
+    def outReceived(self, data: bytes) -> None:
+        self.output += data.decode("utf-8", "replace")
+        self._look()
+
+    def errReceived(self, data: bytes) -> None:
+        self.errors += data.decode("utf-8", "replace")
+
+    def processEnded(self, reason: Failure) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.found.errback(AssertionError(f"the daemon ended: {self.output}\n{self.errors}"))
+        value: Any = reason.value
+        isClean = reason.check(ProcessDone) is not None
+        code = 0 if isClean else (value.exitCode if value.exitCode is not None else -value.signal)
+        self.ended.callback(code)
+
+
+@define(eq=False)
+class Daemon:
+    """
+    A daemon that was started.
+
+    @ivar protocol: what it prints.
+    @ivar process: its process.
+    @ivar pool: the connections of the client.
+    @ivar base: the base address, once it serves.
+    """
+
+    protocol: DaemonProtocol
+    process: Any
+    pool: Any
+    base: str = ""
+
+    async def serves(self) -> Daemon:
+        """Wait until it serves clients."""
+        found = await self.protocol.waitFor(SERVES)
+        self.base = f"http://{found[1]}"
+        return self
+
+    async def exits(self) -> int:
+        """Wait until it has ended; its status, or the signal with a minus."""
+        return await self.protocol.ended.addTimeout(TIMEOUT, reactor)
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait until it has ended."""
+        self.process.signalProcess(number)
+        return await self.exits()
+
+    async def call(
+        self,
+        path: str,
+        method: str = "GET",
+        data: Any = None,
+        headers: Mapping[str, str] | None = None,
+        **parameters: Any,
+    ) -> Any:
+        """What it answers, as JSON."""
+        query = f"?{urlencode(parameters)}" if parameters else ""
+        response = await treq.request(
+            method,
+            self.base + path + query,
+            data=data,
+            headers=headers,
+            pool=self.pool,
+            timeout=TIMEOUT,
+        )
+        return json.loads(await response.content())
+
+    async def rpc(self, method: str, **parameters: Any) -> Any:
+        """What JSON-RPC answers."""
+        body = {"jsonrpc": "2.0", "id": "1", "method": method, "params": parameters}
+        return await self.call(
+            "/jsonrpc", "POST", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+
+
+class DaemonTestCase(TestCase):
+    """
+    A test of real daemons. Whatever is still running at its end is killed.
+    """
+
+    timeout = 2 * TIMEOUT
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp()).absolute()
+        self.root.mkdir()
+        self.dataDir = self.root / "data"
+
+    pluginPath: Path | None = None
+
+    def run_(
+        self, arguments: Sequence[str], twistd: Sequence[str] = ("-n", "--pidfile=")
+    ) -> Daemon:
+        """
+        Start C{twistd svcbroker}, with the Python and the svcbroker that run this test.
+        """
+        ours = str(Path(svcbroker.__file__).parent.parent)
+        paths = [self.pluginPath, ours, os.environ.get("PYTHONPATH")]
+        path = os.pathsep.join(str(each) for each in paths if each)
+        protocol = DaemonProtocol()
+        process = reactor.spawnProcess(
+            protocol,
+            sys.executable,
+            [sys.executable, "-c", RUN, *twistd, "svcbroker", *arguments],
+            env={**os.environ, "PYTHONPATH": path},
+            path=str(self.root),
+        )
+        pool = HTTPConnectionPool(reactor)
+        pool.retryAutomatically = False
+        pool.maxPersistentPerHost = 64
+        daemon = Daemon(protocol, process, pool)
+        self.addCleanup(self._end, daemon)
+        return daemon
+
+    def _end(self, daemon: Daemon) -> Deferred[None]:
+        async def end() -> None:
+            await daemon.pool.closeCachedConnections()
+            if not daemon.protocol.ended.called:
+                await daemon.stop(signal.SIGKILL)
+
+        return Deferred.fromCoroutine(end())
+
+    async def start(self, *arguments: str, ledger: str = "memory", http: str = LOCAL) -> Daemon:
+        """A daemon that serves, with a data directory of this test."""
+        return await self.run_(
+            [f"--http={http}", f"--ledger={ledger}", f"--data-dir={self.dataDir}", *arguments]
+        ).serves()
+
+    async def refused(self, *arguments: str) -> str:
+        """The one line with which a daemon that cannot start ends, on standard error."""
+        daemon = self.run_(arguments)
+        code = await daemon.exits()
+        self.assertEqual(code, 1, daemon.protocol.output)
+        self.assertNotIn("Traceback", daemon.protocol.output + daemon.protocol.errors)
+        (line,) = daemon.protocol.errors.splitlines()
+        return line
