@@ -1,0 +1,92 @@
+"""
+The public faces: what others build on stays where it is. Adding a name here is a promise.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import svcbroker
+from svcbroker import errors, interfaces, ledgers, model, testing
+
+
+class FaceTests(SynchronousTestCase):
+    """
+    Each public module shows exactly these names, and has them.
+    """
+
+    def check(self, module: ModuleType, *names: str) -> None:
+        """C{module} shows C{names}."""
+        shown: list[str] = module.__all__
+        self.assertEqual(sorted(shown), sorted(names))
+        for name in names:
+            self.assertTrue(hasattr(module, name), name)
+
+    def test_interfaces(self) -> None:
+        """What a ledger is written against."""
+        self.check(
+            interfaces,
+            "IBlockObserver",
+            "ILedger",
+            "ILedgerFactory",
+            "InvalidDescription",
+            "LedgerContext",
+        )
+
+    def test_model(self) -> None:
+        """The values that go through the contracts."""
+        self.check(
+            model,
+            "Block",
+            "BlockRecord",
+            "CloseTopic",
+            "Event",
+            "EventId",
+            "Execution",
+            "Health",
+            "NodeRecord",
+            "NodeType",
+            "OpenTopic",
+            "Page",
+            "PublishEvent",
+            "Receipt",
+            "Request",
+            "Statistics",
+            "Topic",
+            "TransactionRecord",
+            "checkContent",
+            "checkExtensions",
+            "checkTopicName",
+            "topicPrefix",
+        )
+
+    def test_ledgers(self) -> None:
+        """How ledgers are found and chosen."""
+        self.check(
+            ledgers,
+            "Description",
+            "LedgerPlugin",
+            "describeLedgers",
+            "findLedgerFactories",
+            "parseDescription",
+            "readDescription",
+        )
+
+    def test_testing(self) -> None:
+        """What the author of a plugin tests it with."""
+        self.assertIn("makeLedgerTests", testing.__all__)
+        self.check(testing, *testing.__all__)
+
+    def test_errors(self) -> None:
+        """Every error of the interface's table, each with codes of its own."""
+        self.assertEqual(len(errors.TABLE), 31)
+        for error in errors.TABLE:
+            self.assertIs(getattr(errors, error.__name__), error)
+        self.assertEqual(len({error.code for error in errors.TABLE}), len(errors.TABLE))
+        self.assertEqual(len({error.rpcCode for error in errors.TABLE}), len(errors.TABLE))
+
+    def test_version(self) -> None:
+        """The package has a version of three numbers."""
+        self.assertEqual([part.isdigit() for part in svcbroker.__version__.split(".")], [True] * 3)

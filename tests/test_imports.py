@@ -1,0 +1,182 @@
+"""
+Imports run one way, and what must not know Twisted or the reactor does not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import svcbroker
+
+ROOT = Path(svcbroker.__file__).parent
+
+# The rooms of the house, from the bottom to the top. A room may import those on lower floors,
+# and itself.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("", "_build"),
+    ("version",),
+    ("errors",),
+    ("model",),
+    ("chain", "interfaces", "_iledger", "_ifactory"),
+    ("storage",),
+    ("ledgers",),
+    ("broker",),
+    ("operations",),
+    ("carriers",),
+    ("console", "client"),
+    ("_settings", "_addresses", "_datadir", "_threads", "logs", "config"),
+    ("service",),
+    ("tap",),
+)
+# Neighbours on one floor that may see each other, one way.
+NEIGHBOURS = {
+    ("interfaces", "_iledger"),
+    ("interfaces", "_ifactory"),
+    ("_ifactory", "_iledger"),
+    ("config", "_settings"),
+}
+# The test kit may use the whole house but its roof.
+KIT = "testing"
+
+
+def floorOf(room: str) -> int:
+    """How high a room is."""
+    for number, rooms in enumerate(FLOORS):
+        if room in rooms:
+            return number
+    raise AssertionError(f"{room} has no place in the house: add it to FLOORS")
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """The full name of each module of the package, and its file."""
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = list(path.relative_to(ROOT.parent).with_suffix("").parts)
+        if parts[-1] == "__init__":
+            parts.pop()
+        yield ".".join(parts), path
+
+
+def imported(name: str, path: Path) -> Iterator[tuple[str, bool]]:
+    """
+    The full names of what a module imports, at any place in it.
+
+    @return: each name, and whether it is imported for type checkers only.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    forTypes = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for inner in ast.walk(node)
+    }
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(tree):
+        isForTypes = id(node) in forTypes
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, isForTypes
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                yield f"{base}.{alias.name}", isForTypes
+
+
+def roomOf(name: str) -> str:
+    """The room that a full name of ours lies in."""
+    parts = name.split(".")
+    room = parts[1] if len(parts) > 1 else ""
+    isModule = (ROOT / room).is_dir() or (ROOT / f"{room}.py").is_file() or room == "_build"
+    # What is no module is a name that the package itself has.
+    return room if isModule else ""
+
+
+class DirectionTests(SynchronousTestCase):
+    """
+    The table of rooms.
+    """
+
+    def test_downwards(self) -> None:
+        """No room imports one on its own floor or above."""
+        wrong = []
+        for name, path in modules():
+            room = roomOf(name)
+            for target, _ in imported(name, path):
+                if target.split(".")[0] != "svcbroker":
+                    continue
+                other = roomOf(target)
+                if room == other or (room, other) in NEIGHBOURS:
+                    continue
+                if room == KIT:
+                    if other in {"tap", "service"}:
+                        wrong.append(f"{name} imports {target}")
+                elif other == KIT or floorOf(other) >= floorOf(room):
+                    wrong.append(f"{name} imports {target}")
+        self.assertEqual(wrong, [])
+
+    def test_everyRoomHasAPlace(self) -> None:
+        """Each room of the package is in the table."""
+        for name, _ in modules():
+            room = roomOf(name)
+            if room != KIT:
+                floorOf(room)
+
+    def test_pure(self) -> None:
+        """The model, the errors and the chain know no Twisted, no clock, no disk, no chance."""
+        forbidden = {
+            *("twisted", "klein", "treq", "zope"),
+            *("os", "io", "socket", "time", "random", "secrets", "threading", "sqlite3"),
+            *("pathlib", "tempfile", "subprocess", "asyncio"),
+        }
+        for name, path in modules():
+            if roomOf(name) in {"errors", "model", "chain"}:
+                for target, _ in imported(name, path):
+                    self.assertNotIn(target.split(".")[0], forbidden, name)
+
+    def test_reactor(self) -> None:
+        """Only the composition root picks the reactor; what speaks to the reactor is given it."""
+        for name, path in modules():
+            for target, _ in imported(name, path):
+                if target == "twisted.internet.reactor" and roomOf(name) not in {"client"}:
+                    self.assertEqual(name, "svcbroker.tap")
+
+    def test_noWebBelowCarriers(self) -> None:
+        """What is below the carriers knows no request."""
+        for name, path in modules():
+            if heightOf(name) < floorOf("carriers"):
+                for target, _ in imported(name, path):
+                    self.assertFalse(target.startswith(("twisted.web", "klein", "treq")), name)
+
+    def test_wholeHouseIsSeen(self) -> None:
+        """The walk sees modules, and relative imports for what they are."""
+        names = dict(modules())
+        self.assertIn("svcbroker.tap", names)
+        targets = [target for target, _ in imported("svcbroker.tap", names["svcbroker.tap"])]
+        self.assertIn("svcbroker.broker.Broker", targets)
+        self.assertIn("twisted.internet.reactor", targets)
+        model = names["svcbroker.model"]
+        targets = [target for target, _ in imported("svcbroker.model", model)]
+        self.assertIn("svcbroker.model._events.Event", targets)
+
+
+def heightOf(name: str) -> int:
+    """How high a module is; the test kit stands beside the house."""
+    room = roomOf(name)
+    return len(FLOORS) if room == KIT else floorOf(room)
+
+
+class SizeTests(SynchronousTestCase):
+    """
+    Modules that people live in well.
+    """
+
+    def test_size(self) -> None:
+        """No module is longer than 450 lines."""
+        for name, path in modules():
+            self.assertLessEqual(len(path.read_text(encoding="utf-8").splitlines()), 450, name)
