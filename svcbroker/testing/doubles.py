@@ -1,0 +1,93 @@
+"""
+Ledgers that misbehave when a test asks for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from pathlib import Path
+
+from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.python.components import proxyForInterface
+
+from ..interfaces import ILedger, LedgerContext
+from ..ledgers.memory import MemoryLedger
+from ..model import Event, EventId, Health, Receipt, Request, Topic
+
+
+class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[misc]
+    """
+    A ledger over another one, whose answers a test holds back or replaces.
+
+    @ivar error: what every read and every submission fails with, while it is set.
+    @ivar receipt: what every submission answers instead of being carried out, while it is set.
+    @ivar isHolding: whether submissions wait for L{release}.
+    @ivar submitted: what was submitted, in order.
+    """
+
+    error: Exception | None = None
+    receipt: Receipt | None = None
+    isHolding = False
+
+    def __init__(self, ledger: ILedger) -> None:
+        super().__init__(ledger)
+        self.submitted: list[Request] = []
+        self._held: deque[tuple[Request, Deferred[Receipt]]] = deque()
+
+    def submit(self, request: Request) -> Deferred[Receipt]:
+        """See L{ILedger.submit}."""
+        if self.error is not None:
+            return fail(self.error)
+        self.submitted.append(request)
+        answer: Deferred[Receipt] = Deferred()
+        self._held.append((request, answer))
+        if not self.isHolding:
+            self.release()
+        return answer
+
+    def release(self) -> None:
+        """Carry out what is held back, in order."""
+        while self._held:
+            request, answer = self._held.popleft()
+            if self.receipt is not None:
+                answer.callback(self.receipt)
+            else:
+                self._ledger.submit(request).chainDeferred(answer)
+
+    def getTopic(self, name: str) -> Deferred[Topic | None]:
+        """See L{ILedger.getTopic}."""
+        return fail(self.error) if self.error is not None else self._ledger.getTopic(name)
+
+    def getEvent(self, eventId: EventId) -> Deferred[Event]:
+        """See L{ILedger.getEvent}."""
+        return fail(self.error) if self.error is not None else self._ledger.getEvent(eventId)
+
+    def getHealth(self) -> Deferred[Health]:
+        """See L{ILedger.getHealth}."""
+        return fail(self.error) if self.error is not None else self._ledger.getHealth()
+
+
+def memoryLedger(clock: Clock, group: str = "1", maxContent: int = 1024 * 1024) -> MemoryLedger:
+    """
+    A started memory ledger that lives on a test's clock. Its keys are the same each time.
+    """
+    numbers = itertools.count(1)
+
+    def entropy(size: int) -> bytes:
+        return next(numbers).to_bytes(size, "big")
+
+    ledger = MemoryLedger(
+        LedgerContext(
+            group=group,
+            directory=Path("never-made"),
+            reactor=clock,
+            now=clock.seconds,
+            entropy=entropy,
+            runInThread=maybeDeferred,
+            maxContent=maxContent,
+        )
+    )
+    ledger.start()
+    return ledger

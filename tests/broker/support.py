@@ -1,0 +1,49 @@
+"""
+A broker on a clock, over memory ledgers that do what a test says.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+from twisted.internet.task import Clock
+
+from svcbroker.broker import Broker, ISubscriptionDirectory, Limits
+from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.version import VersionRecord
+
+NODE = "127.0.0.1:8080"
+MAX_CONTENT = 1000
+TIMEOUT = 10.0
+
+
+@frozen
+class World:
+    """
+    @ivar ledger: the ledger of group 1.
+    @ivar second: the ledger of group 2.
+    """
+
+    clock: Clock
+    ledger: ScriptedLedger
+    second: ScriptedLedger
+    broker: Broker
+
+
+def makeWorld(
+    subscriptions: ISubscriptionDirectory | None = None, maxContent: int = MAX_CONTENT
+) -> World:
+    """A broker of two groups."""
+    clock = Clock()
+    clock.advance(1_700_000_000)
+    ledger, second = (
+        ScriptedLedger(memoryLedger(clock, group, maxContent)) for group in ("1", "2")
+    )
+    broker = Broker(
+        {"1": ledger, "2": second},
+        clock,
+        Limits(maxContent=maxContent, chainTimeout=TIMEOUT),
+        nodeAddress=NODE,
+        version=VersionRecord(version="9.8.7"),
+        subscriptions=subscriptions,
+    )
+    return World(clock, ledger, second, broker)

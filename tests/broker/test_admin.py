@@ -1,0 +1,104 @@
+"""
+Tests of L{svcbroker.broker.Administration}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svcbroker import errors
+from svcbroker.broker import (
+    InterfaceType,
+    ISubscriptionDirectory,
+    NoSubscriptions,
+    SubscriptionRecord,
+)
+
+from .support import NODE, makeWorld
+
+LIVE = SubscriptionRecord(
+    subscriptionId="id",
+    interfaceType=InterfaceType.STOMP,
+    group="1",
+    topics=("a", "b/#"),
+    remote="10.0.0.1:5",
+    created=1000,
+    notified=2000,
+    notifiedCount=3,
+    waitingCount=4,
+)
+
+
+@implementer(ISubscriptionDirectory)
+class OneSubscription:
+    def listSubscriptions(self, group: str | None) -> Sequence[SubscriptionRecord]:
+        return [LIVE] if group in (None, LIVE.group) else []
+
+
+class AdministrationTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = makeWorld(OneSubscription())
+        self.admin = self.world.broker.admin
+
+    def test_directories(self) -> None:
+        for directory in (OneSubscription(), NoSubscriptions()):
+            verifyObject(ISubscriptionDirectory, directory)
+
+    def test_subscriptions(self) -> None:
+        def listed(group: str | None, *nodes: str) -> object:
+            return self.successResultOf(self.admin.listSubscriptions(group, nodes))
+
+        self.assertEqual(listed(None), {NODE: [LIVE]})
+        self.assertEqual(listed(" ", NODE), {NODE: [LIVE]})
+        self.assertEqual(listed("2"), {NODE: []})
+
+    def test_subscriptionErrors(self) -> None:
+        for group, nodes, error in (
+            ("9", ["x:1"], errors.GroupUnknown),
+            (None, [NODE, "x:1"], errors.ParameterInvalid),
+        ):
+            self.failureResultOf(self.admin.listSubscriptions(group, nodes), error)
+
+    def test_groups(self) -> None:
+        self.assertEqual(self.successResultOf(self.admin.listGroups()), ["1", "2"])
+
+    def test_pages(self) -> None:
+        for name in "abc":
+            self.successResultOf(self.world.broker.open("2", name))
+        first = self.successResultOf(self.admin.listBlocks("2", 1, 2))
+        self.assertEqual([block.height for block in first.page.items], [3, 2])
+        last = self.successResultOf(self.admin.listBlocks("2", 2, 2))
+        self.assertEqual([block.height for block in last.page.items], [1])
+        self.assertEqual((last.page.total, last.index, last.size), (3, 2, 2))
+        self.failureResultOf(self.admin.listBlocks("2", 0, 2), errors.PageIndexInvalid)
+        self.failureResultOf(self.admin.listBlocks("9", 0, 2), errors.GroupUnknown)
+
+    def test_filters(self) -> None:
+        for name in "abc":
+            self.successResultOf(self.world.broker.open(None, name))
+        block = self.successResultOf(self.admin.listBlocks(None, 1, 1, blockNumber=2)).page.items[0]
+        self.assertEqual(block.height, 2)
+        found = self.successResultOf(self.admin.listBlocks(None, 1, 10, pkHash=block.hash))
+        self.assertEqual(list(found.page.items), [block])
+        sent = self.successResultOf(self.admin.listTransactions(None, 1, 10, blockNumber=2))
+        self.assertEqual([each.height for each in sent.page.items], [2])
+        again = self.successResultOf(
+            self.admin.listTransactions(None, 1, 10, transactionHash=sent.page.items[0].hash)
+        )
+        self.assertEqual(again.page, sent.page)
+        for empty in (
+            self.admin.listBlocks(None, 1, 10, pkHash=bytes(32)),
+            self.admin.listTransactions(None, 1, 10, transactionHash=bytes(32)),
+            self.admin.listNodes(None, 1, 10, nodeName="nobody"),
+        ):
+            self.assertEqual(self.successResultOf(empty).page.total, 0)  # type: ignore[arg-type]
+
+    def test_health(self) -> None:
+        self.world.second.error = errors.LedgerUnavailable("the disk is full")
+        health = self.successResultOf(self.admin.getHealth())
+        self.assertTrue(health["1"].isReady)
+        self.assertEqual((health["2"].isReady, health["2"].reason), (False, "the disk is full"))

@@ -1,0 +1,217 @@
+"""
+Tests of L{svcbroker.broker.Broker}: the use cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker import errors
+from svcbroker.broker import Broker, SendStatus
+from svcbroker.model import EventId, Execution, PublishEvent, Receipt
+
+from .support import MAX_CONTENT, TIMEOUT, makeWorld
+
+
+def refused(execution: Execution) -> Receipt:
+    return Receipt(execution=execution, transactionHash=bytes(32), height=1)
+
+
+class BrokerTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = makeWorld()
+        self.ledger, self.broker = self.world.ledger, self.world.broker
+
+    def fails(self, answer: Deferred[Any], error: type[Exception]) -> None:
+        self.failureResultOf(answer, error)
+
+    def publish(self, content: bytes = b"x") -> Deferred[Any]:
+        return self.broker.publish(None, "t", content, {})
+
+    def opened(self, topic: str = "t") -> None:
+        self.assertIs(self.successResultOf(self.broker.open(None, topic)), True)
+
+    def test_publishAndRead(self) -> None:
+        self.opened()
+        sent = self.successResultOf(self.broker.publish("1", "t", b"\xff\0", {"svc-a": "b"}))
+        self.assertIs(sent.status, SendStatus.SUCCESS)
+        event = self.successResultOf(self.broker.getEvent(None, sent.eventId))
+        self.assertEqual(event.content, b"\xff\0")
+        self.assertEqual(event.extensions, {"svc-a": "b"})
+        state = self.successResultOf(self.broker.state(" ", "t"))
+        self.assertEqual((state.sequence, state.height), (1, 2))
+
+    def test_openTwiceSubmitsOnce(self) -> None:
+        self.opened()
+        self.opened()
+        self.assertEqual(len(self.ledger.submitted), 1)
+
+    def test_closeAndReopen(self) -> None:
+        self.opened()
+        first = self.successResultOf(self.publish())
+        self.assertIs(self.successResultOf(self.broker.close(None, "t")), True)
+        self.assertIs(self.successResultOf(self.broker.exist(None, "t")), False)
+        self.assertEqual(self.successResultOf(self.broker.list(0, 10, None)).page.total, 0)
+        submitted = len(self.ledger.submitted)
+        for answer in (self.broker.state(None, "t"), self.publish(), self.broker.close(None, "t")):
+            self.fails(answer, errors.TopicNotFound)
+        self.assertEqual(len(self.ledger.submitted), submitted)
+        self.assertEqual(
+            self.successResultOf(self.broker.getEvent(None, first.eventId)).content, b"x"
+        )
+        self.opened()
+        self.assertEqual(self.successResultOf(self.publish()).eventId.sequence, 2)
+
+    def test_groupsAreApart(self) -> None:
+        self.opened()
+        self.assertIs(self.successResultOf(self.broker.exist("2", "t")), False)
+
+    def test_groupComesFirst(self) -> None:
+        calls: list[Deferred[Any]] = [
+            self.broker.open("9", ""),
+            self.broker.close("9", ""),
+            self.broker.exist("9", ""),
+            self.broker.publish("9", "", b"", {}),
+            self.broker.state("9", ""),
+            self.broker.getEvent("9", EventId("00000000", 1, 1)),
+        ]
+        for call in calls:
+            self.fails(call, errors.GroupUnknown)
+
+    def test_pagingComesFirstInList(self) -> None:
+        self.fails(self.broker.list(-1, 10, "9"), errors.PageIndexInvalid)
+        self.fails(self.broker.list(0, 10, "9"), errors.GroupUnknown)
+
+    def test_topicComesBeforeContent(self) -> None:
+        self.fails(self.broker.publish(None, " ", b"", {}), errors.TopicBlank)
+
+    def test_names(self) -> None:
+        for name, error in (
+            ("", errors.TopicBlank),
+            ("x" * 257, errors.TopicTooLong),
+            ("a/+", errors.TopicInvalid),
+        ):
+            for method in (self.broker.open, self.broker.close, self.broker.exist):
+                self.fails(method(None, name), error)
+
+    def test_content(self) -> None:
+        self.opened()
+        self.fails(self.publish(b""), errors.ContentBlank)
+        self.fails(self.publish(bytes(MAX_CONTENT + 1)), errors.ContentTooLarge)
+        self.assertIs(
+            self.successResultOf(self.publish(bytes(MAX_CONTENT))).status, SendStatus.SUCCESS
+        )
+
+    def test_extensions(self) -> None:
+        self.opened()
+        for extensions, error in (
+            ({"a": ""}, errors.ExtensionKeyInvalid),
+            ({"svc-a": "x" * 8192}, errors.ExtensionsTooLarge),
+        ):
+            self.fails(self.broker.publish(None, "t", b"x", extensions), error)
+
+    def test_pages(self) -> None:
+        names = [f"t{number}" for number in range(12)]
+        for name in names:
+            self.opened(name)
+
+        def page(index: int, size: int) -> tuple[int, int, int, list[str]]:
+            answer = self.successResultOf(self.broker.list(index, size, None))
+            return (
+                answer.page.total,
+                answer.index,
+                answer.size,
+                [topic.name for topic in answer.page.items],
+            )
+
+        self.assertEqual(page(0, 5), (12, 0, 5, names[:5]))
+        self.assertEqual(page(2, 5), (12, 2, 5, names[10:]))
+        self.assertEqual(page(0, 100), (12, 0, 10, names[:10]))
+        self.assertEqual(page(1, 0), (12, 1, 10, names[10:]))
+        self.assertEqual(page(10**15, 99), (12, 10**15, 99, []))
+        self.fails(self.broker.list(10**15 + 1, 10, None), errors.PageIndexInvalid)
+
+    def test_publishTimesOut(self) -> None:
+        """The answer says so, and the event appears all the same when the chain goes on."""
+        self.opened()
+        self.ledger.isHolding = True
+        sent = self.publish()
+        self.world.clock.advance(TIMEOUT)
+        answer = self.successResultOf(sent)
+        self.assertEqual((answer.status, answer.eventId), (SendStatus.TIMEOUT, None))
+        self.ledger.release()
+        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
+
+    def test_othersTimeOut(self) -> None:
+        self.opened("b")
+        self.ledger.isHolding = True
+        calls = [self.broker.open(None, "a"), self.broker.close(None, "b")]
+        self.world.clock.advance(TIMEOUT)
+        for call in calls:
+            self.fails(call, errors.TransactionTimeout)
+
+    def test_cancelledPublishIsStillCarriedOut(self) -> None:
+        self.opened()
+        self.ledger.isHolding = True
+        sent = self.publish(b"kept")
+        sent.cancel()
+        self.fails(sent, CancelledError)
+        self.ledger.release()
+        event = self.successResultOf(self.broker.getEvent(None, EventId("e3b98a4d", 1, 2)))
+        self.assertEqual(event.content, b"kept")
+
+    def test_refusals(self) -> None:
+        """What a receipt says is what is answered."""
+        self.opened()
+        table: list[tuple[Execution, Callable[[Broker], Deferred[Any]], type[Exception]]] = [
+            (Execution.REPEATED, lambda b: b.open(None, "n"), errors.TransactionFailed),
+            (Execution.TOPIC_NOT_FOUND, lambda b: b.open(None, "n"), errors.TransactionFailed),
+            (Execution.REPEATED, lambda b: b.close(None, "t"), errors.TransactionFailed),
+            (Execution.TOPIC_NOT_FOUND, lambda b: b.close(None, "t"), errors.TopicNotFound),
+            (
+                Execution.REPEATED,
+                lambda b: b.publish(None, "t", b"x", {}),
+                errors.TransactionFailed,
+            ),
+        ]
+        for execution, call, error in table:
+            self.ledger.receipt = refused(execution)
+            self.fails(call(self.broker), error)
+
+    def test_publishLosesAgainstClose(self) -> None:
+        self.opened()
+        self.ledger.receipt = refused(Execution.TOPIC_NOT_FOUND)
+        answer = self.successResultOf(self.publish())
+        self.assertEqual((answer.status, answer.eventId), (SendStatus.ERROR, None))
+
+    def test_ledgersErrorsPass(self) -> None:
+        self.opened()
+        for error in (errors.Overloaded(), errors.LedgerUnavailable()):
+            self.ledger.error = error
+            self.fails(self.publish(), type(error))
+
+    def test_eventErrors(self) -> None:
+        self.opened()
+        self.fails(self.broker.getEvent(None, EventId("00000000", 1, 1)), errors.EventNotFound)
+        self.fails(self.broker.getEvent(None, EventId("00000000", 1, 2)), errors.HeightUnknown)
+
+    def test_submitsWhatWasAsked(self) -> None:
+        self.opened()
+        self.successResultOf(self.broker.publish(None, "t", b"c", {"svc-a": "b"}))
+        self.assertEqual(
+            self.ledger.submitted[-1],
+            PublishEvent(topic="t", content=b"c", extensions={"svc-a": "b"}),
+        )
+
+    def test_stop(self) -> None:
+        self.opened()
+        self.ledger.isHolding = True
+        sent = self.publish()
+        self.ledger.release()
+        self.successResultOf(sent)
+        self.broker.stop()
+        self.assertEqual(self.world.clock.getDelayedCalls(), [])
