@@ -1,0 +1,14 @@
+"""
+The public test kit: what the author of a ledger plugin, or of a program that embeds the broker,
+tests with.
+"""
+
+from ._fixtures import ClockFixture, LedgerFixture, ReactorFixture
+from ._ledger import makeLedgerTests
+
+__all__ = [
+    "ClockFixture",
+    "LedgerFixture",
+    "ReactorFixture",
+    "makeLedgerTests",
+]

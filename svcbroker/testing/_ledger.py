@@ -1,0 +1,553 @@
+"""
+The contract of a ledger, as tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.trial.unittest import TestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
+from ..interfaces import IBlockObserver, ILedger
+from ..model import (
+    Block,
+    CloseTopic,
+    Event,
+    EventId,
+    Execution,
+    NodeType,
+    OpenTopic,
+    Page,
+    PublishEvent,
+    Receipt,
+    Request,
+    Topic,
+    topicPrefix,
+)
+from ._fixtures import MAX_CONTENT, LedgerFixture
+
+T = TypeVar("T")
+
+TURNS = 5000
+"""How often time may pass before a ledger is said not to answer."""
+
+TWINS = ("twin/45695", "twin/72377")
+"""Two topics whose event ids begin alike."""
+
+_UNKNOWN_HASH = bytes(range(32))
+
+
+@implementer(IBlockObserver)
+class RecordingObserver:
+    """
+    Keeps the blocks that it is told of.
+
+    @ivar blocks: all of them, in order.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[Block] = []
+
+    def blockCommitted(self, block: Block) -> None:
+        self.blocks.append(block)
+
+
+@implementer(IBlockObserver)
+class FailingObserver:
+    """Raises whenever it is told of a block."""
+
+    def blockCommitted(self, block: Block) -> None:
+        raise RuntimeError("this observer always fails")
+
+
+def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[TestCase]:
+    """
+    The tests that every implementation of L{ILedger<svcbroker.interfaces.ILedger>} passes.
+
+    Derive from the class that this gives::
+
+        class MyLedgerTests(makeLedgerTests(makeMyFixture)):
+            pass
+
+    @param makeFixture: called for each test, with the test case (for C{addCleanup} and
+        C{mktemp}); makes what the ledger under test lives on.
+    """
+
+    class LedgerTests(_LedgerTests):
+        def makeFixture(self) -> LedgerFixture:
+            return makeFixture(self)
+
+    return LedgerTests
+
+
+class _Kit(TestCase):
+    """What the tests are written with."""
+
+    def makeFixture(self) -> LedgerFixture:
+        raise NotImplementedError
+
+    async def begin(self) -> ILedger:
+        """A ledger that has started."""
+        self.fixture = self.makeFixture()
+        self.directory = Path(self.mktemp())
+        self.directory.parent.mkdir(parents=True, exist_ok=True)
+        self.isStopped = True
+        self.addCleanup(self.end)
+        return await self.startAgain()
+
+    async def startAgain(self) -> ILedger:
+        """Another ledger in the same directory."""
+        self.ledger = self.fixture.makeLedger(self.directory)
+        await self.settle(self.ledger.start())
+        self.isStopped = False
+        return self.ledger
+
+    def end(self) -> Deferred[None]:
+        """Stop the ledger if it runs."""
+
+        async def end() -> None:
+            if not self.isStopped:
+                self.isStopped = True
+                await self.settle(self.ledger.stop())
+
+        return Deferred.fromCoroutine(end())
+
+    async def settle(self, answer: Deferred[T]) -> T:
+        """The result of a Deferred, after as much time as it takes, within reason."""
+        results: list[Any] = []
+        answer.addBoth(results.append)
+        for _ in range(TURNS):
+            if results:
+                break
+            await self.fixture.pass_()
+        else:
+            self.fail("the ledger does not answer")
+        if isinstance(results[0], Failure):
+            results[0].raiseException()
+        result: T = results[0]
+        return result
+
+    async def fails(self, answer: Deferred[Any], error: type[Exception]) -> None:
+        """Make sure that a Deferred fails with an error."""
+        with self.assertRaises(error):
+            await self.settle(answer)
+
+    async def submit(self, *requests: Request) -> Sequence[Receipt]:
+        """Submit all at once, and wait for the receipts."""
+        answers = [self.ledger.submit(request) for request in requests]
+        return [await self.settle(answer) for answer in answers]
+
+    async def publish(self, topic: str, *contents: bytes) -> Sequence[EventId]:
+        """Publish events, and give their ids."""
+        ids = []
+        for receipt in await self.submit(
+            *(PublishEvent(topic=topic, content=content) for content in contents)
+        ):
+            assert receipt.eventId is not None, receipt
+            ids.append(receipt.eventId)
+        return ids
+
+    async def topic(self, name: str) -> Topic:
+        """A topic that must be there."""
+        topic = await self.settle(self.ledger.getTopic(name))
+        assert topic is not None, name
+        return topic
+
+    async def height(self) -> int:
+        """The chain's height."""
+        return (await self.settle(self.ledger.getStatistics())).height
+
+    async def allEvents(self) -> Sequence[Event]:
+        """Every event, by reading every block."""
+        events: list[Event] = []
+        for height in range(1, await self.height() + 1):
+            block = await self.settle(self.ledger.readBlock(height))
+            self.assertEqual(block.height, height)
+            events += block.events
+        return events
+
+    async def allPages(self, read: Callable[[int, int], Deferred[Page[T]]], limit: int) -> list[T]:
+        """Every item of a list, by reading every page."""
+        items: list[T] = []
+        for _ in range(TURNS):
+            page = await self.settle(read(len(items), limit))
+            self.assertLessEqual(len(page.items), limit)
+            if not page.items:
+                break
+            items += page.items
+        self.assertEqual(page.total, len(items))
+        return items
+
+
+class _LedgerTests(_Kit):
+    async def test_interface(self) -> None:
+        """It provides the interface."""
+        ledger = await self.begin()
+        verifyObject(ILedger, ledger)
+        self.assertEqual(ledger.group, "1")
+
+    # Topics.
+
+    async def test_open(self) -> None:
+        """Opening creates a topic, once."""
+        ledger = await self.begin()
+        absent = await self.settle(ledger.getTopic("a/b"))
+        self.assertIsNone(absent)
+        [receipt] = await self.submit(OpenTopic(topic="a/b"))
+        self.assertEqual(receipt.execution, Execution.DONE)
+        self.assertIsNone(receipt.eventId)
+        topic = await self.topic("a/b")
+        self.assertEqual(
+            (topic.name, topic.isOpen, topic.sequence, topic.height), ("a/b", True, 0, 0)
+        )
+        self.assertEqual((len(topic.address), len(topic.sender)), (20, 20))
+        block = await self.settle(ledger.readBlock(receipt.height))
+        self.assertEqual(topic.created, block.timestamp)
+        [again] = await self.submit(OpenTopic(topic="a/b"))
+        self.assertEqual(again.execution, Execution.DONE)
+        self.assertEqual(await self.topic("a/b"), topic)
+
+    async def test_namesAtTheEdge(self) -> None:
+        """Any valid name is a topic of its own, byte for byte."""
+        await self.begin()
+        names = ["/", "//", " a", "a", "A", "\x80", "~\x7f\x80", "x" * 256, '"\\', "%2B"]
+        await self.submit(*(OpenTopic(topic=name) for name in names))
+        page = await self.settle(self.ledger.listTopics(0, 99))
+        self.assertEqual([topic.name for topic in page.items], names)
+        self.assertEqual(len({topic.address for topic in page.items}), len(names))
+
+    async def test_close(self) -> None:
+        """A closed topic takes no events and is not listed, but keeps what it has."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        [eventId] = await self.publish("t", b"before")
+        before = await self.topic("t")
+        [closed] = await self.submit(CloseTopic(topic="t"))
+        self.assertEqual(closed.execution, Execution.DONE)
+        self.assertFalse((await self.topic("t")).isOpen)
+        self.assertEqual((await self.settle(ledger.listTopics(0, 9))).total, 0)
+        for request in (PublishEvent(topic="t", content=b"x"), CloseTopic(topic="t")):
+            [refused] = await self.submit(request)
+            self.assertEqual(refused.execution, Execution.TOPIC_NOT_FOUND)
+            self.assertIsNone(refused.eventId)
+        event = await self.settle(ledger.getEvent(eventId))
+        self.assertEqual(event.content, b"before")
+        await self.submit(OpenTopic(topic="t"))
+        self.assertEqual(await self.topic("t"), before)
+        [following] = await self.publish("t", b"after")
+        self.assertEqual(following.sequence, 2)
+
+    async def test_unknownTopic(self) -> None:
+        """What is about a topic that was never opened is refused by the chain."""
+        ledger = await self.begin()
+        for request in (PublishEvent(topic="t", content=b"x"), CloseTopic(topic="t")):
+            [refused] = await self.submit(request)
+            self.assertEqual(refused.execution, Execution.TOPIC_NOT_FOUND)
+        absent = await self.settle(ledger.getTopic("t"))
+        self.assertIsNone(absent)
+
+    async def test_listTopics(self) -> None:
+        """Open topics come in the order of creation, page by page, also when some were closed
+        and opened again."""
+        ledger = await self.begin()
+        names = [f"t{number}" for number in range(7)]
+        await self.submit(*(OpenTopic(topic=name) for name in names))
+        await self.submit(CloseTopic(topic="t2"), CloseTopic(topic="t5"))
+        await self.submit(OpenTopic(topic="t2"))
+        for limit in (1, 2, 6, 99):
+            found = await self.allPages(ledger.listTopics, limit)
+            self.assertEqual([topic.name for topic in found], ["t0", "t1", "t2", "t3", "t4", "t6"])
+        beyond = await self.settle(ledger.listTopics(6, 10))
+        self.assertEqual((beyond.total, list(beyond.items)), (6, []))
+
+    # Events.
+
+    async def test_publish(self) -> None:
+        """An event is read back as it was published, by the id of its receipt."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        extensions = {"svc-b": "2", "svc-a": "", "svc-é": "\U0001f40d\n\x00"}
+        [receipt] = await self.submit(
+            PublishEvent(topic="t", content=bytes(range(256)), extensions=extensions)
+        )
+        self.assertEqual(receipt.execution, Execution.DONE)
+        self.assertEqual(receipt.eventId, EventId(topicPrefix("t"), 1, receipt.height))
+        assert receipt.eventId is not None
+        event = await self.settle(ledger.getEvent(receipt.eventId))
+        self.assertEqual((event.topic, event.content), ("t", bytes(range(256))))
+        self.assertEqual(dict(event.extensions), extensions)
+        self.assertEqual(event.eventId, receipt.eventId)
+        topic = await self.topic("t")
+        self.assertEqual((topic.sequence, topic.height), (1, receipt.height))
+
+    async def test_sizes(self) -> None:
+        """Content may be empty, and as large as the broker takes."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        contents = [b"", b"\x00", b"x" * MAX_CONTENT]
+        for eventId, content in zip(await self.publish("t", *contents), contents, strict=True):
+            event = await self.settle(ledger.getEvent(eventId))
+            self.assertEqual(event.content, content)
+
+    async def test_order(self) -> None:
+        """Transactions are executed in the order in which they were submitted."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="a"), OpenTopic(topic="b"))
+        contents = [b"%d" % number for number in range(200)]
+        receipts = await self.submit(
+            *(
+                PublishEvent(topic="ab"[number % 2], content=content)
+                for number, content in enumerate(contents)
+            )
+        )
+        self.assertEqual([event.content for event in await self.allEvents()], contents)
+        ids = [receipt.eventId for receipt in receipts]
+        self.assertEqual(
+            [eventId.sequence for eventId in ids if eventId],
+            [number // 2 + 1 for number in range(200)],
+        )
+        for eventId, content in zip(ids, contents, strict=True):
+            assert eventId is not None
+            self.assertEqual((await self.settle(ledger.getEvent(eventId))).content, content)
+
+    async def test_twins(self) -> None:
+        """Two events never have the same id, even where their topics' ids begin alike."""
+        ledger = await self.begin()
+        self.assertEqual(*map(topicPrefix, TWINS))
+        await self.submit(*(OpenTopic(topic=name) for name in TWINS))
+        requests = [PublishEvent(topic=name, content=name.encode()) for name in TWINS * 3]
+        receipts = await self.submit(*requests)
+        self.assertEqual(len({receipt.eventId for receipt in receipts}), len(requests))
+        for receipt, request in zip(receipts, requests, strict=True):
+            assert receipt.eventId is not None
+            event = await self.settle(ledger.getEvent(receipt.eventId))
+            self.assertEqual(event.topic, request.topic)
+
+    async def test_getEventNotFound(self) -> None:
+        """An id that no event has is told apart from one of a block to come."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"))
+        [known] = await self.publish("t", b"x")
+        await self.publish("u", b"y")
+        height = await self.height()
+        for wrong in (
+            EventId("00000000", known.sequence, known.height),
+            EventId(known.prefix, known.sequence + 1, known.height),
+            EventId(known.prefix, 2**63 - 1, known.height),
+            EventId(known.prefix, known.sequence, known.height - 1),
+            EventId(known.prefix, known.sequence, height),
+        ):
+            await self.fails(ledger.getEvent(wrong), EventNotFound)
+        for above in (height + 1, 2**63 - 1):
+            unknown = EventId(known.prefix, known.sequence, above)
+            await self.fails(ledger.getEvent(unknown), HeightUnknown)
+
+    # Transactions and their receipts.
+
+    async def test_readsFollowReceipts(self) -> None:
+        """When a receipt is given, reads show what it stands for."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        seen: list[Deferred[Topic | None]] = []
+        published = ledger.submit(PublishEvent(topic="t", content=b"x"))
+        published.addCallback(lambda _: seen.append(ledger.getTopic("t")))
+        await self.settle(published)
+        topic = await self.settle(seen[0])
+        assert topic is not None
+        self.assertEqual(topic.sequence, 1)
+
+    async def test_cancel(self) -> None:
+        """Who cancels only stops to wait."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        cancelled = ledger.submit(PublishEvent(topic="t", content=b"first"))
+        cancelled.addErrback(lambda _: None)
+        cancelled.cancel()
+        await self.publish("t", b"second")
+        contents = [event.content for event in await self.allEvents()]
+        self.assertEqual(contents, [b"first", b"second"])
+
+    async def test_stop(self) -> None:
+        """What was accepted before it stops becomes final; nothing is accepted then."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        accepted = [ledger.submit(PublishEvent(topic="t", content=b"x")) for _ in range(10)]
+        stopped = ledger.stop()
+        self.isStopped = True
+        refused = ledger.submit(PublishEvent(topic="t", content=b"y"))
+        await self.fails(refused, LedgerUnavailable)
+        for answer in accepted:
+            self.assertEqual((await self.settle(answer)).execution, Execution.DONE)
+        await self.settle(stopped)
+        self.assertFalse((await self.settle(ledger.getHealth())).isReady)
+
+    async def test_startAgain(self) -> None:
+        """A durable ledger goes on where it stopped."""
+        ledger = await self.begin()
+        if not self.fixture.isDurable:
+            return
+        await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"), CloseTopic(topic="u"))
+        ids = [*await self.publish("t", b"1", b"2"), *await self.publish("t", b"3")]
+        topics = [await self.topic(name) for name in "tu"]
+        statistics = await self.settle(ledger.getStatistics())
+        blocks = await self.settle(ledger.listBlocks(0, 99))
+        transactions = await self.settle(ledger.listTransactions(0, 99))
+        await self.end()
+
+        ledger = await self.startAgain()
+        self.assertEqual([await self.topic(name) for name in "tu"], topics)
+        self.assertEqual(await self.settle(ledger.getStatistics()), statistics)
+        self.assertEqual(await self.settle(ledger.listBlocks(0, 99)), blocks)
+        self.assertEqual(await self.settle(ledger.listTransactions(0, 99)), transactions)
+        events = [await self.settle(ledger.getEvent(eventId)) for eventId in ids]
+        self.assertEqual([event.content for event in events], [b"1", b"2", b"3"])
+        [following] = await self.publish("t", b"4")
+        self.assertEqual(following.sequence, 4)
+        self.assertGreater(following.height, ids[-1].height)
+
+    # Followers.
+
+    async def test_observers(self) -> None:
+        """An observer is told of every block once and in order, from when it was added until
+        it is removed, whatever others do."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        await self.publish("t", b"before")
+        height = await self.height()
+        observer = RecordingObserver()
+        for added in (FailingObserver(), observer, observer):
+            ledger.addObserver(added)
+        for content in (b"1", b"2", b"3"):
+            await self.publish("t", content)
+        heights = [block.height for block in observer.blocks]
+        self.assertEqual(heights, list(range(height + 1, await self.height() + 1)))
+        for block in observer.blocks:
+            self.assertEqual(block, await self.settle(ledger.readBlock(block.height)))
+        told = [event.content for block in observer.blocks for event in block.events]
+        self.assertEqual(told, [b"1", b"2", b"3"])
+        ledger.removeObserver(observer)
+        ledger.removeObserver(observer)
+        await self.publish("t", b"after")
+        self.assertEqual(len(observer.blocks), len(heights))
+        self.flushLoggedErrors(RuntimeError)
+
+    async def test_readBlock(self) -> None:
+        """Blocks from height 1 to the chain's height can be read, and no others."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"), PublishEvent(topic="u", content=b"refused"))
+        await self.publish("t", b"1", b"2")
+        self.assertEqual([event.content for event in await self.allEvents()], [b"1", b"2"])
+        for height in (-1, 0, await self.height() + 1, 2**63):
+            await self.fails(ledger.readBlock(height), HeightUnknown)
+
+    # What operators read.
+
+    async def test_empty(self) -> None:
+        """A new chain has nothing in it."""
+        ledger = await self.begin()
+        statistics = await self.settle(ledger.getStatistics())
+        self.assertEqual((statistics.height, statistics.transactionCount), (0, 0))
+        for page in (
+            await self.settle(ledger.listTopics(0, 10)),
+            await self.settle(ledger.listBlocks(0, 10)),
+            await self.settle(ledger.listTransactions(0, 10)),
+        ):
+            self.assertEqual((page.total, list(page.items)), (0, []))
+
+    async def test_listBlocks(self) -> None:
+        """Blocks are listed newest first, and found by height and by hash."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        for number in range(6):
+            await self.publish("t", b"%d" % number, b"x")
+        height = await self.height()
+        for limit in (1, 4, 99):
+            blocks = await self.allPages(ledger.listBlocks, limit)
+            self.assertEqual([block.height for block in blocks], list(range(height, 0, -1)))
+        timestamps = [block.timestamp for block in blocks]
+        self.assertEqual(timestamps, sorted(timestamps, reverse=True))
+        statistics = await self.settle(ledger.getStatistics())
+        counts = sum(block.transactionCount for block in blocks)
+        self.assertEqual(counts, statistics.transactionCount)
+        self.assertTrue(all(0 <= block.sealer < statistics.nodeCount for block in blocks))
+        one, other = blocks[1], blocks[2]
+        self.assertEqual(len(one.hash), 32)
+        for filters, found in (
+            ({"height": one.height}, [one]),
+            ({"hash": one.hash}, [one]),
+            ({"hash": one.hash, "height": one.height}, [one]),
+            ({"hash": one.hash, "height": other.height}, []),
+            ({"hash": _UNKNOWN_HASH}, []),
+            ({"height": 0}, []),
+            ({"height": height + 1}, []),
+            ({"height": 2**64}, []),
+        ):
+            page = await self.settle(ledger.listBlocks(0, 10, **filters))
+            self.assertEqual((page.total, list(page.items)), (len(found), found), filters)
+        page = await self.settle(ledger.listBlocks(1, 10, height=one.height))
+        self.assertEqual((page.total, list(page.items)), (1, []))
+
+    async def test_listTransactions(self) -> None:
+        """Transactions are listed newest first, and found by block and by hash; refused ones
+        are among them."""
+        ledger = await self.begin()
+        [opened] = await self.submit(OpenTopic(topic="t"))
+        receipts = [opened]
+        for size in (3, 1, 5):
+            receipts += await self.submit(
+                *(PublishEvent(topic="t", content=b"%d" % number) for number in range(size))
+            )
+        receipts += await self.submit(CloseTopic(topic="u"))
+        topic = await self.topic("t")
+        for limit in (1, 4, 99):
+            found = await self.allPages(ledger.listTransactions, limit)
+            self.assertEqual(
+                [(record.hash, record.height) for record in found],
+                [(receipt.transactionHash, receipt.height) for receipt in reversed(receipts)],
+            )
+        self.assertEqual({record.sender for record in found}, {topic.sender})
+        self.assertEqual({record.recipient for record in found[1:]}, {topic.address})
+        for record in found:
+            page = await self.settle(ledger.listTransactions(0, 10, hash=record.hash))
+            self.assertEqual((page.total, list(page.items)), (1, [record]))
+            block = await self.settle(ledger.readBlock(record.height))
+            self.assertEqual(record.timestamp, block.timestamp)
+        for height in range(await self.height() + 2):
+            inBlock = [record for record in found if record.height == height]
+            page = await self.settle(ledger.listTransactions(0, 99, height=height))
+            self.assertEqual((page.total, list(page.items)), (len(inBlock), inBlock))
+        one = found[0]
+        for filters in (
+            {"hash": _UNKNOWN_HASH},
+            {"hash": one.hash, "height": one.height - 1},
+            {"height": 2**64},
+        ):
+            page = await self.settle(ledger.listTransactions(0, 10, **filters))
+            self.assertEqual((page.total, list(page.items)), (0, []), filters)
+
+    async def test_listNodes(self) -> None:
+        """Every node is listed, and says how it stands."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        statistics = await self.settle(ledger.getStatistics())
+        nodes = await self.allPages(ledger.listNodes, 3)
+        self.assertEqual(len(nodes), statistics.nodeCount)
+        self.assertEqual(len({node.nodeId for node in nodes}), len(nodes))
+        sealers = [node for node in nodes if node.nodeType is NodeType.SEALER]
+        self.assertTrue(any(node.isActive for node in sealers))
+        self.assertEqual(max(node.height for node in nodes), statistics.height)
+        page = await self.settle(ledger.listNodes(0, 10, name="no node has this name"))
+        self.assertEqual((page.total, list(page.items)), (0, []))
+
+    async def test_health(self) -> None:
+        """A ledger that has started makes progress."""
+        ledger = await self.begin()
+        health = await self.settle(ledger.getHealth())
+        self.assertEqual((health.isReady, health.reason), (True, ""))
