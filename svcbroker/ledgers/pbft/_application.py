@@ -33,7 +33,7 @@ ROUNDS_RESERVED = 8
 
 class BlockApplication:
     """
-    The L{Application<svcbroker.ledgers.pbft._replica.Application>} of all replicas of a set.
+    The L{Application<svcbroker.ledgers.pbft._ports.Application>} of all replicas of a set.
 
     Each block is executed once in this process, whoever asks. The state is that after the last
     stored block, so only its successor can be judged.
@@ -104,7 +104,7 @@ class BlockApplication:
         self._reserved = (height, round + ROUNDS_RESERVED)
 
     def reserve(self, height: int, round: int) -> bool:
-        """See L{Application.reserve<svcbroker.ledgers.pbft._replica.Application.reserve>}."""
+        """See L{Application.reserve<svcbroker.ledgers.pbft._ports.Application.reserve>}."""
         reservedHeight, reservedRound = self._reserved
         limit = reservedRound if reservedHeight == height else ROUNDS_RESERVED
         if round < limit:
@@ -118,7 +118,7 @@ class BlockApplication:
         return True
 
     def propose(self, view: int) -> Candidate | None:
-        """See L{Application.propose<svcbroker.ledgers.pbft._replica.Application.propose>}."""
+        """See L{Application.propose<svcbroker.ledgers.pbft._ports.Application.propose>}."""
         if self.isStoring or not (self._pool or self.mayBeEmpty):
             return None
         candidate = proposeBlock(
@@ -133,7 +133,7 @@ class BlockApplication:
         return candidate
 
     def check(self, block: ProposedBlock) -> Candidate | None:
-        """See L{Application.check<svcbroker.ledgers.pbft._replica.Application.check>}."""
+        """See L{Application.check<svcbroker.ledgers.pbft._ports.Application.check>}."""
         header, transactions = block.header, block.transactions
         known = self._candidates.get(header.hash)
         if known is not None:
@@ -156,7 +156,7 @@ class BlockApplication:
         return candidate
 
     def decided(self, height: int) -> tuple[Header, Certificate] | None:
-        """See L{Application.decided<svcbroker.ledgers.pbft._replica.Application.decided>}."""
+        """See L{Application.decided<svcbroker.ledgers.pbft._ports.Application.decided>}."""
         if self._decided is not None and self._decided[0].height == height:
             return self._decided
         row = self._store.blockHead(height)

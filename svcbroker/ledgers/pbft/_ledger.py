@@ -40,8 +40,9 @@ from ._keys import Signer
 from ._nodeset import NodeSet
 from ._opening import openChain
 from ._pool import TransactionPool
+from ._ports import Application, Timing
 from ._producer import BlockProducer, Stage
-from ._replica import Application, Replica, Timing
+from ._replica import Replica
 from ._rounds import Rules
 from ._settings import PbftSettings
 

@@ -17,7 +17,8 @@ from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Ti
 from ._keys import Signer
 from ._messages import Message
 from ._network import Conditions, SimulatedNetwork
-from ._replica import Application, Replica, Timing
+from ._ports import Application, Timing
+from ._replica import Replica
 from ._rounds import Rules
 from ._timers import LazyTimer
 
@@ -147,7 +148,7 @@ class NodeSet:
         node.isRunning = True
         self._perform(index, node.replica.resume())
         if self._hasWork:
-            self._perform(index, node.replica.propose())
+            self._perform(index, node.replica.propose(self._height + 1))
 
     def propose(self) -> None:
         """
@@ -157,7 +158,7 @@ class NodeSet:
         for index in self.running:
             # On a perfect network the block is decided as soon as its leader has had its turn.
             if self._hasWork:
-                self._perform(index, self._nodes[index].replica.propose())
+                self._perform(index, self._nodes[index].replica.propose(self._height + 1))
 
     def stored(self, height: int) -> None:
         """

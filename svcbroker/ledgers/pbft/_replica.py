@@ -16,9 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
-
-from attrs import Factory, define, frozen
 
 from ...chain import (
     Candidate,
@@ -44,7 +41,9 @@ from ._messages import (
     Vote,
     roundChangeDigest,
 )
+from ._ports import Application, Timing
 from ._rounds import Refused, Rules, highestPrepared
+from ._tally import Tally
 
 ROUNDS_AHEAD = 32
 """How far above its own a replica keeps messages of other rounds."""
@@ -54,70 +53,6 @@ HEIGHTS_AHEAD = 10
 
 _EARLY_MESSAGES = 16
 """How many messages of heights to come are kept of each sender."""
-
-
-class Application(Protocol):
-    """
-    What replicas decide about.
-    """
-
-    def propose(self, view: int) -> Candidate | None:
-        """
-        A new block on top of the last stored one, or C{None} where there is nothing to put in.
-
-        @param view: the view it is proposed in.
-        """
-
-    def check(self, block: ProposedBlock) -> Candidate | None:
-        """
-        Execute another replica's block.
-
-        @return: the block executed, or C{None} where it cannot be judged now because the state
-            has gone on.
-        @raise InvalidBlock: it may not be decided.
-        """
-
-    def decided(self, height: int) -> tuple[Header, Certificate] | None:
-        """A decided block of a height, for a replica that is behind."""
-
-    def reserve(self, height: int, round: int) -> bool:
-        """
-        Make sure, on disk where it must be, that a restart will not use a round again.
-
-        @return: whether that could be done; if not, the round is not entered now.
-        """
-
-
-@frozen(kw_only=True)
-class Timing:
-    """
-    How long a replica waits, in seconds.
-
-    @ivar round: the first round's time-out. Each further round of a height doubles it.
-    @ivar longest: the longest time-out.
-    @ivar resend: how often what was said last is said again.
-    """
-
-    round: float = 1.0
-    longest: float = 60.0
-    resend: float = 0.5
-
-    def roundTimeout(self, round: int) -> float:
-        """The time-out of the C{round}-th round tried at a height, from 0."""
-        return min(self.longest, self.round * float(1 << min(round, 16)))
-
-
-@define
-class _Round:
-    """
-    What was heard of one round: at most one message of each kind from each replica.
-    """
-
-    proposal: Proposal | None = None
-    accepted: Candidate | None = None
-    prepares: dict[int, Vote] = Factory(dict)
-    commits: dict[int, Vote] = Factory(dict)
-    changes: dict[int, RoundChange] = Factory(dict)
 
 
 class Replica:
@@ -142,6 +77,7 @@ class Replica:
         self._effects: list[Effect] = []
         self._own: list[Message] = []
         self._early: list[Message] = []
+        self._due = 0
         self._handlers: dict[type[Message], Callable[..., None]] = {
             Proposal: self._onProposal,
             Vote: self._onVote,
@@ -153,7 +89,7 @@ class Replica:
 
     def _beginHeight(self) -> None:
         self.round = self._firstRound = 0
-        self._rounds: dict[int, _Round] = {}
+        self._rounds: dict[int, Tally] = {}
         self._candidates: dict[bytes, Candidate] = {}
         self._prepared: PreparedCertificate | None = None
         self._preparedBlock: ProposedBlock | None = None
@@ -200,12 +136,13 @@ class Replica:
             self._sayAgain()
         return self._finish()
 
-    def propose(self) -> Sequence[Effect]:
+    def propose(self, height: int) -> Sequence[Effect]:
         """
-        There is work and it is time for a block: propose one, or wait for whose turn it is.
+        There is work and it is time for the block of a height: propose it, or wait for whose
+        turn it is. A replica that is behind remembers it until it gets there.
         """
-        self._activate()
-        self._proposeIfDue()
+        self._due = height
+        self._begin()
         return self._finish()
 
     def receive(self, message: Message) -> Sequence[Effect]:
@@ -275,25 +212,30 @@ class Replica:
         timeout = self._timing.roundTimeout(self.round - self._firstRound)
         self._effects.append(StartTimer(Timer.ROUND, timeout))
 
-    def _roundOf(self, number: int) -> _Round:
+    def _roundOf(self, number: int) -> Tally:
         if number > self.round + ROUNDS_AHEAD:
             raise Refused("the round is too far ahead")
-        return self._rounds.setdefault(number, _Round())
+        return self._rounds.setdefault(number, Tally())
 
     # The normal case.
 
+    def _begin(self) -> None:
+        if self._due >= self.height:
+            self._activate()
+            self._proposeIfDue()
+
     def _proposeIfDue(self) -> None:
-        if not self.isLeader:
+        if self._due != self.height or not self.isLeader:
             return
-        place = self._roundOf(self.round)
-        if place.accepted is not None:
+        tally = self._roundOf(self.round)
+        if tally.accepted is not None:
             return
         justification: Sequence[RoundChange] = ()
         block: ProposedBlock | None = None
         if self.round:
-            if len(place.changes) < self._rules.quorum:
+            if len(tally.changes) < self._rules.quorum:
                 return
-            justification = tuple(place.changes.values())
+            justification = tuple(tally.changes.values())
             bound = highestPrepared(justification)
             block = None if bound is None else bound.block
         if block is None:
@@ -319,8 +261,8 @@ class Replica:
         if proposal.height < self.height or proposal.round < self.round:
             return
         leader = leaderIndex(self.head.view + proposal.round, self.height, self._rules.nodes)
-        place = self._roundOf(proposal.round)
-        first = place.proposal
+        tally = self._roundOf(proposal.round)
+        first = tally.proposal
         if proposal.sender != leader or (first is not None and first.block == proposal.block):
             return
         self._rules.checkProposal(proposal, self.head)
@@ -336,7 +278,7 @@ class Replica:
         # A quorum has gone on to that round, so it is right to follow.
         if proposal.round > self.round and not self._enterRound(proposal.round):
             return
-        place.proposal, place.accepted = proposal, candidate
+        tally.proposal, tally.accepted = proposal, candidate
         self._candidates[candidate.header.hash] = candidate
         self._activate()
         self._vote(Phase.PREPARE, candidate.header.hash)
@@ -357,9 +299,8 @@ class Replica:
     def _onVote(self, vote: Vote) -> None:
         if vote.height < self.height or vote.phase not in (Phase.PREPARE, Phase.COMMIT):
             return
-        place = self._roundOf(vote.round)
-        votes = place.prepares if vote.phase is Phase.PREPARE else place.commits
-        first = votes.get(vote.sender)
+        tally = self._roundOf(vote.round)
+        first = tally.voteOf(vote.phase, vote.sender)
         if first is not None and first.digest == vote.digest:
             return
         self._rules.checkSignature(
@@ -368,35 +309,35 @@ class Replica:
         if first is not None:
             self._effects.append(Evidence(first, vote))
             return
-        votes[vote.sender] = vote
+        tally.add(vote)
         if vote.phase is Phase.PREPARE:
-            self._commitIfPrepared(vote.round)
+            self._commitIfPrepared()
         else:
             self._decideIfCommitted(vote.round)
 
-    def _commitIfPrepared(self, round: int) -> None:
-        place = self._roundOf(round)
-        if round != self.round or place.accepted is None:
+    def _commitIfPrepared(self) -> None:
+        """A quorum of prepares binds this replica to the block."""
+        candidate = self._roundOf(self.round).accepted
+        if candidate is None or (self._prepared and self._prepared.round == self.round):
             return
-        if self._prepared is not None and self._prepared.round == round:
+        digest = candidate.header.hash
+        signatures = self._roundOf(self.round).signatures(Phase.PREPARE, digest, self._rules.quorum)
+        if signatures is None:
             return
-        digest = place.accepted.header.hash
-        signatures = _signaturesFor(place.prepares, digest)
-        if len(signatures) < self._rules.quorum:
-            return
-        self._prepared = PreparedCertificate(round=round, digest=digest, signatures=signatures)
+        self._prepared = PreparedCertificate(round=self.round, digest=digest, signatures=signatures)
         self._preparedBlock = ProposedBlock(
-            header=place.accepted.header, transactions=place.accepted.transactions
+            header=candidate.header, transactions=candidate.transactions
         )
         self._vote(Phase.COMMIT, digest)
 
     def _decideIfCommitted(self, round: int) -> None:
-        place = self._roundOf(round)
-        for digest in {vote.digest for vote in place.commits.values()}:
-            signatures = _signaturesFor(place.commits, digest)
+        """A quorum of commits of one round decides the block, whatever round it is now."""
+        tally = self._roundOf(round)
+        for digest in tally.committed():
+            signatures = tally.signatures(Phase.COMMIT, digest, self._rules.quorum)
             candidate = self._candidates.get(digest)
-            if len(signatures) >= self._rules.quorum and candidate is not None:
-                certificate = Certificate(round=round, signatures=signatures[: self._rules.quorum])
+            if signatures is not None and candidate is not None:
+                certificate = Certificate(round=round, signatures=signatures)
                 self._effects.append(Decide(candidate, certificate))
                 self._advance(candidate.header)
                 return
@@ -406,6 +347,7 @@ class Replica:
         self._beginHeight()
         self._own.clear()
         self._effects.append(StopTimers())
+        self._begin()
         early, self._early = self._early, []
         for message in early:
             if message.height >= self.height:
@@ -425,12 +367,8 @@ class Replica:
         self.round = round
         self._said.clear()
         self._rounds = {
-            number: place for number, place in self._rounds.items() if number >= round
-        } | {
-            # Commits of earlier rounds can still decide, and nothing else of them matters.
-            number: _Round(commits=place.commits)
-            for number, place in self._rounds.items()
-            if number < round and place.commits
+            number: tally if number >= round else tally.onlyCommits()
+            for number, tally in self._rounds.items()
         }
         if self._isActive:
             self._startRoundTimer()
@@ -452,13 +390,13 @@ class Replica:
             return
         if change.round < self.round:
             return
-        place = self._roundOf(change.round)
-        if change.sender in place.changes:
+        tally = self._roundOf(change.round)
+        if change.sender in tally.changes:
             return
         self._rules.checkRoundChange(change)
-        place.changes[change.sender] = change
+        tally.changes[change.sender] = change
         self._followOthers()
-        if self._isActive and change.round == self.round:
+        if change.round == self.round:
             self._proposeIfDue()
 
     def _followOthers(self) -> None:
@@ -467,9 +405,9 @@ class Replica:
         of their rounds. Fewer are not followed.
         """
         ahead: dict[int, int] = {}
-        for number, place in self._rounds.items():
+        for number, tally in self._rounds.items():
             if number > self.round:
-                for sender in place.changes:
+                for sender in tally.changes:
                     ahead[sender] = max(ahead.get(sender, 0), number)
         if len(ahead) > faultsTolerated(self._rules.nodes):
             self._activate()
@@ -506,11 +444,3 @@ class Replica:
         self._effects.append(
             Send(BlockRequest(sender=self.index, height=self.height), decided.sender)
         )
-
-
-def _signaturesFor(votes: dict[int, Vote], digest: bytes) -> tuple[tuple[int, bytes], ...]:
-    return tuple(
-        (sender, votes[sender].signature)
-        for sender in sorted(votes)
-        if votes[sender].digest == digest
-    )

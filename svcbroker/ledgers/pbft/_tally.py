@@ -1,0 +1,65 @@
+"""
+What a replica has heard of one round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import Factory, define
+
+from ...chain import Candidate, Phase
+from ._messages import Proposal, RoundChange, Vote
+
+Signatures = Sequence[tuple[int, bytes]]
+"""Pairs of a replica's index and its signature, by rising index."""
+
+
+@define
+class Tally:
+    """
+    What was heard of one round: at most one message of each kind from each replica.
+
+    @ivar proposal: the leader's proposal, once it was accepted.
+    @ivar accepted: the block of it.
+    @ivar changes: round changes to this round, by sender.
+    """
+
+    proposal: Proposal | None = None
+    accepted: Candidate | None = None
+    changes: dict[int, RoundChange] = Factory(dict)
+    _prepares: dict[int, Vote] = Factory(dict)
+    _commits: dict[int, Vote] = Factory(dict)
+
+    def _votes(self, phase: Phase) -> dict[int, Vote]:
+        return self._prepares if phase is Phase.PREPARE else self._commits
+
+    def voteOf(self, phase: Phase, sender: int) -> Vote | None:
+        """The vote that counts of a replica."""
+        return self._votes(phase).get(sender)
+
+    def add(self, vote: Vote) -> None:
+        """Count the first vote of its sender in its phase."""
+        self._votes(vote.phase)[vote.sender] = vote
+
+    def signatures(self, phase: Phase, digest: bytes, quorum: int) -> Signatures | None:
+        """
+        A quorum's signatures for one block; C{None} where there are not as many.
+        """
+        votes = self._votes(phase)
+        if len(votes) < quorum:
+            return None
+        found = tuple(
+            (sender, votes[sender].signature)
+            for sender in sorted(votes)
+            if votes[sender].digest == digest
+        )
+        return found[:quorum] if len(found) >= quorum else None
+
+    def committed(self) -> set[bytes]:
+        """The blocks that have commits."""
+        return {vote.digest for vote in self._commits.values()}
+
+    def onlyCommits(self) -> Tally:
+        """What still matters of a round once it is over: its commits can still decide."""
+        return Tally(commits=self._commits)
