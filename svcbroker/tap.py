@@ -289,10 +289,12 @@ def makeService(options: Options) -> IService:
     config: Config = options["config"]
     reactor = _theReactor()
 
+    # A converter that is a generic class hides from mypy what it takes.
+    corsOrigins: Any = config.corsOrigins
     settings = HttpSettings(
         basePath=config.basePath,
         accessLog=config.accessLog,
-        corsOrigins=config.corsOrigins,
+        corsOrigins=corsOrigins,
     )
 
     def makeCarrier(ledgers: Mapping[str, ILedger], address: str) -> ICarrier:

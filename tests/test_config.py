@@ -150,8 +150,8 @@ class ValueTests(SynchronousTestCase):
         for value in (0, -1, 64 * 1024 * 1024 + 1):
             self.refused("max-content", value)
         for name in ("chain-timeout", "shutdown-timeout"):
-            for value in (0, -1, -0.001, float("inf"), float("nan"), 3600.5, 10**400):
-                self.refused(name, value)
+            for span in (0, -1, -0.001, float("inf"), float("nan"), 3600.5, 10**400):
+                self.refused(name, span)
         self.assertEqual(makeConfig({"max-content": 64 * 1024 * 1024}).maxContent, 2**26)
         self.assertEqual(makeConfig({"chain-timeout": 3600}).chainTimeout, 3600.0)
 

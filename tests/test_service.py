@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet.address import IPv4Address
@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
-from twisted.logger import globalLogPublisher
+from twisted.logger import ILogObserver, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
@@ -160,8 +160,9 @@ class ServiceTests(SynchronousTestCase):
         self.starts: dict[str, Deferred[None]] = {}
         self.addresses: list[str] = []
         self.messages: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(self.messages.append)
-        self.addCleanup(globalLogPublisher.removeObserver, self.messages.append)
+        observer = cast(ILogObserver, self.messages.append)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
 
     def makeLedger(self, context: LedgerContext) -> Any:
         """A fake ledger that starts as C{self.starts} says."""
@@ -174,7 +175,7 @@ class ServiceTests(SynchronousTestCase):
         groups = [GroupPlan(id=id, kind="fake", makeLedger=self.makeLedger) for id in ("1", "two")]
         plan = Plan(
             dataDir=self.dataDir,
-            endpoint=self.endpoint if withHttp else None,  # type: ignore[arg-type]
+            endpoint=self.endpoint if withHttp else None,
             endpointText="tcp:8123",
             basePath="/base",
             groups=groups,

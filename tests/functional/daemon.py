@@ -11,7 +11,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -122,7 +122,7 @@ class Daemon:
         path: str,
         method: str = "GET",
         data: Any = None,
-        headers: Mapping[str, str] | None = None,
+        headers: dict[bytes | str, bytes | str] | None = None,
         **parameters: Any,
     ) -> Any:
         """What it answers, as JSON."""

@@ -12,7 +12,6 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.error import ConnectionDone, ConnectionLost, ConnectionRefusedError
 from twisted.web.client import (
-    RequestNotSent,
     RequestTransmissionFailed,
     ResponseFailed,
     ResponseNeverReceived,
@@ -24,7 +23,6 @@ GONE = (
     ConnectionDone,
     ConnectionLost,
     ConnectionRefusedError,
-    RequestNotSent,
     RequestTransmissionFailed,
     ResponseFailed,
     ResponseNeverReceived,

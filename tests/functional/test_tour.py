@@ -33,9 +33,8 @@ class Tour:
         self.assertIs(await call("/rest/exist", topic="com.example/test"), True)
         self.assertIs(await call("/rest/exist", topic="other"), False)
         content = "höi & hello"
-        sent = await call(
-            "/rest/publish", topic="com.example/test", content=content, **{"svc-tag": "x"}
-        )
+        extensions: dict[str, Any] = {"svc-tag": "x"}
+        sent = await call("/rest/publish", topic="com.example/test", content=content, **extensions)
         self.assertEqual((sent["topic"], sent["status"]), ("com.example/test", "SUCCESS"))
         event = await call("/rest/getEvent", eventId=sent["eventId"])
         self.assertEqual(

@@ -1,0 +1,49 @@
+"""
+The real daemon against its own OpenAPI document, by schemathesis.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+
+from twisted.internet.utils import getProcessOutputAndValue
+
+from .daemon import DaemonTestCase, reactor
+
+# Every answer below /rest and /admin has status 200, failures too, so what these look for is
+# said in the body instead: that bad requests are refused, and good ones are not.
+BY_DESIGN = "negative_data_rejection,positive_data_acceptance,missing_required_header"
+
+
+class SchemathesisTests(DaemonTestCase):
+    """
+    Generated requests, good and bad, find nothing that the document does not say.
+    """
+
+    timeout = 1200.0
+    if find_spec("schemathesis") is None:
+        skip = "schemathesis is not installed (extra: contract)"
+
+    async def test_findsNothing(self) -> None:
+        """Schemathesis ends with nothing found."""
+        daemon = await self.start(ledger="pbft:nodes=4")
+        arguments = [
+            *(
+                "-c",
+                "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())",
+            ),
+            *("run", f"{daemon.base}/openapi.json"),
+            *("--checks", "all", "--exclude-checks", BY_DESIGN),
+            *("--phases", "examples,coverage,fuzzing"),
+            *("--max-examples", os.environ.get("SVCBROKER_EXAMPLES", "50")),
+            *("--continue-on-failure", "--generation-deterministic", "--no-color"),
+            *("--request-timeout", "30", "--suppress-health-check", "all"),
+        ]
+        output, errors, code = await getProcessOutputAndValue(
+            sys.executable, arguments, env=os.environ, path=str(self.root), reactor=reactor
+        )
+        self.assertEqual(code, 0, (output + errors).decode("utf-8", "replace"))
+        self.assertEqual(await daemon.stop(), 0)
+        self.assertNotIn("#critical", daemon.protocol.output)

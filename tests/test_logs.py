@@ -1,0 +1,92 @@
+"""
+Tests for L{svcbroker.logs}.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from twisted.logger import ILogObserver, Logger, LogLevel
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from svcbroker.logs import formatJSON, jsonLogObserver
+
+
+class JSONTests(SynchronousTestCase):
+    """
+    Events as lines.
+    """
+
+    def line(self, **event: Any) -> dict[str, Any]:
+        """An event's line, read again."""
+        text = formatJSON({"log_time": 1700000000.25, **event})
+        self.assertTrue(text.endswith("\n"))
+        self.assertEqual(text.count("\n"), 1)
+        line: dict[str, Any] = json.loads(text)
+        return line
+
+    def test_event(self) -> None:
+        """Time, level, logger, message, and the plain values under their names."""
+        self.assertEqual(
+            self.line(
+                log_format="hello {who} {count}",
+                log_level=LogLevel.warn,
+                log_namespace="a.b",
+                who="wörld",
+                count=3,
+                ratio=0.5,
+                isGood=True,
+                nothing=None,
+            ),
+            {
+                "time": "2023-11-14T22:13:20.250000+00:00",
+                "level": "warn",
+                "logger": "a.b",
+                "message": "hello wörld 3",
+                "who": "wörld",
+                "count": 3,
+                "ratio": 0.5,
+                "isGood": True,
+                "nothing": None,
+            },
+        )
+
+    def test_private(self) -> None:
+        """What is not plain is not told: it may be big, or nobody's business."""
+        line = self.line(log_format="x", content=b"secret", thing=object(), names=["a"])
+        self.assertEqual(line.keys(), {"time", "level", "logger", "message"})
+
+    def test_overwrite(self) -> None:
+        """An event's values do not take the place of the line's own."""
+        line = self.line(log_format="x", level="mine", logger="mine", log_namespace="n")
+        self.assertEqual((line["level"], line["logger"]), ("info", "n"))
+
+    def test_hostile(self) -> None:
+        """No text can end a line early or break the encoding."""
+        line = self.line(log_format="{x}", x='a\n"b\u2028\ud800')
+        self.assertEqual(line["x"], 'a\n"b\u2028\\ud800')
+        self.assertEqual(line["message"], line["x"])
+        self.assertIsNone(self.line(log_format="x", x=float("nan"))["x"])
+
+    def test_failure(self) -> None:
+        """A failure comes with its traceback."""
+        try:
+            raise ZeroDivisionError("oh")
+        except ZeroDivisionError:
+            line = self.line(log_format="x", log_failure=Failure())
+        self.assertIn("ZeroDivisionError: oh", line["traceback"])
+
+    def test_observer(self) -> None:
+        """The observer writes one line an event."""
+        out = io.StringIO()
+        observer = jsonLogObserver(out)
+        self.assertTrue(verifyObject(ILogObserver, observer))
+        log = Logger(namespace="n", observer=observer)
+        log.info("one {x}", x=1)
+        log.error("two")
+        lines = [json.loads(line) for line in out.getvalue().splitlines()]
+        self.assertEqual([line["message"] for line in lines], ["one 1", "two"])

@@ -1,0 +1,264 @@
+"""
+Tests for L{svcbroker.tap}: the options, and what becomes of them.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import Application, IService, IServiceMaker, MultiService
+from twisted.internet.endpoints import TCP4ServerEndpoint
+from twisted.internet.error import ReactorNotRunning
+from twisted.logger import ILogObserver
+from twisted.plugin import getPlugins
+from twisted.python.usage import Options as BaseOptions
+from twisted.python.usage import UsageError
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.config import SETTINGS, GroupSetting
+from svcbroker.interfaces import ILedger
+from svcbroker.service import BrokerService, StartError
+from svcbroker.tap import Options, TwistdProcess, makeService
+from svcbroker.version import readVersion
+
+
+def parse(*arguments: str) -> Options:
+    """The options of a command line."""
+    options = Options()
+    options.parseOptions(list(arguments))
+    return options
+
+
+class OptionsTests(SynchronousTestCase):
+    """
+    The command line.
+    """
+
+    def test_defaults(self) -> None:
+        """Without options there is HTTP on loopback, and one group on pbft."""
+        plan = parse()["plan"]
+        self.assertIsInstance(plan.endpoint, TCP4ServerEndpoint)
+        self.assertEqual([(group.id, group.kind) for group in plan.groups], [("1", "pbft")])
+
+    def test_everySetting(self) -> None:
+        """Each setting is an option of its name."""
+        usage = Options().getUsage()
+        for setting in SETTINGS:
+            self.assertIn(f"--{setting.name}", usage)
+
+    def test_values(self) -> None:
+        """Values are read as their settings say; what may be repeated is gathered."""
+        config = parse(
+            "--http=",
+            "--group=1",
+            "--group",
+            "2=memory",
+            "--ledger=memory",
+            "--max-content=7",
+            "--chain-timeout=0.5",
+            "--cors-origin=https://a.example",
+            "--cors-origin=*",
+            "--access-log",
+            "--data-dir=/x",
+        )["config"]
+        self.assertEqual(
+            config.groups, (GroupSetting(id="1"), GroupSetting(id="2", ledger="memory"))
+        )
+        self.assertEqual((config.maxContent, config.chainTimeout), (7, 0.5))
+        self.assertEqual(config.corsOrigins, ("https://a.example", "*"))
+        self.assertEqual((config.accessLog, config.dataDir), (True, Path("/x")))
+
+    def test_withoutHttp(self) -> None:
+        """An empty endpoint switches HTTP off."""
+        self.assertIsNone(parse("--http=")["plan"].endpoint)
+
+    def test_ledgers(self) -> None:
+        """A group's own description wins over the common one."""
+        plan = parse("--group=1", "--group=2=memory", "--ledger=pbft:nodes=7")["plan"]
+        self.assertEqual([group.kind for group in plan.groups], ["pbft", "memory"])
+
+    def test_refused(self) -> None:
+        """What cannot be is a usage error that names the setting, in one line."""
+        for argument, words in [
+            ("--max-content=x", "max-content: is not a whole number: 'x'"),
+            ("--max-content=-1", "max-content: is not a whole number: '-1'"),
+            ("--chain-timeout=inf", "chain-timeout: is not more than 0 and at most 3600"),
+            ("--log-format=xml", "log-format: is none of text, json: 'xml'"),
+            ("--http=tcp", "http: cannot use 'tcp': "),
+            ("--http=nosuch:1", "http: cannot use 'nosuch:1': Unknown endpoint type: 'nosuch'"),
+            ("--ledger=nosuch:1", "ledger: nosuch: '1' is not a setting"),
+            ("--group=2=nosuch", "group 2: there is no ledger called 'nosuch'"),
+            ("--config=/nosuch", "config: cannot read /nosuch: "),
+        ]:
+            text = str(self.assertRaises(UsageError, parse, argument))
+            self.assertTrue(text.startswith(words), text)
+            self.assertNotIn("\n", text)
+        for argument in ("--stomp=x", "--mqtt=x", "--nosuch", "argument"):
+            self.assertRaises(UsageError, parse, argument)
+
+    def test_file(self) -> None:
+        """Options win over the file wherever they stand; a switch can be turned off."""
+        path = Path(self.mktemp())
+        path.write_text('max-content = 5\naccess-log = true\ngroup = ["a"]\nledger = "memory"\n')
+        config = parse("--max-content=6", f"--config={path}")["config"]
+        self.assertEqual((config.maxContent, config.accessLog), (6, True))
+        config = parse(f"--config={path}", "--no-access-log", "--group=b", "--group=c")["config"]
+        self.assertEqual((config.maxContent, config.accessLog), (5, False))
+        self.assertEqual([group.id for group in config.groups], ["b", "c"])
+
+    def test_shows(self) -> None:
+        """C{--help-ledger} and C{--version} print, and that is all."""
+        for option, words in [
+            ("--help-ledger", "\npbft\n"),
+            ("--version", f"svcbroker {readVersion().version}\n"),
+        ]:
+            printed = io.StringIO()
+            self.patch(sys, "stdout", printed)
+            ended = self.assertRaises(SystemExit, parse, option)
+            self.assertEqual(ended.code, 0)
+            self.assertIn(words, printed.getvalue())
+
+
+class MakerTests(SynchronousTestCase):
+    """
+    From the plugin to the service.
+    """
+
+    def make(self, *arguments: str, **twistd: Any) -> Any:
+        """A service, made as twistd makes it."""
+        (maker,) = [each for each in getPlugins(IServiceMaker) if each.tapname == "svcbroker"]
+        options = maker.options()
+        options.parent = BaseOptions()
+        options.parent.update(twistd)
+        options.parseOptions(["--ledger=memory", "--http=", *arguments])
+        return maker.makeService(options)
+
+    def test_plugin(self) -> None:
+        """twistd finds one maker, which makes the service."""
+        service = self.make()
+        self.assertIsInstance(service, BrokerService)
+        self.assertTrue(IService.providedBy(service))
+
+    def test_withoutTwistd(self) -> None:
+        """Options without a parent do too."""
+        self.assertIsInstance(makeService(parse("--ledger=memory")), BrokerService)
+
+    def observer(self, *arguments: str, **twistd: Any) -> Any:
+        """The log observer that the service brings to its application."""
+        application = Application("test")
+        self.make(*arguments, **twistd).setServiceParent(application)
+        return application.getComponent(ILogObserver, None)
+
+    def test_textLog(self) -> None:
+        """A text log is left to twistd."""
+        self.assertIsNone(self.observer(logfile=None, nodaemon=True))
+
+    def test_jsonLog(self) -> None:
+        """A JSON log goes where twistd would have written its own."""
+        printed = io.StringIO()
+        self.patch(sys, "stdout", printed)
+        observer = self.observer("--log-format=json", logfile=None, nodaemon=True)
+        observer({"log_time": 0.0, "log_format": "hello {x}", "x": 1})
+        self.assertIn('"message":"hello 1","x":1', printed.getvalue())
+        path = Path(self.mktemp())
+        observer = self.observer("--log-format=json", logfile=str(path), nodaemon=False)
+        observer({"log_time": 0.0, "log_format": "hello"})
+        self.assertIn('"message":"hello"', path.read_text())
+
+    def test_syslog(self) -> None:
+        """The system's log has its own form."""
+        self.assertIsNone(self.observer("--log-format=json", syslog=True))
+
+    def test_otherParent(self) -> None:
+        """A parent that is no application is no hindrance."""
+        parent = MultiService()
+        self.make("--log-format=json").setServiceParent(parent)
+        self.assertEqual(len(list(parent)), 1)
+
+    def test_carrier(self) -> None:
+        """The carrier is the broker's site over the ledgers, at the address that was bound."""
+        service = self.make("--base-path=/there", "--max-content=9", "--access-log")
+        ledgers: dict[str, ILedger] = {}
+        carrier = service._makeCarrier(ledgers, "127.0.0.1:1")
+        self.assertEqual(carrier.broker.limits.maxContent, 9)
+        self.assertIsNone(self.successResultOf(carrier.drain()))
+        carrier.stop()
+
+
+class FakeReactor:
+    """A reactor that runs when it is told to."""
+
+    def __init__(self) -> None:
+        self.running: list[Any] = []
+        self.fromThread: list[Any] = []
+        self.stops = 0
+
+    def callWhenRunning(self, f: Any) -> None:
+        self.running.append(f)
+
+    def callFromThread(self, f: Any) -> None:
+        self.fromThread.append(f)
+
+    def stop(self) -> None:
+        self.stops += 1
+        if self.stops > 1:
+            raise ReactorNotRunning()
+
+
+class ProcessTests(SynchronousTestCase):
+    """
+    What is done to the process.
+    """
+
+    def setUp(self) -> None:
+        self.reactor = FakeReactor()
+        self.process = TwistdProcess(self.reactor)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.addCleanup(signal.signal, number, signal.getsignal(number))
+        self.patch(sys, "excepthook", sys.excepthook)
+        self.errors = io.StringIO()
+        self.patch(sys, "__stderr__", self.errors)
+
+    def test_signals(self) -> None:
+        """SIGTERM and SIGINT stop the reactor from its own thread, also after reactor.run."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.process.handleSignals()
+        signal.raise_signal(signal.SIGTERM)
+        self.assertEqual(len(self.reactor.fromThread), 1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self.reactor.running[0]()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+        self.assertEqual(len(self.reactor.fromThread), 3)
+        for f in self.reactor.fromThread:
+            f()
+        self.assertEqual(self.reactor.stops, 3)
+
+    def test_ignored(self) -> None:
+        """A signal that whoever started us has switched off stays so."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.process.handleSignals()
+        self.assertIs(signal.getsignal(signal.SIGINT), signal.SIG_IGN)
+
+    def test_refuse(self) -> None:
+        """A refused start is told in a line; other errors as always."""
+        self.process.refuse("no")
+        sys.excepthook(StartError, StartError("no"), None)
+        self.assertEqual(self.errors.getvalue(), "svcbroker: no\n")
+        self.patch(sys, "stderr", io.StringIO())
+        sys.excepthook(ValueError, ValueError("x"), None)
+        self.assertEqual(self.errors.getvalue(), "svcbroker: no\n")
+
+    def test_announced(self) -> None:
+        """What stands is announced when the reactor runs."""
+        self.addCleanup(gc.unfreeze)
+        announced: list[bool] = []
+        self.process.started(lambda: announced.append(True))
+        self.assertEqual(announced, [])
+        self.reactor.running[0]()
+        self.assertEqual(announced, [True])
