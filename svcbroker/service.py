@@ -176,7 +176,7 @@ class Door:
         self._factory.doStop()
 
     def buildProtocol(self, addr: IAddress) -> IProtocol | None:
-        """See L{IProtocolFactory}."""
+        """See C{IProtocolFactory}."""
         if self._factory is None:
             return None
         protocol: IProtocol | None = self._factory.buildProtocol(addr)

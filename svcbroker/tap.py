@@ -79,7 +79,7 @@ class Options(usage.Options):
         self._given[setting.name] = value
 
     def postOptions(self) -> None:
-        """See L{usage.Options}."""
+        """See C{usage.Options}."""
         try:
             config = makeConfig(self._file, self._given)
             self["config"] = config
@@ -248,7 +248,7 @@ class _LoggingService(BrokerService):
         self._makeObserver = makeObserver
 
     def setServiceParent(self, parent: Any) -> None:
-        """See L{IService}."""
+        """See C{IService}."""
         if self._makeObserver is not None and isinstance(parent, Componentized):
             parent.setComponent(ILogObserver, self._makeObserver())
         super().setServiceParent(parent)

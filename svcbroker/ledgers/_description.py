@@ -82,7 +82,7 @@ def findLedgerFactories(
     """
     Every kind of ledger that is installed, in the order of their names.
 
-    @param getPlugins: as L{twisted.plugin.getPlugins}.
+    @param getPlugins: as C{twisted.plugin.getPlugins}.
     """
     return sorted(getPlugins(ILedgerFactory), key=lambda factory: factory.name)
 
