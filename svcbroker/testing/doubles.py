@@ -48,8 +48,8 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
         return answer
 
     def release(self) -> None:
-        """Carry out what is held back, in order."""
-        while self._held:
+        """Carry out what is held back now, in order."""
+        for _ in range(len(self._held)):
             request, answer = self._held.popleft()
             if self.receipt is not None:
                 answer.callback(self.receipt)

@@ -5,7 +5,9 @@ Tests of L{svcbroker.broker.Administration}.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
@@ -90,12 +92,13 @@ class AdministrationTests(SynchronousTestCase):
             self.admin.listTransactions(None, 1, 10, transactionHash=sent.page.items[0].hash)
         )
         self.assertEqual(again.page, sent.page)
-        for empty in (
+        empty: list[Deferred[Any]] = [
             self.admin.listBlocks(None, 1, 10, pkHash=bytes(32)),
             self.admin.listTransactions(None, 1, 10, transactionHash=bytes(32)),
             self.admin.listNodes(None, 1, 10, nodeName="nobody"),
-        ):
-            self.assertEqual(self.successResultOf(empty).page.total, 0)  # type: ignore[arg-type]
+        ]
+        for answer in empty:
+            self.assertEqual(self.successResultOf(answer).page.total, 0)
 
     def test_health(self) -> None:
         self.world.second.error = errors.LedgerUnavailable("the disk is full")

@@ -39,6 +39,7 @@ class BrokerTests(SynchronousTestCase):
         self.opened()
         sent = self.successResultOf(self.broker.publish("1", "t", b"\xff\0", {"svc-a": "b"}))
         self.assertIs(sent.status, SendStatus.SUCCESS)
+        assert sent.eventId is not None
         event = self.successResultOf(self.broker.getEvent(None, sent.eventId))
         self.assertEqual(event.content, b"\xff\0")
         self.assertEqual(event.extensions, {"svc-a": "b"})

@@ -17,6 +17,11 @@ class WaitersTests(SynchronousTestCase):
         self.clock = Clock()
         self.waiters = Waiters(self.clock, 10.0)
 
+    def never(self) -> Deferred[None]:
+        """Wait for something that does not come."""
+        pending: Deferred[None] = Deferred()
+        return self.waiters.wait(pending)
+
     def test_answerInTime(self) -> None:
         pending: Deferred[str] = Deferred()
         waiter = self.waiters.wait(pending)
@@ -47,9 +52,9 @@ class WaitersTests(SynchronousTestCase):
 
     def test_eachTimesOutInItsTime(self) -> None:
         """One timer serves all, and each waits exactly as long as it may."""
-        first = self.waiters.wait(Deferred())
+        first = self.never()
         self.clock.advance(4)
-        second = self.waiters.wait(Deferred())
+        second = self.never()
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)
         self.clock.advance(6)
         self.failureResultOf(first, TransactionTimeout)
@@ -64,10 +69,10 @@ class WaitersTests(SynchronousTestCase):
     def test_waitFromWithinTimeout(self) -> None:
         """Who waits again when told of the time-out does not disturb those behind."""
         again: list[Deferred[None]] = []
-        first = self.waiters.wait(Deferred())
-        first.addErrback(lambda _: again.append(self.waiters.wait(Deferred())))
+        first = self.never()
+        first.addErrback(lambda _: again.append(self.never()))
         self.clock.advance(1)
-        second = self.waiters.wait(Deferred())
+        second = self.never()
         self.clock.advance(9)
         self.assertEqual(len(self.clock.getDelayedCalls()), 1)
         self.clock.advance(1)
@@ -107,7 +112,7 @@ class WaitersTests(SynchronousTestCase):
 
     def test_manyAnsweredAreForgotten(self) -> None:
         """Those who were answered take no room behind one who was not."""
-        stuck = self.waiters.wait(Deferred())
+        stuck = self.never()
         for _ in range(100):
             pending: Deferred[None] = Deferred()
             self.waiters.wait(pending)

@@ -33,8 +33,9 @@ Topics, publishing and reading of events over REST and JSON-RPC 2.0, and queries
 Every answer of REST, of the queries and of JSON-RPC has HTTP status 200. Of REST and the queries,
 an object of code and message with a code other than 0 is a failure.
 
-Since HTTP takes every request, the schemas of requests do so too: the first alternative is what an
-operation wants, the other what it answers with a failure. What is required is marked by x-required.\
+Since HTTP takes every request, the schemas of requests do so too: the first alternative is what
+an operation wants, the other what it answers with a failure. What is required is marked by
+x-required.\
 """
 
 

@@ -5,6 +5,7 @@ What an operator can choose about HTTP.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from attrs import Attribute, field, frozen
 from attrs.validators import gt
@@ -21,6 +22,10 @@ def _checkBasePath(instance: object, attribute: Attribute[str], value: str) -> N
 
 def _withoutLastSlash(path: str) -> str:
     return path.rstrip("/")
+
+
+def _asSet(values: Iterable[str]) -> frozenset[str]:
+    return frozenset(values)
 
 
 @frozen(kw_only=True)
@@ -40,5 +45,5 @@ class HttpSettings:
         default="/svcbroker", converter=_withoutLastSlash, validator=_checkBasePath
     )
     accessLog: bool = False
-    corsOrigins: frozenset[str] = field(default=frozenset(), converter=frozenset)
+    corsOrigins: frozenset[str] = field(default=frozenset(), converter=_asSet)
     timeout: float = field(default=60.0, validator=gt(0))

@@ -1,0 +1,59 @@
+"""
+Tests of L{svcbroker.carriers.http.encoding}.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote_from_bytes
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.http.encoding import MAX_FIELDS, formBody, parseFields
+from svcbroker.errors import ParameterInvalid
+
+FORM = b"application/x-www-form-urlencoded"
+
+
+class FieldsTests(SynchronousTestCase):
+    def test_fields(self) -> None:
+        for text, fields in (
+            (b"", {b"": b""}),
+            (b"a=1&b=2", {b"a": b"1", b"b": b"2"}),
+            (b"a=1&a=2", {b"a": b"1"}),
+            (b"a=+%2B%26%3D", {b"a": b" +&="}),
+            (b"a=b=c", {b"a": b"b=c"}),
+            (b"a", {b"a": b""}),
+            (b"%61=%FF", {b"a": b"\xff"}),
+            (b"a=%zz%", {b"a": b"%zz%"}),
+        ):
+            self.assertEqual(parseFields(text), fields)
+
+    def test_bound(self) -> None:
+        self.assertEqual(len(parseFields(b"&".join(b"%d" % n for n in range(MAX_FIELDS)))), 1000)
+        with self.assertRaises(ParameterInvalid):
+            parseFields(b"&" * MAX_FIELDS)
+
+    @given(st.binary(), st.binary(min_size=1))
+    def test_anyBytes(self, name: bytes, value: bytes) -> None:
+        """What is quoted is read as it was."""
+        text = b"x=1&" + f"{quote_from_bytes(name)}=".encode() + quote_from_bytes(value).encode()
+        if name != b"x":
+            self.assertEqual(parseFields(text)[name], value)
+
+
+class FormBodyTests(SynchronousTestCase):
+    def test_forms(self) -> None:
+        for contentType in (FORM, FORM + b"; charset=UTF-8", FORM.upper()):
+            self.assertEqual(formBody(contentType, b"a=1"), b"a=1")
+
+    def test_noBody(self) -> None:
+        """Without a body its type says nothing."""
+        for contentType in (None, b"application/json"):
+            self.assertEqual(formBody(contentType, b""), b"")
+
+    def test_otherBodies(self) -> None:
+        for contentType in (None, b"application/json", b"multipart/form-data; boundary=x"):
+            with self.assertRaises(ParameterInvalid):
+                formBody(contentType, b"{}")

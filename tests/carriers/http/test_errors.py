@@ -1,0 +1,146 @@
+"""
+Every error that the operations can give, over both carriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker import errors
+from svcbroker.errors import BrokerError
+from svcbroker.model import Execution, Receipt
+from svcbroker.operations import COMMON_ERRORS, OPERATIONS
+from tests.broker.support import TIMEOUT, World
+
+from .support import Client, requestBytes
+
+Case = tuple[type[BrokerError], str, str | None, dict[str, Any] | None]
+
+INPUT: list[Case] = [
+    # error, REST call, JSON-RPC method and parameters
+    (errors.TopicNotFound, "state?topic=none", "state", {"topic": "none"}),
+    (errors.TopicTooLong, "exist?topic=" + "x" * 257, "exist", {"topic": "x" * 257}),
+    (errors.TopicBlank, "open?topic=++", "open", {"topic": "  "}),
+    (errors.TopicBlank, "open", "open", {}),
+    (errors.PageIndexInvalid, "list?pageIndex=-1", "list", {"pageIndex": -1}),
+    (errors.TopicInvalid, "open?topic=a%23", "open", {"topic": "a#"}),
+    (errors.PageSizeInvalid, "list?pageSize=x", "list", {"pageSize": "x"}),
+    (errors.ContentBlank, "publish?topic=t", "publish", {"topic": "t", "content": ""}),
+    (
+        errors.ContentTooLarge,
+        "publish?topic=t&content=" + "x" * 1001,
+        "publish",
+        {"topic": "t", "content": "eHh4" * 334},
+    ),
+    (
+        errors.ExtensionKeyInvalid,
+        "",
+        "publish",
+        {"topic": "t", "content": "eA==", "extensions": {"a": "b"}},
+    ),
+    (
+        errors.ExtensionsTooLarge,
+        "",
+        "publish",
+        {"topic": "t", "content": "eA==", "extensions": {"svc-a": "x" * 8192}},
+    ),
+    (errors.QueryTooLong, "publish?topic=t&content=x&x=" + "x" * 1010, None, None),
+    (errors.EventIdBlank, "getEvent", "getEvent", {}),
+    (errors.EventIdTooLong, "getEvent?eventId=" + "0" * 65, "getEvent", {"eventId": "0" * 65}),
+    (errors.EventIdInvalid, "getEvent?eventId=x", "getEvent", {"eventId": "x"}),
+    (
+        errors.EventNotFound,
+        "getEvent?eventId=00000000-1-1",
+        "getEvent",
+        {"eventId": "00000000-1-1"},
+    ),
+    (
+        errors.HeightUnknown,
+        "getEvent?eventId=00000000-1-9",
+        "getEvent",
+        {"eventId": "00000000-1-9"},
+    ),
+    (errors.ParameterInvalid, "open?topic=t&groupId=%FF", "open", {"topic": "t", "groupId": 1}),
+    (errors.NoSuchCall, "none", "none", {}),
+    (errors.GroupUnknown, "open?topic=t&groupId=9", "open", {"topic": "t", "groupId": "9"}),
+]
+
+
+def refuse(world: World) -> None:
+    world.ledger.error = None
+    world.ledger.receipt = Receipt(
+        execution=Execution.REPEATED, transactionHash=bytes(32), height=1
+    )
+
+
+def failWith(error: Exception) -> Callable[[World], None]:
+    def breakLedger(world: World) -> None:
+        world.ledger.error = error
+
+    return breakLedger
+
+
+STATE: list[tuple[type[BrokerError], Callable[[World], None]]] = [
+    (errors.Overloaded, failWith(errors.Overloaded())),
+    (errors.LedgerUnavailable, failWith(errors.LedgerUnavailable())),
+    (errors.TransactionFailed, refuse),
+    (errors.UnknownError, failWith(ZeroDivisionError())),
+]
+
+
+class ErrorTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.client = Client()
+        self.assertIs(self.client.rest("open?topic=t"), True)
+
+    def checkREST(self, error: type[BrokerError], answer: Any) -> None:
+        self.assertEqual(set(answer), {"code", "message"}, error)
+        self.assertEqual(answer["code"], error.code)
+
+    def checkRPC(self, error: type[BrokerError], answer: Any) -> None:
+        self.assertEqual(set(answer), {"jsonrpc", "id", "error"}, error)
+        told = answer["error"]
+        self.assertEqual(told["code"], error.rpcCode)
+        self.assertEqual(
+            (told["data"]["exceptionTypeName"], told["data"]["code"]), (error.__name__, error.code)
+        )
+        self.assertEqual(told["data"]["message"], told["message"])
+
+    def test_whatWasSent(self) -> None:
+        for error, call, method, params in INPUT:
+            if call:
+                self.checkREST(error, self.client.rest(call))
+            if method:
+                self.checkRPC(error, self.client.rpc(method, params))
+
+    def test_extensionsOverREST(self) -> None:
+        """The key cannot be wrong there; the size needs a POST."""
+        query = "/svcbroker/rest/publish?topic=t&content=x&svc-a=" + "x" * 8192
+        self.checkREST(errors.ExtensionsTooLarge, self.client.ask("POST", query).json())
+
+    def test_whatTheLedgerSays(self) -> None:
+        for error, breakLedger in STATE:
+            breakLedger(self.client.world)
+            self.checkREST(error, self.client.rest("close?topic=t"))
+            self.checkRPC(error, self.client.rpc("close", {"topic": "t"}))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+
+    def test_timeout(self) -> None:
+        self.client.world.ledger.isHolding = True
+        rest, rpc = self.client.connect(), self.client.connect()
+        rest.send(requestBytes("GET", "/svcbroker/rest/close?topic=t"))
+        body = b'{"jsonrpc":"2.0","id":1,"method":"close","params":["t"]}'
+        rpc.send(requestBytes("POST", "/svcbroker/jsonrpc", body))
+        self.assertEqual(rest.answers() + rpc.answers(), [])
+        self.client.world.clock.advance(TIMEOUT)
+        self.checkREST(errors.TransactionTimeout, rest.answers()[0].json())
+        self.checkRPC(errors.TransactionTimeout, rpc.answers()[0].json())
+
+    def test_complete(self) -> None:
+        """This module leaves out nothing that is declared."""
+        exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout}
+        declared = {*COMMON_ERRORS, *(error for each in OPERATIONS for error in each.errors)}
+        self.assertEqual(declared - exercised, set())

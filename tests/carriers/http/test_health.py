@@ -1,0 +1,35 @@
+"""
+Tests of C{/healthz} and C{/readyz}.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.errors import LedgerUnavailable
+
+from .support import Client
+
+
+class HealthTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.client = Client()
+
+    def test_alive(self) -> None:
+        answer = self.client.ask("GET", "/healthz")
+        self.assertEqual((answer.status, answer.json()), (200, {"status": "alive"}))
+
+    def test_ready(self) -> None:
+        answer = self.client.ask("GET", "/readyz")
+        self.assertEqual(answer.status, 200)
+        ready = {"ready": True, "reason": ""}
+        self.assertEqual(answer.json(), {"status": "ready", "groups": {"1": ready, "2": ready}})
+
+    def test_notReady(self) -> None:
+        """One group that stands still is enough."""
+        self.client.world.second.error = LedgerUnavailable("the disk is full")
+        answer = self.client.ask("GET", "/readyz")
+        self.assertEqual((answer.status, answer.json()["status"]), (503, "unavailable"))
+        self.assertEqual(
+            answer.json()["groups"]["2"], {"ready": False, "reason": "the disk is full"}
+        )

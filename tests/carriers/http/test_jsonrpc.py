@@ -1,0 +1,325 @@
+"""
+Tests of JSON-RPC.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker import errors
+from svcbroker.carriers.http import jsonrpc
+from svcbroker.carriers.http.jsonrpc import JSONRPC, MAX_BATCH
+from svcbroker.model import OpenTopic, PublishEvent
+from svcbroker.operations import Incidents
+from tests.broker.support import makeWorld
+
+from .support import BASE, Client
+
+
+def call(method: str, params: object, id: object = 1) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+class JSONRPCTestCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = makeWorld()
+        self.rpc = JSONRPC(self.world.broker, Incidents(lambda: "incident-id"))
+
+    def start(self, body: bytes) -> Deferred[bytes | None]:
+        return Deferred.fromCoroutine(self.rpc.answer(body))
+
+    def raw(self, body: bytes) -> bytes | None:
+        answer: bytes | None = self.successResultOf(self.start(body))
+        return answer
+
+    def ask(self, value: object) -> Any:
+        answer = self.raw(json.dumps(value).encode())
+        return None if answer is None else json.loads(answer)
+
+    def result(self, method: str, params: object = None) -> Any:
+        return self.ask(call(method, params))["result"]
+
+    def malformed(self, body: bytes, code: int) -> None:
+        answer = self.raw(body)
+        assert answer is not None, body
+        told = json.loads(answer)
+        self.assertEqual((told["id"], told["error"]["code"]), (None, code), body)
+        self.assertEqual(
+            told["error"]["data"]["exceptionTypeName"],
+            "ParseError" if code == -32700 else "InvalidRequest",
+        )
+
+
+class OperationTests(JSONRPCTestCase):
+    def test_life(self) -> None:
+        for method, wanted in (("exist", "false"), ("open", "true"), ("exist", "true")):
+            self.assertEqual(self.result(method, {"topic": "hello"}), wanted)
+        sent = self.result(
+            "publish", {"topic": "hello", "content": "/wA=", "extensions": {"svc-k": "v"}}
+        )
+        self.assertEqual(sent, {"topic": "hello", "eventId": "2cf24dba-1-2", "status": "SUCCESS"})
+        self.assertEqual(
+            self.result("getEvent", {"eventId": "2cf24dba-1-2"}),
+            {
+                "topic": "hello",
+                "content": "/wA=",
+                "extensions": {"svc-k": "v"},
+                "eventId": "2cf24dba-1-2",
+            },
+        )
+        self.assertEqual(self.result("state", {"topic": "hello"})["sequenceNumber"], 1)
+        self.assertEqual(self.result("list", {"pageIndex": 0, "pageSize": 5})["total"], 1)
+        self.assertEqual(self.result("close", {"topic": "hello"}), "true")
+
+    def test_sameAsREST(self) -> None:
+        """The two carriers give the same records."""
+        client = Client(world=self.world)
+        self.result("open", ["t"])
+        self.result("publish", ["t", "1", "eA=="])
+        for method, params, query in (
+            ("list", {}, "list"),
+            ("state", {"topic": "t"}, "state?topic=t"),
+            ("getEvent", {"eventId": "e3b98a4d-1-2"}, "getEvent?eventId=e3b98a4d-1-2"),
+        ):
+            self.assertEqual(self.result(method, params), client.rest(query))
+
+    def test_positional(self) -> None:
+        self.assertEqual(self.result("open", ["t", "2"]), "true")
+        self.assertEqual(self.result("publish", ["t", "2", "eA==", {}])["status"], "SUCCESS")
+        self.assertEqual(self.result("list", [0, 7, "2"])["pageSize"], 7)
+        self.assertEqual(self.ask(call("open", ["t", "2", 3]))["error"]["code"], -32602)
+
+    def test_paramsAbsent(self) -> None:
+        for body in (
+            b'{"jsonrpc":"2.0","id":1,"method":"list"}',
+            b'{"jsonrpc":"2.0","id":1,"method":"list","params":null}',
+        ):
+            answer = self.raw(body)
+            assert answer is not None
+            self.assertEqual(json.loads(answer)["result"]["total"], 0)
+
+    def test_failure(self) -> None:
+        self.assertEqual(
+            self.ask(call("state", {"topic": "t"}, "a")),
+            {
+                "jsonrpc": "2.0",
+                "id": "a",
+                "error": {
+                    "code": -32001,
+                    "message": "topic does not exist",
+                    "data": {
+                        "exceptionTypeName": "TopicNotFound",
+                        "message": "topic does not exist",
+                        "code": 100101,
+                    },
+                },
+            },
+        )
+
+    def test_unexpectedFailure(self) -> None:
+        self.world.ledger.error = ZeroDivisionError("secret")
+        error = self.ask(call("exist", ["t"]))["error"]
+        self.assertEqual((error["code"], error["data"]["code"]), (-32603, 200203))
+        self.assertEqual(error["message"], "unknown error, incident incident-id")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class ProtocolTests(JSONRPCTestCase):
+    def test_ids(self) -> None:
+        """Every id comes back letter by letter."""
+        for id in (
+            b'"a"',
+            b'"\\u0061\\/"',
+            '"é"'.encode(),
+            b'""',
+            b"1",
+            b"-0",
+            b"1.50",
+            b"1e999",
+            b"123456789012345678901234567890",
+            b"9" * 5000,
+            b"null",
+        ):
+            answer = self.raw(b'{"jsonrpc":"2.0","method":"list","id": ' + id + b" }")
+            assert answer is not None
+            self.assertIn(b'"id":' + id + b',"result"', answer)
+
+    def test_notifications(self) -> None:
+        """Nothing is answered, whatever comes of it, but it is carried out."""
+        for method, params in (("open", ["t"]), ("state", ["none"]), ("none", []), ("open", [1])):
+            self.assertIsNone(self.ask({"jsonrpc": "2.0", "method": method, "params": params}))
+        self.assertEqual(self.result("exist", ["t"]), "true")
+
+    def test_unknownMethod(self) -> None:
+        for method in ("none", "", "open_", "__init__", "listGroup"):
+            error = self.ask(call(method, {}))["error"]
+            self.assertEqual((error["code"], error["data"]["code"]), (-32601, 200204))
+
+    def test_parseErrors(self) -> None:
+        for body in (
+            b"",
+            b" ",
+            b"{",
+            b"nonsense",
+            b"\xff",
+            b'{"jsonrpc":"2.0","method":"list","id":"\xff"}',
+            b'{"jsonrpc":"2.0","method":"list","id":"\\ud800"}',
+            b'{"jsonrpc":"2.0","method":"list","id":NaN}',
+            b'{"jsonrpc":"2.0","method":"list","id":01}',
+            b'{"jsonrpc":"2.0","method":"list","id":1} x',
+            b'[{"jsonrpc":"2.0","method":"list","id":1},',
+            b"[" * 200_000,
+            b"[" * 100_000 + b"]" * 100_000,
+            b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+        ):
+            self.malformed(body, -32700)
+
+    def test_invalidRequests(self) -> None:
+        for body in (
+            b"1",
+            b'"x"',
+            b"null",
+            b"{}",
+            b"[]",
+            b'{"jsonrpc":"1.0","method":"list","id":1}',
+            b'{"jsonrpc":2.0,"method":"list","id":1}',
+            b'{"method":"list","id":1}',
+            b'{"jsonrpc":"2.0","id":1}',
+            b'{"jsonrpc":"2.0","method":1}',
+            b'{"jsonrpc":"2.0","method":"list","id":[]}',
+            b'{"jsonrpc":"2.0","method":"list","id":{}}',
+            b'{"jsonrpc":"2.0","method":"list","id":true}',
+            b'{"jsonrpc":"2.0","method":"list","id":1,"params":"x"}',
+            b'{"jsonrpc":"2.0","method":"list","id":1,"params":1}',
+        ):
+            self.malformed(body, -32600)
+
+    def test_numberOutOfRange(self) -> None:
+        answer = self.raw(b'{"jsonrpc":"2.0","method":"list","id":1,"params":{"pageSize":1e999}}')
+        assert answer is not None
+        self.assertEqual(json.loads(answer)["error"]["code"], -32602)
+
+    def test_wrongTypes(self) -> None:
+        error = self.ask(call("open", {"topic": 1}))["error"]
+        self.assertEqual((error["code"], error["data"]["code"]), (-32602, 100600))
+        self.assertEqual(error["data"]["exceptionTypeName"], "ParameterInvalid")
+
+    @given(
+        st.binary(max_size=60)
+        | st.recursive(
+            st.none() | st.booleans() | st.floats() | st.integers() | st.text(),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        ).map(lambda value: json.dumps(value).encode())
+        | st.fixed_dictionaries(
+            {"jsonrpc": st.just("2.0"), "id": st.integers()},
+            optional={
+                "method": st.sampled_from(["open", "publish", "list", "state", "getEvent"]),
+                "params": st.dictionaries(
+                    st.sampled_from(["topic", "groupId", "content", "extensions", "pageSize"]),
+                    st.none() | st.text() | st.integers() | st.dictionaries(st.text(), st.text()),
+                )
+                | st.lists(st.none() | st.text() | st.integers(), max_size=5),
+            },
+        ).map(lambda value: json.dumps(value).encode())
+    )
+    @settings(max_examples=400, deadline=None)
+    def test_anyBody(self, body: bytes) -> None:
+        """Any body is answered as the protocol says."""
+        answer = self.raw(body)
+        if answer is None:
+            return
+        told = json.loads(answer)
+        for each in told if isinstance(told, list) else [told]:
+            self.assertEqual(each["jsonrpc"], "2.0")
+            self.assertIn("id", each)
+            self.assertEqual(("result" in each) + ("error" in each), 1)
+            if "error" in each:
+                self.assertNotEqual(each["error"]["code"], -32603)
+
+
+class BatchTests(JSONRPCTestCase):
+    def test_order(self) -> None:
+        answers = self.ask(
+            [
+                call("open", ["t"], 1),
+                call("publish", ["t", "1", "eA=="], 2),
+                {"jsonrpc": "2.0", "method": "publish", "params": ["t", "1", "eA=="]},
+                1,
+                call("publish", ["t", "1", "eA=="], 3),
+                call("state", ["t"], 4),
+            ]
+        )
+        self.assertEqual([each["id"] for each in answers], [1, 2, None, 3, 4])
+        self.assertEqual(answers[-1]["result"]["sequenceNumber"], 3)
+
+    def test_publishesGoTogether(self) -> None:
+        """Publishes in a row do not wait for each other; what follows waits for them."""
+        self.result("open", ["t"])
+        self.world.ledger.isHolding = True
+        publish = call("publish", ["t", "1", "eA=="])
+        batch = [publish, publish, call("open", ["u"]), publish]
+        answer = self.start(json.dumps(batch).encode())
+        self.assertEqual(
+            [type(each) for each in self.world.ledger.submitted[1:]], [PublishEvent, PublishEvent]
+        )
+        self.world.ledger.release()
+        self.assertIsInstance(self.world.ledger.submitted[-1], OpenTopic)
+        self.world.ledger.release()
+        self.assertIsInstance(self.world.ledger.submitted[-1], PublishEvent)
+        self.world.ledger.release()
+        told = self.successResultOf(answer)
+        assert told is not None
+        self.assertEqual(
+            [
+                each["result"]["eventId"][9:10]
+                for each in json.loads(told)
+                if each["result"] != "true"
+            ],
+            ["1", "2", "3"],
+        )
+
+    def test_onlyNotifications(self) -> None:
+        self.assertIsNone(self.ask([{"jsonrpc": "2.0", "method": "list"}] * 2))
+
+    def test_onlyNonsense(self) -> None:
+        self.assertEqual([each["error"]["code"] for each in self.ask([1, []])], [-32600] * 2)
+
+    def test_bound(self) -> None:
+        self.assertEqual(len(self.ask([1] * MAX_BATCH)), MAX_BATCH)
+        self.malformed(json.dumps([1] * (MAX_BATCH + 1)).encode(), -32600)
+
+    def test_answerBound(self) -> None:
+        """What would be answered beyond the bound is refused and not carried out."""
+        self.patch(jsonrpc, "MAX_BATCH_ANSWER", 100)
+        answers = self.ask(
+            [call("list", {}, 1), call("list", {}, 2), call("list", {}, 3), call("open", ["t"], 4)]
+        )
+        self.assertEqual([each["id"] for each in answers], [1, 2, 3, 4])
+        self.assertEqual(answers[-1]["error"]["data"]["code"], errors.Overloaded.code)
+        self.assertEqual(self.result("exist", ["t"]), "false")
+
+
+class HTTPTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.client = Client()
+
+    def test_notification(self) -> None:
+        answer = self.client.ask("POST", f"{BASE}/jsonrpc", b'{"jsonrpc":"2.0","method":"list"}')
+        self.assertEqual((answer.status, answer.body), (204, b""))
+        self.assertNotIn("content-length", answer.headers)
+
+    def test_contentTypeDoesNotMatter(self) -> None:
+        body = b'{"jsonrpc":"2.0","id":1,"method":"list"}'
+        for contentType in ("application/json", "text/plain", "multipart/form-data"):
+            answer = self.client.ask("POST", f"{BASE}/jsonrpc", body, {"Content-Type": contentType})
+            self.assertEqual(answer.json()["result"]["total"], 0)
+
+    def test_onlyPost(self) -> None:
+        answer = self.client.ask("GET", f"{BASE}/jsonrpc")
+        self.assertEqual((answer.status, answer.headers["allow"]), (405, "OPTIONS, POST"))

@@ -1,0 +1,72 @@
+"""
+Tests of the OpenAPI document. Whether it is true is tried by a client made from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.http import HttpSettings
+from svcbroker.operations import OPERATIONS, QUERIES
+
+from .support import Client
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if "$ref" in value:
+            yield value["$ref"]
+        for inner in value.values():
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+class DocumentTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        client = Client(HttpSettings(basePath="/b"))
+        self.document = client.ask("GET", "/b/openapi.json").json()
+
+    def test_everyPath(self) -> None:
+        methods = {path: sorted(entry) for path, entry in self.document["paths"].items()}
+        self.assertEqual(
+            methods,
+            {
+                **{f"/b/rest/{each.name}": ["get", "post"] for each in OPERATIONS},
+                **{f"/b/admin/{each.name}": ["get"] for each in QUERIES},
+                "/b/jsonrpc": ["post"],
+                "/healthz": ["get"],
+                "/readyz": ["get"],
+            },
+        )
+
+    def test_everyParameter(self) -> None:
+        for each in OPERATIONS:
+            entry = self.document["paths"][f"/b/rest/{each.name}"]
+            names = [parameter["name"] for parameter in entry["get"]["parameters"]]
+            self.assertEqual(names, [parameter.name for parameter in each.parameters])
+
+    def test_referencesExist(self) -> None:
+        found = set(references(self.document))
+        self.assertNotEqual(found, set())
+        for reference in found:
+            name = reference.removeprefix("#/components/schemas/")
+            self.assertIn(name, self.document["components"]["schemas"])
+
+    def test_operationIdsAreUnique(self) -> None:
+        ids = [
+            operation["operationId"]
+            for path in self.document["paths"].values()
+            for operation in path.values()
+        ]
+        self.assertEqual(len(ids), len(set(ids)))
+
+    def test_errorsAreNamed(self) -> None:
+        text = json.dumps(self.document["paths"]["/b/rest/publish"])
+        for name in ("ContentTooLarge", "TopicNotFound", "Overloaded", "GroupUnknown"):
+            self.assertIn(name, text)

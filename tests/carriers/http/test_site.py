@@ -1,0 +1,309 @@
+"""
+Tests of the site: routing, bounds, connections.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone
+from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.resource import Resource
+
+from svcbroker.carriers.http import HttpSettings, Route
+from svcbroker.carriers.http.channel import LINGER
+
+from .support import BASE, FORM, Client, requestBytes
+
+MAX_BODY = 3 * 1000 + 64 * 1024
+
+
+class RoutingTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.client = Client()
+
+    def test_notFound(self) -> None:
+        for path in (
+            "/",
+            "/nothing",
+            BASE,
+            f"{BASE}/",
+            f"{BASE}/restful",
+            f"{BASE}/jsonrpc/x",
+            "/%FF",
+            f"{BASE}/openapi.json/",
+            "http://broker/",
+        ):
+            answer = self.client.ask("GET", path)
+            self.assertEqual((answer.status, answer.json()["code"]), (404, 200204), path)
+            self.assertEqual(answer.headers["content-type"], "application/json;charset=UTF-8")
+
+    def test_noSuchCall(self) -> None:
+        for path in (
+            "rest",
+            "rest/",
+            "rest/none",
+            "rest/open/",
+            "rest//open",
+            "rest/%FF",
+            "rest/a/b",
+            "admin",
+            "admin/none",
+            "admin/group",
+        ):
+            answer = self.client.ask("GET", f"{BASE}/{path}")
+            self.assertEqual((answer.status, answer.json()["code"]), (200, 200204), path)
+
+    def test_wrongMethod(self) -> None:
+        for method, path, allow in (
+            ("DELETE", f"{BASE}/rest/open", "GET, HEAD, OPTIONS, POST"),
+            ("PUT", f"{BASE}/rest/none", "GET, HEAD, OPTIONS, POST"),
+            ("POST", f"{BASE}/admin/listGroup", "GET, HEAD, OPTIONS"),
+            ("POST", f"{BASE}/admin/none", "GET, HEAD, OPTIONS"),
+            ("BREW", "/healthz", "GET, HEAD, OPTIONS"),
+        ):
+            answer = self.client.ask(method, path)
+            self.assertEqual((answer.status, answer.headers["allow"]), (405, allow))
+            self.assertEqual(answer.json()["code"], 200204)
+
+    def test_head(self) -> None:
+        get = self.client.ask("GET", f"{BASE}/admin/listGroup")
+        head = self.client.ask("HEAD", f"{BASE}/admin/listGroup")
+        self.assertEqual((head.status, head.body), (200, b""))
+        self.assertEqual(head.headers["content-length"], str(len(get.body)))
+
+    def test_options(self) -> None:
+        answer = self.client.ask("OPTIONS", f"{BASE}/jsonrpc", headers={"Origin": "http://a"})
+        self.assertEqual((answer.status, answer.body), (204, b""))
+        self.assertEqual(answer.headers["allow"], "OPTIONS, POST")
+        self.assertEqual([name for name in answer.headers if name.startswith("access")], [])
+
+    def test_strangeHost(self) -> None:
+        """No Host header brings the router down."""
+        connection = self.client.connect()
+        connection.send(b"GET /healthz HTTP/1.1\r\nHost: \xff..x" + b"y" * 300 + b"\r\n\r\n")
+        self.assertEqual(connection.answers()[0].status, 200)
+
+    def test_basePath(self) -> None:
+        for basePath, path in (("/", "/rest/list"), ("/a/b/", "/a/b/rest/list")):
+            client = Client(HttpSettings(basePath=basePath))
+            self.assertEqual(client.ask("GET", path).json()["total"], 0)
+        for wrong in ("a", "/a b", "/<x>", "/a//b"):
+            with self.assertRaises(ValueError):
+                HttpSettings(basePath=wrong)
+
+    def test_moreRoutes(self) -> None:
+        """Resources find their place, and a handler's failure is an answer."""
+
+        class Leaf(Resource):
+            isLeaf = True
+
+            def render_GET(self, request: object) -> bytes:
+                return b"leaf"
+
+        def broken(request: object) -> bytes:
+            raise ZeroDivisionError("secret")
+
+        client = Client(
+            routes=(
+                Route(path="/leaf", methods=("GET",), handler=lambda _: Leaf(), isBranch=True),
+                Route(path="/broken", methods=("GET",), handler=broken),
+            )
+        )
+        for path in ("/leaf", "/leaf/below"):
+            self.assertEqual(client.ask("GET", path).body, b"leaf")
+        answer = client.ask("GET", "/broken")
+        self.assertEqual(answer.status, 500)
+        self.assertEqual(answer.json()["message"], "unknown error, incident incident-id")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class CrossOriginTests(SynchronousTestCase):
+    def test_allowed(self) -> None:
+        client = Client(HttpSettings(corsOrigins={"http://a"}))
+        for method in ("GET", "OPTIONS"):
+            answer = client.ask(method, f"{BASE}/rest/list", headers={"Origin": "http://a"})
+            self.assertEqual(answer.headers["access-control-allow-origin"], "http://a")
+            self.assertEqual(answer.headers["vary"], "Origin")
+        self.assertIn("POST", answer.headers["access-control-allow-methods"])
+
+    def test_notAllowed(self) -> None:
+        client = Client(HttpSettings(corsOrigins={"http://a"}))
+        answer = client.ask("OPTIONS", f"{BASE}/rest/list", headers={"Origin": "http://b"})
+        self.assertEqual([name for name in answer.headers if name.startswith("access")], [])
+
+    def test_all(self) -> None:
+        client = Client(HttpSettings(corsOrigins={"*"}))
+        answer = client.ask("GET", "/nothing", headers={"Origin": "http://b"})
+        self.assertEqual(answer.headers["access-control-allow-origin"], "http://b")
+
+
+class BodyBoundTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.client = Client()
+        self.connection = self.client.connect()
+
+    def announce(self, path: str, length: int, *headers: str) -> None:
+        lines = (f"POST {path} HTTP/1.1", "Host: b", f"Content-Length: {length}", *headers)
+        self.connection.send("\r\n".join(lines).encode() + b"\r\n\r\n")
+
+    def test_refusedAtTheHeaders(self) -> None:
+        """Each part of the site says it in its way, before any of the body is there."""
+        for path, status in (
+            (f"{BASE}/rest/publish", 200),
+            (f"{BASE}/admin/listGroup", 200),
+            ("/healthz", 413),
+            ("/nothing", 413),
+        ):
+            self.connection = self.client.connect()
+            self.announce(path, MAX_BODY + 1, "Expect: 100-continue")
+            [answer] = self.connection.answers()
+            self.assertEqual((answer.status, answer.json()["code"]), (status, 100201))
+            self.assertEqual(answer.headers["connection"], "close")
+
+    def test_refusedJSONRPC(self) -> None:
+        self.announce(f"{BASE}/jsonrpc", 10**18)
+        [answer] = self.connection.answers()
+        self.assertEqual(answer.status, 200)
+        self.assertEqual((answer.json()["id"], answer.json()["error"]["code"]), (None, -32011))
+
+    def test_lingers(self) -> None:
+        """What is still sent is thrown away for a moment; then the connection closes."""
+        self.announce(f"{BASE}/rest/publish", 10**9)
+        self.assertEqual(len(self.connection.answers()), 1)
+        for _ in range(10):
+            self.connection.send(b"x" * 100_000 + b"\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n")
+        self.assertEqual(self.connection.answers(), [])
+        self.assertTrue(self.connection.isOpen)
+        self.client.world.clock.advance(LINGER)
+        self.assertFalse(self.connection.isOpen)
+
+    def test_bodyAtTheBound(self) -> None:
+        self.announce(
+            f"{BASE}/rest/open?topic=t", MAX_BODY, f"Content-Type: {FORM}", "Expect: 100-continue"
+        )
+        self.assertEqual(self.connection.transport.value(), b"HTTP/1.1 100 Continue\r\n\r\n")
+        self.connection.transport.clear()
+        self.connection.send(b"x" * MAX_BODY)
+        self.assertIs(self.connection.answers()[0].json(), True)
+
+    def test_chunked(self) -> None:
+        """Chunks are counted, and the request is refused at the one that is too many."""
+        self.connection.send(
+            f"POST {BASE}/rest/publish HTTP/1.1\r\nHost: b\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        chunk = b"400\r\n" + b"x" * 1024 + b"\r\n"
+        for _ in range(MAX_BODY // 1024):
+            self.connection.send(chunk)
+        self.assertEqual(self.connection.answers(), [])
+        self.connection.send(chunk * 2 + b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: b\r\n\r\n")
+        [answer] = self.connection.answers()
+        self.assertEqual(answer.json()["code"], 100201)
+
+    def test_chunkedWithinTheBound(self) -> None:
+        self.connection.send(
+            f"POST {BASE}/rest/open HTTP/1.1\r\nHost: b\r\nContent-Type: {FORM}\r\n"
+            "Transfer-Encoding: chunked\r\n\r\n7\r\ntopic=t\r\n0\r\n\r\n".encode()
+        )
+        self.assertIs(self.connection.answers()[0].json(), True)
+
+    def test_endlessLine(self) -> None:
+        """A publish by GET of any length is told what is wrong with it; so are others."""
+        for path, status in ((f"{BASE}/rest/publish", 200), ("/", 431)):
+            connection = self.client.connect()
+            connection.send(f"GET {path}?".encode() + b"x" * 100_000)
+            [answer] = connection.answers()
+            self.assertEqual((answer.status, answer.json()["code"]), (status, 100207))
+            self.client.world.clock.advance(LINGER)
+            self.assertFalse(connection.isOpen)
+
+
+class ConnectionTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.client = Client()
+        self.ledger = self.client.world.ledger
+        self.client.rest("open?topic=t")
+        self.connection = self.client.connect()
+        self.publish = requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x")
+
+    def sequence(self) -> int:
+        number: int = self.client.rest("state?topic=t")["sequenceNumber"]
+        return number
+
+    def test_pipelined(self) -> None:
+        """Two requests in one go are answered in order, the second after the first."""
+        self.ledger.isHolding = True
+        self.connection.send(self.publish + requestBytes("GET", "/healthz"))
+        self.assertEqual(self.connection.answers(), [])
+        self.ledger.release()
+        first, second = self.connection.answers()
+        self.assertEqual(first.json()["status"], "SUCCESS")
+        self.assertEqual(second.json(), {"status": "alive"})
+        self.assertTrue(self.connection.isOpen)
+
+    def test_disconnected(self) -> None:
+        """The write of a client that goes away goes on."""
+        self.ledger.isHolding = True
+        self.connection.send(self.publish)
+        self.connection.disconnect()
+        self.ledger.release()
+        self.assertEqual(self.sequence(), 1)
+
+    def test_idle(self) -> None:
+        self.client.world.clock.advance(59)
+        self.assertTrue(self.connection.isOpen)
+        self.client.world.clock.advance(1)
+        self.assertFalse(self.connection.isOpen)
+
+    def test_drainIdle(self) -> None:
+        drained: Deferred[None] = self.client.site.drain()
+        self.assertIsNone(self.successResultOf(drained))
+        self.assertFalse(self.connection.isOpen)
+        self.assertIsNone(self.client.site.buildProtocol(None))
+
+    def test_drainBusy(self) -> None:
+        """What has arrived is answered, what is still arriving is not waited for."""
+        self.ledger.isHolding = True
+        arriving = self.client.connect()
+        arriving.send(self.publish[:-1])
+        self.connection.send(self.publish)
+        drained = self.client.site.drain()
+        self.assertFalse(arriving.isOpen)
+        self.assertNoResult(drained)
+        self.ledger.release()
+        [answer] = self.connection.answers()
+        self.assertEqual(answer.json()["status"], "SUCCESS")
+        self.assertEqual(answer.headers["connection"], "close")
+        self.assertFalse(self.connection.isOpen)
+        self.successResultOf(drained)
+
+    def test_drainNothing(self) -> None:
+        self.connection.disconnect()
+        for channel in list(self.client.site.channels):
+            channel.connectionLost(Failure(ConnectionDone()))
+        self.successResultOf(self.client.site.drain())
+
+
+class AccessLogTests(SynchronousTestCase):
+    def logged(self, accessLog: bool) -> list[LogEvent]:
+        events: list[LogEvent] = []
+        observer = cast(ILogObserver, events.append)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        client = Client(HttpSettings(accessLog=accessLog))
+        client.rest("publish?topic=t&content=secret")
+        return [event for event in events if "path" in event]
+
+    def test_silent(self) -> None:
+        self.assertEqual(self.logged(False), [])
+
+    def test_asked(self) -> None:
+        """One line a request, without the query."""
+        [event] = self.logged(True)
+        self.assertEqual((event["method"], event["code"]), ("GET", 200))
+        self.assertEqual(event["path"], f"{BASE}/rest/publish")
+        self.assertNotIn("secret", repr(event))

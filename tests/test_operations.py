@@ -1,0 +1,255 @@
+"""
+Tests of L{svcbroker.operations}: how parameters are read, and in which order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker import errors
+from svcbroker.model import EventId
+from svcbroker.operations import (
+    OPERATIONS,
+    QUERIES,
+    Incidents,
+    Operation,
+    Result,
+    bindJSON,
+    bindText,
+)
+from tests.broker.support import makeWorld
+
+DECLARED = {each.name: each for each in (*OPERATIONS, *QUERIES)}
+HASH = "aB" * 32
+
+
+class ReadingTests(SynchronousTestCase):
+    """
+    Every operation gets exactly the values that a client means.
+    """
+
+    def setUp(self) -> None:
+        self.broker = makeWorld().broker
+
+    def spied(self, name: str) -> tuple[Operation, list[Mapping[str, Any]]]:
+        declared = DECLARED[name]
+        calls: list[Mapping[str, Any]] = []
+
+        def method(**given: Any) -> Deferred[Any]:
+            calls.append(given)
+            return Deferred()
+
+        spy = Operation(
+            name=name,
+            summary="",
+            parameters=declared.parameters,
+            result=Result(type=bool, render=bool),
+            method=lambda _: method,
+            isGroupFirst=declared.isGroupFirst,
+        )
+        return spy, calls
+
+    def text(self, name: str, fields: Mapping[bytes, bytes]) -> Mapping[str, Any]:
+        operation, calls = self.spied(name)
+        bindText(operation, self.broker)(fields)
+        return calls[0]
+
+    def json(self, name: str, members: Mapping[str, object]) -> Mapping[str, Any]:
+        operation, calls = self.spied(name)
+        bindJSON(operation, self.broker)(members)
+        return calls[0]
+
+    def test_publish(self) -> None:
+        wanted = {
+            "groupId": "2",
+            "topic": "a b",
+            "content": b"\xff\0",
+            "extensions": {"svc-k": "é"},
+        }
+        self.assertEqual(
+            self.text(
+                "publish",
+                {
+                    b"topic": b"a b",
+                    b"content": b"\xff\0",
+                    b"groupId": b"2",
+                    b"svc-k": "é".encode(),
+                    b"other": b"\xff",
+                },
+            ),
+            wanted,
+        )
+        self.assertEqual(
+            self.json(
+                "publish",
+                {
+                    "topic": "a b",
+                    "content": "/wA=",
+                    "groupId": "2",
+                    "extensions": {"svc-k": "é"},
+                    "other": [],
+                },
+            ),
+            wanted,
+        )
+
+    def test_defaults(self) -> None:
+        for given in ({}, {"pageIndex": None, "pageSize": None, "groupId": None}):
+            self.assertEqual(
+                self.json("list", given), {"pageIndex": 0, "pageSize": 10, "groupId": "1"}
+            )
+        for fields in ({}, {b"pageIndex": b"", b"pageSize": b"", b"groupId": b"  "}):
+            self.assertEqual(
+                self.text("list", fields), {"pageIndex": 0, "pageSize": 10, "groupId": "1"}
+            )
+
+    def test_numbers(self) -> None:
+        for text, number in ((b"7", 7), (b"-7", -7), (b"007", 7), (b"9" * 5000, 10**17 - 1)):
+            self.assertEqual(self.text("list", {b"pageSize": text})["pageSize"], number)
+        for value, number in ((7, 7), (7.0, 7), (10**40, 10**40)):
+            self.assertEqual(self.json("list", {"pageSize": value})["pageSize"], number)
+
+    def test_notNumbers(self) -> None:
+        for text in (b"x", b"1.0", b"+1", b" 1", b"1e3", b"\xff", "٣".encode()):
+            with self.assertRaises(errors.PageSizeInvalid):
+                self.text("list", {b"pageSize": text})
+            with self.assertRaises(errors.PageIndexInvalid):
+                self.text("list", {b"pageIndex": text})
+        wrong: tuple[object, ...] = ("1", True, 1.5, [], {})
+        for value in wrong:
+            with self.assertRaises(errors.PageSizeInvalid):
+                self.json("list", {"pageSize": value})
+
+    def test_pageIndexRange(self) -> None:
+        for name, parameter, number in (
+            ("list", b"pageIndex", b"-1"),
+            ("block/blockList", b"pageNumber", b"0"),
+            ("list", b"pageIndex", b"9" * 30),
+        ):
+            with self.assertRaises(errors.PageIndexInvalid):
+                self.text(name, {parameter: number})
+
+    def test_hashes(self) -> None:
+        for text in (HASH, "0x" + HASH, "0X" + HASH.upper()):
+            given = self.text("block/blockList", {b"pkHash": text.encode()})
+            self.assertEqual(given["pkHash"], b"\xab" * 32)
+        for text in (HASH[1:], HASH + "0", "0x", "g" * 64, HASH + "\n"):
+            with self.assertRaises(errors.ParameterInvalid):
+                self.text("transaction/transList", {b"transactionHash": text.encode()})
+
+    def test_blockNumber(self) -> None:
+        given = self.text("transaction/transList", {b"blockNumber": b"3"})
+        self.assertEqual(given["blockNumber"], 3)
+        for text in (b"-1", b"x"):
+            with self.assertRaises(errors.ParameterInvalid):
+                self.text("transaction/transList", {b"blockNumber": text})
+
+    def test_addresses(self) -> None:
+        given = self.text("listSubscription", {b"nodeIp": b"a:1, b:2,,"})
+        self.assertEqual((given["nodeIp"], given["groupId"]), (["a:1", "b:2"], None))
+
+    def test_eventId(self) -> None:
+        given = self.text("getEvent", {b"eventId": b"2cf24dba-1-2"})
+        self.assertEqual(given["eventId"], EventId("2cf24dba", 1, 2))
+        for text, error in (
+            (b"", errors.EventIdBlank),
+            (b"  ", errors.EventIdBlank),
+            (b"x" * 65, errors.EventIdTooLong),
+            (b"x", errors.EventIdInvalid),
+            (b"\xff", errors.ParameterInvalid),
+        ):
+            with self.assertRaises(error):
+                self.text("getEvent", {b"eventId": text})
+
+    def test_invalidUTF8(self) -> None:
+        for fields, error in (
+            ({b"topic": b"\xff", b"content": b"x"}, errors.TopicInvalid),
+            ({b"topic": b"t", b"content": b"x", b"groupId": b"\xff"}, errors.ParameterInvalid),
+            ({b"topic": b"t", b"content": b"x", b"svc-\xff": b""}, errors.ParameterInvalid),
+            ({b"topic": b"t", b"content": b"x", b"svc-a": b"\xff"}, errors.ParameterInvalid),
+        ):
+            with self.assertRaises(error):
+                self.text("publish", fields)
+
+    def test_wrongJSONTypes(self) -> None:
+        good = {"topic": "t", "content": "eA=="}
+        for bad in (
+            {"topic": 1},
+            {"groupId": 1},
+            {"content": 1},
+            {"content": "eA"},
+            {"content": "eA==="},
+            {"content": "e A=="},
+            {"content": "_-8="},
+            {"content": "é==="},
+            {"extensions": "x"},
+            {"extensions": {"svc-a": 1}},
+        ):
+            with self.assertRaises(errors.ParameterInvalid):
+                self.json("publish", {**good, **bad})
+
+    def test_orderOfChecks(self) -> None:
+        for fields, error in (
+            ({b"groupId": b"9", b"topic": b"\xff"}, errors.GroupUnknown),
+            ({b"groupId": b"\xff", b"topic": b""}, errors.ParameterInvalid),
+            ({b"topic": b" ", b"content": b""}, errors.TopicBlank),
+            ({b"topic": b"t"}, errors.ContentBlank),
+        ):
+            with self.assertRaises(error):
+                self.text("publish", fields)
+        with self.assertRaises(errors.PageSizeInvalid):
+            self.text("list", {b"pageSize": b"x", b"groupId": b"9"})
+
+
+class DeclarationTests(SynchronousTestCase):
+    def test_names(self) -> None:
+        """The interface's operations and queries, all of them, with parameters in its order."""
+        self.assertEqual(
+            {each.name: [p.name for p in each.parameters] for each in OPERATIONS},
+            {
+                "open": ["topic", "groupId"],
+                "close": ["topic", "groupId"],
+                "exist": ["topic", "groupId"],
+                "publish": ["topic", "groupId", "content", "extensions"],
+                "getEvent": ["eventId", "groupId"],
+                "list": ["pageIndex", "pageSize", "groupId"],
+                "state": ["topic", "groupId"],
+            },
+        )
+        self.assertEqual(
+            [each.name for each in QUERIES],
+            [
+                "listGroup",
+                "listNodes",
+                "listSubscription",
+                "getVersion",
+                "group/general",
+                "transaction/transList",
+                "block/blockList",
+                "node/nodeList",
+            ],
+        )
+
+
+class IncidentsTests(SynchronousTestCase):
+    def test_brokerErrorIsItself(self) -> None:
+        error = errors.Overloaded()
+        self.assertIs(Incidents().explain(Failure(error)), error)
+
+    def test_unexpected(self) -> None:
+        """The client gets an id and nothing else, the log gets the cause."""
+        told = Incidents(lambda: "abc").explain(Failure(ZeroDivisionError("secret")))
+        self.assertIsInstance(told, errors.UnknownError)
+        self.assertEqual(told.message, "unknown error, incident abc")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_idsDiffer(self) -> None:
+        incidents = Incidents()
+        told = {incidents.explain(Failure(ZeroDivisionError())).message for _ in range(3)}
+        self.assertEqual(len(told), 3)
+        self.flushLoggedErrors(ZeroDivisionError)
