@@ -1,0 +1,113 @@
+"""
+The contract between the subscription core and those who carry events to subscribers.
+"""
+
+# ruff: noqa: N805
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from attrs import Factory, frozen
+from zope.interface import Attribute, Interface
+
+from .errors import BrokerError
+from .model import Event, Position, SubscribeRequest
+
+T = TypeVar("T")
+
+
+@frozen(eq=False)
+class Batch:
+    """
+    Some events of one block, in order. All subscriptions with the same filters are given the
+    same batch, so what one of them encodes serves all of them.
+
+    @ivar events: the events; at least one.
+    """
+
+    events: Sequence[Event]
+    _encoded: dict[Hashable, object] = Factory(dict)
+
+    def encoded(self, key: Hashable, encode: Callable[[Sequence[Event]], T]) -> T:
+        """
+        A form of these events that is made once.
+
+        @param key: what names the form: the protocol and all that it depends on.
+        @param encode: makes it; called the first time only.
+        """
+        made = self._encoded.get(key)
+        if made is None:
+            made = self._encoded[key] = encode(self.events)
+        return made  # type: ignore[return-value]
+
+
+class ISubscriber(Interface):
+    """
+    Somebody who takes the events of one subscription. Carriers implement it; the subscription
+    core calls it in the reactor thread.
+    """
+
+    def deliver(batch: Batch) -> None:
+        """
+        Take the next events.
+
+        Called only while the subscription flows, never from inside a call that the subscriber
+        makes to the core, each matching event once, in the order of the log, without gap. A
+        batch has at most 256 KiB of events or one event. Whoever cannot take more for now calls
+        L{ISubscription.pause} before it returns: then this batch is the last one until
+        L{ISubscription.resume}. Must not raise.
+        """
+
+    def subscriptionEnded(error: BrokerError) -> None:
+        """
+        The subscription has ended from the broker's side. Called at most once, and not after
+        L{ISubscription.close}.
+        """
+
+
+class ISubscription(Interface):
+    """
+    One live subscription, as its carrier holds it. Made by C{Subscriptions.subscribe}; it is
+    paused at first, so that the carrier can say what it has to say before the first event.
+    """
+
+    subscriptionId: str = Attribute("Its id: a UUID.")
+
+    request: SubscribeRequest = Attribute("What was asked for.")
+
+    position: Position = Attribute(
+        "The place up to which everything was handed over, also what did not match."
+    )
+
+    def resume() -> None:
+        """
+        Let events flow. Resuming a flowing one changes nothing.
+        """
+
+    def pause() -> None:
+        """
+        Let no more events flow for now. Costs no memory: what is not taken stays in the log.
+        """
+
+    def acknowledge(events: Sequence[Event]) -> None:
+        """
+        The subscriber has got these events for good, in any order. Only where the request says
+        that it acknowledges. A durable subscription resumes after the last event before which
+        all were acknowledged, leaving out those acknowledged beyond it.
+        """
+
+    def rewind() -> None:
+        """
+        Hand over again, in order, whatever was handed over and not acknowledged, before
+        anything else.
+        """
+
+    def close(*, forget: bool = False) -> None:
+        """
+        End it. Nothing is delivered from now on.
+
+        @param forget: whether a durable subscription's position is forgotten; otherwise the
+            same id resumes it later, also after the broker has started again.
+        """

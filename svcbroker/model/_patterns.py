@@ -1,0 +1,63 @@
+"""
+Subscription patterns: MQTT's topic filters.
+"""
+
+from __future__ import annotations
+
+from ..errors import PatternInvalid, TopicBlank, TopicTooLong
+from ._topics import MAX_TOPIC_LENGTH, checkTopicName
+
+SEPARATOR = "/"
+ONE_LEVEL = "+"
+ALL_BELOW = "#"
+
+
+def isPattern(filter: str) -> bool:
+    """Whether a filter has wildcards, and so is more than the name of one topic."""
+    return ONE_LEVEL in filter or ALL_BELOW in filter
+
+
+def checkFilter(filter: str) -> None:
+    """
+    Refuse what cannot be subscribed to: C{+} stands for one whole level, C{#} is the last level
+    only.
+
+    @raise TopicBlank: it is empty or only spaces.
+    @raise TopicTooLong: it has more than 256 characters.
+    @raise TopicInvalid: it has a character that no topic name may have.
+    @raise PatternInvalid: a wildcard stands where MQTT forbids it.
+    """
+    if not isPattern(filter):
+        checkTopicName(filter)
+        return
+    if not filter.strip(" "):
+        raise TopicBlank()
+    if len(filter) > MAX_TOPIC_LENGTH:
+        raise TopicTooLong()
+    levels = filter.split(SEPARATOR)
+    for number, level in enumerate(levels):
+        if ALL_BELOW in level and (level != ALL_BELOW or number != len(levels) - 1):
+            raise PatternInvalid("# stands for the last level only")
+        if ONE_LEVEL in level and level != ONE_LEVEL:
+            raise PatternInvalid("+ stands for a whole level only")
+    # What is left when the wildcards are taken out has only characters that a name may have.
+    rest = filter.replace(ONE_LEVEL, "x").replace(ALL_BELOW, "x")
+    checkTopicName(rest)
+
+
+def filterMatches(filter: str, topic: str) -> bool:
+    """
+    Whether a valid filter matches a topic: C{a/#} matches C{a} too, and no leading wildcard
+    matches a topic that begins with C{$}.
+    """
+    if not isPattern(filter):
+        return filter == topic
+    wanted, levels = filter.split(SEPARATOR), topic.split(SEPARATOR)
+    if topic.startswith("$") and wanted[0] in (ONE_LEVEL, ALL_BELOW):
+        return False
+    for number, level in enumerate(wanted):
+        if level == ALL_BELOW:
+            return True
+        if number == len(levels) or level not in (ONE_LEVEL, levels[number]):
+            return False
+    return len(wanted) == len(levels)

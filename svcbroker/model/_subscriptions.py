@@ -1,0 +1,131 @@
+"""
+Subscriptions: what is asked for, where it starts, and what operators read of it.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from attrs import frozen
+
+from ..errors import EventIdInvalid
+from ._events import EventId
+
+
+class InterfaceType(Enum):
+    """How a subscriber is reached."""
+
+    RESTFUL = "RESTful"
+    JSON_RPC = "JsonRPC"
+    MQTT = "MQTT"
+    STOMP = "STOMP"
+
+
+class Position(NamedTuple):
+    """
+    A place in a group's log: everything up to and including one transaction. Positions are
+    ordered as the log is.
+
+    @ivar height: the height of a block.
+    @ivar index: the index of a transaction in it; -1 stands for before the first.
+    """
+
+    height: int
+    index: int
+
+
+BEGINNING = Position(0, 0)
+"""Before everything."""
+
+
+class Edge(Enum):
+    """Where a subscription starts that names no place."""
+
+    FIRST = "OFFSET_FIRST"
+    """With the first event of the log."""
+    LAST = "OFFSET_LAST"
+    """With the first event after it was made."""
+
+
+Offset: TypeAlias = Edge | EventId | Position
+"""Where a subscription starts: at an edge, or strictly after an event or a place."""
+
+_HEIGHT = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def parseOffset(text: str) -> Offset:
+    """
+    Read an offset as clients write it: C{OFFSET_FIRST}, C{OFFSET_LAST} (also when there is
+    nothing), an event id (strictly after that event), or a block's height (from that block on).
+
+    @raise EventIdTooLong: it has more than 64 characters.
+    @raise EventIdInvalid: it is none of these.
+    """
+    if not text.strip(" "):
+        return Edge.LAST
+    if text in (Edge.FIRST.value, Edge.LAST.value):
+        return Edge(text)
+    if _HEIGHT.fullmatch(text):
+        return Position(int(text), -1)
+    try:
+        return EventId.parse(text)
+    except EventIdInvalid:
+        raise EventIdInvalid(
+            "an offset is OFFSET_FIRST, OFFSET_LAST, an event id or a block's height"
+        ) from None
+
+
+@frozen(kw_only=True)
+class SubscribeRequest:
+    """
+    What a subscriber asks for.
+
+    @ivar interfaceType: how it is reached.
+    @ivar group: the id of the group.
+    @ivar filters: one or more topics or patterns.
+    @ivar offset: where it starts, if it does not resume.
+    @ivar tag: only events whose extension C{svc-tag} equals it; C{None} for all.
+    @ivar subscriptionId: a UUID; C{None} to have one made.
+    @ivar remote: the subscriber's address, as operators see it.
+    @ivar isDurable: whether its position is kept when it goes, so that the same id resumes it.
+    @ivar isAcknowledged: whether the subscriber acknowledges what it got; otherwise an event
+        counts as notified when it was handed over.
+    """
+
+    interfaceType: InterfaceType
+    group: str
+    filters: tuple[str, ...]
+    offset: Offset = Edge.LAST
+    tag: str | None = None
+    subscriptionId: str | None = None
+    remote: str = ""
+    isDurable: bool = False
+    isAcknowledged: bool = False
+
+
+@frozen(kw_only=True)
+class SubscriptionRecord:
+    """
+    A live subscription as an operator sees it.
+
+    @ivar subscriptionId: its id.
+    @ivar filters: what it subscribes to.
+    @ivar notified: how many events were acknowledged, or handed over where nothing is
+        acknowledged.
+    @ivar notifying: how many events wait.
+    @ivar notifiedAt: the time of the latest notification, in milliseconds since the epoch; the
+        creation time until there is one.
+    @ivar createdAt: when it was made, in milliseconds since the epoch.
+    """
+
+    subscriptionId: str
+    interfaceType: InterfaceType
+    group: str
+    filters: tuple[str, ...]
+    remote: str
+    notified: int
+    notifying: int
+    notifiedAt: int
+    createdAt: int
