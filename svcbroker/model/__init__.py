@@ -5,8 +5,9 @@ All of them are frozen and keyword-only. Nothing here knows Twisted, a carrier o
 engine; wire names such as C{topicName} live in the carriers' codecs.
 """
 
-from ._events import Event, EventId, checkContent, checkExtensions
+from ._events import BEGINNING, Event, EventId, Position, checkContent, checkExtensions
 from ._pages import Page
+from ._patterns import checkFilter, filterMatches, isPattern
 from ._records import (
     Block,
     BlockRecord,
@@ -24,13 +25,10 @@ from ._requests import (
     Receipt,
     Request,
 )
-from ._patterns import checkFilter, filterMatches, isPattern
 from ._subscriptions import (
-    BEGINNING,
     Edge,
     InterfaceType,
     Offset,
-    Position,
     SubscribeRequest,
     SubscriptionRecord,
     parseOffset,

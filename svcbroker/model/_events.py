@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from attrs import frozen
 
@@ -68,6 +68,23 @@ class EventId:
         return cls(prefix, sequence, height)
 
 
+class Position(NamedTuple):
+    """
+    A place in a group's log: everything up to and including one transaction. Positions are
+    ordered as the log is.
+
+    @ivar height: the height of a block.
+    @ivar index: the index of a transaction in it; -1 stands for before the first.
+    """
+
+    height: int
+    index: int
+
+
+BEGINNING = Position(0, 0)
+"""Before everything."""
+
+
 @frozen(kw_only=True)
 class Event:
     """
@@ -77,12 +94,19 @@ class Event:
     @ivar content: its content, exactly the bytes that were published.
     @ivar extensions: what its publisher added; every key starts with C{svc-}.
     @ivar eventId: where it stands.
+    @ivar index: the index of its transaction in its block.
     """
 
     topic: str
     content: bytes
     extensions: Mapping[str, str]
     eventId: EventId
+    index: int = 0
+
+    @property
+    def position(self) -> Position:
+        """Its place in the log."""
+        return Position(self.eventId.height, self.index)
 
 
 def checkContent(content: bytes, limit: int) -> None:

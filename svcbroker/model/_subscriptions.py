@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from attrs import frozen
 
 from ..errors import EventIdInvalid
-from ._events import EventId
+from ._events import EventId, Position
 
 
 class InterfaceType(Enum):
@@ -21,23 +21,6 @@ class InterfaceType(Enum):
     JSON_RPC = "JsonRPC"
     MQTT = "MQTT"
     STOMP = "STOMP"
-
-
-class Position(NamedTuple):
-    """
-    A place in a group's log: everything up to and including one transaction. Positions are
-    ordered as the log is.
-
-    @ivar height: the height of a block.
-    @ivar index: the index of a transaction in it; -1 stands for before the first.
-    """
-
-    height: int
-    index: int
-
-
-BEGINNING = Position(0, 0)
-"""Before everything."""
 
 
 class Edge(Enum):
