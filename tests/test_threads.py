@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from svcbroker._threads import LedgerThread
@@ -52,6 +53,8 @@ class RunningTests(TestCase):
         """Calls run one at a time, in the order in which they were given, in one thread."""
         from twisted.internet import reactor
 
+        # Trial starts the reactor when a test waits for the first time.
+        await deferLater(reactor, 0)  # type: ignore[arg-type]
         thread = LedgerThread(reactor, "test")
         self.addCleanup(thread.stop)
         seen: list[tuple[int, Any]] = []
