@@ -54,7 +54,7 @@ class RunningTests(TestCase):
         from twisted.internet import reactor
 
         # Trial starts the reactor when a test waits for the first time.
-        await deferLater(reactor, 0)  # type: ignore[arg-type]
+        await deferLater(reactor, 0)
         thread = LedgerThread(reactor, "test")
         self.addCleanup(thread.stop)
         seen: list[tuple[int, Any]] = []
