@@ -26,6 +26,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IAddress,
     IListeningPort,
+    ILoggingContext,
     IProtocol,
     IProtocolFactory,
     IStreamServerEndpoint,
@@ -151,7 +152,7 @@ class World:
     makeThread: Callable[[Any, str], LedgerThread] = field(default=LedgerThread)
 
 
-@implementer(IProtocolFactory)
+@implementer(IProtocolFactory, ILoggingContext)
 class Door:
     """
     Stands in front of a carrier: nobody gets in before it is opened.
@@ -159,6 +160,10 @@ class Door:
 
     def __init__(self) -> None:
         self._factory: Any = None
+
+    def logPrefix(self) -> str:
+        """What the port calls itself in the log."""
+        return "HTTP"
 
     def doStart(self) -> None:
         """The port listens. The carrier starts when the door opens."""

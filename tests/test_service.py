@@ -13,18 +13,24 @@ from attrs import define, field
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.internet.interfaces import (
+    IListeningPort,
+    ILoggingContext,
+    IProtocolFactory,
+    IStreamServerEndpoint,
+)
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.logger import ILogObserver, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
+from zope.interface.verify import verifyObject
 
 from svcbroker._datadir import DataDirectoryError, lockDataDirectory
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
-from svcbroker.service import BrokerService, GroupPlan, Plan, StartError, World
+from svcbroker.service import BrokerService, Door, GroupPlan, Plan, StartError, World
 
 
 @implementer(IListeningPort)
@@ -403,6 +409,12 @@ class ServiceTests(SynchronousTestCase):
         self.assertIn("fail: group 1 did not stop in order; see the log", self.story)
         self.assertEqual(self.story[-1], "let go")
         lockDataDirectory(self.dataDir).release()
+
+    def test_door(self) -> None:
+        """The door is what a port wants: a factory with a name for the log."""
+        self.assertTrue(verifyObject(IProtocolFactory, Door()))
+        self.assertTrue(verifyObject(ILoggingContext, Door()))
+        self.assertEqual(Door().logPrefix(), "HTTP")
 
     def test_openDoor(self) -> None:
         """The door hands connections on to the carrier."""

@@ -143,6 +143,19 @@ class RefusalTests(DaemonTestCase):
         self.assertTrue(line.startswith("svcbroker: group 1: "), line)
         self.assertIn("ledger.sqlite", line)
 
+    async def test_damagedSecond(self) -> None:
+        """One of several, while twistd can still say so from the background."""
+        (self.dataDir / "b").mkdir(parents=True)
+        (self.dataDir / "b" / "ledger.sqlite").write_bytes(b"not a database" * 1000)
+        pidFile, logFile = self.root / "x.pid", self.root / "x.log"
+        starter = self.run_(
+            [f"--http={LOCAL}", f"--data-dir={self.dataDir}", "--group=a", "--group=b"],
+            twistd=[f"--pidfile={pidFile}", f"--logfile={logFile}"],
+        )
+        self.assertEqual(await starter.exits(), 1)
+        self.assertIn("group b: ", starter.protocol.errors)
+        self.assertFalse(pidFile.exists())
+
     async def test_late(self) -> None:
         """A ledger that finds out when the reactor runs."""
         self.pluginPath = self.root / "elsewhere"

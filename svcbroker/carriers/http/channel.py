@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from twisted.internet.interfaces import IProtocol
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 
@@ -106,6 +107,12 @@ class BrokerChannel(HTTPChannel):
             self.setTimeout(LINGER)
         else:
             super().loseConnection()
+
+    def _protocolUpgradeForWebsockets(self, protocol: IProtocol) -> None:
+        # The WebSocket takes the connection over, its end included. What keeps WebSockets has
+        # to close them in an orderly stop.
+        self.site.channelLost(self)
+        super()._protocolUpgradeForWebsockets(protocol)
 
     def _closeAfterAnswer(self) -> None:
         self.persistent = 0

@@ -170,7 +170,8 @@ class _Method:
         """
         The parameters by their names.
 
-        @raise ParameterInvalid: there are too many by position, or a number is out of range.
+        @raise ParameterInvalid: there are too many by position, a number is out of range, or
+            they are nested too deeply.
         """
         if not bytes(params):
             return {}
@@ -178,6 +179,8 @@ class _Method:
             given = _anyDecoder.decode(params)
         except ValidationError:
             raise ParameterInvalid("a number is out of range") from None
+        except RecursionError:
+            raise ParameterInvalid("the parameters are nested too deeply") from None
         if isinstance(given, list):
             if len(given) > len(self._names):
                 raise ParameterInvalid("there are too many parameters")

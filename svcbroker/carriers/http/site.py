@@ -43,6 +43,7 @@ class BrokerSite(Site):
 
     protocol = BrokerChannel  # type: ignore[assignment]
     requestFactory = BrokerRequest
+    noisy = False
     _log = Logger()
 
     def __init__(
@@ -106,7 +107,7 @@ class BrokerSite(Site):
         return self._drained
 
     def channelLost(self, channel: BrokerChannel) -> None:
-        """A connection is closed."""
+        """A connection is closed, or is no longer HTTP."""
         self.channels.discard(channel)
         if self._drained is not None and not self.channels and not self._drained.called:
             self._drained.callback(None)

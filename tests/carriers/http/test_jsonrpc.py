@@ -5,6 +5,7 @@ Tests of JSON-RPC.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from hypothesis import given, settings
@@ -204,6 +205,29 @@ class ProtocolTests(JSONRPCTestCase):
         answer = self.raw(b'{"jsonrpc":"2.0","method":"list","id":1,"params":{"pageSize":1e999}}')
         assert answer is not None
         self.assertEqual(json.loads(answer)["error"]["code"], -32602)
+
+    def test_deepParams(self) -> None:
+        """
+        Every depth is answered, also one that can be skipped in the batch but is too deep to be
+        read further down in the stack.
+        """
+        told = set()
+        for depth in range(500, 1100):
+            params = b"[" * depth + b"]" * depth
+            call = b'{"jsonrpc":"2.0","method":"publish","id":1,"params":' + params + b"}"
+            answer = self.raw(b"[" + call + b"]")
+            assert answer is not None
+            for each in re.findall(rb'"message":"([^"]+)","code"|"code":(-32700)', answer):
+                told.update(each)
+        self.assertIn(b"a parameter that is to be a string is none", told)
+        self.assertLessEqual(
+            told - {b""},
+            {
+                b"-32700",
+                b"the parameters are nested too deeply",
+                b"a parameter that is to be a string is none",
+            },
+        )
 
     def test_wrongTypes(self) -> None:
         error = self.ask(call("open", {"topic": 1}))["error"]

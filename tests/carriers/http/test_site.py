@@ -12,6 +12,8 @@ from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
+from twisted.web.server import Request
+from twisted.web.websocket import WebSocketResource, WebSocketTransport
 
 from svcbroker.carriers.http import HttpSettings, Route
 from svcbroker.carriers.http.channel import LINGER
@@ -119,6 +121,55 @@ class RoutingTests(SynchronousTestCase):
         self.assertEqual(answer.status, 500)
         self.assertEqual(answer.json()["message"], "unknown error, incident incident-id")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class Silent:
+    """Does nothing with what it hears."""
+
+    def negotiationStarted(self, transport: WebSocketTransport) -> None:
+        pass
+
+    def negotiationFinished(self) -> None:
+        pass
+
+    def pongReceived(self, payload: bytes) -> None:
+        pass
+
+    def textMessageReceived(self, message: str) -> None:
+        pass
+
+    def bytesMessageReceived(self, data: bytes | bytearray) -> None:
+        pass
+
+    def connectionLost(self, reason: Failure) -> None:
+        pass
+
+
+class SilentFactory:
+    def buildProtocol(self, request: Request) -> Silent:
+        return Silent()
+
+
+class WebSocketTests(SynchronousTestCase):
+    def test_upgrade(self) -> None:
+        """A WebSocket finds its place, and a drained site does not wait for it."""
+        resource = WebSocketResource(SilentFactory())
+        client = Client(routes=(Route(path="/ws", methods=("GET",), handler=lambda _: resource),))
+        connection = client.connect()
+        connection.send(
+            requestBytes(
+                "GET",
+                "/ws",
+                headers={
+                    "Connection": "Upgrade",
+                    "Upgrade": "websocket",
+                    "Sec-WebSocket-Version": "13",
+                    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+                },
+            )
+        )
+        self.assertIn(b" 101 ", connection.transport.value())
+        self.successResultOf(client.site.drain())
 
 
 class CrossOriginTests(SynchronousTestCase):
