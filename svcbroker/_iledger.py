@@ -7,6 +7,8 @@ The ledger contract.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
@@ -125,6 +127,24 @@ class ILedger(Interface):
 
         @param height: 1 up to the chain's height.
         @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
+        """
+
+    def findBlocks(topics: Sequence[str], first: int, limit: int) -> Deferred[Sequence[int]]:
+        """
+        The heights of the next blocks that hold events of any of these topics, for replay.
+
+        @param topics: names of topics, also of closed ones and of such that were never opened.
+        @param first: the lowest height to look at.
+        @param limit: the most heights to answer, 1 or more. Fewer mean that there are no more.
+        @return: heights in rising order.
+        """
+
+    def countEvents(filters: Sequence[str], first: int) -> Deferred[int]:
+        """
+        How many events there are from a height on in topics that match any of these filters.
+
+        @param filters: topics or patterns, as in L{svcbroker.model.filterMatches}.
+        @param first: the lowest height to count.
         """
 
     def addObserver(observer: IBlockObserver) -> None:

@@ -8,12 +8,8 @@ L{BrokerError<svcbroker.errors.BrokerError>}s.
 from ._admin import Administration
 from ._broker import Broker
 from ._groups import DEFAULT_GROUP, Groups, Limits
-from ._subscriptions import (
-    InterfaceType,
-    ISubscriptionDirectory,
-    NoSubscriptions,
-    SubscriptionRecord,
-)
+from ._keeper import Keeper
+from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_NUMBER,
@@ -33,12 +29,11 @@ __all__ = [
     "Broker",
     "Groups",
     "ISubscriptionDirectory",
-    "InterfaceType",
+    "Keeper",
     "Limits",
     "NoSubscriptions",
     "NumberedPage",
     "SendResult",
     "SendStatus",
-    "SubscriptionRecord",
     "Waiters",
 ]

@@ -10,10 +10,18 @@ from twisted.internet.defer import Deferred, succeed
 
 from ..errors import BrokerError, ParameterInvalid
 from ..interfaces import ILedger
-from ..model import BlockRecord, Health, NodeRecord, Page, Statistics, TransactionRecord
+from ..model import (
+    BlockRecord,
+    Health,
+    NodeRecord,
+    Page,
+    Statistics,
+    SubscriptionRecord,
+    TransactionRecord,
+)
 from ..version import VersionRecord
 from ._groups import Groups
-from ._subscriptions import ISubscriptionDirectory, SubscriptionRecord
+from ._subscriptions import ISubscriptionDirectory
 from ._values import NumberedPage, T, appliedSize, pageOffset
 from ._waiters import Waiters
 
@@ -79,7 +87,7 @@ class Administration:
         group = self._groups.resolve(groupId) if groupId and groupId.strip() else None
         if any(address != self._nodeAddress for address in nodeIp):
             raise ParameterInvalid("no known node has this nodeIp")
-        return {self._nodeAddress: self._subscriptions.listSubscriptions(group)}
+        return {self._nodeAddress: await self._subscriptions.listSubscriptions(group)}
 
     def getStatistics(self, groupId: str | None) -> Deferred[Statistics]:
         """A group's ledger in numbers."""

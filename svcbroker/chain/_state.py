@@ -197,6 +197,15 @@ class ChainState:
         index = self._topicIndexes.get(name)
         return None if index is None else self._topics[index]
 
+    @property
+    def topicCount(self) -> int:
+        """How many topics there are, closed ones included."""
+        return len(self._topics)
+
+    def topicIndex(self, name: str) -> int | None:
+        """A topic's number in the order of creation, from 0; C{None} where it never was."""
+        return self._topicIndexes.get(name)
+
     def topicAt(self, index: int) -> Topic:
         """The topic that was created as the C{index}-th, from 0."""
         return self._topics[index]

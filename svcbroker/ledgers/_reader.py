@@ -4,6 +4,7 @@ Reading a chain that is in a store.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import pairwise
 
@@ -22,11 +23,24 @@ from ..chain import (
     topicAddress,
 )
 from ..errors import EventNotFound, HeightUnknown
-from ..model import Block, BlockRecord, Event, EventId, Page, Statistics, Topic, TransactionRecord
+from ..model import (
+    Block,
+    BlockRecord,
+    Event,
+    EventId,
+    Page,
+    Statistics,
+    Topic,
+    TransactionRecord,
+    filterMatches,
+)
 from ..storage import BlockHeadRow, Store
 from ._views import blockOf, blockRecordOf, eventOf
 
 _MAX_HEIGHT = 2**63 - 1
+
+TOPICS_PER_BREATH = 500
+"""How many topics are counted before the reactor gets its turn."""
 
 STEPS_PER_BREATH = 8
 """How many steps of a long search are made before the reactor gets its turn."""
@@ -58,7 +72,8 @@ class ChainReader:
             position = row.position(eventId.sequence)
             if position is not None:
                 entry = self._store.bodySlice(eventId.height, *position)
-                return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height)
+                index = self._indexOf(eventId.height, position[0])
+                return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, index)
         if not rows and eventId.height > self._height():
             raise HeightUnknown()
         raise EventNotFound()
@@ -71,6 +86,30 @@ class ChainReader:
         return blockOf(
             Header.decode(row.header), decodeBody(row.body), decodeReceipts(row.receipts)
         )
+
+    def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Sequence[int]:
+        """See L{ILedger.findBlocks<svcbroker.interfaces.ILedger.findBlocks>}."""
+        heights: set[int] = set()
+        for name in set(topics):
+            index = self._state.topicIndex(name)
+            if index is not None:
+                rows = self._store.topicBlocks(index, first - 1, limit)
+                heights.update(row.height for row in rows)
+        return sorted(heights)[:limit]
+
+    async def countEvents(self, filters: Sequence[str], first: int) -> int:
+        """See L{ILedger.countEvents<svcbroker.interfaces.ILedger.countEvents>}."""
+        count = 0
+        for index in range(self._state.topicCount):
+            topic = self._state.topicAt(index)
+            if index % TOPICS_PER_BREATH == TOPICS_PER_BREATH - 1:
+                await self._breathe()
+            if topic.height < first or not any(filterMatches(f, topic.name) for f in filters):
+                continue
+            rows = self._store.topicBlocks(index, first - 1, 1)
+            if rows:
+                count += self._state.topicAt(index).sequence - rows[0].firstSequence + 1
+        return count
 
     def getStatistics(self, nodeCount: int) -> Statistics:
         """See L{ILedger.getStatistics<svcbroker.interfaces.ILedger.getStatistics>}."""
@@ -163,6 +202,13 @@ class ChainReader:
                 )
             )
         return records
+
+    def _indexOf(self, height: int, offset: int) -> int:
+        """Which transaction of a block starts at an offset of its body."""
+        row = self._head(height)
+        count = Header.decode(row.header).transactionCount if row else 0
+        table = self._store.bodySlice(height, 0, tableSize(count))
+        return bisect_left(decodeTable(table), offset)
 
     def _height(self) -> int:
         tip = self._store.tip()

@@ -98,13 +98,14 @@ def receiptsOf(candidate: Candidate) -> Sequence[Receipt]:
     ]
 
 
-def eventOf(transaction: Transaction, sequence: int, height: int) -> Event:
+def eventOf(transaction: Transaction, sequence: int, height: int, index: int) -> Event:
     """The event that a transaction published."""
     return Event(
         topic=transaction.topic,
         content=transaction.content,
         extensions=transaction.extensions,
         eventId=EventId(topicPrefix(transaction.topic), sequence, height),
+        index=index,
     )
 
 
@@ -117,8 +118,8 @@ def blockOf(
         timestamp=header.timestamp,
         hash=header.hash,
         events=[
-            eventOf(transaction, receipt.sequence, header.height)
-            for transaction, receipt in zip(transactions, receipts, strict=True)
+            eventOf(transaction, receipt.sequence, header.height, index)
+            for index, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True))
             if receipt.execution is Execution.DONE and receipt.sequence
         ],
     )

@@ -30,6 +30,7 @@ from ..model import (
     Statistics,
     Topic,
     TransactionRecord,
+    filterMatches,
 )
 from ._observers import Observers
 from ._views import TransactionMaker, blockOf, blockRecordOf, receiptsOf, transactionRecordOf
@@ -118,6 +119,26 @@ class MemoryLedger:
         if not 1 <= height <= len(self._blocks):
             return fail(HeightUnknown())
         return succeed(self._block(self._blocks[height - 1]))
+
+    def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Deferred[Sequence[int]]:
+        wanted = set(topics)
+        heights = [
+            block.header.height
+            for block in self._blocks
+            if block.header.height >= first
+            and any(event.topic in wanted for event in self._block(block).events)
+        ]
+        return succeed(heights[:limit])
+
+    def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
+        return succeed(
+            sum(
+                any(filterMatches(filter, event.topic) for filter in filters)
+                for block in self._blocks
+                if block.header.height >= first
+                for event in self._block(block).events
+            )
+        )
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)

@@ -78,7 +78,7 @@ class Position(NamedTuple):
     """
 
     height: int
-    index: int
+    index: int  # type: ignore[assignment]  # tuple has a method of this name
 
 
 BEGINNING = Position(0, 0)

@@ -72,6 +72,7 @@ class SubscribeRequest:
     @ivar tag: only events whose extension C{svc-tag} equals it; C{None} for all.
     @ivar subscriptionId: a UUID; C{None} to have one made.
     @ivar remote: the subscriber's address, as operators see it.
+    @ivar mustExist: whether topics named without wildcards must be open.
     @ivar isDurable: whether its position is kept when it goes, so that the same id resumes it.
     @ivar isAcknowledged: whether the subscriber acknowledges what it got; otherwise an event
         counts as notified when it was handed over.
@@ -84,6 +85,7 @@ class SubscribeRequest:
     tag: str | None = None
     subscriptionId: str | None = None
     remote: str = ""
+    mustExist: bool = True
     isDurable: bool = False
     isAcknowledged: bool = False
 

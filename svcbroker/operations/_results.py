@@ -82,22 +82,22 @@ def _version(version: VersionRecord) -> records.Version:
     )
 
 
-def _subscription(record: broker.SubscriptionRecord) -> records.Subscription:
+def _subscription(record: model.SubscriptionRecord) -> records.Subscription:
     return records.Subscription(
         interfaceType=record.interfaceType.value,
-        notifiedEventCount=str(record.notifiedCount),
-        notifyingEventCount=str(record.waitingCount),
-        notifyTimeStamp=_utc(record.notified),
-        topicName=",".join(record.topics),
+        notifiedEventCount=str(record.notified),
+        notifyingEventCount=str(record.notifying),
+        notifyTimeStamp=_utc(record.notifiedAt),
+        topicName=",".join(record.filters),
         subscribeId=record.subscriptionId,
         remoteIp=record.remote,
-        createTimeStamp=_utc(record.created),
+        createTimeStamp=_utc(record.createdAt),
         groupId=record.group,
     )
 
 
 def _subscriptions(
-    nodes: Mapping[str, Sequence[broker.SubscriptionRecord]],
+    nodes: Mapping[str, Sequence[model.SubscriptionRecord]],
 ) -> dict[str, dict[str, records.Subscription]]:
     return {
         address: {each.subscriptionId: _subscription(each) for each in live}

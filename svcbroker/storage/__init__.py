@@ -7,6 +7,7 @@ two use connections of their own, and a read sees what was synced before it bega
 """
 
 from ._errors import StorageDamaged, StorageError, StorageFailed, StorageRefused
+from ._notes import NoteStore
 from ._rows import (
     AccountRow,
     Append,
@@ -24,6 +25,7 @@ __all__ = [
     "Append",
     "BlockHeadRow",
     "BlockRow",
+    "NoteStore",
     "StorageDamaged",
     "StorageError",
     "StorageFailed",

@@ -447,6 +447,37 @@ class _LedgerTests(_Kit):
         for height in (-1, 0, await self.height() + 1, 2**63):
             await self.fails(ledger.readBlock(height), HeightUnknown)
 
+    async def test_history(self) -> None:
+        """The blocks that hold events of some topics are found, and the events of patterns are
+        counted, from any height on, also for topics that are closed."""
+        ledger = await self.begin()
+        await self.submit(*(OpenTopic(topic=name) for name in ("a", "a/b", "c")))
+        heights: dict[str, list[int]] = {"a": [], "a/b": [], "c": [], "never": []}
+        for topics in (("a",), ("a/b", "c"), ("c",), ("a", "a", "a/b"), ("c",)):
+            ids = [(name, *await self.publish(name, b"x")) for name in topics]
+            for name, eventId in ids:
+                heights[name].append(eventId.height)
+        await self.submit(CloseTopic(topic="c"))
+        last = await self.height()
+        for topics in (("a",), ("c", "never"), ("a", "a/b"), ("never",), ()):
+            wanted = sorted({h for name in topics for h in heights[name]})
+            for first in (0, 1, *wanted, last + 1):
+                left = [height for height in wanted if height >= first]
+                for limit in (1, 2, 99):
+                    found = await self.settle(ledger.findBlocks(topics, first, limit))
+                    self.assertEqual(list(found), left[:limit])
+        for filters, topics in (
+            (("a",), ("a",)),
+            (("a/#",), ("a", "a/b")),
+            (("+", "c"), ("a", "c")),
+            (("#",), tuple(heights)),
+            (("x/+",), ()),
+        ):
+            for first in range(last + 2):
+                count = sum(h >= first for name in topics for h in heights[name])
+                counted = await self.settle(ledger.countEvents(filters, first))
+                self.assertEqual(counted, count, (filters, first))
+
     # What operators read.
 
     async def test_empty(self) -> None:

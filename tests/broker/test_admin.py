@@ -7,18 +7,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
-from svcbroker.broker import (
-    InterfaceType,
-    ISubscriptionDirectory,
-    NoSubscriptions,
-    SubscriptionRecord,
-)
+from svcbroker.broker import ISubscriptionDirectory, NoSubscriptions
+from svcbroker.model import InterfaceType, SubscriptionRecord
 
 from .support import NODE, makeWorld
 
@@ -26,19 +22,19 @@ LIVE = SubscriptionRecord(
     subscriptionId="id",
     interfaceType=InterfaceType.STOMP,
     group="1",
-    topics=("a", "b/#"),
+    filters=("a", "b/#"),
     remote="10.0.0.1:5",
-    created=1000,
-    notified=2000,
-    notifiedCount=3,
-    waitingCount=4,
+    createdAt=1000,
+    notifiedAt=2000,
+    notified=3,
+    notifying=4,
 )
 
 
 @implementer(ISubscriptionDirectory)
 class OneSubscription:
-    def listSubscriptions(self, group: str | None) -> Sequence[SubscriptionRecord]:
-        return [LIVE] if group in (None, LIVE.group) else []
+    def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+        return succeed([LIVE] if group in (None, LIVE.group) else [])
 
 
 class AdministrationTests(SynchronousTestCase):

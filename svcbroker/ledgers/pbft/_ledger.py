@@ -4,7 +4,7 @@ The embedded ledger as the broker sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -160,6 +160,12 @@ class PbftLedger:
 
     def readBlock(self, height: int) -> Deferred[Block]:
         return self._read(lambda: self._reader.readBlock(height))
+
+    def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Deferred[Sequence[int]]:
+        return self._read(lambda: self._reader.findBlocks(topics, first, limit))
+
+    def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
+        return self._search(self._reader.countEvents(filters, first))
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)

@@ -1,0 +1,164 @@
+"""
+Keeping small things on disk without waiting for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+DELAY = 0.05
+"""Seconds that changes are gathered before they are written together."""
+
+RETRY = 1.0
+"""Seconds until a failing disk is tried again."""
+
+Key = tuple[str, str]
+
+
+class Notes(Protocol):
+    """Where things are kept: L{svcbroker.storage.NoteStore}."""
+
+    def load(self) -> dict[Key, bytes]:
+        """Everything that is kept."""
+
+    def write(self, changes: dict[Key, bytes | None]) -> None:
+        """Keep what is new, forget what is C{None}."""
+
+    def close(self) -> None:
+        """End."""
+
+
+class Keeper:
+    """
+    What carriers and subscriptions keep through restarts, by kind and name. Reads are answered
+    from memory; changes are written together, some moments later. A crash loses at most the
+    changes of these moments; whoever must not lose one waits for L{flush}.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        notes: Notes,
+        reactor: IReactorTime,
+        runInThread: Callable[..., Deferred[Any]],
+    ) -> None:
+        """
+        @param runInThread: runs blocking disk work, one call after the other.
+        @raise svcbroker.storage.StorageError: what is kept cannot be read.
+        """
+        self._notes = notes
+        self._reactor = reactor
+        self._runInThread = runInThread
+        self._kinds: dict[str, dict[str, bytes]] = {}
+        for (kind, name), value in notes.load().items():
+            self._kinds.setdefault(kind, {})[name] = value
+        self._changes: dict[Key, bytes | None] = {}
+        self._call: IDelayedCall | None = None
+        self._writing: Deferred[None] | None = None
+        self._waiters: list[Deferred[None]] = []
+
+    def get(self, kind: str, name: str) -> bytes | None:
+        """What is kept under a name; C{None} where nothing is."""
+        return self._kinds.get(kind, {}).get(name)
+
+    def items(self, kind: str) -> Sequence[tuple[str, bytes]]:
+        """Everything of a kind, by name."""
+        return sorted(self._kinds.get(kind, {}).items())
+
+    def put(self, kind: str, name: str, value: bytes) -> None:
+        """Keep something, in place of what was kept under its name."""
+        names = self._kinds.setdefault(kind, {})
+        if names.get(name) != value:
+            names[name] = value
+            self._change((kind, name), value)
+
+    def remove(self, kind: str, name: str) -> None:
+        """Keep it no more. Removing what is not kept changes nothing."""
+        if self._kinds.get(kind, {}).pop(name, None) is not None:
+            self._change((kind, name), None)
+
+    def _change(self, key: Key, value: bytes | None) -> None:
+        self._changes[key] = value
+        self._schedule(DELAY)
+
+    def flush(self) -> Deferred[None]:
+        """
+        Fires when all that was put or removed until now is on stable storage. While the disk
+        fails it waits.
+        """
+        if not self._changes and self._writing is None:
+            return succeed(None)
+        written: Deferred[None] = Deferred()
+        self._waiters.append(written)
+        self._schedule(0)
+        return written
+
+    def stop(self) -> Deferred[None]:
+        """
+        Write what is not written, once, and end.
+        """
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+        async def stop() -> None:
+            if self._writing is not None:
+                await self._writing
+            if self._call is not None:
+                self._call.cancel()
+                self._call = None
+            if self._changes:
+                await self._write(retry=False)
+            await self._runInThread(self._notes.close)
+
+        return Deferred.fromCoroutine(stop())
+
+    def _schedule(self, delay: float) -> None:
+        if self._writing is not None:
+            return
+        if self._call is None:
+            self._call = self._reactor.callLater(delay, self._begin)
+        elif self._call.getTime() > self._reactor.seconds() + delay:
+            self._call.reset(delay)
+
+    def _begin(self) -> None:
+        self._call = None
+        self._writing = Deferred()
+        self._write(retry=True)
+
+    def _write(self, retry: bool) -> Deferred[None]:
+        changes, self._changes = self._changes, {}
+        waiters, self._waiters = self._waiters, []
+
+        def written(_: object) -> None:
+            self._ended()
+            for waiter in waiters:
+                waiter.callback(None)
+            if self._changes:
+                self._schedule(0 if self._waiters else DELAY)
+
+        def failed(failure: Failure) -> None:
+            self._log.failure("what subscriptions keep could not be written", failure)
+            # What has changed again meanwhile is newer.
+            self._changes = {**changes, **self._changes}
+            self._waiters = waiters + self._waiters
+            self._ended()
+            if retry:
+                self._schedule(RETRY)
+
+        writing = self._runInThread(self._notes.write, changes)
+        writing.addCallbacks(written, failed)
+        result: Deferred[None] = writing
+        return result
+
+    def _ended(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.callback(None)

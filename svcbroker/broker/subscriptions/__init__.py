@@ -1,0 +1,20 @@
+"""
+Subscriptions: readers of a group's log.
+
+A L{Follower} reads a group's blocks once, for all; a L{Dispatcher} finds out whose filters they
+match; a L{LogSubscription} hands its subscriber every event that is meant for it, from history
+or live, and keeps nothing that the log keeps.
+"""
+
+from ._follower import Follower
+from ._positions import IPositions, KeptPositions, MemoryPositions, StoredPosition
+from ._registry import Subscriptions
+
+__all__ = [
+    "Follower",
+    "IPositions",
+    "KeptPositions",
+    "MemoryPositions",
+    "StoredPosition",
+    "Subscriptions",
+]

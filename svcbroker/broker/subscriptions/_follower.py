@@ -1,0 +1,104 @@
+"""
+Following one group's blocks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from zope.interface import implementer
+
+from ...interfaces import IBlockObserver, ILedger
+from ...model import Block
+from ._dispatcher import Dispatcher
+
+CACHED_BYTES = 16 * 1024 * 1024
+"""How much of the blocks read last is kept for the next who reads them."""
+
+_EVENT_BYTES = 512
+"""What an event costs beside its content, roughly."""
+
+
+@implementer(IBlockObserver)
+class Follower:
+    """
+    Takes a ledger's blocks as they become final, and hands them to the dispatcher in turns of
+    its own: nobody is told of a block inside a call that made it.
+
+    @ivar ledger: the ledger followed.
+    @ivar dispatcher: who is told.
+    @ivar height: the height of the last block that was dispatched.
+    @ivar committed: the height of the last block that is final; it may wait for its turn.
+    """
+
+    def __init__(self, ledger: ILedger, reactor: IReactorTime) -> None:
+        self.ledger = ledger
+        self.dispatcher = Dispatcher()
+        self.height = self.committed = 0
+        self._reactor = reactor
+        self._waiting: deque[Block] = deque()
+        self._call: IDelayedCall | None = None
+        self._cache: OrderedDict[int, tuple[Block, int]] = OrderedDict()
+        self._cached = 0
+
+    def start(self) -> Deferred[None]:
+        """
+        Begin with the first block that comes now.
+        """
+
+        async def start() -> None:
+            self.ledger.addObserver(self)
+            self.height = (await self.ledger.getStatistics()).height
+            self.committed = max(self.committed, self.height)
+
+        return Deferred.fromCoroutine(start())
+
+    def stop(self) -> None:
+        """
+        Follow no more.
+        """
+        self.ledger.removeObserver(self)
+        self._waiting.clear()
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def blockCommitted(self, block: Block) -> None:
+        self._waiting.append(block)
+        self.committed = block.height
+        if self._call is None:
+            self._call = self._reactor.callLater(0, self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._call = None
+        while self._waiting:
+            block = self._waiting.popleft()
+            # What was final before this began is history.
+            if block.height > self.height:
+                self.height = block.height
+                self._keep(block)
+                self.dispatcher.dispatch(block.events, block.height)
+
+    def readBlock(self, height: int) -> Deferred[Block]:
+        """
+        A block of the past; one that somebody else read lately is at hand.
+        """
+        kept = self._cache.get(height)
+        if kept is not None:
+            self._cache.move_to_end(height)
+            return succeed(kept[0])
+        reading = self.ledger.readBlock(height)
+        reading.addCallback(self._keep)
+        return reading
+
+    def _keep(self, block: Block) -> Block:
+        size = sum(len(event.content) + _EVENT_BYTES for event in block.events)
+        replaced = self._cache.pop(block.height, None)
+        self._cached += size - (replaced[1] if replaced else 0)
+        self._cache[block.height] = (block, size)
+        while self._cached > CACHED_BYTES:
+            _, (_, dropped) = self._cache.popitem(last=False)
+            self._cached -= dropped
+        return block

@@ -1,0 +1,291 @@
+"""
+One reader of a group's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from ...errors import BrokerError, UnknownError
+from ...interfaces import Batch, ISubscriber, ISubscription
+from ...model import Event, Position, SubscribeRequest, SubscriptionRecord
+from ._dispatcher import matcher
+from ._follower import Follower
+from ._history import History
+from ._positions import StoredPosition
+
+
+@implementer(ISubscription)
+class LogSubscription:
+    """
+    A cursor on the log. It is either live, and then new blocks are offered to it; or behind,
+    and then it reads the past until it has caught up. Going from one to the other takes no
+    time in which a block could come, so nothing is missed and nothing comes twice.
+
+    What its subscriber does not take now, it does not keep: it falls behind and reads it later.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        *,
+        subscriptionId: str,
+        request: SubscribeRequest,
+        subscriber: ISubscriber,
+        follower: Follower,
+        reactor: IReactorTime,
+        now: Callable[[], float],
+        start: StoredPosition,
+        closed: Callable[[LogSubscription, bool], None],
+        moved: Callable[[LogSubscription], None],
+    ) -> None:
+        """
+        @param now: the wall clock: seconds since the epoch.
+        @param start: the place after which it begins, and what beyond it is left out.
+        @param closed: called when it has ended, with whether to forget its position.
+        @param moved: called when what L{stored} gives has changed.
+        """
+        self.subscriptionId = subscriptionId
+        self.request = request
+        self._subscriber = subscriber
+        self._follower = follower
+        self._reactor = reactor
+        self._now = now
+        self._closed = closed
+        self._moved = moved
+        self._history = self._newHistory()
+        self._turn: Deferred[None] | None = None
+        self._matches = matcher(request.filters, request.tag)
+
+        self._cursor = start.position
+        self._skip = frozenset(start.acknowledged)
+        self._isLive = False
+        self._isFlowing = False
+        self._isClosed = False
+        self._isReading = False
+        # Handed over and not acknowledged (False), or acknowledged beyond such a one (True).
+        self._outstanding: dict[Position, bool] = dict.fromkeys(sorted(start.acknowledged), True)
+        self._unacknowledged = 0
+
+        self.createdAt = int(now() * 1000)
+        self.notifiedAt = self.createdAt
+        self.notified = 0
+        self._goLiveIfThere()
+
+    def _newHistory(self) -> History:
+        return History(self._follower, self.request.filters, self.request.tag)
+
+    # What is known of it.
+
+    @property
+    def position(self) -> Position:
+        """See L{ISubscription}."""
+        if self._isLive:
+            return max(self._cursor, Position(self._follower.height + 1, -1))
+        return self._cursor
+
+    @property
+    def stored(self) -> StoredPosition:
+        """
+        Where it resumes: before the first event that was not acknowledged, leaving out those
+        acknowledged beyond it.
+        """
+        for place, isAcknowledged in self._outstanding.items():
+            if not isAcknowledged:
+                beyond = [p for p, done in self._outstanding.items() if done]
+                return StoredPosition(Position(place.height, place.index - 1), tuple(beyond))
+        return StoredPosition(self.position, tuple(self._outstanding))
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many events were handed over and not acknowledged."""
+        return self._unacknowledged
+
+    @property
+    def isBehind(self) -> bool:
+        """Whether events may wait in the log."""
+        return not self._isLive
+
+    async def waiting(self) -> int:
+        """
+        How many events wait: those not acknowledged, and those in the log. Where there is a
+        tag, events in the log with other tags are counted too.
+        """
+        if self._isLive:
+            return self._unacknowledged
+        cursor = self._cursor
+        inLog = await self._follower.ledger.countEvents(self.request.filters, cursor.height)
+        if cursor.index >= 0 and 0 < cursor.height <= self._follower.height:
+            block = await self._follower.readBlock(cursor.height)
+            inLog -= sum(e.index <= cursor.index and self._matches(e) for e in block.events)
+        return self._unacknowledged + max(0, inLog)
+
+    async def record(self) -> SubscriptionRecord:
+        """What an operator sees of it."""
+        return SubscriptionRecord(
+            subscriptionId=self.subscriptionId,
+            interfaceType=self.request.interfaceType,
+            group=self.request.group,
+            filters=self.request.filters,
+            remote=self.request.remote,
+            notified=self.notified,
+            notifying=await self.waiting(),
+            notifiedAt=self.notifiedAt,
+            createdAt=self.createdAt,
+        )
+
+    # What its carrier says.
+
+    def resume(self) -> None:
+        """See L{ISubscription.resume}."""
+        if not self._isClosed:
+            self._isFlowing = True
+            self._read()
+
+    def pause(self) -> None:
+        """See L{ISubscription.pause}."""
+        self._isFlowing = False
+
+    def acknowledge(self, events: Sequence[Event]) -> None:
+        """See L{ISubscription.acknowledge}."""
+        outstanding = self._outstanding
+        count = 0
+        for event in events:
+            if outstanding.get(event.position) is False:
+                outstanding[event.position] = True
+                count += 1
+        if not count:
+            return
+        self._unacknowledged -= count
+        self._tell(count)
+        if self._unacknowledged == 0:
+            outstanding.clear()
+        else:
+            for place in list(outstanding):
+                if not outstanding[place]:
+                    break
+                del outstanding[place]
+        self._moved(self)
+
+    def rewind(self) -> None:
+        """See L{ISubscription.rewind}."""
+        if not self._unacknowledged:
+            return
+        stored = self.stored
+        self._leave()
+        self._history = self._newHistory()
+        self._cursor = stored.position
+        self._skip = frozenset(stored.acknowledged)
+        self._outstanding = dict.fromkeys(stored.acknowledged, True)
+        self._unacknowledged = 0
+        self._read()
+
+    def close(self, *, forget: bool = False) -> None:
+        """See L{ISubscription.close}."""
+        if not self._isClosed:
+            self._isClosed = True
+            self._isFlowing = False
+            self._closed(self, forget)
+            self._leave()
+            if self._turn is not None:
+                self._turn.cancel()
+
+    # New blocks.
+
+    def offer(self, batches: Sequence[Batch], height: int) -> None:
+        """
+        The matching events of a new block. Called by the dispatcher while this is live.
+        """
+        if height < self._cursor.height:
+            return  # it began after this block, which had only waited for its turn
+        for batch in batches:
+            if not self._isFlowing:
+                if self._isLive:
+                    self._fallBehind(Position(height, -1))
+                return
+            if not self._handOver(batch) and not self._isClosed:
+                self._fallBehind(batch.events[-1].position)
+
+    def _fallBehind(self, position: Position) -> None:
+        self._leave()
+        self._cursor = position
+        self._moved(self)
+
+    def _leave(self) -> None:
+        if self._isLive:
+            self._isLive = False
+            self._follower.dispatcher.remove(self.request.filters, self.request.tag, self)
+
+    def _goLiveIfThere(self) -> None:
+        if not self._isLive and self._cursor.height > self._follower.height:
+            self._isLive = True
+            self._skip = frozenset()
+            self._follower.dispatcher.add(self.request.filters, self.request.tag, self)
+
+    def _handOver(self, batch: Batch) -> bool:
+        """Give a batch to the subscriber; whether it takes more."""
+        events = batch.events
+        if self.request.isAcknowledged:
+            self._outstanding.update((event.position, False) for event in events)
+            self._unacknowledged += len(events)
+        else:
+            self._tell(len(events))
+            self._moved(self)
+        self._subscriber.deliver(batch)
+        return self._isFlowing
+
+    def _tell(self, count: int) -> None:
+        self.notified += count
+        self.notifiedAt = int(self._now() * 1000)
+
+    # The past.
+
+    def _wantsPast(self) -> bool:
+        return self._isFlowing and not self._isLive
+
+    def _read(self) -> None:
+        if self._isReading or not self._wantsPast():
+            return
+        self._isReading = True
+        reading = Deferred.fromCoroutine(self._readOn())
+        reading.addErrback(self._failed)
+
+    async def _readOn(self) -> None:
+        try:
+            while self._wantsPast():
+                # Every step has a turn of its own, so that many who read share fairly.
+                self._turn = deferLater(self._reactor, 0)
+                await self._turn
+                self._turn = None
+                if not self._wantsPast():
+                    break
+                cursor = self._cursor
+                step = await self._history.step(cursor, self._skip)
+                if self._cursor is not cursor or not self._wantsPast():
+                    continue
+                self._cursor = step.position
+                if step.batch is not None:
+                    self._handOver(step.batch)
+                self._goLiveIfThere()
+        except CancelledError:
+            pass  # it was closed
+        finally:
+            self._isReading = False
+            self._turn = None
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("subscription {id} cannot read the log", failure, id=self.subscriptionId)
+        if not self._isClosed:
+            error = failure.value
+            self.close()
+            self._subscriber.subscriptionEnded(
+                error if isinstance(error, BrokerError) else UnknownError()
+            )

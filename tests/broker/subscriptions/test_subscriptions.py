@@ -1,0 +1,456 @@
+"""
+Tests of subscriptions: what arrives is exactly the matching part of the log, in order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+from zope.interface.verify import verifyObject
+
+from svcbroker import errors
+from svcbroker.broker import ISubscriptionDirectory
+from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
+from svcbroker.interfaces import Batch, ISubscriber, ISubscription, LedgerContext
+from svcbroker.ledgers.memory import MemoryLedger
+from svcbroker.model import (
+    CloseTopic,
+    Edge,
+    Event,
+    InterfaceType,
+    Offset,
+    OpenTopic,
+    Position,
+    PublishEvent,
+    SubscribeRequest,
+    filterMatches,
+    parseOffset,
+)
+
+UUID = "0b7b1e0c-5b7a-4c7a-9b0e-0123456789ab"
+
+
+@implementer(ISubscriber)
+class Reader:
+    """
+    Takes events, and pauses after as many batches as it is told.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.batches: list[Batch] = []
+        self.left: int | None = None
+        self.error: errors.BrokerError | None = None
+        self.subscription: ISubscription
+
+    def deliver(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self.events += batch.events
+        if self.left is not None:
+            self.left -= 1
+            if self.left <= 0:
+                self.subscription.pause()
+
+    def subscriptionEnded(self, error: errors.BrokerError) -> None:
+        self.error = error
+
+    @property
+    def contents(self) -> Sequence[bytes]:
+        return [event.content for event in self.events]
+
+
+class World:
+    """A memory ledger, subscriptions on it, and a clock."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(1000)
+        bytesMade = itertools.count()
+        context = LedgerContext(
+            group="1",
+            directory=Path("unused"),
+            reactor=self.clock,
+            now=self.clock.seconds,
+            entropy=lambda n: next(bytesMade).to_bytes(n, "big"),
+            runInThread=maybeDeferred,
+            maxContent=1024,
+        )
+        self.ledger = MemoryLedger(context)
+        result(self.ledger.start())
+        self.positions = MemoryPositions()
+        self.entropy = context.entropy
+        self.restart()
+
+    def restart(self) -> None:
+        """Other subscriptions on the same ledger and positions, as after a restart."""
+        self.subscriptions = Subscriptions(
+            {"1": self.ledger}, self.clock, self.clock.seconds, self.entropy, self.positions
+        )
+        result(self.subscriptions.start())
+
+    def turn(self) -> None:
+        """Let everything happen that is due."""
+        for _ in range(60):
+            self.clock.advance(0)
+
+    def open(self, *topics: str) -> None:
+        for topic in topics:
+            result(self.ledger.submit(OpenTopic(topic=topic)))
+
+    def publish(self, topic: str, content: bytes, tag: str | None = None) -> str:
+        extensions = {} if tag is None else {"svc-tag": tag}
+        receipt = result(
+            self.ledger.submit(PublishEvent(topic=topic, content=content, extensions=extensions))
+        )
+        return str(receipt.eventId)
+
+    def subscribe(
+        self,
+        *filters: str,
+        offset: Offset = Edge.LAST,
+        tag: str | None = None,
+        id: str | None = None,
+        isDurable: bool = False,
+        isAcknowledged: bool = False,
+        mustExist: bool = False,
+        flow: bool = True,
+    ) -> Reader:
+        reader = Reader()
+        request = SubscribeRequest(
+            interfaceType=InterfaceType.STOMP,
+            group="1",
+            filters=filters,
+            offset=offset,
+            tag=tag,
+            subscriptionId=id,
+            remote="10.0.0.1:2",
+            isDurable=isDurable,
+            isAcknowledged=isAcknowledged,
+            mustExist=mustExist,
+        )
+        reader.subscription = result(self.subscriptions.subscribe(request, reader))
+        if flow:
+            reader.subscription.resume()
+        return reader
+
+
+def result(answer: Deferred):  # type: ignore[no-untyped-def, type-arg]
+    results: list[object] = []
+    answer.addBoth(results.append)
+    [value] = results
+    if isinstance(value, Failure):
+        value.raiseException()
+    return value
+
+
+class SubscriptionTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = World()
+        self.world.open("a", "b", "c/d")
+
+    def test_interfaces(self) -> None:
+        verifyObject(ISubscriptionDirectory, self.world.subscriptions)
+        verifyObject(ISubscription, self.world.subscribe("a").subscription)
+
+    def test_live(self) -> None:
+        """From now on, what matches, in a turn of its own."""
+        world = self.world
+        world.publish("a", b"before")
+        reader = world.subscribe("a", "c/#")
+        for topic, content in (("a", b"1"), ("b", b"no"), ("c/d", b"2"), ("a", b"3")):
+            world.publish(topic, content)
+        self.assertEqual(reader.contents, [])
+        world.turn()
+        self.assertEqual(reader.contents, [b"1", b"2", b"3"])
+
+    def test_offsets(self) -> None:
+        """From the first event, after an event, from a block, from now."""
+        world = self.world
+        ids = [world.publish("ab"[n % 2], b"%d" % n) for n in range(6)]
+        height = int(ids[3].rpartition("-")[2])
+        for text, first in (
+            ("OFFSET_FIRST", 0),
+            (ids[0], 1),
+            (ids[3], 4),
+            (str(height), 3),
+            ("0", 0),
+            ("OFFSET_LAST", 6),
+            ("", 6),
+        ):
+            offset = parseOffset(text)
+            readers = [
+                world.subscribe("+", offset=offset),
+                world.subscribe("a", "b", offset=offset),
+            ]
+            world.turn()
+            for reader in readers:
+                self.assertEqual(reader.contents, [b"%d" % n for n in range(first, 6)], text)
+                reader.subscription.close()
+
+    def test_refused(self) -> None:
+        """What cannot be subscribed to is said, and leaves nothing behind."""
+        world = self.world
+        world.subscribe("a", id=UUID)
+        for error, arguments in (
+            (errors.TopicNotFound, {"filters": ("nowhere",), "mustExist": True}),
+            (errors.PatternInvalid, {"filters": ("a#",)}),
+            (errors.TopicBlank, {"filters": ("",)}),
+            (errors.SubscriptionIdInvalid, {"filters": ("a",), "id": "x"}),
+            (errors.SubscriptionExists, {"filters": ("a",), "id": UUID}),
+            (errors.EventNotFound, {"filters": ("a",), "offset": parseOffset("00000000-1-1")}),
+            (errors.EventNotFound, {"filters": ("a",), "offset": parseOffset("00000000-1-999")}),
+            (errors.HeightUnknown, {"filters": ("a",), "offset": Position(999, -1)}),
+        ):
+            filters = arguments.pop("filters")
+            with self.assertRaises(error):
+                world.subscribe(*filters, **arguments)
+        self.assertEqual(len(result(world.subscriptions.listSubscriptions(None))), 1)
+        for text in ("x", "-1", "OFFSET_MIDDLE", "1" * 19, "1.5"):
+            with self.assertRaises(errors.EventIdInvalid):
+                parseOffset(text)
+
+    def test_closedTopic(self) -> None:
+        """A plain topic must be open where it must exist; its past can be read all the same."""
+        world = self.world
+        world.publish("a", b"1")
+        result(world.ledger.submit(CloseTopic(topic="a")))
+        with self.assertRaises(errors.TopicNotFound):
+            world.subscribe("a", mustExist=True)
+        reader = world.subscribe("#", offset=Edge.FIRST)
+        world.turn()
+        self.assertEqual(reader.contents, [b"1"])
+
+    def test_tag(self) -> None:
+        """Only events of the tag, from the past and live."""
+        world = self.world
+        world.publish("a", b"1", tag="x")
+        world.publish("a", b"2")
+        reader = world.subscribe("a", offset=Edge.FIRST, tag="x")
+        world.turn()
+        world.publish("a", b"3", tag="y")
+        world.publish("a", b"4", tag="x")
+        world.turn()
+        self.assertEqual(reader.contents, [b"1", b"4"])
+
+    def test_slowReader(self) -> None:
+        """A reader that pauses falls behind, keeps nothing, and misses nothing."""
+        world = self.world
+        reader = world.subscribe("a")
+        reader.left = 1
+        for n in range(20):
+            world.publish("a", b"%d" % n)
+            world.turn()
+        self.assertEqual(reader.contents, [b"0"])
+        [record] = result(world.subscriptions.listSubscriptions("1"))
+        self.assertEqual((record.notified, record.notifying), (1, 19))
+        reader.left = None
+        reader.subscription.resume()
+        world.turn()
+        self.assertEqual(reader.contents, [b"%d" % n for n in range(20)])
+        [record] = result(world.subscriptions.listSubscriptions("1"))
+        self.assertEqual((record.notified, record.notifying), (20, 0))
+
+    def test_shared(self) -> None:
+        """Those who subscribe to the same are given the same batch, encoded once."""
+        world = self.world
+        readers = [world.subscribe("a") for _ in range(3)]
+        world.publish("a", b"1")
+        world.turn()
+        first = readers[0].batches[0]
+        self.assertTrue(all(reader.batches[0] is first for reader in readers))
+        made: list[Sequence[Event]] = []
+        for reader in readers:
+            encoded = reader.batches[0].encoded("form", lambda events: made.append(events) or b"x")
+            self.assertEqual(encoded, b"x")
+        self.assertEqual(len(made), 1)
+
+    def test_closeInDelivery(self) -> None:
+        """Who ends a subscription in the middle of a block gets nothing more."""
+        world = self.world
+        leaver, stayer = world.subscribe("a"), world.subscribe("a")
+        leaver.deliver = lambda batch: stayer.subscription.close()  # type: ignore[method-assign]
+        world.publish("a", b"1")
+        world.publish("a", b"2")
+        world.turn()
+        self.assertEqual(stayer.contents, [])
+
+    def test_ledgerFails(self) -> None:
+        """A log that cannot be read ends the subscription, with the reason."""
+        world = self.world
+        world.publish("a", b"1")
+        world.turn()
+        reader = world.subscribe("a", offset=Edge.FIRST, flow=False)
+        world.subscriptions._followers["1"]._cache.clear()
+        failing = errors.LedgerUnavailable()
+
+        def readBlock(height: int) -> Deferred[object]:
+            raise failing
+
+        self.patch(world.ledger, "readBlock", readBlock)
+        reader.subscription.resume()
+        world.turn()
+        self.assertIs(reader.error, failing)
+        self.assertEqual(len(self.flushLoggedErrors(errors.LedgerUnavailable)), 1)
+        self.assertEqual(result(world.subscriptions.listSubscriptions(None)), [])
+
+    # Acknowledgement and resuming.
+
+    def test_resume(self) -> None:
+        """A durable subscription resumes with what was not acknowledged, in order, leaving out
+        what was acknowledged beyond it."""
+        world = self.world
+        arguments = {"id": UUID, "isDurable": True, "isAcknowledged": True}
+        reader = world.subscribe("a", **arguments)
+        for n in range(6):
+            world.publish("a", b"%d" % n)
+        world.turn()
+        events = reader.events
+        reader.subscription.acknowledge([events[0], events[1], events[3]])
+        [record] = result(world.subscriptions.listSubscriptions(None))
+        self.assertEqual((record.notified, record.notifying), (3, 3))
+        world.subscriptions.stop()
+        world.publish("a", b"6")
+        world.restart()
+        again = world.subscribe("a", offset=Edge.LAST, **arguments)
+        world.turn()
+        self.assertEqual(again.contents, [b"2", b"4", b"5", b"6"])
+        again.subscription.acknowledge(again.events)
+        again.subscription.acknowledge(again.events)
+        [record] = result(world.subscriptions.listSubscriptions(None))
+        self.assertEqual((record.notified, record.notifying), (4, 0))
+
+    def test_forget(self) -> None:
+        """A forgotten position is not resumed."""
+        world = self.world
+        arguments = {"id": UUID, "isDurable": True, "isAcknowledged": True}
+        reader = world.subscribe("a", **arguments)
+        world.publish("a", b"1")
+        world.turn()
+        reader.subscription.close(forget=True)
+        again = world.subscribe("a", **arguments)
+        world.turn()
+        self.assertEqual(again.contents, [])
+
+    def test_rewind(self) -> None:
+        """What was not acknowledged is handed over again, before anything else."""
+        world = self.world
+        reader = world.subscribe("a", isAcknowledged=True)
+        for n in range(4):
+            world.publish("a", b"%d" % n)
+        world.turn()
+        reader.subscription.acknowledge([reader.events[1]])
+        reader.subscription.rewind()
+        world.publish("a", b"4")
+        world.turn()
+        self.assertEqual(reader.contents[4:], [b"0", b"2", b"3", b"4"])
+
+
+class LogMachine(RuleBasedStateMachine):
+    """
+    Random publishes, pauses, closes and restarts. Whatever happens, a reader has got exactly
+    the matching part of the log from where it began, in order.
+    """
+
+    FILTERS = (("a",), ("a", "b"), ("#",), ("a/+",), ("+", "a/#"), ("a/b", "b"))
+    TOPICS = ("a", "b", "a/b", "a/c")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World()
+        self.world.open(*self.TOPICS)
+        self.published: list[tuple[str, bytes]] = []
+        self.readers: list[tuple[Reader, tuple[str, ...], int]] = []
+        self.durable: list[bytes] = []
+        self.durableReader: Reader | None = None
+
+    @rule(topic=st.sampled_from(TOPICS), size=st.integers(0, 3))
+    def publish(self, topic: str, size: int) -> None:
+        content = b"%d" % len(self.published) + b"x" * size * 100_000
+        self.world.publish(topic, content)
+        self.published.append((topic, content))
+
+    @rule(
+        filters=st.sampled_from(FILTERS),
+        fromFirst=st.booleans(),
+        left=st.one_of(st.none(), st.integers(1, 3)),
+    )
+    def subscribe(self, filters: tuple[str, ...], fromFirst: bool, left: int | None) -> None:
+        offset = Edge.FIRST if fromFirst else Edge.LAST
+        self.world.turn()
+        reader = self.world.subscribe(*filters, offset=offset, flow=False)
+        reader.left = left
+        reader.subscription.resume()
+        start = 0 if fromFirst else len(self.published)
+        self.readers.append((reader, filters, start))
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data(), left=st.one_of(st.none(), st.integers(1, 3)))
+    def goOn(self, data: st.DataObject, left: int | None) -> None:
+        reader, _, _ = data.draw(st.sampled_from(self.readers))
+        reader.left = left
+        reader.subscription.resume()
+
+    @precondition(lambda self: self.readers)
+    @rule(data=st.data())
+    def pause(self, data: st.DataObject) -> None:
+        reader, _, _ = data.draw(st.sampled_from(self.readers))
+        reader.subscription.pause()
+
+    @rule(steps=st.integers(1, 5))
+    def turn(self, steps: int) -> None:
+        for _ in range(steps):
+            self.world.clock.advance(0)
+
+    @rule(acknowledged=st.integers(0, 4), isCrash=st.booleans())
+    def durableReads(self, acknowledged: int, isCrash: bool) -> None:
+        """One durable reader of everything that acknowledges some, and goes."""
+        reader = self.world.subscribe(
+            "#", offset=Edge.FIRST, id=UUID, isDurable=True, isAcknowledged=True
+        )
+        self.world.turn()
+        missing = [content for _, content in self.published][len(self.durable) :]
+        assert reader.contents == missing, (reader.contents, missing)
+        taken = reader.events[:acknowledged]
+        reader.subscription.acknowledge(taken)
+        self.durable += [event.content for event in taken]
+        reader.subscription.close()
+
+    @invariant()
+    def inOrder(self) -> None:
+        for reader, filters, start in self.readers:
+            expected = self.expected(filters, start)
+            assert reader.contents == expected[: len(reader.contents)]
+
+    def expected(self, filters: tuple[str, ...], start: int) -> Sequence[bytes]:
+        return [
+            content
+            for topic, content in self.published[start:]
+            if any(filterMatches(filter, topic) for filter in filters)
+        ]
+
+    def teardown(self) -> None:
+        for reader, filters, start in self.readers:
+            reader.left = None
+            reader.subscription.resume()
+            for _ in range(20):
+                self.world.turn()
+            assert reader.contents == self.expected(filters, start)
+        self.world.subscriptions.stop()
+
+
+class LogTests(SynchronousTestCase):
+    def test_log(self) -> None:
+        """See L{LogMachine}."""
+        machine = LogMachine.TestCase
+        machine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+        machine("runTest").debug()

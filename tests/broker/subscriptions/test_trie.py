@@ -1,0 +1,98 @@
+"""
+Tests of topic matching.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.broker.subscriptions._trie import FilterTrie
+from svcbroker.errors import PatternInvalid, TopicBlank, TopicInvalid, TopicTooLong
+from svcbroker.model import checkFilter, filterMatches
+
+LEVEL = st.sampled_from(["", "a", "b", "$x", "cc"])
+TOPIC = st.lists(LEVEL, min_size=1, max_size=4).map("/".join)
+FILTER = st.builds(
+    lambda levels, tail: "/".join([*levels, *tail]),
+    st.lists(st.one_of(LEVEL, st.just("+")), min_size=1, max_size=4),
+    st.sampled_from([[], ["#"]]),
+)
+
+
+class PatternTests(SynchronousTestCase):
+    """MQTT's rules, by example: section 4.7 of both specifications."""
+
+    def test_matches(self) -> None:
+        for filter, topic, expected in (
+            ("sport/tennis/player1/#", "sport/tennis/player1", True),
+            ("sport/tennis/player1/#", "sport/tennis/player1/ranking", True),
+            ("sport/tennis/player1/#", "sport/tennis/player1/score/wimbledon", True),
+            ("sport/#", "sport", True),
+            ("#", "sport/tennis", True),
+            ("sport/tennis/+", "sport/tennis/player1", True),
+            ("sport/tennis/+", "sport/tennis/player1/ranking", False),
+            ("sport/+", "sport", False),
+            ("sport/+", "sport/", True),
+            ("+/+", "/finance", True),
+            ("/+", "/finance", True),
+            ("+", "/finance", False),
+            ("#", "$SYS/monitor", False),
+            ("+/monitor/Clients", "$SYS/monitor/Clients", False),
+            ("$SYS/#", "$SYS/monitor", True),
+            ("$SYS/monitor/+", "$SYS/monitor/Clients", True),
+            ("a/+/c", "a/b/c", True),
+            ("a/+/c/#", "a//c", True),
+            ("a", "A", False),
+        ):
+            self.assertEqual(filterMatches(filter, topic), expected, (filter, topic))
+
+    def test_refused(self) -> None:
+        for filter, error in (
+            ("", TopicBlank),
+            ("  ", TopicBlank),
+            ("a/#/b", PatternInvalid),
+            ("a#", PatternInvalid),
+            ("#/", PatternInvalid),
+            ("##", PatternInvalid),
+            ("a+", PatternInvalid),
+            ("a/+b/c", PatternInvalid),
+            ("++", PatternInvalid),
+            ("a/\n/#", TopicInvalid),
+            ("\u00e9/+", TopicInvalid),
+            ("+/" + "x" * 255, TopicTooLong),
+        ):
+            with self.assertRaises(error):
+                checkFilter(filter)
+        for filter in ("#", "+", "+/#", "/", "a/+/b/#", "+/" + "x" * 254, "plain"):
+            checkFilter(filter)
+
+
+class FilterTrieTests(SynchronousTestCase):
+    @given(st.lists(st.tuples(FILTER, st.integers(0, 3)), max_size=12), TOPIC, st.data())
+    def test_likeTheDefinition(
+        self, entries: list[tuple[str, int]], topic: str, data: st.DataObject
+    ) -> None:
+        """The trie finds what comparing with every filter finds, also after removals."""
+        trie: FilterTrie[tuple[str, int]] = FilterTrie()
+        kept = set()
+        for entry in entries:
+            trie.add(entry[0], entry)
+            kept.add(entry)
+        for entry in (
+            data.draw(st.lists(st.sampled_from(sorted(kept)), unique=True)) if kept else ()
+        ):
+            trie.remove(entry[0], entry)
+            kept.discard(entry)
+        expected = {entry for entry in kept if filterMatches(entry[0], topic)}
+        self.assertEqual(trie.match(topic), expected)
+
+    def test_leavesNothing(self) -> None:
+        """What was added and removed costs nothing."""
+        trie: FilterTrie[int] = FilterTrie()
+        for filter in ("a/+/c", "a/#", "plain", "+"):
+            trie.add(filter, 1)
+        for filter in ("a/+/c", "a/#", "plain", "+"):
+            trie.remove(filter, 1)
+        self.assertEqual((trie._root.below, trie._plain), ({}, {}))

@@ -1,0 +1,190 @@
+"""
+Tests of what is kept beside the chains.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.broker import Keeper
+from svcbroker.broker.subscriptions import KeptPositions, MemoryPositions, StoredPosition
+from svcbroker.model import Position
+from svcbroker.storage import NoteStore, StorageFailed, StorageRefused
+
+
+class NoteStoreTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.path = Path(self.mktemp())
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def test_keeps(self) -> None:
+        """What is written is there when it is opened again; what is forgotten is not."""
+        store = NoteStore.open(self.path)
+        store.write({("a", "1"): b"x", ("a", "2"): b"", ("b", "1"): b"y"})
+        store.write({("a", "1"): b"z", ("b", "1"): None, ("b", "2"): None})
+        store.close()
+        store = NoteStore.open(self.path)
+        self.addCleanup(store.close)
+        self.assertEqual(store.load(), {("a", "1"): b"z", ("a", "2"): b""})
+
+    def test_refuses(self) -> None:
+        """Files of others are left alone."""
+        self.path.write_text("no database at all, but a text that is long enough to be read")
+        with self.assertRaises(StorageRefused):
+            NoteStore.open(self.path)
+        self.assertIn("no database", self.path.read_text())
+        self.path.unlink()
+        foreign = sqlite3.connect(self.path)
+        foreign.execute("CREATE TABLE t (x)")
+        foreign.close()
+        with self.assertRaises(StorageRefused):
+            NoteStore.open(self.path)
+        self.path.unlink()
+        NoteStore.open(self.path).close()
+        newer = sqlite3.connect(self.path)
+        newer.execute("PRAGMA user_version = 99")
+        newer.close()
+        with self.assertRaises(StorageRefused):
+            NoteStore.open(self.path)
+
+
+class FakeNotes:
+    """Keeps in memory, and fails when it is told to."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str], bytes] = {("k", "old"): b"0"}
+        self.writes: list[dict[tuple[str, str], bytes | None]] = []
+        self.isFailing = False
+        self.isClosed = False
+
+    def load(self) -> dict[tuple[str, str], bytes]:
+        return dict(self.kept)
+
+    def write(self, changes: dict[tuple[str, str], bytes | None]) -> None:
+        if self.isFailing:
+            raise StorageFailed("no room")
+        self.writes.append(changes)
+        for key, value in changes.items():
+            if value is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = value
+
+    def close(self) -> None:
+        self.isClosed = True
+
+
+class HeldThread:
+    """Runs calls when it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def __call__(self, call: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        answer: Deferred[Any] = Deferred()
+        self.calls.append(lambda: maybeDeferred(call, *args).chainDeferred(answer))
+        return answer
+
+    def run(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+class KeeperTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.notes = FakeNotes()
+        self.clock = Clock()
+        self.keeper = Keeper(self.notes, self.clock, maybeDeferred)
+
+    def test_together(self) -> None:
+        """Changes are read at once and written together, some moments later."""
+        self.keeper.put("k", "a", b"1")
+        self.keeper.put("k", "a", b"2")
+        self.keeper.put("k", "b", b"3")
+        self.keeper.remove("k", "old")
+        self.assertEqual(self.keeper.items("k"), [("a", b"2"), ("b", b"3")])
+        self.assertEqual(self.notes.writes, [])
+        self.clock.advance(1)
+        self.assertEqual(
+            self.notes.writes, [{("k", "a"): b"2", ("k", "b"): b"3", ("k", "old"): None}]
+        )
+        self.keeper.put("k", "a", b"2")
+        self.keeper.remove("k", "never")
+        self.clock.advance(1)
+        self.assertEqual(len(self.notes.writes), 1)
+        self.assertIsNone(self.keeper.get("k", "old"))
+
+    def test_flush(self) -> None:
+        """Who flushes is told when everything is on disk."""
+        self.assertIsNone(self.successResultOf(self.keeper.flush()))
+        self.keeper.put("k", "a", b"1")
+        flushed = self.keeper.flush()
+        self.assertNoResult(flushed)
+        self.clock.advance(0)
+        self.successResultOf(flushed)
+        self.assertEqual(self.notes.kept[("k", "a")], b"1")
+
+    def test_flushWhileWriting(self) -> None:
+        """A change made while others are written is waited for too."""
+        thread = HeldThread()
+        keeper = Keeper(self.notes, self.clock, thread)
+        keeper.put("k", "a", b"1")
+        self.clock.advance(1)
+        keeper.put("k", "b", b"2")
+        flushed = keeper.flush()
+        thread.run()
+        self.assertNoResult(flushed)
+        self.clock.advance(0)
+        thread.run()
+        self.successResultOf(flushed)
+        self.assertEqual(self.notes.kept[("k", "b")], b"2")
+
+    def test_failing(self) -> None:
+        """While the disk fails nothing is lost, and newer changes win."""
+        self.notes.isFailing = True
+        self.keeper.put("k", "a", b"1")
+        self.keeper.put("k", "b", b"2")
+        flushed = self.keeper.flush()
+        self.clock.advance(0)
+        self.keeper.put("k", "a", b"3")
+        self.clock.advance(1)
+        self.assertNoResult(flushed)
+        self.notes.isFailing = False
+        self.clock.advance(1)
+        self.successResultOf(flushed)
+        self.assertEqual(self.notes.kept[("k", "a")], b"3")
+        self.assertEqual(self.notes.kept[("k", "b")], b"2")
+        self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 2)
+
+    def test_stop(self) -> None:
+        """What is not written yet is written when it stops."""
+        thread = HeldThread()
+        keeper = Keeper(self.notes, self.clock, thread)
+        keeper.put("k", "a", b"1")
+        self.clock.advance(1)
+        keeper.put("k", "b", b"2")
+        stopped = keeper.stop()
+        for _ in range(4):
+            thread.run()
+        self.successResultOf(stopped)
+        self.assertEqual((self.notes.kept[("k", "b")], self.notes.isClosed), (b"2", True))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_positions(self) -> None:
+        """Positions come back as they were, and only in their group."""
+        stored = StoredPosition(Position(5, 2), (Position(5, 4), Position(6, 0)))
+        for positions in (KeptPositions(self.keeper), MemoryPositions()):
+            positions.put("id", "1", stored)
+            self.assertEqual(positions.get("id", "1"), stored)
+            self.assertIsNone(positions.get("id", "2"))
+            positions.remove("id")
+            positions.remove("id")
+            self.assertIsNone(positions.get("id", "1"))
