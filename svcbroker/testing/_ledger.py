@@ -4,67 +4,29 @@ The contract of a ledger, as tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
-from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
-from ..interfaces import IBlockObserver, ILedger
+from ..interfaces import ILedger
 from ..model import (
-    Block,
     CloseTopic,
-    Event,
     EventId,
     Execution,
-    NodeType,
     OpenTopic,
-    Page,
     PublishEvent,
-    Receipt,
-    Request,
     Topic,
     topicPrefix,
 )
 from ._fixtures import MAX_CONTENT, LedgerFixture
-
-T = TypeVar("T")
-
-TURNS = 5000
-"""How often time may pass before a ledger is said not to answer."""
+from ._kit import FailingObserver, LedgerKit, RecordingObserver
+from ._queries import QueryTests
 
 TWINS = ("twin/45695", "twin/72377")
 """Two topics whose event ids begin alike."""
-
-_UNKNOWN_HASH = bytes(range(32))
-
-
-@implementer(IBlockObserver)
-class RecordingObserver:
-    """
-    Keeps the blocks that it is told of.
-
-    @ivar blocks: all of them, in order.
-    """
-
-    def __init__(self) -> None:
-        self.blocks: list[Block] = []
-
-    def blockCommitted(self, block: Block) -> None:
-        self.blocks.append(block)
-
-
-@implementer(IBlockObserver)
-class FailingObserver:
-    """Raises whenever it is told of a block."""
-
-    def blockCommitted(self, block: Block) -> None:
-        raise RuntimeError("this observer always fails")
 
 
 def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[TestCase]:
@@ -80,113 +42,16 @@ def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[Te
         C{mktemp}); makes what the ledger under test lives on.
     """
 
-    class LedgerTests(_LedgerTests):
+    class LedgerTests(LogTests, QueryTests):
         def makeFixture(self) -> LedgerFixture:
             return makeFixture(self)
 
     return LedgerTests
 
 
-class _Kit(TestCase):
-    """What the tests are written with."""
+class LogTests(LedgerKit):
+    """Topics, events, receipts, followers."""
 
-    def makeFixture(self) -> LedgerFixture:
-        raise NotImplementedError
-
-    async def begin(self) -> ILedger:
-        """A ledger that has started."""
-        self.fixture = self.makeFixture()
-        self.directory = Path(self.mktemp())
-        self.directory.parent.mkdir(parents=True, exist_ok=True)
-        self.isStopped = True
-        self.addCleanup(self.end)
-        return await self.startAgain()
-
-    async def startAgain(self) -> ILedger:
-        """Another ledger in the same directory."""
-        self.ledger = self.fixture.makeLedger(self.directory)
-        await self.settle(self.ledger.start())
-        self.isStopped = False
-        return self.ledger
-
-    def end(self) -> Deferred[None]:
-        """Stop the ledger if it runs."""
-
-        async def end() -> None:
-            if not self.isStopped:
-                self.isStopped = True
-                await self.settle(self.ledger.stop())
-
-        return Deferred.fromCoroutine(end())
-
-    async def settle(self, answer: Deferred[T]) -> T:
-        """The result of a Deferred, after as much time as it takes, within reason."""
-        results: list[Any] = []
-        answer.addBoth(results.append)
-        for _ in range(TURNS):
-            if results:
-                break
-            await self.fixture.pass_()
-        else:
-            self.fail("the ledger does not answer")
-        if isinstance(results[0], Failure):
-            results[0].raiseException()
-        result: T = results[0]
-        return result
-
-    async def fails(self, answer: Deferred[Any], error: type[Exception]) -> None:
-        """Make sure that a Deferred fails with an error."""
-        with self.assertRaises(error):
-            await self.settle(answer)
-
-    async def submit(self, *requests: Request) -> Sequence[Receipt]:
-        """Submit all at once, and wait for the receipts."""
-        answers = [self.ledger.submit(request) for request in requests]
-        return [await self.settle(answer) for answer in answers]
-
-    async def publish(self, topic: str, *contents: bytes) -> Sequence[EventId]:
-        """Publish events, and give their ids."""
-        ids = []
-        for receipt in await self.submit(
-            *(PublishEvent(topic=topic, content=content) for content in contents)
-        ):
-            assert receipt.eventId is not None, receipt
-            ids.append(receipt.eventId)
-        return ids
-
-    async def topic(self, name: str) -> Topic:
-        """A topic that must be there."""
-        topic = await self.settle(self.ledger.getTopic(name))
-        assert topic is not None, name
-        return topic
-
-    async def height(self) -> int:
-        """The chain's height."""
-        return (await self.settle(self.ledger.getStatistics())).height
-
-    async def allEvents(self) -> Sequence[Event]:
-        """Every event, by reading every block."""
-        events: list[Event] = []
-        for height in range(1, await self.height() + 1):
-            block = await self.settle(self.ledger.readBlock(height))
-            self.assertEqual(block.height, height)
-            events += block.events
-        return events
-
-    async def allPages(self, read: Callable[[int, int], Deferred[Page[T]]], limit: int) -> list[T]:
-        """Every item of a list, by reading every page."""
-        items: list[T] = []
-        for _ in range(TURNS):
-            page = await self.settle(read(len(items), limit))
-            self.assertLessEqual(len(page.items), limit)
-            if not page.items:
-                break
-            items += page.items
-        self.assertEqual(page.total, len(items))
-        return items
-
-
-class _LedgerTests(_Kit):
     async def test_interface(self) -> None:
         """It provides the interface."""
         ledger = await self.begin()
@@ -477,108 +342,3 @@ class _LedgerTests(_Kit):
                 count = sum(h >= first for name in topics for h in heights[name])
                 counted = await self.settle(ledger.countEvents(filters, first))
                 self.assertEqual(counted, count, (filters, first))
-
-    # What operators read.
-
-    async def test_empty(self) -> None:
-        """A new chain has nothing in it."""
-        ledger = await self.begin()
-        statistics = await self.settle(ledger.getStatistics())
-        self.assertEqual((statistics.height, statistics.transactionCount), (0, 0))
-        for page in (
-            await self.settle(ledger.listTopics(0, 10)),
-            await self.settle(ledger.listBlocks(0, 10)),
-            await self.settle(ledger.listTransactions(0, 10)),
-        ):
-            self.assertEqual((page.total, list(page.items)), (0, []))
-
-    async def test_listBlocks(self) -> None:
-        """Blocks are listed newest first, and found by height and by hash."""
-        ledger = await self.begin()
-        await self.submit(OpenTopic(topic="t"))
-        for number in range(6):
-            await self.publish("t", b"%d" % number, b"x")
-        height = await self.height()
-        for limit in (1, 4, 99):
-            blocks = await self.allPages(ledger.listBlocks, limit)
-            self.assertEqual([block.height for block in blocks], list(range(height, 0, -1)))
-        timestamps = [block.timestamp for block in blocks]
-        self.assertEqual(timestamps, sorted(timestamps, reverse=True))
-        statistics = await self.settle(ledger.getStatistics())
-        counts = sum(block.transactionCount for block in blocks)
-        self.assertEqual(counts, statistics.transactionCount)
-        self.assertTrue(all(0 <= block.sealer < statistics.nodeCount for block in blocks))
-        one, other = blocks[1], blocks[2]
-        self.assertEqual(len(one.hash), 32)
-        for filters, found in (
-            ({"height": one.height}, [one]),
-            ({"hash": one.hash}, [one]),
-            ({"hash": one.hash, "height": one.height}, [one]),
-            ({"hash": one.hash, "height": other.height}, []),
-            ({"hash": _UNKNOWN_HASH}, []),
-            ({"height": 0}, []),
-            ({"height": height + 1}, []),
-            ({"height": 2**64}, []),
-        ):
-            page = await self.settle(ledger.listBlocks(0, 10, **filters))
-            self.assertEqual((page.total, list(page.items)), (len(found), found), filters)
-        page = await self.settle(ledger.listBlocks(1, 10, height=one.height))
-        self.assertEqual((page.total, list(page.items)), (1, []))
-
-    async def test_listTransactions(self) -> None:
-        """Transactions are listed newest first, and found by block and by hash; refused ones
-        are among them."""
-        ledger = await self.begin()
-        [opened] = await self.submit(OpenTopic(topic="t"))
-        receipts = [opened]
-        for size in (3, 1, 5):
-            receipts += await self.submit(
-                *(PublishEvent(topic="t", content=b"%d" % number) for number in range(size))
-            )
-        receipts += await self.submit(CloseTopic(topic="u"))
-        topic = await self.topic("t")
-        for limit in (1, 4, 99):
-            found = await self.allPages(ledger.listTransactions, limit)
-            self.assertEqual(
-                [(record.hash, record.height) for record in found],
-                [(receipt.transactionHash, receipt.height) for receipt in reversed(receipts)],
-            )
-        self.assertEqual({record.sender for record in found}, {topic.sender})
-        self.assertEqual({record.recipient for record in found[1:]}, {topic.address})
-        for record in found:
-            page = await self.settle(ledger.listTransactions(0, 10, hash=record.hash))
-            self.assertEqual((page.total, list(page.items)), (1, [record]))
-            block = await self.settle(ledger.readBlock(record.height))
-            self.assertEqual(record.timestamp, block.timestamp)
-        for height in range(await self.height() + 2):
-            inBlock = [record for record in found if record.height == height]
-            page = await self.settle(ledger.listTransactions(0, 99, height=height))
-            self.assertEqual((page.total, list(page.items)), (len(inBlock), inBlock))
-        one = found[0]
-        for filters in (
-            {"hash": _UNKNOWN_HASH},
-            {"hash": one.hash, "height": one.height - 1},
-            {"height": 2**64},
-        ):
-            page = await self.settle(ledger.listTransactions(0, 10, **filters))
-            self.assertEqual((page.total, list(page.items)), (0, []), filters)
-
-    async def test_listNodes(self) -> None:
-        """Every node is listed, and says how it stands."""
-        ledger = await self.begin()
-        await self.submit(OpenTopic(topic="t"))
-        statistics = await self.settle(ledger.getStatistics())
-        nodes = await self.allPages(ledger.listNodes, 3)
-        self.assertEqual(len(nodes), statistics.nodeCount)
-        self.assertEqual(len({node.nodeId for node in nodes}), len(nodes))
-        sealers = [node for node in nodes if node.nodeType is NodeType.SEALER]
-        self.assertTrue(any(node.isActive for node in sealers))
-        self.assertEqual(max(node.height for node in nodes), statistics.height)
-        page = await self.settle(ledger.listNodes(0, 10, name="no node has this name"))
-        self.assertEqual((page.total, list(page.items)), (0, []))
-
-    async def test_health(self) -> None:
-        """A ledger that has started makes progress."""
-        ledger = await self.begin()
-        health = await self.settle(ledger.getHealth())
-        self.assertEqual((health.isReady, health.reason), (True, ""))

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from twisted.logger import Logger
+
 from ...chain import (
     Candidate,
     Certificate,
@@ -13,6 +15,7 @@ from ...chain import (
     Genesis,
     Header,
     InvalidBlock,
+    Malformed,
     checkBlock,
     proposeBlock,
     selectTransactions,
@@ -42,6 +45,8 @@ class BlockApplication:
     @ivar isStoring: whether a decided block is on its way to the disk.
     @ivar mayBeEmpty: whether it is time for a block without transactions.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -144,12 +149,15 @@ class BlockApplication:
             raise InvalidBlock("it is empty")
         if not self._pool.beginsWith(transactions):
             raise InvalidBlock("its transactions are not the first that wait")
+        # The pool's own: their contents are the ones that their hashes name.
+        transactions = self._pool.first(len(transactions))
         size = sum(transaction.size for transaction in transactions)
         if len(transactions) > 1 and (
             size > self._maxBytes or len(transactions) > MAX_TRANSACTIONS
         ):
             raise InvalidBlock("it is too large")
-        if header.timestamp > self._milliseconds() + MAX_DRIFT:
+        # Where the clock went back, the parent's time is as good as now.
+        if header.timestamp > max(self._milliseconds(), self.head.timestamp) + MAX_DRIFT:
             raise InvalidBlock("its time is too far ahead")
         candidate = checkBlock(self._state, self.head, header, transactions, self._validators)
         self._candidates[header.hash] = candidate
@@ -159,10 +167,14 @@ class BlockApplication:
         """See L{Application.decided<svcbroker.ledgers.pbft._ports.Application.decided>}."""
         if self._decided is not None and self._decided[0].height == height:
             return self._decided
-        row = self._store.blockHead(height)
-        if row is None:
+        try:
+            row = self._store.blockHead(height)
+            if row is None:
+                return None
+            return Header.decode(row.header), Certificate.decode(row.certificate)
+        except (StorageError, Malformed):
+            self._log.failure("block {height} cannot be read for a replica", height=height)
             return None
-        return Header.decode(row.header), Certificate.decode(row.certificate)
 
     def beginStoring(self, header: Header, certificate: Certificate) -> None:
         """A block is decided and on its way to the disk."""

@@ -49,7 +49,10 @@ from ._settings import PbftSettings
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds that a transaction may wait before the ledger is said not to make progress."""
+"""
+Seconds that a transaction may wait, on top of the interval, before the ledger is said not to
+make progress.
+"""
 
 
 @implementer(ILedger)
@@ -126,7 +129,7 @@ class PbftLedger:
                 for index, seed in enumerate(chain.seeds)
             ],
             application,
-            Timing(round=settings.interval + settings.timeout),
+            Timing.forNetwork(settings.interval + settings.timeout, settings.conditions.delay[1]),
             self._producer.decided,
             settings.conditions,
             self._makeReplica,
@@ -184,7 +187,7 @@ class PbftLedger:
     def listTransactions(
         self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
     ) -> Deferred[Page[TransactionRecord]]:
-        return self._search(self._reader.listTransactions(offset, limit, height, hash))
+        return self._search(lambda: self._reader.listTransactions(offset, limit, height, hash))
 
     def listNodes(
         self, offset: int, limit: int, *, name: str | None = None
@@ -211,36 +214,45 @@ class PbftLedger:
     def _whatIsWrong(self) -> str:
         if self._producer.stage is Stage.STOPPED:
             return "the ledger is stopped"
+        if self._producer.isStopping:
+            return "the ledger is stopping"
         if self._producer.trouble:
             return self._producer.trouble
         running, needed = len(self.nodes.running), quorum(len(self._validators))
         if running < needed:
             return f"{running} of {len(self._validators)} nodes run, {needed} are needed"
         oldest = self._pool.oldest
-        if oldest is not None and self._context.reactor.seconds() - oldest > PATIENCE:
-            return f"transactions have waited for more than {PATIENCE:g} seconds"
+        patience = PATIENCE + self._settings.interval
+        if oldest is not None and self._context.reactor.seconds() - oldest > patience:
+            return f"transactions have waited for more than {patience:g} seconds"
         return ""
 
     def _read(self, read: Callable[[], T]) -> Deferred[T]:
         try:
+            self._checkOpen()
             return succeed(read())
         except BrokerError as error:
             return fail(error)
         except (StorageError, Malformed):
             return fail(self._unreadable())
 
-    def _search(self, search: Coroutine[Deferred[Any], Any, T]) -> Deferred[T]:
+    def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> Deferred[T]:
         async def searched() -> T:
             try:
-                return await search
+                self._checkOpen()
+                return await search()
             except (StorageError, Malformed):
                 raise self._unreadable() from None
 
         return Deferred.fromCoroutine(searched())
+
+    def _checkOpen(self) -> None:
+        if self._producer.stage is Stage.STOPPED:
+            raise LedgerUnavailable("the ledger is stopped")
 
     def _unreadable(self) -> LedgerUnavailable:
         self._log.failure("the chain of group {group} cannot be read", group=self.group)
         return LedgerUnavailable("the ledger's disk cannot be read")
 
     def _breathe(self) -> Deferred[None]:
-        return deferLater(self._context.reactor, 0)
+        return deferLater(self._context.reactor, 0, self._checkOpen)

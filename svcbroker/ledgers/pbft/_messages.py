@@ -100,6 +100,16 @@ class Proposal:
     justification: Sequence[RoundChange]
     signature: bytes
 
+    @property
+    def phase(self) -> Phase:
+        """What it is signed as."""
+        return Phase.PROPOSE
+
+    @property
+    def digest(self) -> bytes:
+        """The hash of the header proposed: what it signs."""
+        return self.block.header.hash
+
 
 @frozen(kw_only=True)
 class BlockRequest:

@@ -14,7 +14,10 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from ._messages import Message
 
 MAX_IN_FLIGHT = 100_000
-"""How many delayed messages may be under way; further ones are lost, as on a real network."""
+"""How many messages may be under way; further ones are lost, as on a real network."""
+
+DELIVERIES_PER_TURN = 500
+"""How many messages are delivered before the reactor gets its turn."""
 
 
 @frozen(kw_only=True)
@@ -49,8 +52,8 @@ class Conditions:
 
 class SimulatedNetwork:
     """
-    Carries messages from replica to replica, in the order of sending and at once where the
-    conditions are perfect, and otherwise as badly as they say.
+    Carries messages from replica to replica, in the order of sending and with L{flush} where
+    the conditions are perfect, and otherwise as badly as they say.
 
     Links are authenticated, as links between real nodes are: who a message is from is known.
 
@@ -75,10 +78,11 @@ class SimulatedNetwork:
         self._ready: deque[tuple[int, int, Message]] = deque()
         self._isDelivering = False
         self._inFlight: set[IDelayedCall] = set()
+        self._nextTurn: IDelayedCall | None = None
 
     def send(self, sender: int, target: int, message: Message) -> None:
         """
-        Send a message. What is sent while another message is being delivered waits its turn.
+        Send a message. It is not delivered before L{flush}.
         """
         conditions = self.conditions
         if (sender, target) in conditions.cut:
@@ -93,10 +97,11 @@ class SimulatedNetwork:
 
     def _carry(self, sender: int, target: int, message: Message) -> None:
         shortest, longest = self.conditions.delay
+        if len(self._ready) + len(self._inFlight) >= MAX_IN_FLIGHT:
+            return
         if not longest:
             self._ready.append((sender, target, message))
-            self._deliverReady()
-        elif len(self._inFlight) < MAX_IN_FLIGHT:
+        else:
             delay = self._random.uniform(shortest, longest)
             arrival = self._reactor.callLater(
                 delay, lambda: self._arrive(arrival, sender, target, message)
@@ -107,7 +112,7 @@ class SimulatedNetwork:
         self._inFlight.discard(arrival)
         if (sender, target) not in self.conditions.cut:
             self._ready.append((sender, target, message))
-            self._deliverReady()
+            self.flush()
 
     def stop(self) -> None:
         """
@@ -117,13 +122,28 @@ class SimulatedNetwork:
         for arrival in self._inFlight:
             arrival.cancel()
         self._inFlight.clear()
+        if self._nextTurn is not None:
+            self._nextTurn.cancel()
+            self._nextTurn = None
 
-    def _deliverReady(self) -> None:
-        if self._isDelivering:
+    def flush(self) -> None:
+        """
+        Deliver what was sent and is not delayed. What is sent while a message is being delivered
+        waits for those sent before.
+        """
+        if self._isDelivering or self._nextTurn is not None:
             return
         self._isDelivering = True
         try:
-            while self._ready:
+            for _ in range(DELIVERIES_PER_TURN):
+                if not self._ready:
+                    return
                 self._deliver(*self._ready.popleft())
         finally:
             self._isDelivering = False
+        # A replica that was away for long must not hold everybody up while it catches up.
+        self._nextTurn = self._reactor.callLater(0, self._goOn)
+
+    def _goOn(self) -> None:
+        self._nextTurn = None
+        self.flush()

@@ -77,6 +77,7 @@ class NodeSet:
         self._stopped: set[int] = set()
         self._height = 0
         self._hasWork = False
+        self._isStopped = True
 
     def start(self, head: Header, round: int) -> None:
         """
@@ -86,11 +87,15 @@ class NodeSet:
         @param round: the first round of the next height in which nothing was ever signed.
         """
         self.stop()
+        self._isStopped = False
         self._height = head.height
         self._hasWork = False
         self._nodes = [self._makeNode(signer, head) for signer in self._signers]
-        for index in self.running:
-            self._perform(index, self._nodes[index].replica.start(round))
+        for index, node in enumerate(self._nodes):
+            effects = node.replica.start(round)
+            # A stopped one says nothing, but must know in which round it may begin.
+            if node.isRunning:
+                self._perform(index, effects)
 
     def _makeNode(self, signer: Signer, head: Header) -> _Node:
         replica = self._makeReplica(signer, self._rules, self._application, self._timing, head)
@@ -109,17 +114,19 @@ class NodeSet:
 
     def stop(self) -> None:
         """
-        Have all replicas end, for good or until L{start}.
+        Have all replicas end, for good or until L{start}. They can still be looked at.
         """
+        self._isStopped = True
         self.network.stop()
         for node in self._nodes:
             for timer in node.timers.values():
                 timer.close()
-        self._nodes = []
 
     @property
     def running(self) -> Sequence[int]:
         """The indexes of the nodes that run."""
+        if self._isStopped:
+            return []
         return [index for index, node in enumerate(self._nodes) if node.isRunning]
 
     @property
@@ -131,8 +138,8 @@ class NodeSet:
         """
         Stop one node. Stopping a stopped one changes nothing.
         """
-        self._stopped.add(index)
         node = self._nodes[index]
+        self._stopped.add(index)
         node.isRunning = False
         for timer in node.timers.values():
             timer.stop()
@@ -152,7 +159,7 @@ class NodeSet:
 
     def propose(self) -> None:
         """
-        It is time for a block.
+        It is time for a block. Where the set is stopped, nothing happens.
         """
         self._hasWork = True
         for index in self.running:
@@ -172,17 +179,17 @@ class NodeSet:
         return max(signer.nextRound(height) for signer in self._signers)
 
     def _deliver(self, sender: int, target: int, message: Message) -> None:
-        if message.sender != sender or target >= len(self._nodes):
+        if message.sender != sender or not 0 <= target < len(self._nodes):
             return
         node = self._nodes[target]
         if node.isRunning:
             self._perform(target, node.replica.receive(message))
 
     def _perform(self, index: int, effects: Sequence[Effect]) -> None:
-        if not effects:
-            return
         node = self._nodes[index]
         for effect in effects:
+            if self._isStopped:
+                return
             match effect:
                 case Send(message, None):
                     for target in range(len(self._nodes)):
@@ -205,6 +212,7 @@ class NodeSet:
                         height=effect.first.height,
                         round=effect.first.round,
                     )
+        self.network.flush()
 
     def _decide(self, candidate: Candidate, certificate: Certificate) -> None:
         if candidate.header.height <= self._height:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from struct import error as StructError
 
 from attrs import frozen
 
@@ -77,7 +78,7 @@ def openChain(
     except (StorageError, KeysDamaged) as error:
         store.close()
         raise LedgerUnavailable(str(error)) from error
-    except (Malformed, CertificateInvalid, ValueError) as error:
+    except (CertificateInvalid, ValueError, OverflowError, StructError) as error:
         store.close()
         raise LedgerUnavailable(f"{path} is damaged ({error}): restore it from a backup") from error
     except BaseException:
@@ -154,7 +155,8 @@ def _verifiedHead(genesis: Genesis, store: Store, state: ChainState, verifier: V
     row = store.tip()
     if row is not None:
         head = Header.decode(row.header)
-        if (head.hash, head.height, head.chain) != (row.hash, row.height, genesis.chain):
+        said = (row.hash, row.height, row.transactionTotal, genesis.chain)
+        if (head.hash, head.height, head.transactionTotal, head.chain) != said:
             raise Malformed("the last block is not the one it is said to be")
         checkCertificate(
             Certificate.decode(row.certificate),

@@ -40,7 +40,7 @@ class TransactionPool:
 
     def __init__(self, maxBytes: int) -> None:
         """
-        @param maxBytes: how much may wait, as encoded in a block.
+        @param maxBytes: how much may wait, as encoded in a block, unless it is one alone.
         """
         self._maxBytes = maxBytes
         self._bytes = 0
@@ -58,6 +58,10 @@ class TransactionPool:
         """What waits, in order."""
         return (waiting.transaction for waiting in self._waiting)
 
+    def first(self, count: int) -> Sequence[Transaction]:
+        """The first C{count} that wait, or all."""
+        return list(islice(self.transactions(), count))
+
     def add(self, transaction: Transaction, since: float) -> Deferred[Receipt]:
         """
         Have a transaction wait.
@@ -65,7 +69,7 @@ class TransactionPool:
         @return: what fires with its receipt. Cancelling it leaves the transaction waiting.
         @raise Overloaded: too much waits already.
         """
-        if self._bytes + transaction.size > self._maxBytes:
+        if self._waiting and self._bytes + transaction.size > self._maxBytes:
             raise Overloaded()
         self._bytes += transaction.size
         receipt: Deferred[Receipt] = Deferred()

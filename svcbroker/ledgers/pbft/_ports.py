@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ...chain import Candidate, Certificate, Header
 from ._messages import ProposedBlock
@@ -57,6 +57,21 @@ class Timing:
     round: float = 1.0
     longest: float = 60.0
     resend: float = 0.5
+
+    @classmethod
+    def forNetwork(cls, round: float, longestDelay: float) -> Timing:
+        """
+        Times that leave enough for a round's three messages and one that was lost.
+
+        @param round: the first round's time-out where messages take no time.
+        @param longestDelay: the longest time that a message takes.
+        """
+        usual = cls(round=round + 4 * longestDelay)
+        return evolve(
+            usual,
+            longest=max(usual.longest, 2 * usual.round),
+            resend=max(usual.resend, 2 * longestDelay),
+        )
 
     def roundTimeout(self, round: int) -> float:
         """The time-out of the C{round}-th round tried at a height, from 0."""

@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from ...chain import Candidate, Certificate, ChainState, Header, Transaction
 from ...errors import LedgerUnavailable
 from ...model import Receipt
-from ...storage import StorageFailed, Store
+from ...storage import StorageError, StorageFailed, Store
 from .._observers import Observers
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
@@ -140,7 +140,9 @@ class BlockProducer:
     def _schedule(self) -> None:
         if self.stage is Stage.IDLE and self._call is None and self._pool:
             wait = self._lastBlock + self._interval - self._reactor.seconds()
-            self._call = self._reactor.callLater(max(0.0, wait), self._produce)
+            # Not longer than that where the reactor's clock went back.
+            wait = min(max(0.0, wait), self._interval)
+            self._call = self._reactor.callLater(wait, self._produce)
 
     def _produce(self) -> None:
         self._call = None
@@ -165,6 +167,7 @@ class BlockProducer:
         """
         A block is decided. Called by the set of nodes.
         """
+        self._cancelCall()
         self.stage = Stage.STORING
         self._application.beginStoring(candidate.header, certificate)
         self._storeBlock(candidate, certificate)
@@ -203,11 +206,17 @@ class BlockProducer:
         error = failure.value
         if isinstance(error, StorageFailed) and error.isUncertain:
             # It may come back after a crash, so it is this block or none.
-            self._call = self._reactor.callLater(RETRY, self._storeBlock, candidate, certificate)
+            if self._stopping is not None and self._patience is None:
+                self._end()
+            else:
+                self._call = self._reactor.callLater(
+                    RETRY, self._storeBlock, candidate, certificate
+                )
             return
         # Nothing of it has left this process and nothing of it will come back: as after a
         # crash, another block may be decided, in a round that was never used.
         self._application.endStoring(isStored=False)
+        self._nodes.stop()
         self.stage = Stage.FAILING
         self._pool.fail(LedgerUnavailable(f"{self.trouble}: nothing was executed"))
         if self._stopping is not None:
@@ -220,7 +229,7 @@ class BlockProducer:
         height = self._application.head.height + 1
         round = self._nodes.nextRound(height)
         writing = self._runInThread(self._application.setAside, height, round)
-        writing.addCallbacks(lambda _: self._recovered(round), lambda _: self._tryAgain())
+        writing.addCallbacks(lambda _: self._recovered(round), self._tryAgain)
         writing.addErrback(lambda failure: self._log.failure("a recovery", failure))
 
     def _recovered(self, round: int) -> None:
@@ -229,9 +238,12 @@ class BlockProducer:
             self.trouble = ""
             self.stage = Stage.IDLE
             self._nodes.start(self._application.head, round)
+            self._armHeartbeat()
             self._schedule()
 
-    def _tryAgain(self) -> None:
+    def _tryAgain(self, failure: Failure) -> None:
+        if not failure.check(StorageError):
+            self._log.failure("a recovery", failure)
         if self._stopping is None:
             self._call = self._reactor.callLater(RETRY, self._recover)
 
@@ -239,7 +251,8 @@ class BlockProducer:
 
     def _losePatience(self) -> None:
         self._patience = None
-        if self.stage is not Stage.STORING or self.trouble:
+        # What is being written is waited for: it may be stored by now.
+        if self.stage is not Stage.STORING or self._call is not None:
             self._end()
 
     def _endIfDrained(self) -> None:
@@ -252,14 +265,30 @@ class BlockProducer:
             return
         self.stage = Stage.STOPPED
         self._heartbeat.close()
-        for call in (self._call, self._patience):
-            if call is not None and call.active():
-                call.cancel()
-        self._call = self._patience = None
+        self._cancelCall()
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         self._nodes.stop()
-        self._pool.fail(LedgerUnavailable("the ledger stopped before this was executed"))
+        self._pool.fail(
+            LedgerUnavailable(
+                "the ledger stopped while this could not be stored: it may have been executed"
+                if self._application.isStoring
+                else "the ledger stopped before this was executed"
+            )
+        )
         closing = self._runInThread(self._store.close)
         closing.addCallbacks(stopped.callback, stopped.errback)
+
+    def _cancelCall(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    @property
+    def isStopping(self) -> bool:
+        """Whether nothing is taken any more."""
+        return self._stopping is not None
 
     @property
     def head(self) -> Header:

@@ -20,14 +20,13 @@ from contextlib import suppress
 from ...chain import (
     Candidate,
     Certificate,
-    CertificateInvalid,
     Header,
     InvalidBlock,
     Phase,
-    checkCertificate,
     faultsTolerated,
     leaderIndex,
 )
+from ._early import EarlyMessages
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
 from ._keys import Signer
 from ._messages import (
@@ -47,12 +46,6 @@ from ._tally import Tally
 
 ROUNDS_AHEAD = 32
 """How far above its own a replica keeps messages of other rounds."""
-
-HEIGHTS_AHEAD = 10
-"""How far above its own a replica keeps messages of other heights."""
-
-_EARLY_MESSAGES = 16
-"""How many messages of heights to come are kept of each sender."""
 
 
 class Replica:
@@ -76,7 +69,7 @@ class Replica:
         self._timing = timing
         self._effects: list[Effect] = []
         self._own: list[Message] = []
-        self._early: list[Message] = []
+        self._early = EarlyMessages()
         self._due = 0
         self._handlers: dict[type[Message], Callable[..., None]] = {
             Proposal: self._onProposal,
@@ -90,6 +83,7 @@ class Replica:
     def _beginHeight(self) -> None:
         self.round = self._firstRound = 0
         self._rounds: dict[int, Tally] = {}
+        self._ahead: dict[int, int] = {}
         self._candidates: dict[bytes, Candidate] = {}
         self._prepared: PreparedCertificate | None = None
         self._preparedBlock: ProposedBlock | None = None
@@ -131,9 +125,10 @@ class Replica:
         decided meanwhile, say again what was said last.
         """
         self._send(BlockRequest(sender=self.index, height=self.height))
+        for message in self._said:
+            self._send(message)
         if self._isActive:
-            self._startRoundTimer()
-            self._sayAgain()
+            self._startTimers()
         return self._finish()
 
     def propose(self, height: int) -> Sequence[Effect]:
@@ -159,13 +154,10 @@ class Replica:
         if self._isActive and timer is Timer.ROUND:
             self._enterRound(self.round + 1)
         elif self._isActive:
-            self._sayAgain()
+            for message in self._said:
+                self._send(message)
+            self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
         return self._finish()
-
-    def _sayAgain(self) -> None:
-        for message in self._said:
-            self._send(message)
-        self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
 
     # The order of inputs: what it says itself it also hears, before anything else.
 
@@ -177,21 +169,14 @@ class Replica:
 
     def _take(self, message: Message) -> None:
         if message.height > self.height:
-            self._keepForLater(message)
+            self._early.keep(message, self.height)
+            if not isinstance(message, BlockRequest):
+                request = BlockRequest(sender=self.index, height=self.height)
+                self._effects.append(Send(request, message.sender))
             return
         # What is refused, only a faulty replica sends; it must not be able to fill the log.
         with suppress(Refused):
             self._handlers[type(message)](message)
-
-    def _keepForLater(self, message: Message) -> None:
-        if isinstance(message, Proposal | Vote | RoundChange):
-            fromSender = sum(early.sender == message.sender for early in self._early)
-            if message.height <= self.height + HEIGHTS_AHEAD and fromSender < _EARLY_MESSAGES:
-                self._early.append(message)
-        if not isinstance(message, BlockRequest):
-            self._effects.append(
-                Send(BlockRequest(sender=self.index, height=self.height), message.sender)
-            )
 
     def _send(self, message: Message) -> None:
         self._effects.append(Send(message))
@@ -205,16 +190,19 @@ class Replica:
     def _activate(self) -> None:
         if not self._isActive:
             self._isActive = True
-            self._startRoundTimer()
-            self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
+            self._startTimers()
+
+    def _startTimers(self) -> None:
+        self._startRoundTimer()
+        self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
 
     def _startRoundTimer(self) -> None:
         timeout = self._timing.roundTimeout(self.round - self._firstRound)
         self._effects.append(StartTimer(Timer.ROUND, timeout))
 
     def _roundOf(self, number: int) -> Tally:
-        if number > self.round + ROUNDS_AHEAD:
-            raise Refused("the round is too far ahead")
+        if not 0 <= number <= self.round + ROUNDS_AHEAD:
+            raise Refused("the round is too far away")
         return self._rounds.setdefault(number, Tally())
 
     # The normal case.
@@ -225,11 +213,9 @@ class Replica:
             self._proposeIfDue()
 
     def _proposeIfDue(self) -> None:
-        if self._due != self.height or not self.isLeader:
+        if not self.isLeader or any(isinstance(said, Proposal) for said in self._said):
             return
         tally = self._roundOf(self.round)
-        if tally.accepted is not None:
-            return
         justification: Sequence[RoundChange] = ()
         block: ProposedBlock | None = None
         if self.round:
@@ -239,8 +225,11 @@ class Replica:
             bound = highestPrepared(justification)
             block = None if bound is None else bound.block
         if block is None:
+            if self._due != self.height:
+                return
             candidate = self._application.propose(self.view)
-            if candidate is None:
+            # Where others have decided this height already, there is nothing to propose here.
+            if candidate is None or candidate.header.parent != self.head.hash:
                 return
             block = ProposedBlock(header=candidate.header, transactions=candidate.transactions)
         self._say(
@@ -262,13 +251,12 @@ class Replica:
             return
         leader = leaderIndex(self.head.view + proposal.round, self.height, self._rules.nodes)
         tally = self._roundOf(proposal.round)
-        first = tally.proposal
-        if proposal.sender != leader or (first is not None and first.block == proposal.block):
+        if proposal.sender != leader:
+            raise Refused("it is not its sender's turn")
+        if tally.proposal is not None:
+            self._compare(tally, tally.proposal, proposal)
             return
         self._rules.checkProposal(proposal, self.head)
-        if first is not None:
-            self._effects.append(Evidence(first, proposal))
-            return
         try:
             candidate = self._application.check(proposal.block)
         except InvalidBlock as error:
@@ -297,23 +285,29 @@ class Replica:
         )
 
     def _onVote(self, vote: Vote) -> None:
-        if vote.height < self.height or vote.phase not in (Phase.PREPARE, Phase.COMMIT):
+        isPrepare = vote.phase is Phase.PREPARE
+        if vote.height < self.height or not (isPrepare or vote.phase is Phase.COMMIT):
+            return
+        if isPrepare and vote.round < self.round:
             return
         tally = self._roundOf(vote.round)
         first = tally.voteOf(vote.phase, vote.sender)
-        if first is not None and first.digest == vote.digest:
-            return
-        self._rules.checkSignature(
-            vote.phase, vote.sender, vote.height, vote.round, vote.digest, vote.signature
-        )
         if first is not None:
-            self._effects.append(Evidence(first, vote))
+            self._compare(tally, first, vote)
             return
+        self._rules.checkVote(vote)
         tally.add(vote)
-        if vote.phase is Phase.PREPARE:
+        if isPrepare:
             self._commitIfPrepared()
         else:
             self._decideIfCommitted(vote.round)
+
+    def _compare(self, tally: Tally, first: Vote | Proposal, second: Vote | Proposal) -> None:
+        """Two messages where there may be one: the first one counts."""
+        if first.digest != second.digest and tally.mayAccuse(second):
+            self._rules.checkVote(second)
+            tally.accuse(second)
+            self._effects.append(Evidence(first, second))
 
     def _commitIfPrepared(self) -> None:
         """A quorum of prepares binds this replica to the block."""
@@ -348,10 +342,8 @@ class Replica:
         self._own.clear()
         self._effects.append(StopTimers())
         self._begin()
-        early, self._early = self._early, []
-        for message in early:
-            if message.height >= self.height:
-                self._take(message)
+        for message in self._early.take(self.height):
+            self._take(message)
 
     # Round changes.
 
@@ -388,13 +380,14 @@ class Replica:
         if change.height < self.height:
             self._answer(change.sender, change.height)
             return
-        if change.round < self.round:
-            return
-        tally = self._roundOf(change.round)
-        if change.sender in tally.changes:
+        known = self._rounds.get(change.round)
+        if change.round < max(1, self.round) or (known and change.sender in known.changes):
             return
         self._rules.checkRoundChange(change)
-        tally.changes[change.sender] = change
+        # Of one that is far ahead only its round is kept, so that it can still be followed.
+        self._ahead[change.sender] = max(change.round, self._ahead.get(change.sender, 0))
+        if change.round <= self.round + ROUNDS_AHEAD:
+            self._roundOf(change.round).changes[change.sender] = change
         self._followOthers()
         if change.round == self.round:
             self._proposeIfDue()
@@ -404,14 +397,10 @@ class Replica:
         When more than f others have gone on, at least one correct replica has: join the lowest
         of their rounds. Fewer are not followed.
         """
-        ahead: dict[int, int] = {}
-        for number, tally in self._rounds.items():
-            if number > self.round:
-                for sender in tally.changes:
-                    ahead[sender] = max(ahead.get(sender, 0), number)
+        ahead = [round for round in self._ahead.values() if round > self.round]
         if len(ahead) > faultsTolerated(self._rules.nodes):
             self._activate()
-            self._enterRound(min(ahead.values()))
+            self._enterRound(min(ahead))
 
     # Catching up.
 
@@ -434,11 +423,12 @@ class Replica:
         header = decided.header
         if header.height != self.height or header.parent != self.head.hash:
             return
-        try:
-            checkCertificate(
-                decided.certificate, header, self._rules.nodes, self._rules.verifier.verify
-            )
-        except CertificateInvalid:
+        self._rules.checkDecided(decided)
+        candidate = self._candidates.get(header.hash)
+        if candidate is not None:
+            self._effects.append(Decide(candidate, decided.certificate))
+        elif self._application.decided(header.height) is None:
+            # Nobody has it but the sender: it could be agreed upon, but not stored.
             return
         self._advance(header)
         self._effects.append(

@@ -12,9 +12,19 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from ...chain import Header, Phase, quorum, votePayload
+from ...chain import (
+    CertificateInvalid,
+    Header,
+    Phase,
+    checkCertificate,
+    quorum,
+    votePayload,
+)
 from ._keys import Verifier
-from ._messages import PreparedCertificate, Proposal, RoundChange
+from ._messages import DecidedBlock, PreparedCertificate, Proposal, RoundChange, Vote
+
+_MAX = 2**64 - 1
+_DIGEST_SIZE = 32
 
 
 class Refused(Exception):
@@ -47,11 +57,32 @@ class Rules:
         self, phase: Phase, sender: int, height: int, round: int, digest: bytes, signature: bytes
     ) -> None:
         """
-        @raise Refused: the signature is not the sender's.
+        @raise Refused: the signature is not the sender's, or nothing can be signed like that.
         """
+        if not (0 <= height <= _MAX and 0 <= round <= _MAX and len(digest) == _DIGEST_SIZE):
+            raise Refused(f"the {phase.name} is not one")
         payload = votePayload(phase, self.chain, height, round, digest)
         if not self.verifier.verify(sender, payload, signature):
             raise Refused(f"the {phase.name} is not signed by node {sender}")
+
+    def checkVote(self, vote: Vote | Proposal) -> None:
+        """
+        @raise Refused: it is not signed by its sender.
+        """
+        self.checkSignature(
+            vote.phase, vote.sender, vote.height, vote.round, vote.digest, vote.signature
+        )
+
+    def checkDecided(self, decided: DecidedBlock) -> None:
+        """
+        @raise Refused: it is not decided.
+        """
+        if not 0 <= decided.certificate.round <= _MAX:
+            raise Refused("the certificate's round is not one")
+        try:
+            checkCertificate(decided.certificate, decided.header, self.nodes, self.verifier.verify)
+        except CertificateInvalid as error:
+            raise Refused(str(error)) from None
 
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         """
@@ -102,14 +133,7 @@ class Rules:
         @raise Refused: it may not.
         """
         header, round = proposal.block.header, proposal.round
-        self.checkSignature(
-            Phase.PROPOSE,
-            proposal.sender,
-            proposal.height,
-            round,
-            header.hash,
-            proposal.signature,
-        )
+        self.checkVote(proposal)
         if header.height != proposal.height or header.parent != parent.hash:
             raise Refused("the proposed block does not follow the last one")
         if round == 0:

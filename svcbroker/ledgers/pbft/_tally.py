@@ -28,6 +28,7 @@ class Tally:
     proposal: Proposal | None = None
     accepted: Candidate | None = None
     changes: dict[int, RoundChange] = Factory(dict)
+    _accused: set[tuple[Phase, int]] = Factory(set)
     _prepares: dict[int, Vote] = Factory(dict)
     _commits: dict[int, Vote] = Factory(dict)
 
@@ -41,6 +42,14 @@ class Tally:
     def add(self, vote: Vote) -> None:
         """Count the first vote of its sender in its phase."""
         self._votes(vote.phase)[vote.sender] = vote
+
+    def mayAccuse(self, message: Vote | Proposal) -> bool:
+        """Whether its sender was not yet accused of a contradiction in its phase."""
+        return (message.phase, message.sender) not in self._accused
+
+    def accuse(self, message: Vote | Proposal) -> None:
+        """Take note of a contradiction, of which one proof is enough."""
+        self._accused.add((message.phase, message.sender))
 
     def signatures(self, phase: Phase, digest: bytes, quorum: int) -> Signatures | None:
         """
@@ -62,4 +71,4 @@ class Tally:
 
     def onlyCommits(self) -> Tally:
         """What still matters of a round once it is over: its commits can still decide."""
-        return Tally(commits=self._commits)
+        return Tally(commits=self._commits, accused=self._accused)

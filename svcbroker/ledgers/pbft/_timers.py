@@ -23,9 +23,12 @@ class LazyTimer:
         self._fire = fire
         self._deadline: float | None = None
         self._call: IDelayedCall | None = None
+        self._isClosed = False
 
     def start(self, delay: float) -> None:
         """Fire after C{delay} seconds, and not when it was to fire before."""
+        if self._isClosed:
+            return
         deadline = self._deadline = self._reactor.seconds() + delay
         if self._call is None:
             self._call = self._reactor.callLater(delay, self._look)
@@ -37,8 +40,9 @@ class LazyTimer:
         self._deadline = None
 
     def close(self) -> None:
-        """Do not fire, and leave nothing with the reactor."""
+        """Do not fire, leave nothing with the reactor, and take no more starts."""
         self.stop()
+        self._isClosed = True
         if self._call is not None:
             self._call.cancel()
             self._call = None
