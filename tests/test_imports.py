@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("version",),
     ("errors",),
     ("model",),
-    ("chain", "interfaces", "_iledger", "_ifactory"),
+    ("chain", "interfaces", "_iledger", "_ifactory", "_isubscriber"),
     ("storage",),
     ("ledgers",),
     ("broker",),
@@ -36,6 +36,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 NEIGHBOURS = {
     ("interfaces", "_iledger"),
     ("interfaces", "_ifactory"),
+    ("interfaces", "_isubscriber"),
     ("_ifactory", "_iledger"),
     ("config", "_settings"),
 }
