@@ -1,0 +1,140 @@
+"""
+Batches of events as PUBLISH frames, encoded once for all subscribers that get the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ...interfaces import Batch
+from ...model import Event
+from .encoder import encodePublish
+from .messages import Message, messageOf
+from .packets import MQTT_5
+from .properties import NO_PROPERTIES, Properties, encodeProperties
+from .wire import encodeVariableByteInteger, lengthSize, withoutLength
+
+RETAIN_FLAG: Final = 0x01
+_QOS_SHIFT: Final = 1
+_MESSAGES: Final = "mqtt-messages"
+_FRAMES: Final = "mqtt-frames"
+
+
+class Options(Struct, frozen=True):
+    """
+    What a subscription asks for, as far as frames depend on it.
+
+    @ivar version: the protocol level of the connection.
+    @ivar qos: the granted QoS.
+    @ivar retainAsPublished: whether the RETAIN flag of the publisher is kept.
+    @ivar identifier: the subscription identifier, 0 for none.
+    """
+
+    version: int
+    qos: int
+    retainAsPublished: bool = False
+    identifier: int = 0
+
+
+class FrameTemplate(Struct, frozen=True):
+    """
+    The PUBLISH frames of a batch, with packet identifiers still to be filled in.
+
+    @ivar data: all frames, one after the other.
+    @ivar places: where in C{data} the packet identifiers stand, of those that have one.
+    @ivar messages: the messages of those, in the same order.
+    @ivar largest: the size of the largest frame.
+    @ivar size: the size of the frames that have packet identifiers.
+    """
+
+    data: bytes
+    places: tuple[int, ...]
+    messages: tuple[Message, ...]
+    largest: int
+    size: int
+
+
+def messagesOf(batch: Batch, version: int) -> Sequence[Message]:
+    """The messages of a batch, made once for each version."""
+    hasProperties = version == MQTT_5
+
+    def make(events: Sequence[Event]) -> Sequence[Message]:
+        return [messageOf(event, hasProperties=hasProperties) for event in events]
+
+    return batch.encoded((_MESSAGES, hasProperties), make)
+
+
+def templateOf(batch: Batch, options: Options) -> FrameTemplate | None:
+    """
+    The frames of a batch for all subscriptions with the same options, made once. C{None} where
+    they differ from subscriber to subscriber: a message expires, or knows its publisher.
+    """
+
+    def make(events: Sequence[Event]) -> FrameTemplate | bool:
+        return _template(messagesOf(batch, options.version), options) or False
+
+    made = batch.encoded((_FRAMES, options), make)
+    return made if isinstance(made, FrameTemplate) else None
+
+
+def _template(messages: Sequence[Message], options: Options) -> FrameTemplate | None:
+    frames = []
+    places = []
+    identified = []
+    largest = position = size = 0
+    for message in messages:
+        if message.expires is not None or message.publisher is not None:
+            return None
+        encoded = encodeMessage(message, options, 0)
+        if min(message.qos, options.qos):
+            # The packet identifier follows the topic, which follows the length.
+            header = 1 + lengthSize(encoded, 1)
+            places.append(position + header + len(message.topic))
+            identified.append(message)
+            size += len(encoded)
+        frames.append(encoded)
+        position += len(encoded)
+        largest = max(largest, len(encoded))
+    return FrameTemplate(b"".join(frames), tuple(places), tuple(identified), largest, size)
+
+
+def encodeMessage(
+    message: Message,
+    options: Options,
+    packetId: int,
+    *,
+    flags: int = 0,
+    topic: bytes | None = None,
+    extra: Properties = NO_PROPERTIES,
+) -> bytes:
+    """
+    One message as a PUBLISH.
+
+    @param flags: flags beside QoS and a RETAIN flag that is kept.
+    @param topic: the topic as it is sent, where it is not the message's own.
+    @param extra: properties of this one delivery.
+    """
+    # [MQTT-3.8.4-6] [MQTT5-3.8.4-8]
+    flags |= min(message.qos, options.qos) << _QOS_SHIFT
+    if message.retain and options.retainAsPublished:
+        # [MQTT5-3.3.1-13], else [MQTT-3.3.1-9] [MQTT5-3.3.1-12]
+        flags |= RETAIN_FLAG
+    properties = b""
+    if options.version == MQTT_5:
+        properties = message.properties
+        if extra is not NO_PROPERTIES:
+            properties = withoutLength(encodeProperties(extra)) + properties
+        if options.identifier:
+            # [MQTT5-3.3.4-3] [MQTT5-3.3.4-5]: each subscription has a PUBLISH of its own.
+            properties = b"\x0b" + encodeVariableByteInteger(options.identifier) + properties
+        properties = encodeVariableByteInteger(len(properties)) + properties
+    return encodePublish(
+        message.topic if topic is None else topic,
+        message.event.content,
+        flags,
+        packetId,
+        properties,
+    )

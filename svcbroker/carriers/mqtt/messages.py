@@ -1,0 +1,259 @@
+"""
+Between MQTT's application messages and the log's events.
+
+What MQTT hands on to subscribers, and an event has no place for, stands in two extensions:
+C{svc-retain} marks a publish with the RETAIN flag, C{svc-mqtt} holds the rest as a small JSON
+object. So both survive restarts, and reach subscribers at every broker of the same ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from ...model import Event
+from .packets import Publish, Will
+from .properties import NO_PROPERTIES, Properties, encodeProperties
+from .wire import U16, withoutLength
+
+T = TypeVar("T")
+
+RETAIN: Final = "svc-retain"
+ENVELOPE: Final = "svc-mqtt"
+EVENT_ID: Final = "svc-eventId"
+_PREFIX: Final = "svc-"
+_OURS: Final = frozenset({RETAIN, ENVELOPE, EVENT_ID})
+
+_QOS_OF_OTHERS: Final = 2
+_MILLISECONDS: Final = 1000
+
+
+class Envelope(Struct, frozen=True, omit_defaults=True):
+    """
+    The value of C{svc-mqtt}, version 1. Whatever is absent was not published.
+
+    @ivar v: the version of this form.
+    @ivar q: the QoS of the publish.
+    @ivar n: the publisher's L{publisherMark}, where it subscribes with No Local.
+    @ivar x: when the message expires, in milliseconds since the epoch.
+    @ivar f: the payload format indicator.
+    @ivar t: the content type.
+    @ivar r: the response topic.
+    @ivar c: the correlation data.
+    @ivar u: the user properties in their order: a pair, or the key of an extension that has
+        the value.
+    """
+
+    v: int = 0
+    q: int = _QOS_OF_OTHERS
+    n: str | UnsetType = UNSET
+    x: int | UnsetType = UNSET
+    f: int | UnsetType = UNSET
+    t: str | UnsetType = UNSET
+    r: str | UnsetType = UNSET
+    c: bytes | UnsetType = UNSET
+    u: tuple[str | tuple[str, str], ...] = ()
+
+    @property
+    def isValid(self) -> bool:
+        """Whether it can be sent on. Other carriers' clients can publish what they like here."""
+        texts = [self.t, self.r, *(text for each in self.u for text in _texts(each))]
+        return (
+            self.v == 1
+            and 0 <= self.q <= 2
+            and (self.f is UNSET or self.f in (0, 1))
+            and not any(text is not UNSET and "\0" in text for text in texts)
+            and (self.r is UNSET or not ("+" in self.r or "#" in self.r))
+        )
+
+
+def _texts(entry: str | tuple[str, str]) -> tuple[str, ...]:
+    return (entry,) if isinstance(entry, str) else entry
+
+
+_NO_ENVELOPE: Final = Envelope()
+_decoder: Final = msgspec.json.Decoder(Envelope)
+_encoder: Final = msgspec.json.Encoder()
+
+
+@lru_cache(maxsize=256)
+def _readEnvelope(text: str) -> Envelope:
+    try:
+        envelope = _decoder.decode(text)
+    except msgspec.MsgspecError:
+        return _NO_ENVELOPE
+    return envelope if envelope.isValid else _NO_ENVELOPE
+
+
+def publisherMark(clientId: str) -> str:
+    """
+    What stands for a client in an event, so that No Local can leave it out: enough to know it
+    again, not enough to know its name.
+    """
+    return sha256(clientId.encode("utf-8")).hexdigest()[:16]
+
+
+def _makePlain() -> dict[tuple[int, bool], dict[str, str]]:
+    plain = {}
+    for qos in range(3):
+        envelope = Envelope(v=1, q=qos)
+        for retain in (False, True):
+            extensions = {} if qos == _QOS_OF_OTHERS else {ENVELOPE: _write(envelope)}
+            if retain:
+                extensions[RETAIN] = "1"
+            plain[qos, retain] = extensions
+    return plain
+
+
+def _write(envelope: Envelope) -> str:
+    return _encoder.encode(envelope).decode("utf-8")
+
+
+_PLAIN: Final = _makePlain()
+
+
+def extensionsOf(
+    message: Publish | Will, now: Callable[[], float], publisher: str | None = None
+) -> Mapping[str, str]:
+    """
+    The extensions of the event that a message becomes.
+
+    User properties that begin with C{svc-} are extensions, apart from those that the broker
+    itself writes. They may not be larger than any event's may; that is for the caller to check.
+
+    @param now: the wall clock: seconds since the epoch.
+    @param publisher: the L{publisherMark} of the publisher, where somebody will look for it.
+    """
+    properties = message.properties
+    if properties is NO_PROPERTIES and publisher is None:
+        return _PLAIN[message.qos, message.retain]
+    extensions: dict[str, str] = {}
+    user: list[str | tuple[str, str]] = []
+    isOrdered = False
+    for key, value in properties.userProperties:
+        if key in _OURS:
+            continue
+        if key.startswith(_PREFIX) and key not in extensions:
+            extensions[key] = value
+            user.append(key)
+        else:
+            user.append((key, value))
+            isOrdered = True
+    if not isOrdered and user == sorted(extensions):
+        user = []  # the extensions alone say it all
+    expiry = properties.messageExpiryInterval
+    envelope = Envelope(
+        v=1,
+        q=message.qos,
+        n=_or(publisher),
+        x=UNSET if expiry is None else int((now() + expiry) * _MILLISECONDS),
+        f=_or(properties.payloadFormatIndicator),
+        t=_or(properties.contentType),
+        r=_or(properties.responseTopic),
+        c=_or(properties.correlationData),
+        u=tuple(user),
+    )
+    extensions[ENVELOPE] = _write(envelope)
+    if message.retain:
+        extensions[RETAIN] = "1"
+    return extensions
+
+
+def _or(value: T | None) -> T | UnsetType:
+    return UNSET if value is None else value
+
+
+class Message(Struct, frozen=True):
+    """
+    An event as MQTT delivers it.
+
+    @ivar event: the event.
+    @ivar topic: its topic as it stands in a PUBLISH, with its length.
+    @ivar qos: the QoS that it was published with; 2 where it came by another carrier, so that
+        every subscriber gets the QoS that it asked for.
+    @ivar retain: whether it was published with the RETAIN flag.
+    @ivar expires: when it expires, in milliseconds since the epoch.
+    @ivar publisher: the L{publisherMark} of who published it, where it is known.
+    @ivar properties: the properties of MQTT 5 that are the same for all subscribers, without
+        their length.
+    """
+
+    event: Event
+    topic: bytes
+    qos: int
+    retain: bool
+    expires: int | None
+    publisher: str | None
+    properties: bytes
+
+    def remaining(self, now: Callable[[], float]) -> int | None:
+        """
+        For how many seconds it is still of use; C{None} where it does not expire, 0 or less
+        where it has expired.
+        """
+        if self.expires is None:
+            return None
+        return -((int(now() * _MILLISECONDS) - self.expires) // _MILLISECONDS)
+
+
+def messageOf(event: Event, *, hasProperties: bool) -> Message:
+    """
+    How MQTT delivers an event.
+
+    @param hasProperties: whether properties are wanted.
+    """
+    extensions = event.extensions
+    text = extensions.get(ENVELOPE)
+    envelope = _NO_ENVELOPE if text is None else _readEnvelope(text)
+    topic = event.topic.encode("utf-8")
+    return Message(
+        event,
+        U16.pack(len(topic)) + topic,
+        envelope.q,
+        RETAIN in extensions,
+        None if envelope.x is UNSET else envelope.x,
+        None if envelope.n is UNSET else envelope.n,
+        _encodeProperties(event, envelope) if hasProperties else b"",
+    )
+
+
+def _encodeProperties(event: Event, envelope: Envelope) -> bytes:
+    if envelope.v == 0 and not event.extensions:
+        userProperties: tuple[tuple[str, str], ...] = ()
+    else:
+        userProperties = tuple(_userProperties(event, envelope))
+    encoded = encodeProperties(
+        Properties(
+            payloadFormatIndicator=None if envelope.f is UNSET else envelope.f,
+            contentType=None if envelope.t is UNSET else envelope.t,
+            responseTopic=None if envelope.r is UNSET else envelope.r,
+            correlationData=None if envelope.c is UNSET else envelope.c,
+            userProperties=(*userProperties, (EVENT_ID, str(event.eventId))),
+        )
+    )
+    # What differs between subscribers is added later, and only then the length is known.
+    return withoutLength(encoded)
+
+
+def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str]]:
+    """
+    The user properties in the order of their publisher [MQTT5-3.3.2-17] [MQTT5-3.3.2-18], then
+    extensions that came another way.
+    """
+    extensions = event.extensions
+    told = set(_OURS)
+    for entry in envelope.u:
+        if not isinstance(entry, str):
+            yield entry
+        elif entry in extensions and entry not in told:
+            told.add(entry)
+            yield entry, extensions[entry]
+    for key, value in sorted(extensions.items()):
+        # Another carrier may let in what no MQTT string may have [MQTT5-1.5.4-2].
+        if key not in told and "\0" not in key and "\0" not in value:
+            yield key, value

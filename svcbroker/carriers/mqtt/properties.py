@@ -1,0 +1,253 @@
+"""
+The properties of MQTT 5 (section 2.2.2): one table, from which they are read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Any, Final
+
+from attrs import frozen
+from msgspec import Struct
+
+from .reasons import MalformedPacket, ProtocolError
+from .wire import (
+    U16,
+    U32,
+    Reader,
+    encodeBinary,
+    encodeText,
+    encodeVariableByteInteger,
+)
+
+
+class Properties(Struct, frozen=True):
+    """
+    The properties of one packet or will. C{None} stands for one that is absent.
+    """
+
+    payloadFormatIndicator: int | None = None
+    messageExpiryInterval: int | None = None
+    contentType: str | None = None
+    responseTopic: str | None = None
+    correlationData: bytes | None = None
+    subscriptionIdentifiers: tuple[int, ...] = ()
+    sessionExpiryInterval: int | None = None
+    assignedClientIdentifier: str | None = None
+    serverKeepAlive: int | None = None
+    authenticationMethod: str | None = None
+    authenticationData: bytes | None = None
+    requestProblemInformation: int | None = None
+    willDelayInterval: int | None = None
+    requestResponseInformation: int | None = None
+    responseInformation: str | None = None
+    serverReference: str | None = None
+    reasonString: str | None = None
+    receiveMaximum: int | None = None
+    topicAliasMaximum: int | None = None
+    topicAlias: int | None = None
+    maximumQos: int | None = None
+    retainAvailable: int | None = None
+    userProperties: tuple[tuple[str, str], ...] = ()
+    maximumPacketSize: int | None = None
+    wildcardSubscriptionAvailable: int | None = None
+    subscriptionIdentifierAvailable: int | None = None
+    sharedSubscriptionAvailable: int | None = None
+
+
+NO_PROPERTIES: Final = Properties()
+
+
+class Place(Enum):
+    """What carries properties: a packet, or the will in a CONNECT."""
+
+    CONNECT = auto()
+    CONNACK = auto()
+    PUBLISH = auto()
+    PUBACK = auto()
+    PUBREC = auto()
+    PUBREL = auto()
+    PUBCOMP = auto()
+    SUBSCRIBE = auto()
+    SUBACK = auto()
+    UNSUBSCRIBE = auto()
+    UNSUBACK = auto()
+    DISCONNECT = auto()
+    AUTH = auto()
+    WILL = auto()
+
+
+@frozen
+class _Kind:
+    """How a property's value is read and written."""
+
+    read: Callable[[Reader], Any]
+    write: Callable[[Any], bytes]
+
+
+def _writePair(pair: tuple[str, str]) -> bytes:
+    return encodeText(pair[0]) + encodeText(pair[1])
+
+
+_BYTE = _Kind(Reader.byte, lambda value: bytes((value,)))
+_TWO = _Kind(Reader.twoByteInteger, U16.pack)
+_FOUR = _Kind(Reader.fourByteInteger, U32.pack)
+_VARIABLE = _Kind(Reader.variableByteInteger, encodeVariableByteInteger)
+_TEXT = _Kind(Reader.text, encodeText)
+_BINARY = _Kind(Reader.binary, encodeBinary)
+_PAIR = _Kind(lambda reader: (reader.text(), reader.text()), _writePair)
+
+
+@frozen(kw_only=True)
+class _Property:
+    """
+    One row of the table.
+
+    @ivar isRepeated: whether there may be several, all of which are kept.
+    @ivar check: says whether a value is allowed.
+    """
+
+    identifier: bytes
+    name: str
+    kind: _Kind
+    places: frozenset[Place]
+    isRepeated: bool
+    check: Callable[[Any], bool] | None
+
+
+_TABLE: dict[int, _Property] = {}
+
+
+def _add(
+    identifier: int,
+    name: str,
+    kind: _Kind,
+    *places: Place,
+    isRepeated: bool = False,
+    check: Callable[[Any], bool] | None = None,
+) -> None:
+    _TABLE[identifier] = _Property(
+        identifier=encodeVariableByteInteger(identifier),
+        name=name,
+        kind=kind,
+        places=frozenset(places),
+        isRepeated=isRepeated,
+        check=check,
+    )
+
+
+def _isSwitch(value: int) -> bool:
+    return value <= 1
+
+
+def _isNotZero(value: int) -> bool:
+    return value > 0
+
+
+def _isTopicName(value: str) -> bool:
+    return "+" not in value and "#" not in value
+
+
+_MESSAGE = (Place.PUBLISH, Place.WILL)
+_BOTH = (Place.CONNECT, Place.CONNACK)
+_REASONED = (
+    Place.CONNACK,
+    Place.PUBACK,
+    Place.PUBREC,
+    Place.PUBREL,
+    Place.PUBCOMP,
+    Place.SUBACK,
+    Place.UNSUBACK,
+    Place.DISCONNECT,
+    Place.AUTH,
+)
+
+_add(0x01, "payloadFormatIndicator", _BYTE, *_MESSAGE, check=_isSwitch)
+_add(0x02, "messageExpiryInterval", _FOUR, *_MESSAGE)
+_add(0x03, "contentType", _TEXT, *_MESSAGE)
+# [MQTT5-3.3.2-14]
+_add(0x08, "responseTopic", _TEXT, *_MESSAGE, check=_isTopicName)
+_add(0x09, "correlationData", _BINARY, *_MESSAGE)
+_add(
+    0x0B,
+    "subscriptionIdentifiers",
+    _VARIABLE,
+    Place.PUBLISH,
+    Place.SUBSCRIBE,
+    isRepeated=True,
+    check=_isNotZero,
+)
+_add(0x11, "sessionExpiryInterval", _FOUR, *_BOTH, Place.DISCONNECT)
+_add(0x12, "assignedClientIdentifier", _TEXT, Place.CONNACK)
+_add(0x13, "serverKeepAlive", _TWO, Place.CONNACK)
+_add(0x15, "authenticationMethod", _TEXT, *_BOTH, Place.AUTH)
+_add(0x16, "authenticationData", _BINARY, *_BOTH, Place.AUTH)
+_add(0x17, "requestProblemInformation", _BYTE, Place.CONNECT, check=_isSwitch)
+_add(0x18, "willDelayInterval", _FOUR, Place.WILL)
+_add(0x19, "requestResponseInformation", _BYTE, Place.CONNECT, check=_isSwitch)
+_add(0x1A, "responseInformation", _TEXT, Place.CONNACK)
+_add(0x1C, "serverReference", _TEXT, Place.CONNACK, Place.DISCONNECT)
+_add(0x1F, "reasonString", _TEXT, *_REASONED)
+_add(0x21, "receiveMaximum", _TWO, *_BOTH, check=_isNotZero)
+_add(0x22, "topicAliasMaximum", _TWO, *_BOTH)
+_add(0x23, "topicAlias", _TWO, Place.PUBLISH)
+_add(0x24, "maximumQos", _BYTE, Place.CONNACK, check=_isSwitch)
+_add(0x25, "retainAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
+_add(0x26, "userProperties", _PAIR, *Place, isRepeated=True)
+_add(0x27, "maximumPacketSize", _FOUR, *_BOTH, check=_isNotZero)
+_add(0x28, "wildcardSubscriptionAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
+_add(0x29, "subscriptionIdentifierAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
+_add(0x2A, "sharedSubscriptionAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
+
+
+def decodeProperties(reader: Reader, place: Place) -> Properties:
+    """
+    Read the properties that stand next.
+
+    @raise MalformedPacket: one is not known, not allowed in this place, or cannot be read.
+    @raise ProtocolError: one is there twice, or has a value that it must not have.
+    """
+    length = reader.variableByteInteger()
+    if not length:
+        return NO_PROPERTIES
+    inner = reader.part(length)
+    found: dict[str, Any] = {}
+    while not inner.isAtEnd():
+        row = _TABLE.get(inner.variableByteInteger())
+        if row is None or place not in row.places:
+            raise MalformedPacket("a property is not allowed here")
+        value = row.kind.read(inner)
+        if row.check is not None and not row.check(value):
+            raise ProtocolError(f"{row.name} has a value that is not allowed")
+        if row.isRepeated:
+            found.setdefault(row.name, []).append(value)
+        elif row.name in found:
+            raise ProtocolError(f"{row.name} is there twice")
+        else:
+            found[row.name] = value
+    for name in ("userProperties", "subscriptionIdentifiers"):
+        if name in found:
+            found[name] = tuple(found[name])
+    if place is Place.SUBSCRIBE and len(found.get("subscriptionIdentifiers", ())) > 1:
+        raise ProtocolError("subscriptionIdentifiers is there twice")
+    return Properties(**found)
+
+
+def encodeProperties(properties: Properties) -> bytes:
+    """
+    Write properties, with their length. What is not allowed in a place must not be given there.
+    """
+    if properties is NO_PROPERTIES:
+        # [MQTT5-2.2.2-1]
+        return b"\0"
+    parts: list[bytes] = []
+    for row in _TABLE.values():
+        value = getattr(properties, row.name)
+        if row.isRepeated:
+            for each in value:
+                parts += (row.identifier, row.kind.write(each))
+        elif value is not None:
+            parts += (row.identifier, row.kind.write(value))
+    encoded = b"".join(parts)
+    return encodeVariableByteInteger(len(encoded)) + encoded

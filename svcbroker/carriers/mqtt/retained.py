@@ -1,0 +1,187 @@
+"""
+Retained messages, derived from the log.
+
+The log says it all: the retained message of a topic is its last event with C{svc-retain}, unless
+that one is empty. What is kept here is an index, with the height up to which it is true; it is
+followed on from there after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from zope.interface import implementer
+
+from ...broker import Keeper
+from ...interfaces import IBlockObserver, ILedger
+from ...model import Block, EventId
+from .messages import RETAIN
+
+_KEPT_EVERY: Final = 1000
+_BLOCKS_A_TURN: Final = 64
+_HEIGHT: Final = "mqtt-followed"
+
+
+@define(eq=False)
+class _Level:
+    """One level of the tree of topic names."""
+
+    below: dict[str, _Level] = field(factory=dict)
+    event: EventId | None = None
+
+
+@implementer(IBlockObserver)
+class RetainedIndex:
+    """
+    Which event is the retained message of each topic, for one group.
+
+    @ivar height: the height of the last block that it knows.
+    """
+
+    def __init__(self, ledger: ILedger, keeper: Keeper, reactor: IReactorTime) -> None:
+        self.height = 0
+        self._ledger = ledger
+        self._keeper = keeper
+        self._reactor = reactor
+        self._kind = f"mqtt-retained/{ledger.group}"
+        self._root = _Level()
+        self._count = 0
+        self._keptHeight = 0
+
+    def __len__(self) -> int:
+        """How many topics have a retained message."""
+        return self._count
+
+    def start(self) -> Deferred[None]:
+        """
+        Read what is kept, and what the log has beyond it; then follow.
+        """
+        for topic, value in self._keeper.items(self._kind):
+            self._set(topic, EventId.parse(value.decode("ascii")))
+        kept = self._keeper.get(_HEIGHT, self._ledger.group)
+        self.height = self._keptHeight = 0 if kept is None else msgspec.json.decode(kept, type=int)
+        return Deferred.fromCoroutine(self._catchUp())
+
+    async def _catchUp(self) -> None:
+        while self.height < (last := (await self._ledger.getStatistics()).height):
+            while self.height < last:
+                self._take(await self._ledger.readBlock(self.height + 1))
+                if self.height % _BLOCKS_A_TURN == 0:
+                    await deferLater(self._reactor, 0)
+        # In the turn in which nothing was missing.
+        self._ledger.addObserver(self)
+
+    def stop(self) -> None:
+        """Follow no more."""
+        self._ledger.removeObserver(self)
+        self._keepHeight()
+
+    def blockCommitted(self, block: Block) -> None:
+        """See L{IBlockObserver}."""
+        if block.height > self.height:
+            self._take(block)
+
+    def _take(self, block: Block) -> None:
+        self.height = block.height
+        hasChanged = False
+        for event in block.events:
+            if RETAIN in event.extensions:
+                hasChanged = True
+                # [MQTT-3.3.1-5] [MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT5-3.3.1-5] [MQTT5-3.3.1-6]
+                # [MQTT5-3.3.1-7]: an empty one removes it. [MQTT5-3.3.1-8]: others change nothing.
+                if event.content:
+                    self._set(event.topic, event.eventId)
+                    self._keeper.put(self._kind, event.topic, str(event.eventId).encode("ascii"))
+                else:
+                    self._remove(event.topic)
+                    self._keeper.remove(self._kind, event.topic)
+        if hasChanged or self.height - self._keptHeight >= _KEPT_EVERY:
+            self._keepHeight()
+
+    def _keepHeight(self) -> None:
+        # Written together with the changes before it, or after them.
+        self._keptHeight = self.height
+        self._keeper.put(_HEIGHT, self._ledger.group, b"%d" % self.height)
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic has a retained message."""
+        level = self._root
+        for name in topic.split("/"):
+            if name not in level.below:
+                return False
+            level = level.below[name]
+        return level.event is not None
+
+    def match(self, topicFilter: str) -> list[EventId]:
+        """
+        The retained messages of the topics that match a valid filter, in the order of the log.
+        """
+        found = [
+            level.event
+            for level in _matching(self._root, topicFilter.split("/"), 0)
+            if level.event is not None
+        ]
+        found.sort(key=lambda eventId: (eventId.height, eventId.sequence))
+        return found
+
+    def _set(self, topic: str, eventId: EventId) -> None:
+        level = self._root
+        for name in topic.split("/"):
+            level = level.below.setdefault(name, _Level())
+        if level.event is None:
+            self._count += 1
+        level.event = eventId
+
+    def _remove(self, topic: str) -> None:
+        path = [self._root]
+        names = topic.split("/")
+        for name in names:
+            below = path[-1].below.get(name)
+            if below is None:
+                return
+            path.append(below)
+        if path[-1].event is None:
+            return
+        self._count -= 1
+        path[-1].event = None
+        for parent, name, level in zip(path[-2::-1], names[::-1], path[::-1], strict=True):
+            if level.event is not None or level.below:
+                break
+            del parent.below[name]
+
+
+def _matching(level: _Level, wanted: list[str], depth: int) -> Iterator[_Level]:
+    """
+    The levels below one that match the rest of a filter. A topic name has at most 256
+    characters, which bounds how deep this goes.
+    """
+    if depth == len(wanted):
+        yield level
+        return
+    name = wanted[depth]
+    if name == "#":
+        yield from _everything(level, isRoot=depth == 0)
+    elif name == "+":
+        for each, below in level.below.items():
+            if depth or not each.startswith("$"):
+                yield from _matching(below, wanted, depth + 1)
+    elif name in level.below:
+        yield from _matching(level.below[name], wanted, depth + 1)
+
+
+def _everything(level: _Level, isRoot: bool) -> Iterator[_Level]:
+    """A level and all below it; # matches its parent too. At the root nothing with a $."""
+    waiting = [level]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        for name, below in each.below.items():
+            # [MQTT-4.7.2-1] [MQTT5-4.7.2-1]
+            if not (isRoot and each is level and name.startswith("$")):
+                waiting.append(below)
