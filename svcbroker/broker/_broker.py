@@ -29,6 +29,7 @@ from ._groups import Groups, Limits
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import NumberedPage, SendResult, SendStatus, appliedSize, pageOffset
 from ._waiters import Waiters
+from ._webhooks import IWebhooks, NoWebhooks
 
 
 class Broker:
@@ -48,6 +49,7 @@ class Broker:
     @ivar limits: what it takes.
     @ivar clock: how it measures time.
     @ivar admin: what operators may ask.
+    @ivar webhooks: who sends events to URLs.
     """
 
     def __init__(
@@ -59,16 +61,19 @@ class Broker:
         nodeAddress: str,
         version: VersionRecord,
         subscriptions: ISubscriptionDirectory | None = None,
+        webhooks: IWebhooks | None = None,
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
         @param nodeAddress: where this node is reached, C{host:port}.
         @param version: what C{getVersion} tells.
         @param subscriptions: what C{listSubscription} tells.
+        @param webhooks: what C{subscribe} and C{unSubscribe} ask.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
         self.clock = clock
+        self.webhooks: IWebhooks = NoWebhooks() if webhooks is None else webhooks
         self._waiters = Waiters(clock, limits.chainTimeout)
         self.admin = Administration(
             self.groups,
@@ -137,7 +142,13 @@ class Broker:
         return known is not None and known.isOpen
 
     def publish(
-        self, groupId: str | None, topic: str, content: bytes, extensions: Mapping[str, str]
+        self,
+        groupId: str | None,
+        topic: str,
+        content: bytes,
+        extensions: Mapping[str, str],
+        *,
+        mayBeEmpty: bool = False,
     ) -> Deferred[SendResult]:
         """
         Publish an event to an open topic.
@@ -145,20 +156,29 @@ class Broker:
         A time-out of the chain is not a failure here but the answer C{TIMEOUT}, since the event
         may still appear; so is C{ERROR}, where the topic was closed while the publish waited.
 
+        @param mayBeEmpty: whether the event may have no content.
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise ContentBlank, ContentTooLarge: this cannot be an event's content.
         @raise ExtensionKeyInvalid, ExtensionsTooLarge: these cannot be an event's extensions.
         @raise TopicNotFound: there is no such open topic. Nothing was submitted.
         @raise TransactionFailed: the chain refused.
         """
-        return Deferred.fromCoroutine(self._publish(groupId, topic, content, extensions))
+        return Deferred.fromCoroutine(
+            self._publish(groupId, topic, content, extensions, mayBeEmpty)
+        )
 
     async def _publish(
-        self, groupId: str | None, topic: str, content: bytes, extensions: Mapping[str, str]
+        self,
+        groupId: str | None,
+        topic: str,
+        content: bytes,
+        extensions: Mapping[str, str],
+        mayBeEmpty: bool,
     ) -> SendResult:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
-        checkContent(content, self.limits.maxContent)
+        if content or not mayBeEmpty:
+            checkContent(content, self.limits.maxContent)
         if extensions:
             checkExtensions(extensions)
         request = PublishEvent(topic=topic, content=content, extensions=extensions)
