@@ -1,0 +1,369 @@
+"""
+Byte streams over WebSockets (RFC 6455), for protocols that do not care where messages end.
+
+C{twisted.web.websocket} chooses no subprotocol, and gathers a message of any size before it hands
+it on. Here a protocol is given the bytes as they arrive, and sees a transport like TCP's.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from hashlib import sha1
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from attrs import define, field
+from twisted.internet.interfaces import (
+    IAddress,
+    IConsumer,
+    IDelayedCall,
+    IProtocol,
+    IProtocolFactory,
+    IPushProducer,
+    IReactorTime,
+    ITransport,
+)
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from twisted.web import http
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMessage
+from zope.interface import implementer
+
+from ..errors import BrokerError, NoSuchCall, NotAuthorized, ParameterInvalid
+from .http.encoding import encodeError
+from .http.request import BrokerRequest
+from .http.resource import respond
+
+CLOSE_TIMEOUT: Final = 5.0
+"""How long the other side may take to close, in seconds."""
+
+_KEY_SUFFIX: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+_KEY_SIZE: Final = 16
+_VERSION: Final = b"13"
+_CLOSE_CODE: Final = 1000
+_UPGRADE_REQUIRED: Final = 426
+
+
+@implementer(IProtocol, IPushProducer)
+class WebSocketWire:
+    """
+    The WebSocket as HTTP's transport sees it: bytes of frames in and out.
+    """
+
+    def __init__(self, protocol: IProtocol, reactor: IReactorTime) -> None:
+        """
+        @param protocol: is given the bytes that messages hold.
+        @param reactor: measures how long a close takes.
+        """
+        self.producer: Any = None
+        self._protocol = protocol
+        self._reactor = reactor
+        self._connection = Connection(ConnectionType.SERVER)
+        self._sendsText = True
+        self._isStalled = False
+        self._closing: IDelayedCall | None = None
+
+    def makeConnection(self, transport: Any) -> None:
+        """See C{IProtocol}. The handshake is over."""
+        self._transport = transport
+        # HTTP's channel was registered before.
+        transport.unregisterProducer()
+        transport.registerProducer(self, True)
+        self._protocol.makeConnection(WebSocketTransport(self, transport))
+
+    def connectionMade(self) -> None:
+        """See C{IProtocol}."""
+
+    def dataReceived(self, data: bytes) -> None:
+        """See C{IProtocol}."""
+        if self._connection.state not in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
+            return
+        self._connection.receive_data(data)
+        ping = None
+        for event in self._connection.events():
+            if isinstance(event, Message):
+                self._messageReceived(event)
+            elif isinstance(event, Ping):
+                ping = event
+            elif isinstance(event, CloseConnection):
+                self._closeReceived(event)
+                return
+        # RFC 6455, 5.5.3: of several pings only the latest needs an answer. Who does not read
+        # gets none, or these would pile up.
+        if ping is not None and not self._isStalled and self._isOpen:
+            self._transport.write(self._connection.send(ping.response()))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """See C{IProtocol}."""
+        self._connection.receive_data(None)
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        self._protocol.connectionLost(reason)
+
+    def pauseProducing(self) -> None:
+        """See C{IPushProducer}: the client does not read."""
+        self._isStalled = True
+        if self.producer is not None:
+            self.producer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """See C{IPushProducer}: the client reads again."""
+        self._isStalled = False
+        if self.producer is not None:
+            self.producer.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """See C{IPushProducer}."""
+        if self.producer is not None:
+            self.producer.stopProducing()
+
+    def send(self, data: bytes) -> None:
+        """
+        Send a message of the kind that the client sent last, since some know only one; what is
+        not text goes as bytes.
+        """
+        if not self._isOpen:
+            return
+        message: Message[Any] = BytesMessage(data)
+        if self._sendsText:
+            try:
+                message = TextMessage(data.decode("utf-8"))
+            except UnicodeDecodeError:
+                message = BytesMessage(data)
+        self._transport.write(self._connection.send(message))
+
+    def close(self) -> None:
+        """
+        Close in order: say so, and wait a bounded time for the other side to agree.
+        """
+        if self._isOpen:
+            self._transport.write(self._connection.send(CloseConnection(_CLOSE_CODE)))
+            self._awaitClose()
+
+    @property
+    def _isOpen(self) -> bool:
+        return self._connection.state is ConnectionState.OPEN
+
+    def _messageReceived(self, event: Message[Any]) -> None:
+        if self._isOpen:
+            self._sendsText = isinstance(event, TextMessage)
+            self._protocol.dataReceived(
+                event.data.encode("utf-8") if self._sendsText else bytes(event.data)
+            )
+
+    def _closeReceived(self, event: CloseConnection) -> None:
+        if self._connection.state is ConnectionState.OPEN:
+            # The client breaks the protocol, and is told how.
+            self._transport.write(self._connection.send(event))
+        elif self._connection.state is ConnectionState.REMOTE_CLOSING:
+            self._transport.write(self._connection.send(event.response()))
+        # A transport with a producer waits for it.
+        self._transport.unregisterProducer()
+        self._transport.loseConnection()
+        self._awaitClose()
+
+    def _awaitClose(self) -> None:
+        if self._closing is None:
+            self._closing = self._reactor.callLater(CLOSE_TIMEOUT, self._giveUp)
+
+    def _giveUp(self) -> None:
+        self._closing = None
+        self._transport.abortConnection()
+
+
+@implementer(ITransport, IConsumer, IPushProducer)
+@define(eq=False)
+class WebSocketTransport:
+    """
+    The WebSocket as the protocol above sees it.
+    """
+
+    _wire: WebSocketWire
+    _transport: Any
+
+    def write(self, data: bytes) -> None:
+        """See C{ITransport}."""
+        self._wire.send(data)
+
+    def writeSequence(self, data: Iterable[bytes]) -> None:
+        """See C{ITransport}."""
+        self._wire.send(b"".join(data))
+
+    def loseConnection(self) -> None:
+        """See C{ITransport}."""
+        self._wire.close()
+
+    def abortConnection(self) -> None:
+        """Close at once, whatever is still to be sent."""
+        self._transport.abortConnection()
+
+    def getPeer(self) -> IAddress:
+        """See C{ITransport}."""
+        peer: IAddress = self._transport.getPeer()
+        return peer
+
+    def getHost(self) -> IAddress:
+        """See C{ITransport}."""
+        host: IAddress = self._transport.getHost()
+        return host
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:
+        """See C{IConsumer}. Push producers only."""
+        self._wire.producer = producer
+
+    def unregisterProducer(self) -> None:
+        """See C{IConsumer}."""
+        self._wire.producer = None
+
+    def pauseProducing(self) -> None:
+        """Read no more from the client for now."""
+        self._transport.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """Read from the client again."""
+        self._transport.resumeProducing()
+
+    def stopProducing(self) -> None:
+        """See C{IPushProducer}."""
+        self._transport.stopProducing()
+
+
+def _tokens(request: BrokerRequest, name: bytes) -> list[str]:
+    """The elements of a header that is a list."""
+    values = request.requestHeaders.getRawHeaders(name, [])
+    return [each.strip() for value in values for each in value.decode("latin-1").split(",")]
+
+
+def _acceptKey(key: bytes) -> bytes | None:
+    """What proves that a handshake was understood; C{None} where the key is none."""
+    try:
+        if len(b64decode(key, validate=True)) != _KEY_SIZE:
+            return None
+    except ValueError:
+        return None
+    return b64encode(sha1(key + _KEY_SUFFIX).digest())
+
+
+@define(eq=False)
+class _Handshake:
+    """
+    The opening handshake of RFC 6455, 4.2.
+
+    @ivar code: the HTTP status where it is refused.
+    @ivar error: what is wrong with it.
+    @ivar headers: those of the answer.
+    """
+
+    code: int = http.SWITCHING
+    error: BrokerError | None = None
+    headers: dict[bytes, bytes] = field(factory=dict)
+
+
+class WebSocketResource(Resource):
+    """
+    Where clients come to speak a protocol over WebSocket.
+
+    Pages of other sites are refused, unless the operator allows their origin: browsers let any
+    page open a WebSocket to anywhere, and leave the decision to the server (RFC 6455, 10.2).
+    """
+
+    isLeaf = True
+
+    def __init__(
+        self,
+        factory: IProtocolFactory,
+        subprotocols: Sequence[str],
+        reactor: IReactorTime,
+        *,
+        origins: Iterable[str] = (),
+        isRequired: bool = False,
+    ) -> None:
+        """
+        @param factory: makes the protocol above, which is given a L{WebSocketTransport}.
+        @param subprotocols: those that may be spoken; the client's first choice is taken.
+        @param origins: the origins whose pages may come, C{*} for all.
+        @param isRequired: whether a client that names no subprotocol is refused.
+        """
+        super().__init__()
+        self._factory = factory
+        self._subprotocols = subprotocols
+        self._reactor = reactor
+        self._origins = frozenset(origins)
+        self._isRequired = isRequired
+
+    def render_GET(self, request: BrokerRequest) -> bytes | int:
+        """Open a WebSocket, or say why not."""
+        handshake = self._answer(request)
+        protocol = None
+        if handshake.error is None:
+            protocol = self._factory.buildProtocol(request.getClientAddress())
+            if protocol is None:
+                handshake.code = http.SERVICE_UNAVAILABLE
+                handshake.error = NoSuchCall("the broker stops")
+        if handshake.error is not None or protocol is None:
+            for name, value in handshake.headers.items():
+                request.setHeader(name, value)
+            assert handshake.error is not None
+            return respond(request, encodeError(handshake.error), handshake.code)
+        transport: Any = request.channel.transport
+        lines = b"".join(b"%b: %b\r\n" % each for each in handshake.headers.items())
+        transport.write(b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines)
+        request.channel._protocolUpgradeForWebsockets(WebSocketWire(protocol, self._reactor))
+        return NOT_DONE_YET
+
+    def _answer(self, request: BrokerRequest) -> _Handshake:
+        upgrade = [each.lower() for each in _tokens(request, b"upgrade")]
+        connection = [each.lower() for each in _tokens(request, b"connection")]
+        if "websocket" not in upgrade or "upgrade" not in connection:
+            return _Handshake(
+                _UPGRADE_REQUIRED,
+                NoSuchCall("this path speaks WebSocket"),
+                {b"Upgrade": b"websocket", b"Connection": b"Upgrade"},
+            )
+        if request.requestHeaders.getRawHeaders(b"sec-websocket-version") != [_VERSION]:
+            return _Handshake(
+                _UPGRADE_REQUIRED,
+                ParameterInvalid("only version 13 of WebSocket is spoken"),
+                {b"Sec-WebSocket-Version": _VERSION},
+            )
+        if not self._isAllowed(request):
+            return _Handshake(http.FORBIDDEN, NotAuthorized("pages of this origin may not connect"))
+        keys = request.requestHeaders.getRawHeaders(b"sec-websocket-key", [])
+        accept = _acceptKey(keys[0]) if len(keys) == 1 else None
+        if accept is None:
+            return _Handshake(http.BAD_REQUEST, ParameterInvalid("there is no WebSocket key"))
+        headers = {
+            b"Upgrade": b"websocket",
+            b"Connection": b"Upgrade",
+            b"Sec-WebSocket-Accept": accept,
+        }
+        offered = _tokens(request, b"sec-websocket-protocol")
+        chosen = next((each for each in offered if each in self._subprotocols), None)
+        if chosen is not None:
+            headers[b"Sec-WebSocket-Protocol"] = chosen.encode("ascii")
+        elif offered or self._isRequired:
+            spoken = ", ".join(self._subprotocols)
+            return _Handshake(
+                http.BAD_REQUEST, ParameterInvalid(f"the subprotocols spoken here are {spoken}")
+            )
+        return _Handshake(headers=headers)
+
+    def _isAllowed(self, request: BrokerRequest) -> bool:
+        origins = request.requestHeaders.getRawHeaders(b"origin", [])
+        if not origins or "*" in self._origins:
+            return True
+        origin = origins[0].decode("latin-1")
+        if len(origins) > 1:
+            return False
+        try:
+            host = urlsplit(origin).netloc
+        except ValueError:
+            return False
+        hosts = request.requestHeaders.getRawHeaders(b"host", [])
+        isOurs = bool(host) and hosts == [host.encode("latin-1")]
+        return isOurs or origin in self._origins
