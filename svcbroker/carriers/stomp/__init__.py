@@ -1,0 +1,17 @@
+"""
+STOMP 1.0, 1.1 and 1.2, over TCP and over WebSocket.
+
+L{frames<svcbroker.carriers.stomp.frames>} knows bytes, L{session<svcbroker.carriers.stomp.session>}
+knows the protocol, L{carrier<svcbroker.carriers.stomp.carrier>} knows transports and the broker.
+"""
+
+from .carrier import StompFactory, webSocketRoute
+from .frames import FrameLimits
+from .settings import StompSettings
+
+__all__ = [
+    "FrameLimits",
+    "StompFactory",
+    "StompSettings",
+    "webSocketRoute",
+]

@@ -1,0 +1,169 @@
+"""
+The subscriptions of one session: their messages, their acknowledgements, their flow.
+"""
+
+from __future__ import annotations
+
+from ...errors import Overloaded, ParameterInvalid, SubscriptionExists
+from ...interfaces import Batch
+from .effects import Acknowledge, Effect, Pause, Resume
+from .frames import Version
+from .messages import MessageHeads, encodedEvents, encodeEvent
+from .settings import StompSettings
+from .subscription import StompSubscription
+from .transactions import Acknowledgement
+from .window import Account, AckMode, Waiting, Window
+
+
+class Deliveries:
+    """
+    The subscriptions of one session.
+
+    What is to be sent gathers in L{output}, what is to be done in L{effects}; the session takes
+    both.
+
+    @ivar version: the version that was agreed on.
+    """
+
+    version = Version.V10
+
+    def __init__(self, settings: StompSettings) -> None:
+        self.output: list[bytes] = []
+        self.effects: list[Effect] = []
+        self._settings = settings
+        self._byKey: dict[tuple[str, str], StompSubscription] = {}
+        self._byNumber: dict[int, StompSubscription] = {}
+        self._count = 0
+        self._account = Account(settings.maxUnacknowledgedBytes)
+        # Those that may send now what they could not before.
+        self._due: dict[int, StompSubscription] = {}
+        self._isStalled = False
+
+    def add(self, key: tuple[str, str], mode: AckMode, prefetch: int) -> StompSubscription:
+        """
+        A new subscription, which has not begun.
+
+        @raise SubscriptionExists: there is one that the client calls the same.
+        @raise Overloaded: there are too many.
+        """
+        if key in self._byKey:
+            raise SubscriptionExists("the connection has a subscription of this id")
+        if len(self._byKey) >= self._settings.maxSubscriptions:
+            raise Overloaded(
+                f"a connection has at most {self._settings.maxSubscriptions} subscriptions"
+            )
+        window = None if mode is AckMode.AUTO else Window(mode, prefetch, self._account)
+        self._count += 1
+        added = StompSubscription(self._count, key, window)
+        self._byKey[key] = self._byNumber[added.number] = added
+        return added
+
+    def made(self, number: int, subscriptionId: str) -> None:
+        """The broker has made a subscription."""
+        made = self._byNumber[number]
+        made.subscriptionId = subscriptionId
+        made.heads = MessageHeads(number, made.id, subscriptionId, self.version)
+
+    def begin(self, number: int) -> None:
+        """Everything is said that comes before the first message."""
+        subscription = self._byNumber.get(number)
+        if subscription is not None:
+            subscription.hasBegun = True
+            self._due[number] = subscription
+
+    def remove(self, key: tuple[str, str]) -> StompSubscription:
+        """
+        Take a subscription out.
+
+        @raise ParameterInvalid: there is none that the client calls so.
+        """
+        removed = self._byKey.pop(key, None)
+        if removed is None:
+            raise ParameterInvalid("the connection has no such subscription")
+        del self._byNumber[removed.number]
+        self._due.pop(removed.number, None)
+        if removed.window is not None:
+            wasFull = self._account.isFull
+            removed.window.clear()
+            self._roomMade(wasFull)
+        return removed
+
+    def deliver(self, number: int, batch: Batch) -> None:
+        """The broker hands over a subscription's next events."""
+        subscription = self._byNumber.get(number)
+        if subscription is None or subscription.heads is None:
+            return
+        encoded = encodedEvents(batch, self.version)
+        if subscription.window is None:
+            self.output.append(subscription.heads.messages(encoded))
+            return
+        subscription.window.add(
+            Waiting(event, each, False) for event, each in zip(batch.events, encoded, strict=True)
+        )
+        self._due[number] = subscription
+
+    def checkAcknowledgement(self, acknowledgement: Acknowledgement) -> None:
+        """
+        @raise ParameterInvalid: it is for no subscription that there ever was.
+        """
+        if not 1 <= acknowledgement.number <= self._count:
+            raise ParameterInvalid("no message of this connection is named so")
+
+    def settle(self, acknowledgement: Acknowledgement) -> None:
+        """
+        Carry out an ACK or NACK. One that comes too late, after its message was settled or its
+        subscription has ended, changes nothing: client and broker may well have crossed.
+        """
+        subscription = self._byNumber.get(acknowledgement.number)
+        if subscription is None or subscription.window is None:
+            return
+        window, wasFull = subscription.window, self._account.isFull
+        events = window.take(acknowledgement.eventId)
+        if not events:
+            return
+        if acknowledgement.isGood:
+            self.effects.append(Acknowledge(subscription.number, events))
+        else:
+            window.again(Waiting(event, encodeEvent(event, self.version), True) for event in events)
+        self._due[subscription.number] = subscription
+        self._roomMade(wasFull)
+
+    def stall(self, isStalled: bool) -> None:
+        """
+        The client has stopped to read what it is sent, or goes on.
+        """
+        self._isStalled = isStalled
+        self._due.update(self._byNumber)
+
+    def flow(self) -> None:
+        """
+        Send what may be sent, and tell the broker of whom it may hand over more. Called once
+        after everything that arrived together.
+        """
+        due, self._due = self._due, {}
+        for subscription in due.values():
+            if subscription.window is not None and not self._isStalled and subscription.hasBegun:
+                heads = subscription.heads
+                assert heads is not None
+                self.output.extend(
+                    heads.message(waiting.encoded, waiting.isAgain)
+                    for waiting in subscription.window.send()
+                )
+            wantsFlow = not self._isStalled and subscription.takesMore
+            if wantsFlow is not subscription.isFlowing:
+                subscription.isFlowing = wantsFlow
+                change = Resume if wantsFlow else Pause
+                self.effects.append(change(subscription.number))
+        if self._account.isFull:
+            self._pauseAll()
+
+    def _roomMade(self, wasFull: bool) -> None:
+        if wasFull and not self._account.isFull:
+            # Whoever waited for room for all may go on.
+            self._due.update(self._byNumber)
+
+    def _pauseAll(self) -> None:
+        for subscription in self._byNumber.values():
+            if subscription.isFlowing and subscription.window is not None:
+                subscription.isFlowing = False
+                self.effects.append(Pause(subscription.number))

@@ -1,0 +1,119 @@
+"""
+What a session wants done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from attrs import frozen
+
+from ...model import Event, SubscribeRequest
+from .answers import Answer
+
+
+@frozen
+class Publication:
+    """
+    An event to be published.
+
+    @ivar group: the group, as the client says it.
+    """
+
+    group: str | None
+    topic: str
+    content: bytes
+    extensions: Mapping[str, str]
+
+
+@frozen
+class Write:
+    """Send bytes to the client."""
+
+    data: bytes
+
+
+@frozen
+class Publish:
+    """
+    Publish an event, after all that was to be published before. What comes of it is told by
+    L{Session.published<svcbroker.carriers.stomp.session.Session.published>} or C{failed}.
+    """
+
+    answer: Answer
+    publication: Publication
+
+
+@frozen
+class PublishAll:
+    """
+    Publish events in order, if all their topics are there; otherwise none. As for L{Publish};
+    C{Session.proceed} tells that they have gone their way.
+    """
+
+    answer: Answer
+    publications: Sequence[Publication]
+
+
+@frozen
+class Subscribe:
+    """
+    Make a subscription. What comes of it is told by C{Session.subscribed} or C{failed}.
+
+    @ivar number: what the subscription is called between session and carrier.
+    """
+
+    answer: Answer
+    number: int
+    request: SubscribeRequest
+
+
+@frozen
+class Resume:
+    """Let a subscription's events flow."""
+
+    number: int
+
+
+@frozen
+class Pause:
+    """Let no more of a subscription's events flow."""
+
+    number: int
+
+
+@frozen
+class Acknowledge:
+    """The client has got these events of a subscription for good."""
+
+    number: int
+    events: Sequence[Event]
+
+
+@frozen
+class Unsubscribe:
+    """
+    End a subscription.
+
+    @ivar isForgotten: whether its position is forgotten too.
+    """
+
+    number: int
+    isForgotten: bool
+
+
+@frozen
+class Close:
+    """
+    Close the connection, and end whatever subscriptions there are.
+
+    @ivar isAbrupt: whether the client may still be sending.
+    """
+
+    isAbrupt: bool
+
+
+Effect: TypeAlias = (
+    Write | Publish | PublishAll | Subscribe | Resume | Pause | Acknowledge | Unsubscribe | Close
+)

@@ -1,0 +1,309 @@
+"""
+STOMP frames: bytes to frames and frames to bytes, for the versions 1.0, 1.1 and 1.2.
+
+Nothing here knows a connection. Clauses are those of the STOMP 1.2 specification unless another
+version is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final
+
+from attrs import field, frozen
+from attrs.validators import gt
+
+from ...errors import ContentTooLarge, ParameterInvalid
+
+NULL: Final = 0
+HEARTBEAT: Final = b"\n"
+
+_HANDSHAKE = frozenset({"CONNECT", "STOMP", "CONNECTED"})
+_WITH_BODY = frozenset({"SEND", "MESSAGE", "ERROR"})
+_LENGTH = re.compile(r"[0-9]+", re.ASCII)
+_MAX_DIGITS = 18
+
+
+class Version(Enum):
+    """A version of the protocol, by the name that C{accept-version} gives it."""
+
+    V10 = "1.0"
+    V11 = "1.1"
+    V12 = "1.2"
+
+
+_ESCAPES: Final[Mapping[Version, Mapping[str, str]]] = {
+    Version.V10: {},
+    Version.V11: {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
+    # "Value Encoding"
+    Version.V12: {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"},
+}
+_TO_ESCAPE: Final = {
+    Version.V11: re.compile(r"[\\\n:]"),
+    Version.V12: re.compile(r"[\\\n:\r]"),
+}
+_ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+# What no name or value can hold where the version has no escapes; and, in any version, the octet
+# that ends a frame, at which many clients cut.
+_UNSPEAKABLE: Final = {
+    Version.V10: re.compile(r"[\n\0]"),
+    Version.V11: re.compile(r"\0"),
+    Version.V12: re.compile(r"\0"),
+}
+# "Augmented BNF": a line ends with LF, in 1.2 with an optional CR before it. Who has not yet said
+# a version may use either.
+_LF_HEAD_END = re.compile(rb"\n\n")
+_HEAD_END = re.compile(rb"\n\r?\n")
+_EOLS = re.compile(rb"(?:\r?\n)*")
+
+
+@frozen
+class Frame:
+    """
+    One frame.
+
+    @ivar command: what it asks for or says.
+    @ivar headers: its headers, unescaped; of repeated ones the first ("Repeated Header Entries").
+    @ivar body: its body, any bytes.
+    """
+
+    command: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@frozen(kw_only=True)
+class FrameLimits:
+    """
+    How large a frame may be ("Size Limits").
+
+    @ivar maxHeaders: the most headers.
+    @ivar maxHead: the most bytes of command and headers together.
+    @ivar maxBody: the most bytes of a body.
+    """
+
+    maxHeaders: int = field(default=1000, validator=gt(0))
+    maxHead: int = field(default=32 * 1024, validator=gt(0))
+    maxBody: int = field(default=1024 * 1024, validator=gt(0))
+
+
+class FrameParser:
+    """
+    Takes bytes as they arrive, and gives the frames in them.
+
+    Frames are asked for one by one, since what one says (the version in CONNECT) may change how
+    the next is read. It never keeps more than one frame's bounds and one read together, and looks
+    at each byte a bounded number of times.
+
+    @ivar version: the version that was agreed on; C{None} before.
+    """
+
+    version: Version | None = None
+
+    def __init__(self, limits: FrameLimits) -> None:
+        self._limits = limits
+        self._buffer = bytearray()
+        # Where the next frame begins, and how far its end was looked for in vain.
+        self._start = 0
+        self._seen = 0
+        self._head: _Head | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes."""
+        buffer = self._buffer
+        if self._start:
+            del buffer[: self._start]
+            self._seen -= self._start
+            self._start = 0
+        buffer += data
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes wait for the rest of their frame, or to be asked for."""
+        return len(self._buffer) - self._start
+
+    def nextFrame(self) -> Frame | None:
+        """
+        The next frame; C{None} until more bytes come.
+
+        @raise ParameterInvalid: this is no frame. Nothing after it can be read.
+        @raise ContentTooLarge: the body is larger than the bounds allow.
+        """
+        if self._head is None:
+            self._head = self._readHead()
+            if self._head is None:
+                return None
+        body = self._readBody(self._head)
+        if body is None:
+            return None
+        head, self._head = self._head, None
+        if body and head.command not in _WITH_BODY:
+            # "Body"
+            raise ParameterInvalid(f"a {head.command[:20]} frame has no body")
+        return Frame(head.command, head.headers, body)
+
+    def _readHead(self) -> _Head | None:
+        buffer = self._buffer
+        # "Heart-beating": between frames there may be any number of line ends.
+        start = _endOf(_EOLS, buffer, self._start)
+        self._start = start
+        seen = max(start, self._seen)
+        pattern = _LF_HEAD_END if self.version in (Version.V10, Version.V11) else _HEAD_END
+        end = _endOf(pattern, buffer, seen, isSearch=True)
+        if (len(buffer) if end < 0 else end) - start > self._limits.maxHead:
+            raise ParameterInvalid(
+                f"command and headers have more than {self._limits.maxHead} bytes"
+            )
+        if buffer.find(NULL, seen, len(buffer) if end < 0 else end) >= 0:
+            # Allowed by the letter, but who sends it has left out the empty line.
+            raise ParameterInvalid("there is NUL before the empty line that ends the headers")
+        if end < 0:
+            # The end may have arrived in part: LF, or LF and CR.
+            self._seen = max(start, len(buffer) - 2)
+            return None
+        text = _decode(buffer[start:end])
+        self._start = self._seen = end
+        return self._parseHead(text)
+
+    def _parseHead(self, text: str) -> _Head:
+        version = self.version
+        lines = text.split("\n")
+        # What follows the last two line ends is nothing.
+        del lines[-2:]
+        if version not in (Version.V10, Version.V11):
+            lines = [line.removesuffix("\r") for line in lines]
+        command = lines[0]
+        if len(lines) - 1 > self._limits.maxHeaders:
+            raise ParameterInvalid(f"there are more than {self._limits.maxHeaders} headers")
+        isEscaped = version in _TO_ESCAPE and command not in _HANDSHAKE
+        headers: dict[str, str] = {}
+        for line in lines[1:]:
+            name, colon, value = line.partition(":")
+            if not colon or not name:
+                raise ParameterInvalid("a header line has no name or no colon")
+            if isEscaped and "\\" in line:
+                name, value = _unescape(name, version), _unescape(value, version)
+            elif version is Version.V10:
+                # STOMP 1.0 pads values in its own examples; later versions never trim.
+                name, value = name.strip(" "), value.strip(" ")
+            headers.setdefault(name, value)
+        length = self._contentLength(headers.get("content-length"))
+        return _Head(command, headers, length)
+
+    def _contentLength(self, text: str | None) -> int | None:
+        if text is None:
+            return None
+        text = text.strip(" ")
+        if len(text) > _MAX_DIGITS or _LENGTH.fullmatch(text) is None:
+            raise ParameterInvalid("content-length is not a number of bytes")
+        length = int(text)
+        if length > self._limits.maxBody:
+            raise self._tooLarge()
+        return length
+
+    def _readBody(self, head: _Head) -> bytes | None:
+        buffer, start = self._buffer, self._start
+        if head.length is None:
+            end = buffer.find(NULL, max(start, self._seen))
+            if (len(buffer) if end < 0 else end) - start > self._limits.maxBody:
+                raise self._tooLarge()
+            if end < 0:
+                self._seen = len(buffer)
+                return None
+        else:
+            # "Header content-length": the body may hold NUL, and ends with one more.
+            end = start + head.length
+            if end >= len(buffer):
+                return None
+            if buffer[end] != NULL:
+                raise ParameterInvalid("the body does not end where content-length says")
+        body = bytes(buffer[start:end])
+        self._start = self._seen = end + 1
+        return body
+
+    def _tooLarge(self) -> ContentTooLarge:
+        return ContentTooLarge(f"a body has at most {self._limits.maxBody} bytes")
+
+
+@frozen
+class _Head:
+    command: str
+    headers: Mapping[str, str]
+    length: int | None
+
+
+def _endOf(
+    pattern: re.Pattern[bytes], buffer: bytearray, start: int, *, isSearch: bool = False
+) -> int:
+    """Where a match ends; -1 for none. A match that lived on would keep the buffer from growing."""
+    found = pattern.search(buffer, start) if isSearch else pattern.match(buffer, start)
+    return -1 if found is None else found.end()
+
+
+def _decode(data: bytes | bytearray) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ParameterInvalid("command and headers are not UTF-8") from None
+
+
+def _unescape(text: str, version: Version | None) -> str:
+    meanings = _MEANINGS[version]
+
+    def meaning(found: re.Match[str]) -> str:
+        try:
+            return meanings[found[1]]
+        except KeyError:
+            # "Undefined escape sequences such as \t MUST be treated as a fatal protocol error."
+            raise ParameterInvalid("a header has an undefined escape sequence") from None
+
+    return _ESCAPED.sub(meaning, text)
+
+
+_MEANINGS: Final[Mapping[Version | None, Mapping[str, str]]] = {
+    version: {escaped[1]: plain for plain, escaped in escapes.items()}
+    for version, escapes in _ESCAPES.items()
+}
+
+
+def encodeHeader(name: str, value: str, version: Version | None) -> str:
+    """
+    One header line, escaped as the version has it.
+
+    @param version: C{None} for what is never escaped: a CONNECTED frame, and an ERROR before a
+        version was agreed on.
+    @return: the line with its end; nothing where the version cannot carry such a header.
+    """
+    version = Version.V10 if version is None else version
+    if _UNSPEAKABLE[version].search(name) or _UNSPEAKABLE[version].search(value):
+        return ""
+    if version is Version.V10:
+        return "" if ":" in name else f"{name}:{value}\n"
+    escapes, wanted = _ESCAPES[version], _TO_ESCAPE[version]
+    if wanted.search(name):
+        name = wanted.sub(lambda found: escapes[found[0]], name)
+    if wanted.search(value):
+        value = wanted.sub(lambda found: escapes[found[0]], value)
+    return f"{name}:{value}\n"
+
+
+def encodeFrame(
+    command: str,
+    headers: Iterable[tuple[str, str]],
+    body: bytes = b"",
+    *,
+    version: Version | None,
+) -> bytes:
+    """
+    A frame as bytes.
+
+    @param headers: names and values in order, without C{content-length}, which a frame with a
+        body is given here.
+    @param version: as for L{encodeHeader}.
+    """
+    text = "".join(encodeHeader(name, value, version) for name, value in headers)
+    if body:
+        text += f"content-length:{len(body)}\n"
+    return b"%b\n%b\n%b\0" % (command.encode("ascii"), text.encode("utf-8"), body)

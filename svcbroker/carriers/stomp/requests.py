@@ -1,0 +1,161 @@
+"""
+What the client's frames ask for, in the broker's words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
+from ...model import (
+    InterfaceType,
+    SubscribeRequest,
+    checkExtensions,
+    checkTopicName,
+    parseOffset,
+)
+from .effects import Publication
+from .frames import Frame, Version
+from .settings import StompSettings
+from .transactions import Acknowledgement
+from .window import AckMode
+
+_COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
+_MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
+
+EXTENSION_PREFIX: Final = "svc-"
+NEWEST_FIRST: Final = (Version.V12, Version.V11, Version.V10)
+
+
+def chooseVersion(headers: Mapping[str, str]) -> Version | None:
+    """
+    The newest version that the client of a CONNECT frame accepts ("Protocol Negotiation");
+    C{None} where there is none.
+    """
+    accepted = headers.get("accept-version")
+    if accepted is None:
+        return Version.V10
+    offered = {name.strip() for name in accepted.split(",")}
+    return next((version for version in NEWEST_FIRST if version.value in offered), None)
+
+
+def need(frame: Frame, name: str) -> str:
+    """
+    A header that a frame must have.
+
+    @raise ParameterInvalid: it has not.
+    """
+    value = frame.headers.get(name)
+    if value is None:
+        raise ParameterInvalid(f"{frame.command} needs the header {name}")
+    return value
+
+
+def readPublication(frame: Frame) -> Publication:
+    """
+    What a SEND frame publishes.
+
+    @raise svcbroker.errors.BrokerError: this can be nobody's event.
+    """
+    headers = frame.headers
+    topic = headers.get("destination", "")
+    checkTopicName(topic)
+    extensions = {
+        name: value for name, value in headers.items() if name.startswith(EXTENSION_PREFIX)
+    }
+    if extensions:
+        checkExtensions(extensions)
+    return Publication(headers.get("groupId"), topic, frame.body, extensions)
+
+
+def readSubscriptionKey(frame: Frame, version: Version) -> tuple[str, str]:
+    """
+    What a connection's subscription is known by: its id; in STOMP 1.0, where the id may be left
+    out, else its destination.
+
+    @raise ParameterInvalid: the frame has no id.
+    """
+    if version is Version.V10 and "id" not in frame.headers:
+        return "destination", need(frame, "destination")
+    return "id", need(frame, "id")
+
+
+def readAckMode(frame: Frame) -> AckMode:
+    """
+    How a SUBSCRIBE frame wants to acknowledge.
+
+    @raise ParameterInvalid: there is no such way.
+    """
+    try:
+        return AckMode(frame.headers.get("ack", AckMode.AUTO.value))
+    except ValueError:
+        raise ParameterInvalid("ack is auto, client or client-individual") from None
+
+
+def readPrefetch(frame: Frame, settings: StompSettings) -> int:
+    """
+    How many events a SUBSCRIBE frame wants to be sent ahead of acknowledgements; 0 stands for
+    as many as possible.
+
+    @raise ParameterInvalid: this is no number.
+    """
+    text = frame.headers.get("prefetch-count")
+    if text is None:
+        return settings.defaultPrefetch
+    found = _COUNT.fullmatch(text)
+    if found is None:
+        raise ParameterInvalid("prefetch-count is not a number")
+    return min(int(found[1]) or settings.maxPrefetch, settings.maxPrefetch)
+
+
+def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> SubscribeRequest:
+    """
+    What a SUBSCRIBE frame subscribes to. Topics and patterns are checked by who subscribes.
+
+    @param remote: the client's address.
+    @raise svcbroker.errors.BrokerError: nobody can subscribe so.
+    """
+    headers = frame.headers
+    destination = headers.get("destination", "")
+    if not destination:
+        raise TopicBlank()
+    # A topic once, however often it is named.
+    filters = tuple(dict.fromkeys(destination.split(",")))
+    if len(filters) > settings.maxFilters:
+        raise ParameterInvalid(f"a subscription has at most {settings.maxFilters} destinations")
+    subscriptionId = headers.get("svc-subscriptionId")
+    if subscriptionId is not None and not subscriptionId.strip(" "):
+        raise SubscriptionIdBlank()
+    isAcknowledged = readAckMode(frame) is not AckMode.AUTO
+    return SubscribeRequest(
+        interfaceType=InterfaceType.STOMP,
+        group=headers.get("groupId", ""),
+        filters=filters,
+        offset=parseOffset(headers.get("eventId", "")),
+        tag=headers.get("svc-tag") or None,
+        subscriptionId=subscriptionId,
+        remote=remote,
+        isDurable=isAcknowledged and subscriptionId is not None,
+        isAcknowledged=isAcknowledged,
+    )
+
+
+def readAcknowledgement(frame: Frame, version: Version) -> Acknowledgement:
+    """
+    What an ACK or NACK frame is for. STOMP 1.2 names the value of the C{ack} header in C{id}, 1.0
+    and 1.1 name the C{message-id}, which is the same here.
+
+    A NACK with C{requeue:false} gives the message up: as an ACK, it is not sent again.
+
+    @raise ParameterInvalid: no message was ever named so.
+    """
+    if version is Version.V11:
+        need(frame, "subscription")
+    name = need(frame, "id" if version is Version.V12 else "message-id")
+    found = _MESSAGE_ID.fullmatch(name)
+    if found is None:
+        raise ParameterInvalid(f"{frame.command} names no message of this connection")
+    isGood = frame.command == "ACK" or frame.headers.get("requeue") == "false"
+    return Acknowledgement(int(found[1]), found[2], isGood)

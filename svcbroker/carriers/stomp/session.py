@@ -1,0 +1,407 @@
+"""
+One client's session: frames in, frames and wishes out.
+
+Nothing here touches a transport, a clock or the broker: times come in as arguments, in seconds,
+and what is to be done comes out as L{effects<svcbroker.carriers.stomp.effects>}, which the caller
+carries out in order. Clauses are those of the STOMP 1.2 specification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+from ...broker import SendResult, SendStatus
+from ...errors import BrokerError, ParameterInvalid, TopicNotFound, TransactionTimeout
+from ...interfaces import Batch
+from .answers import Answer, Answers
+from .deliveries import Deliveries
+from .effects import Close, Effect, Publish, PublishAll, Subscribe, Unsubscribe, Write
+from .frames import HEARTBEAT, Frame, FrameParser, Version, encodeFrame
+from .heartbeats import HeartBeats
+from .requests import (
+    NEWEST_FIRST,
+    chooseVersion,
+    need,
+    readAckMode,
+    readAcknowledgement,
+    readPrefetch,
+    readPublication,
+    readSubscribe,
+    readSubscriptionKey,
+)
+from .settings import StompSettings
+from .transactions import Acknowledgement, Transactions
+
+
+class State(Enum):
+    """How far a session has come."""
+
+    CONNECTING = "connecting"
+    """The client has yet to say CONNECT."""
+    OPEN = "open"
+    """Frames are taken."""
+    ENDING = "ending"
+    """No more frames are taken: what came before is answered, then the last answer is given."""
+    CLOSED = "closed"
+    """Nothing more is said."""
+
+
+class Session:
+    """
+    The server's side of one connection.
+
+    @ivar state: how far it has come.
+    @ivar version: the version that was agreed on; C{None} before.
+    """
+
+    def __init__(
+        self, settings: StompSettings, *, sessionId: str, server: str, remote: str, now: float
+    ) -> None:
+        """
+        @param sessionId: what CONNECTED says as C{session}.
+        @param server: what it says as C{server}.
+        @param remote: the client's address, as operators see it.
+        """
+        self.state = State.CONNECTING
+        self.version: Version | None = None
+        self._settings = settings
+        self._sessionId = sessionId
+        self._server = server
+        self._remote = remote
+        self._connectBy = now + settings.connectTimeout
+        self._parser = FrameParser(settings.frames)
+        self._beats = HeartBeats(now)
+        self._answers = Answers()
+        self._transactions = Transactions(settings)
+        self._deliveries = Deliveries(settings)
+        self._effects = self._deliveries.effects
+        self._output = self._deliveries.output
+        # What the next frame waits for, since it could overtake it.
+        self._before: Answer | None = None
+        # What COMMIT acknowledges once its events are published.
+        self._acknowledgements: dict[Answer, Sequence[Acknowledgement]] = {}
+        self._isStalled = False
+
+    # What comes in.
+
+    def receive(self, data: bytes, now: float) -> list[Effect]:
+        """The client has sent bytes."""
+        self._beats.received(now)
+        if self._takesFrames:
+            self._parser.feed(data)
+        return self._go(now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Time has passed; called at the latest at L{deadline}."""
+        if not self.wantsInput:
+            # Nobody listens now.
+            self._beats.received(now)
+        if self.state is State.CONNECTING and now >= self._connectBy:
+            self._refuse(ParameterInvalid("there was no CONNECT in time"))
+        elif self._beats.isGone(now) and self.state is not State.CLOSED:
+            self._end(isAbrupt=True)
+        elif self._beats.isDue(now) and self.state is not State.CLOSED:
+            if self._isStalled:
+                # What waits to be sent will be heard first.
+                self._beats.sent(now)
+            else:
+                self._output.append(HEARTBEAT)
+        return self._go(now)
+
+    def published(self, answer: Answer, results: Sequence[SendResult], now: float) -> list[Effect]:
+        """What came of L{Publish} or L{PublishAll}."""
+        for result in results:
+            if result.status is SendStatus.TIMEOUT:
+                return self.failed(answer, TransactionTimeout(), now)
+            if result.status is SendStatus.ERROR:
+                # The topic was closed while the event waited.
+                return self.failed(answer, TopicNotFound(), now)
+        for acknowledgement in self._acknowledgements.pop(answer, ()):
+            self._deliveries.settle(acknowledgement)
+        if answer.receipt is None:
+            self._answer(answer, ())
+        else:
+            eventIds = ",".join(str(result.eventId) for result in results)
+            self._answer(answer, [("eventId", eventIds)])
+        return self._go(now)
+
+    def subscribed(
+        self, answer: Answer, number: int, subscriptionId: str, now: float
+    ) -> list[Effect]:
+        """L{Subscribe} was done."""
+        self._deliveries.made(number, subscriptionId)
+        answer.subscription = number
+        self._answer(answer, [("subscription-id", subscriptionId)])
+        return self._go(now)
+
+    def failed(self, answer: Answer, error: BrokerError, now: float) -> list[Effect]:
+        """L{Publish}, L{PublishAll} or L{Subscribe} was refused."""
+        self._settleWithError(answer, error)
+        return self._go(now)
+
+    def proceed(self, answer: Answer, now: float) -> list[Effect]:
+        """What L{PublishAll} asks for can no longer be overtaken."""
+        if self._before is answer:
+            self._before = None
+        return self._go(now)
+
+    def deliver(self, number: int, batch: Batch, now: float) -> list[Effect]:
+        """The broker hands over a subscription's next events."""
+        if self.state is State.CLOSED:
+            return []
+        self._deliveries.deliver(number, batch)
+        return self._go(now)
+
+    def subscriptionEnded(self, error: BrokerError, now: float) -> list[Effect]:
+        """The broker has ended a subscription. STOMP has no words for it but ERROR."""
+        self._refuse(error)
+        return self._go(now)
+
+    def stall(self, isStalled: bool, now: float) -> list[Effect]:
+        """The client has stopped to read what it is sent, or goes on."""
+        self._isStalled = isStalled
+        self._deliveries.stall(isStalled)
+        return self._go(now)
+
+    def shutDown(self, now: float) -> list[Effect]:
+        """The broker stops: take no more frames, answer what came, close."""
+        if self._takesFrames:
+            self.state = State.ENDING
+            self._answers.add(Answer(data=b"", isLast=True))
+        return self._go(now)
+
+    # What it wants.
+
+    @property
+    def deadline(self) -> float | None:
+        """When L{tick} is to be called at the latest; C{None} for never."""
+        if self.state is State.CONNECTING:
+            return self._connectBy
+        return None if self.state is State.CLOSED else self._beats.deadline
+
+    @property
+    def wantsInput(self) -> bool:
+        """
+        Whether to read from the client. Bytes that come nevertheless are kept, so the caller stops
+        reading soon.
+        """
+        return not self._takesFrames or self._mayGoOn
+
+    @property
+    def _takesFrames(self) -> bool:
+        return self.state in (State.CONNECTING, State.OPEN)
+
+    @property
+    def _mayGoOn(self) -> bool:
+        return (
+            self._before is None
+            and len(self._answers) < self._settings.maxPublishes
+            and self._answers.size < self._settings.maxPublishBytes
+        )
+
+    # The way through.
+
+    def _go(self, now: float) -> list[Effect]:
+        """Take all frames that can be taken, and give all answers that can be given."""
+        if self.state is State.CLOSED and not self._effects:
+            return []
+        self._giveAnswers()
+        while self._takesFrames and self._mayGoOn and self._takeFrame():
+            self._giveAnswers()
+        if self.state is not State.CLOSED:
+            self._deliveries.flow()
+        effects = list(self._effects)
+        self._effects.clear()
+        if self._output:
+            effects.insert(0, Write(b"".join(self._output)))
+            self._output.clear()
+            self._beats.sent(now)
+        return effects
+
+    def _takeFrame(self) -> bool:
+        """Take the next frame; whether there was one."""
+        frame = None
+        try:
+            frame = self._parser.nextFrame()
+            if frame is None:
+                return False
+            self._handle(frame)
+        except BrokerError as error:
+            self._refuse(error, None if frame is None else frame.headers.get("receipt"))
+        return True
+
+    def _handle(self, frame: Frame) -> None:
+        handlers = _CONNECTING if self.state is State.CONNECTING else _OPEN
+        handler = handlers.get(frame.command)
+        if handler is None:
+            if self.state is State.CONNECTING:
+                raise ParameterInvalid("the first frame is CONNECT or STOMP")
+            raise ParameterInvalid("there is no such command, or not here")
+        handler(self, frame)
+
+    def _giveAnswers(self) -> None:
+        if self.state is State.CLOSED:
+            return
+        for answer in self._answers.ready():
+            assert answer.data is not None
+            if answer.data:
+                self._output.append(answer.data)
+            if answer.subscription is not None:
+                self._deliveries.begin(answer.subscription)
+            if answer.isLast:
+                self._end(isAbrupt=answer.isError)
+                return
+
+    def _end(self, isAbrupt: bool) -> None:
+        self.state = State.CLOSED
+        self._effects.append(Close(isAbrupt))
+
+    def _await(self, frame: Frame, size: int = 0) -> Answer:
+        """An answer that is still to come, in its place."""
+        return self._answers.add(Answer(receipt=frame.headers.get("receipt"), size=size))
+
+    def _done(self, frame: Frame) -> None:
+        """A frame that needed nobody was carried out."""
+        if "receipt" in frame.headers:
+            self._answer(self._await(frame), ())
+
+    def _answer(self, answer: Answer, headers: Iterable[tuple[str, str]]) -> None:
+        if self._before is answer:
+            self._before = None
+        if answer.receipt is None:
+            answer.data = b""
+        else:
+            answer.data = encodeFrame(
+                "RECEIPT", [("receipt-id", answer.receipt), *headers], version=self.version
+            )
+
+    def _settleWithError(self, answer: Answer, error: BrokerError) -> None:
+        """Once this is said, all is said ("ERROR": "and then close the connection")."""
+        headers = [("message", error.message), ("code", str(error.code))]
+        if answer.receipt is not None:
+            headers.append(("receipt-id", answer.receipt))
+        if self.version is None:
+            headers.append(("version", ",".join(each.value for each in reversed(NEWEST_FIRST))))
+        headers.append(("content-type", "text/plain"))
+        body = f"{error.name}: {error.message}\n".encode()
+        answer.data = encodeFrame("ERROR", headers, body, version=self.version)
+        answer.isLast = answer.isError = True
+        if self._before is answer:
+            self._before = None
+        if self._takesFrames:
+            self.state = State.ENDING
+
+    def _refuse(self, error: BrokerError, receipt: str | None = None) -> None:
+        """Take no more frames; answer those before, then say what is wrong."""
+        if self._takesFrames:
+            self._settleWithError(self._answers.add(Answer(receipt=receipt)), error)
+
+    # Frames, by their command.
+
+    def _connect(self, frame: Frame) -> None:
+        # "CONNECT or STOMP Frame". The header host is not looked at: every name means this
+        # broker, and common clients leave it out. Nor are login and passcode.
+        version = chooseVersion(frame.headers)
+        if version is None:
+            raise ParameterInvalid("none of the versions in accept-version is spoken here")
+        beats = frame.headers.get("heart-beat")
+        if beats is not None and version is not Version.V10:
+            self._beats.agree(beats, self._settings.canBeatEvery, self._settings.wantsBeatEvery)
+        self.version = self._parser.version = self._deliveries.version = version
+        self.state = State.OPEN
+        headers = [
+            ("version", version.value),
+            ("heart-beat", f"{self._settings.canBeatEvery},{self._settings.wantsBeatEvery}"),
+            ("session", self._sessionId),
+            ("server", self._server),
+        ]
+        self._output.append(encodeFrame("CONNECTED", headers, version=None))
+
+    def _send(self, frame: Frame) -> None:
+        publication = readPublication(frame)
+        transaction = frame.headers.get("transaction")
+        if transaction is not None:
+            self._transactions.add(transaction, publication)
+            self._done(frame)
+        else:
+            answer = self._await(frame, len(frame.body))
+            self._effects.append(Publish(answer, publication))
+
+    def _subscribe(self, frame: Frame) -> None:
+        request = readSubscribe(frame, self._remote, self._settings)
+        added = self._deliveries.add(
+            readSubscriptionKey(frame, self._agreed),
+            readAckMode(frame),
+            readPrefetch(frame, self._settings),
+        )
+        # What is published after it, it must get.
+        self._before = answer = self._await(frame)
+        self._effects.append(Subscribe(answer, added.number, request))
+
+    def _unsubscribe(self, frame: Frame) -> None:
+        removed = self._deliveries.remove(readSubscriptionKey(frame, self._agreed))
+        named = frame.headers.get("svc-subscriptionId")
+        if named is not None and named.lower() != removed.subscriptionId:
+            raise ParameterInvalid("svc-subscriptionId is not this subscription's")
+        self._effects.append(Unsubscribe(removed.number, isForgotten=named is not None))
+        self._done(frame)
+
+    def _acknowledge(self, frame: Frame) -> None:
+        acknowledgement = readAcknowledgement(frame, self._agreed)
+        self._deliveries.checkAcknowledgement(acknowledgement)
+        transaction = frame.headers.get("transaction")
+        if transaction is not None:
+            self._transactions.add(transaction, acknowledgement)
+        else:
+            self._deliveries.settle(acknowledgement)
+        self._done(frame)
+
+    def _begin(self, frame: Frame) -> None:
+        self._transactions.begin(need(frame, "transaction"))
+        self._done(frame)
+
+    def _commit(self, frame: Frame) -> None:
+        transaction = self._transactions.end(need(frame, "transaction"))
+        if not transaction.publications:
+            for acknowledgement in transaction.acknowledgements:
+                self._deliveries.settle(acknowledgement)
+            self._done(frame)
+            return
+        self._before = answer = self._await(frame, transaction.size)
+        # Nothing is acknowledged before what was made of it is published.
+        self._acknowledgements[answer] = transaction.acknowledgements
+        self._effects.append(PublishAll(answer, transaction.publications))
+
+    def _abort(self, frame: Frame) -> None:
+        self._transactions.end(need(frame, "transaction"))
+        self._done(frame)
+
+    def _disconnect(self, frame: Frame) -> None:
+        self._done(frame)
+        self.state = State.ENDING
+        self._answers.add(Answer(data=b"", isLast=True))
+
+    @property
+    def _agreed(self) -> Version:
+        assert self.version is not None
+        return self.version
+
+
+_Handler = Callable[[Session, Frame], None]
+_CONNECTING: Final[Mapping[str, _Handler]] = {
+    "CONNECT": Session._connect,
+    "STOMP": Session._connect,
+}
+_OPEN: Final[Mapping[str, _Handler]] = {
+    "SEND": Session._send,
+    "SUBSCRIBE": Session._subscribe,
+    "UNSUBSCRIBE": Session._unsubscribe,
+    "ACK": Session._acknowledge,
+    "NACK": Session._acknowledge,
+    "BEGIN": Session._begin,
+    "COMMIT": Session._commit,
+    "ABORT": Session._abort,
+    "DISCONNECT": Session._disconnect,
+}

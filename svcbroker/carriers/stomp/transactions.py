@@ -1,0 +1,109 @@
+"""
+Open transactions ("BEGIN", "COMMIT", "ABORT"): what waits for its COMMIT.
+"""
+
+from __future__ import annotations
+
+from attrs import Factory, define, frozen
+
+from ...errors import Overloaded, ParameterInvalid
+from .effects import Publication
+from .settings import StompSettings
+
+
+@frozen
+class Acknowledgement:
+    """
+    An ACK, or a NACK.
+
+    @ivar number: the number of the subscription.
+    @ivar eventId: the event, in the subscription's words.
+    @ivar isGood: whether the client has got it for good; otherwise it is to be sent again.
+    """
+
+    number: int
+    eventId: str
+    isGood: bool
+
+
+@define(eq=False)
+class Transaction:
+    """
+    What one transaction holds, in order.
+    """
+
+    publications: list[Publication] = Factory(list)
+    acknowledgements: list[Acknowledgement] = Factory(list)
+
+    @property
+    def frames(self) -> int:
+        """How many frames it holds."""
+        return len(self.publications) + len(self.acknowledgements)
+
+    @property
+    def size(self) -> int:
+        """How much content it holds, in bytes."""
+        return sum(len(publication.content) for publication in self.publications)
+
+
+class Transactions:
+    """
+    The open transactions of a connection, within its bounds.
+    """
+
+    def __init__(self, settings: StompSettings) -> None:
+        self._settings = settings
+        self._open: dict[str, Transaction] = {}
+        self._frames = 0
+        self._size = 0
+
+    def begin(self, name: str) -> None:
+        """
+        Open a transaction.
+
+        @raise ParameterInvalid: there is one of this name.
+        @raise Overloaded: there are too many.
+        """
+        if name in self._open:
+            raise ParameterInvalid("there is a transaction of this name already")
+        if len(self._open) >= self._settings.maxTransactions:
+            raise Overloaded(f"there are {self._settings.maxTransactions} open transactions")
+        self._open[name] = Transaction()
+
+    def add(self, name: str, part: Publication | Acknowledgement) -> None:
+        """
+        Put something into a transaction.
+
+        @raise ParameterInvalid: there is no such transaction.
+        @raise Overloaded: this is more than transactions may hold.
+        """
+        transaction = self._find(name)
+        self._frames += 1
+        if isinstance(part, Publication):
+            transaction.publications.append(part)
+            self._size += len(part.content)
+        else:
+            transaction.acknowledgements.append(part)
+        settings = self._settings
+        if self._frames > settings.maxTransactionFrames:
+            raise Overloaded(f"transactions hold {settings.maxTransactionFrames} frames")
+        if self._size > settings.maxTransactionBytes:
+            raise Overloaded(f"transactions hold {settings.maxTransactionBytes} bytes")
+
+    def end(self, name: str) -> Transaction:
+        """
+        Take a transaction out, to be carried out or forgotten.
+
+        @raise ParameterInvalid: there is no such transaction.
+        """
+        transaction = self._find(name)
+        del self._open[name]
+        self._frames -= transaction.frames
+        self._size -= transaction.size
+        return transaction
+
+    def _find(self, name: str) -> Transaction:
+        transaction = self._open.get(name)
+        if transaction is None:
+            raise ParameterInvalid("there is no such transaction")
+        return transaction
