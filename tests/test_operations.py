@@ -219,6 +219,8 @@ class DeclarationTests(SynchronousTestCase):
                 "getEvent": ["eventId", "groupId"],
                 "list": ["pageIndex", "pageSize", "groupId"],
                 "state": ["topic", "groupId"],
+                "subscribe": ["topic", "groupId", "subscriptionId", "url", "offset", "tag"],
+                "unSubscribe": ["subscriptionId"],
             },
         )
         self.assertEqual(

@@ -19,6 +19,7 @@ from ._values import (
     SendStatus,
 )
 from ._waiters import Waiters
+from ._webhooks import IWebhooks, NoWebhooks
 
 __all__ = [
     "DEFAULT_GROUP",
@@ -29,9 +30,11 @@ __all__ = [
     "Broker",
     "Groups",
     "ISubscriptionDirectory",
+    "IWebhooks",
     "Keeper",
     "Limits",
     "NoSubscriptions",
+    "NoWebhooks",
     "NumberedPage",
     "SendResult",
     "SendStatus",

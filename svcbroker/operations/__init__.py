@@ -8,14 +8,16 @@ made from these declarations. Nothing here knows HTTP.
 
 from ._declarations import Operation, bindJSON, bindText
 from ._failures import Incidents
-from ._operations import COMMON_ERRORS, OPERATIONS
+from ._operations import COMMON_ERRORS
 from ._parameters import ExtensionsKind, Kind, Parameter
 from ._queries import QUERIES
 from ._records import Envelope, ErrorRecord
-from ._results import Result
+from ._results import EVENT, Result
+from ._subscribing import OPERATIONS
 
 __all__ = [
     "COMMON_ERRORS",
+    "EVENT",
     "OPERATIONS",
     "QUERIES",
     "Envelope",

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from ..broker import Broker
 from ..errors import BrokerError
+from ..model import InterfaceType
 from ._parameters import ExtensionsKind, GroupKind, Parameter
 from ._results import Result
 
@@ -34,6 +35,8 @@ class Operation:
         (L{COMMON_ERRORS<svcbroker.operations._operations.COMMON_ERRORS>}).
     @ivar method: finds the broker's method, which takes the parameters by name.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
+    @ivar isByInterface: whether the method is told, as C{interfaceType}, by which of the two
+        interfaces it was called.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Operation:
     errors: tuple[type[BrokerError], ...] = ()
     method: Callable[[Broker], Callable[..., Deferred[Any]]]
     isGroupFirst: bool = True
+    isByInterface: bool = False
     checkOrder: tuple[Parameter, ...] = field(init=False)
 
     @checkOrder.default
@@ -53,9 +57,14 @@ class Operation:
 
 
 def _bind(
-    operation: Operation, broker: Broker, taker: Callable[[Parameter], Callable[[Any], Any]]
+    operation: Operation,
+    broker: Broker,
+    interfaceType: InterfaceType,
+    taker: Callable[[Parameter], Callable[[Any], Any]],
 ) -> Callable[[Any], Deferred[Any]]:
     method = operation.method(broker)
+    if operation.isByInterface:
+        method = partial(method, interfaceType)
     takers: list[tuple[str, Callable[[Any], Any]]] = []
     for parameter in operation.checkOrder:
         take = taker(parameter)
@@ -75,22 +84,23 @@ def _takeGroup(broker: Broker, take: Callable[[Any], Any], given: Any) -> str:
 
 def bindText(operation: Operation, broker: Broker) -> TextCall:
     """
-    Make an operation callable with the fields of a URL or a form: names and values as bytes.
+    Make an operation of REST callable with the fields of a URL or a form: names and values as
+    bytes.
     Fields that it does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, _textTaker)
+    return _bind(operation, broker, InterfaceType.RESTFUL, _textTaker)
 
 
 def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
     """
-    Make an operation callable with the members of a JSON object. Members that it does not know
-    are ignored.
+    Make an operation of JSON-RPC callable with the members of a JSON object. Members that it
+    does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, _jsonTaker)
+    return _bind(operation, broker, InterfaceType.JSON_RPC, _jsonTaker)
 
 
 def _textTaker(parameter: Parameter) -> Callable[[Mapping[bytes, bytes]], Any]:

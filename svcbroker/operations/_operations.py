@@ -1,5 +1,5 @@
 """
-The seven operations.
+The seven operations on topics and events.
 """
 
 from __future__ import annotations

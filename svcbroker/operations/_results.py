@@ -160,6 +160,7 @@ def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
 
 
 BOOLEAN = Result(type=bool, render=_same)
+STRING = Result(type=str, render=_same)
 EVENT = Result(type=records.Event, render=_event)
 SEND_RESULT = Result(type=records.SendResult, render=_sendResult)
 TOPIC_PAGE = Result(type=records.TopicPage, render=_topicPage)

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.broker import NoWebhooks
 from svcbroker.errors import BrokerError
 from svcbroker.model import Execution, Receipt
 from svcbroker.operations import COMMON_ERRORS, OPERATIONS
-from tests.broker.support import TIMEOUT, World
+from tests.broker.support import TIMEOUT, World, makeWorld
 
 from .support import Client, requestBytes
 
@@ -63,6 +65,20 @@ INPUT: list[Case] = [
         "getEvent",
         {"eventId": "00000000-1-9"},
     ),
+    (
+        errors.PatternInvalid,
+        "subscribe?topic=t,a%2Bb&url=http://h/",
+        "subscribe",
+        {"topic": "a#", "url": "http://h/"},
+    ),
+    (errors.UrlInvalid, "subscribe?topic=t", "subscribe", {"topic": "t"}),
+    (errors.SubscriptionIdBlank, "unSubscribe", "unSubscribe", {"subscriptionId": "  "}),
+    (
+        errors.SubscriptionIdInvalid,
+        "unSubscribe?subscriptionId=1",
+        "subscribe",
+        {"topic": "t", "url": "http://h/", "subscriptionId": "x"},
+    ),
     (errors.ParameterInvalid, "open?topic=t&groupId=%FF", "open", {"topic": "t", "groupId": 1}),
     (errors.NoSuchCall, "none", "none", {}),
     (errors.GroupUnknown, "open?topic=t&groupId=9", "open", {"topic": "t", "groupId": "9"}),
@@ -83,12 +99,28 @@ def failWith(error: Exception) -> Callable[[World], None]:
     return breakLedger
 
 
+WEBHOOKS = (errors.SubscriptionExists, errors.SubscriptionNotFound, errors.NoSuchCall)
+ID = "00000000-0000-4000-8000-000000000001"
+
 STATE: list[tuple[type[BrokerError], Callable[[World], None]]] = [
     (errors.Overloaded, failWith(errors.Overloaded())),
     (errors.LedgerUnavailable, failWith(errors.LedgerUnavailable())),
     (errors.TransactionFailed, refuse),
     (errors.UnknownError, failWith(ZeroDivisionError())),
 ]
+
+
+class FailingWebhooks(NoWebhooks):
+    """Has a failure for everybody."""
+
+    def __init__(self, error: BrokerError) -> None:
+        self.error = error
+
+    def subscribe(self, *args: Any, **kwargs: Any) -> Deferred[str]:
+        return fail(self.error)
+
+    def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
+        return fail(self.error)
 
 
 class ErrorTests(SynchronousTestCase):
@@ -139,8 +171,18 @@ class ErrorTests(SynchronousTestCase):
         self.checkREST(errors.TransactionTimeout, rest.answers()[0].json())
         self.checkRPC(errors.TransactionTimeout, rpc.answers()[0].json())
 
+    def test_whatWebhooksSay(self) -> None:
+        for error in WEBHOOKS:
+            world = makeWorld()
+            world.broker.webhooks = FailingWebhooks(error())
+            client = Client(world=world)
+            self.checkREST(error, client.rest("subscribe?topic=t&url=http://h/"))
+            self.checkREST(error, client.rest(f"unSubscribe?subscriptionId={ID}"))
+            self.checkRPC(error, client.rpc("subscribe", {"topic": "t", "url": "http://h/"}))
+            self.checkRPC(error, client.rpc("unSubscribe", {"subscriptionId": ID}))
+
     def test_complete(self) -> None:
         """This module leaves out nothing that is declared."""
-        exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout}
+        exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout, *WEBHOOKS}
         declared = {*COMMON_ERRORS, *(error for each in OPERATIONS for error in each.errors)}
         self.assertEqual(declared - exercised, set())
