@@ -1,0 +1,282 @@
+"""
+One web hook: takes events and sends them, one after the other, until each is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve, frozen
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from ...errors import BrokerError
+from ...interfaces import Batch, ISubscriber, ISubscription
+from ...model import Position, SubscribeRequest
+from .messages import NotAcknowledged, encodeEvents
+from .posting import IPoster
+from .settings import WebhookSettings
+from .slots import Slots
+from .targets import Target
+
+
+@frozen(kw_only=True)
+class Surroundings:
+    """
+    What all web hooks share.
+
+    @ivar clock: measures time.
+    @ivar random: gives a number of [0, 1).
+    @ivar poster: sends events.
+    @ivar slots: bounds how many are sent at the same time.
+    """
+
+    clock: IReactorTime
+    random: Callable[[], float]
+    poster: IPoster
+    slots: Slots
+    settings: WebhookSettings
+
+
+@implementer(ISubscriber)
+class Delivery:
+    """
+    Sends one subscription's events.
+
+    It keeps events in memory only while it has a slot to send them. Otherwise it lets go of
+    them, and reads them from the log again: thousands of receivers that do not answer cost
+    next to nothing.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        request: SubscribeRequest,
+        target: Target,
+        around: Surroundings,
+        subscribe: Callable[[SubscribeRequest, ISubscriber], Deferred[ISubscription]],
+    ) -> None:
+        """
+        @param request: what is subscribed to, with an id.
+        @param subscribe: makes the subscription, the first time and whenever the broker ended it.
+        """
+        assert request.subscriptionId is not None
+        self._id = request.subscriptionId
+        self._request = request
+        self._target = target
+        self._lane = target.authority
+        self._around = around
+        self._subscribe = subscribe
+        self._subscription: ISubscription | None = None
+        self._ended: BrokerError | None = None
+        self._wanted: Deferred[Batch] | None = None
+        self._running: Deferred[None] | None = None
+        self._failures = 0
+        self._isPosting = False
+        self._isStopping = False
+
+    # What the core calls.
+
+    def deliver(self, batch: Batch) -> None:
+        """See L{ISubscriber.deliver}."""
+        assert self._subscription is not None
+        self._subscription.pause()
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            wanted.callback(batch)
+
+    def subscriptionEnded(self, error: BrokerError) -> None:
+        """See L{ISubscriber.subscriptionEnded}."""
+        self._ended = error
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            wanted.errback(error)
+
+    # What its owner calls.
+
+    def attach(self) -> Deferred[Position]:
+        """
+        Subscribe, and send nothing yet.
+
+        @return: where the subscription stands.
+        @raise BrokerError: what the core says. Nothing is left behind.
+        """
+        return Deferred.fromCoroutine(self._attach())
+
+    async def _attach(self) -> Position:
+        self._ended = None
+        self._subscription = subscription = await self._subscribe(self._request, self)
+        # Its topics may be closed from now on. What was published before is still to be sent.
+        self._request = evolve(self._request, mustExist=False)
+        return subscription.position
+
+    def run(self) -> None:
+        """
+        Send from now on. Called once. Where there is no subscription it is made, as often as
+        it takes.
+        """
+        if not self._isStopping:
+            self._running = Deferred.fromCoroutine(self._run())
+            self._running.addErrback(self._halted)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Send nothing more, but let a request that is under way have its answer.
+
+        @return: fires when there is none. Cancelling gives that one up too.
+        """
+        self._isStopping = True
+        if self._running is None:
+            return succeed(None)
+        done: Deferred[None] = Deferred(lambda _: self._abandon())
+
+        def ended(_: None) -> None:
+            if not done.called:
+                done.callback(None)
+
+        self._running.addCallback(ended)
+        if not self._isPosting:
+            self._abandon()
+        return done
+
+    def close(self, *, forget: bool) -> None:
+        """
+        Send nothing more, and end the subscription.
+
+        @param forget: whether its position is forgotten.
+        """
+        self._isStopping = True
+        self._abandon()
+        if self._subscription is not None:
+            self._subscription.close(forget=forget)
+
+    def _abandon(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+
+    def _halted(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("Webhook {id} halted", failure, id=self._id)
+
+    # What goes on.
+
+    async def _run(self) -> None:
+        while not self._isStopping:
+            try:
+                if self._subscription is None:
+                    await self._attach()
+                if self._subscription is not None:
+                    await self._serve(self._subscription)
+            except BrokerError as error:
+                self._subscription = None
+                self._log.warn(
+                    "Webhook {id} cannot read its events, and will try again: {reason}",
+                    id=self._id,
+                    reason=error.message,
+                )
+                await self._pauseAfterFailure(0)
+
+    async def _serve(self, subscription: ISubscription) -> None:
+        """Send whatever comes. Raises what the broker ended the subscription with."""
+        while not self._isStopping:
+            batch: Batch | None = await self._next(subscription)
+            isDone = False
+            while not (isDone or self._isStopping):
+                if not self._around.slots.take(self._lane):
+                    batch = None
+                    await self._around.slots.wait(self._lane)
+                try:
+                    isDone = await self._takeTurn(subscription, batch)
+                    failed = None
+                except NotAcknowledged as error:
+                    failed = error
+                finally:
+                    self._around.slots.release(self._lane)
+                batch = None
+                if failed is not None and not self._isStopping:
+                    self._tellFailure(failed)
+                    await self._pauseAfterFailure(failed.retryAfter)
+
+    async def _takeTurn(self, subscription: ISubscription, batch: Batch | None) -> bool:
+        """
+        Send while there is a slot.
+
+        @param batch: what is to be sent; C{None} reads it again.
+        @return: whether everything is sent. Otherwise it is the turn of others.
+        @raise NotAcknowledged: an event was not taken.
+        """
+        slots, clock = self._around.slots, self._around.clock
+        if batch is None:
+            subscription.rewind()
+            # The slot is not for those who wait for a log that cannot be read now.
+            reading = self._next(subscription)
+            reading.addTimeout(self._around.settings.timeout, clock)
+            try:
+                batch = await reading
+            except TimeoutError:
+                subscription.pause()
+                raise NotAcknowledged("the log could not be read in time") from None
+        until = clock.seconds() + self._around.settings.turn
+        texts = batch.encoded("webhook", encodeEvents)
+        for number, (event, text) in enumerate(zip(batch.events, texts, strict=True)):
+            isOver = clock.seconds() >= until and slots.isWanted(self._lane)
+            if self._isStopping or (number and isOver):
+                return False
+            self._isPosting = True
+            try:
+                await self._around.poster.post(
+                    self._target, self._request.interfaceType, self._id, event, text
+                )
+            finally:
+                self._isPosting = False
+            subscription.acknowledge((event,))
+            self._tellSuccess()
+        return True
+
+    def _next(self, subscription: ISubscription) -> Deferred[Batch]:
+        """
+        The next events, as soon as there are some.
+
+        @raise BrokerError: the broker has ended the subscription.
+        """
+        wanted: Deferred[Batch] = Deferred(lambda _: self._wantNothing())
+        if self._ended is not None:
+            wanted.errback(self._ended)
+        else:
+            self._wanted = wanted
+            subscription.resume()
+        return wanted
+
+    def _wantNothing(self) -> None:
+        self._wanted = None
+
+    def _pauseAfterFailure(self, retryAfter: float) -> Deferred[None]:
+        self._failures += 1
+        settings = self._around.settings
+        delay = settings.delay(self._failures, retryAfter, self._around.random)
+        return deferLater(self._around.clock, delay)
+
+    def _tellFailure(self, error: NotAcknowledged) -> None:
+        # Once an outage. Never the path: it may hold what only the receiver is to know.
+        if not self._failures:
+            self._log.warn(
+                "Webhook {id} at {target} does not take its events, and will be tried again: "
+                "{reason}",
+                id=self._id,
+                target=self._target.authority,
+                reason=str(error),
+            )
+
+    def _tellSuccess(self) -> None:
+        if self._failures:
+            self._log.info(
+                "Webhook {id} at {target} takes its events again",
+                id=self._id,
+                target=self._target.authority,
+            )
+            self._failures = 0

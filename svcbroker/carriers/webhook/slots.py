@@ -1,0 +1,91 @@
+"""
+A bounded number of requests, shared fairly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+
+from twisted.internet.defer import Deferred
+
+
+class Slots:
+    """
+    The right to have a request under way. There are so many, and of these only a part for any
+    one lane, so that a host which is slow to answer cannot have them all. Lanes that wait take
+    turns; within a lane who came first is first.
+    """
+
+    def __init__(self, total: int, perLane: int) -> None:
+        self._free = total
+        self._perLane = perLane
+        self._busy: Counter[str] = Counter()
+        self._queues: dict[str, OrderedDict[Deferred[None], None]] = {}
+        # Lanes that have somebody waiting and may have one more, in the order of their turns.
+        self._ready: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def busy(self) -> int:
+        """How many are taken."""
+        return self._busy.total()
+
+    def isWanted(self, lane: str) -> bool:
+        """Whether somebody waits who could have a slot of this lane when it is released."""
+        return bool(self._ready) or lane in self._queues
+
+    def take(self, lane: str) -> bool:
+        """
+        Take a slot if that needs no waiting.
+
+        @return: whether it was taken. Then L{release} must be called.
+        """
+        if not self._free or self._busy[lane] >= self._perLane or lane in self._queues:
+            return False
+        self._occupy(lane)
+        return True
+
+    def wait(self, lane: str) -> Deferred[None]:
+        """
+        Take a slot as soon as there is one. Cancelling gives the place in the queue up.
+
+        @return: fires when the slot is taken. Then L{release} must be called.
+        """
+        waiter: Deferred[None] = Deferred(lambda waiter: self._leave(lane, waiter))
+        self._queues.setdefault(lane, OrderedDict())[waiter] = None
+        if self._busy[lane] < self._perLane:
+            self._ready.setdefault(lane)
+        self._handOut()
+        return waiter
+
+    def release(self, lane: str) -> None:
+        """Give a slot back."""
+        self._free += 1
+        self._busy[lane] -= 1
+        if not self._busy[lane]:
+            del self._busy[lane]
+        if lane in self._queues:
+            self._ready.setdefault(lane)
+        self._handOut()
+
+    def _occupy(self, lane: str) -> None:
+        self._free -= 1
+        self._busy[lane] += 1
+
+    def _handOut(self) -> None:
+        while self._free and self._ready:
+            lane, _ = self._ready.popitem(last=False)
+            queue = self._queues[lane]
+            waiter, _ = queue.popitem(last=False)
+            self._occupy(lane)
+            if not queue:
+                del self._queues[lane]
+            elif self._busy[lane] < self._perLane:
+                self._ready[lane] = None
+            waiter.callback(None)
+
+    def _leave(self, lane: str, waiter: Deferred[None]) -> None:
+        queue = self._queues[lane]
+        del queue[waiter]
+        if not queue:
+            del self._queues[lane]
+            self._ready.pop(lane, None)

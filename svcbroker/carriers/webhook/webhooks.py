@@ -1,0 +1,270 @@
+"""
+All web hooks: they are made and ended here, and start again with the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from attrs import frozen
+from twisted.internet.defer import Deferred, TimeoutError, gatherResults, succeed
+from twisted.internet.interfaces import IHostnameResolver
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from ...broker import IWebhooks, Keeper, Waiters
+from ...broker.subscriptions import Subscriptions
+from ...errors import BrokerError, Overloaded, SubscriptionExists, SubscriptionNotFound, UrlInvalid
+from ...model import InterfaceType, Offset, Position, SubscribeRequest
+from .connecting import hasPermittedAddress
+from .delivery import Delivery, Surroundings
+from .targets import Target, parseUrl
+
+MAX_LOOKUPS: Final = 16
+"""The most names of hosts that are looked up at the same time for those who subscribe."""
+
+PATIENCE: Final = 30.0
+"""How long a call waits for its answer, in seconds. What it asked for may still happen."""
+
+_KIND = "webhook"
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A web hook as it is kept on disk."""
+
+    interfaceType: InterfaceType
+    group: str
+    filters: tuple[str, ...]
+    tag: str | None
+    url: str
+    start: tuple[int, int]
+
+
+_form = msgspec.json.Decoder(_Kept)
+
+
+@frozen
+class _Webhook:
+    """A web hook that is there."""
+
+    kept: _Kept
+    delivery: Delivery
+
+
+@implementer(IWebhooks)
+class Webhooks:
+    """
+    Subscriptions whose events are sent to URLs.
+
+    They are kept on disk from the moment at which C{subscribe} is answered until C{unSubscribe}
+    is, and so is where each of them stands.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        keeper: Keeper,
+        resolver: IHostnameResolver,
+        around: Surroundings,
+        entropy: Callable[[int], bytes],
+        closeConnections: Callable[[], Deferred[Any]] = lambda: succeed(None),
+    ) -> None:
+        """
+        @param resolver: finds the addresses of hosts when they are subscribed with.
+        @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+        @param closeConnections: closes what the poster has open. Called once, at the end.
+        """
+        self._subscriptions = subscriptions
+        self._keeper = keeper
+        self._resolver = resolver
+        self._around = around
+        self._settings = around.settings
+        self._entropy = entropy
+        self._closeConnections = closeConnections
+        self._waiters = Waiters(around.clock, PATIENCE)
+        self._webhooks: dict[str, _Webhook] = {}
+        self._isStopped = False
+        self._coming = 0
+        self._lookups = 0
+
+    # The life of all.
+
+    def start(self) -> Deferred[None]:
+        """
+        Go on with all that are kept. Called once, when subscriptions can be made. Does not fail:
+        what cannot start now is tried again.
+        """
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        for subscriptionId, value in self._keeper.items(_KIND):
+            try:
+                kept = _form.decode(value)
+                target = parseUrl(kept.url)
+            except (msgspec.MsgspecError, UrlInvalid):
+                self._log.failure("Webhook {id} cannot be read, and rests", id=subscriptionId)
+                continue
+            request = _request(subscriptionId, kept, target, Position(*kept.start), mustExist=False)
+            delivery = self._newDelivery(request, target)
+            self._webhooks[subscriptionId] = _Webhook(kept, delivery)
+            try:
+                await delivery.attach()
+            except BrokerError as error:
+                self._log.warn(
+                    "Webhook {id} cannot start, and will try again: {reason}",
+                    id=subscriptionId,
+                    reason=error.message,
+                )
+            delivery.run()
+
+    def stop(self) -> Deferred[None]:
+        """
+        Send nothing more, let receivers answer what they were sent, and let go of everything.
+        Called once, while subscriptions can still be closed.
+
+        @return: fires when no request is under way. Cancelling gives those up.
+        """
+        self._isStopped = True
+        stopping = [webhook.delivery.stop() for webhook in self._webhooks.values()]
+        stopped: Deferred[Any] = gatherResults(stopping)
+        return stopped.addBoth(self._stopped)
+
+    def _stopped(self, _: object) -> Deferred[Any]:
+        for webhook in self._webhooks.values():
+            webhook.delivery.close(forget=False)
+        self._webhooks.clear()
+        self._waiters.stop()
+        return self._closeConnections()
+
+    # What clients ask.
+
+    def subscribe(
+        self,
+        interfaceType: InterfaceType,
+        topic: tuple[str, ...],
+        groupId: str,
+        subscriptionId: str | None,
+        url: str,
+        offset: Offset,
+        tag: str | None,
+    ) -> Deferred[str]:
+        """See L{IWebhooks.subscribe}."""
+        if subscriptionId is None:
+            subscriptionId = str(UUID(bytes=self._entropy(16), version=4))
+        subscribing = self._subscribe(
+            subscriptionId, interfaceType, topic, groupId, url, offset, tag
+        )
+        return self._waiters.wait(Deferred.fromCoroutine(subscribing))
+
+    async def _subscribe(
+        self,
+        subscriptionId: str,
+        interfaceType: InterfaceType,
+        topic: tuple[str, ...],
+        groupId: str,
+        url: str,
+        offset: Offset,
+        tag: str | None,
+    ) -> str:
+        target = parseUrl(url)
+        kept = _Kept(
+            interfaceType=interfaceType,
+            group=groupId,
+            filters=topic,
+            tag=tag,
+            url=target.url,
+            start=(0, 0),
+        )
+        known = self._webhooks.get(subscriptionId)
+        if known is not None:
+            if msgspec.structs.replace(known.kept, start=kept.start) != kept:
+                raise SubscriptionExists()
+            await self._keeper.flush()
+            return subscriptionId
+        if len(self._webhooks) + self._coming >= self._settings.maxWebhooks:
+            raise Overloaded("there are too many webhooks")
+        self._coming += 1
+        try:
+            await self._checkTarget(target)
+            request = _request(subscriptionId, kept, target, offset, mustExist=True)
+            delivery = self._newDelivery(request, target)
+            position = await delivery.attach()
+            if self._isStopped:
+                delivery.close(forget=True)
+                raise Overloaded("the broker is stopping")
+        finally:
+            self._coming -= 1
+        kept = msgspec.structs.replace(kept, start=tuple(position))
+        self._webhooks[subscriptionId] = _Webhook(kept, delivery)
+        self._keeper.put(_KIND, subscriptionId, msgspec.json.encode(kept))
+        await self._keeper.flush()
+        delivery.run()
+        return subscriptionId
+
+    async def _checkTarget(self, target: Target) -> None:
+        """
+        @raise UrlInvalid: events may not be sent there.
+        """
+        policy = self._settings.policy
+        if target.isAddress:
+            isPermitted = policy.permits(target.host, target.host)
+        elif target.host in policy.hosts:
+            isPermitted = True
+        elif self._lookups >= MAX_LOOKUPS:
+            raise Overloaded()
+        else:
+            isPermitted = await self._lookUp(target.host)
+        if not isPermitted:
+            # The same words for a name that does not exist: nobody is to find out by this
+            # which names there are inside.
+            raise UrlInvalid("url's host has no address that events may be sent to")
+
+    async def _lookUp(self, host: str) -> bool:
+        self._lookups += 1
+        try:
+            found = hasPermittedAddress(self._resolver, self._settings.policy, host)
+            return await found.addTimeout(self._settings.timeout, self._around.clock)
+        except TimeoutError:
+            return False
+        finally:
+            self._lookups -= 1
+
+    def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
+        """See L{IWebhooks.unSubscribe}."""
+        return self._waiters.wait(Deferred.fromCoroutine(self._unSubscribe(subscriptionId)))
+
+    async def _unSubscribe(self, subscriptionId: str) -> bool:
+        webhook = self._webhooks.pop(subscriptionId, None)
+        if webhook is None:
+            raise SubscriptionNotFound()
+        webhook.delivery.close(forget=True)
+        # It may not have been live.
+        self._subscriptions.forget(subscriptionId)
+        self._keeper.remove(_KIND, subscriptionId)
+        await self._keeper.flush()
+        return True
+
+    def _newDelivery(self, request: SubscribeRequest, target: Target) -> Delivery:
+        return Delivery(request, target, self._around, self._subscriptions.subscribe)
+
+
+def _request(
+    subscriptionId: str, kept: _Kept, target: Target, offset: Offset, *, mustExist: bool
+) -> SubscribeRequest:
+    return SubscribeRequest(
+        interfaceType=kept.interfaceType,
+        group=kept.group,
+        filters=kept.filters,
+        offset=offset,
+        tag=kept.tag,
+        subscriptionId=subscriptionId,
+        remote=target.authority,
+        mustExist=mustExist,
+        isDurable=True,
+        isAcknowledged=True,
+    )

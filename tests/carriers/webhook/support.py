@@ -1,0 +1,288 @@
+"""
+Web hooks on a clock: over a memory ledger and the real subscription core, to receivers that do
+what a test says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+from twisted.internet.address import IPv4Address, IPv6Address
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress, IHostnameResolver, IHostResolution
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from svcbroker.broker import Keeper
+from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
+from svcbroker.carriers.webhook import AddressPolicy, Webhooks, WebhookSettings
+from svcbroker.carriers.webhook.delivery import Surroundings
+from svcbroker.carriers.webhook.messages import NotAcknowledged
+from svcbroker.carriers.webhook.slots import Slots
+from svcbroker.carriers.webhook.targets import Target
+from svcbroker.model import (
+    Edge,
+    Event,
+    InterfaceType,
+    Offset,
+    OpenTopic,
+    PublishEvent,
+)
+from svcbroker.testing.doubles import memoryLedger
+
+PUBLIC = "93.184.215.14"
+URL = f"http://{PUBLIC}/hook"
+SECRET = b"a secret of a certain length"
+
+
+@implementer(IHostResolution)
+@frozen
+class Resolution:
+    """A resolution that is under way."""
+
+    name: str
+
+    def cancel(self) -> None:
+        """Nothing to cancel."""
+
+
+@implementer(IHostnameResolver)
+@define
+class FakeResolver:
+    """
+    Knows some names.
+
+    @ivar names: the addresses of each name. A test may change them at any time.
+    @ivar asked: what was asked for, in order.
+    @ivar held: the receivers that wait, while C{isHolding}.
+    """
+
+    names: dict[str, Sequence[str]] = field(factory=dict)
+    asked: list[str] = field(factory=list)
+    isHolding: bool = False
+    held: list[Callable[[], None]] = field(factory=list)
+
+    def resolveHostName(
+        self,
+        resolutionReceiver: Any,
+        hostName: str,
+        portNumber: int = 0,
+        addressTypes: Any = None,
+        transportSemantics: str = "TCP",
+    ) -> IHostResolution:
+        resolution: Any = Resolution(hostName)
+        self.asked.append(hostName)
+        resolutionReceiver.resolutionBegan(resolution)
+
+        def answer() -> None:
+            isLiteral = ":" in hostName or hostName.replace(".", "").isdigit()
+            for each in [hostName] if isLiteral else self.names.get(hostName, ()):
+                resolutionReceiver.addressResolved(address(each, portNumber))
+            resolutionReceiver.resolutionComplete()
+
+        if self.isHolding:
+            self.held.append(answer)
+        else:
+            answer()
+        return resolution  # type: ignore[no-any-return]
+
+
+def address(host: str, port: int = 0) -> IAddress:
+    """An address of either family."""
+    if ":" in host:
+        return IPv6Address("TCP", host, port)
+    return IPv4Address("TCP", host, port)
+
+
+@define(eq=False)
+class Post:
+    """
+    One request to a receiver.
+
+    @ivar answer: fire it to acknowledge, or to fail.
+    """
+
+    target: Target
+    interfaceType: InterfaceType
+    subscriptionId: str
+    event: Event
+    text: bytes
+    isCancelled: bool = False
+    answer: Deferred[None] = field(init=False)
+
+    @answer.default
+    def _makeAnswer(self) -> Deferred[None]:
+        def cancel(answer: Deferred[None]) -> None:
+            self.isCancelled = True
+            answer.errback(NotAcknowledged("given up"))
+
+        return Deferred(cancel)
+
+    @property
+    def content(self) -> str:
+        """What was published."""
+        return self.event.content.decode("ascii")
+
+
+@define(eq=False)
+class FakePoster:
+    """
+    Receivers that keep what they get.
+
+    @ivar posts: all requests, in order.
+    @ivar judge: answers a request at once, with whether it is acknowledged; C{None} leaves it
+        open.
+    """
+
+    posts: list[Post] = field(factory=list)
+    judge: Callable[[Post], bool | None] = lambda post: True
+
+    def post(
+        self,
+        target: Target,
+        interfaceType: InterfaceType,
+        subscriptionId: str,
+        event: Event,
+        text: bytes,
+    ) -> Deferred[None]:
+        post = Post(target, interfaceType, subscriptionId, event, text)
+        self.posts.append(post)
+        verdict = self.judge(post)
+        if verdict is True:
+            post.answer.callback(None)
+        elif verdict is False:
+            post.answer.errback(NotAcknowledged("no"))
+        return post.answer
+
+    @property
+    def contents(self) -> list[str]:
+        """What was sent, in order."""
+        return [post.content for post in self.posts]
+
+    @property
+    def open(self) -> list[Post]:
+        """The requests that have no answer yet."""
+        return [post for post in self.posts if not post.answer.called]
+
+
+@define
+class MemoryNotes:
+    """A disk that outlives brokers."""
+
+    kept: dict[tuple[str, str], bytes] = field(factory=dict)
+
+    def load(self) -> dict[tuple[str, str], bytes]:
+        return dict(self.kept)
+
+    def write(self, changes: dict[tuple[str, str], bytes | None]) -> None:
+        for key, value in changes.items():
+            if value is None:
+                self.kept.pop(key, None)
+            else:
+                self.kept[key] = value
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+SETTINGS = WebhookSettings(
+    policy=AddressPolicy.allowing(["inside.example", "10.1.0.0/16"]),
+    connections=8,
+    firstDelay=1.0,
+    maxDelay=60.0,
+    timeout=10.0,
+)
+
+
+class World:
+    """
+    One group's log, and a broker's web hooks over it that can be killed and started again.
+    """
+
+    def __init__(self, settings: WebhookSettings = SETTINGS) -> None:
+        self.clock = Clock()
+        self.clock.advance(1_700_000_000)
+        self.ledger = memoryLedger(self.clock)
+        self.notes = MemoryNotes()
+        self.resolver = FakeResolver()
+        self.poster = FakePoster()
+        self.settings = settings
+        self._numbers = itertools.count(1)
+        self.start()
+
+    def start(self) -> None:
+        """Start a broker over what was kept."""
+        self.keeper = Keeper(self.notes, self.clock, maybeDeferred)
+        self.subscriptions = Subscriptions(
+            {"1": self.ledger},
+            self.clock,
+            self.clock.seconds,
+            self.entropy,
+            KeptPositions(self.keeper),
+        )
+        self.subscriptions.start()
+        self.slots = Slots(self.settings.connections, self.settings.connectionsPerHost)
+        around = Surroundings(
+            clock=self.clock,
+            random=lambda: 0.0,
+            poster=self.poster,
+            slots=self.slots,
+            settings=self.settings,
+        )
+        self.webhooks = Webhooks(
+            self.subscriptions, self.keeper, self.resolver, around, self.entropy
+        )
+        self.webhooks.start()
+
+    def kill(self) -> None:
+        """The process is gone, with whatever was not yet on disk."""
+        self.clock.calls.clear()
+        self.ledger.removeObserver(self.subscriptions._followers["1"])
+        for post in self.poster.open:
+            post.answer.addErrback(lambda _: None)
+        self.poster = evolve(self.poster, posts=[])
+
+    def entropy(self, size: int) -> bytes:
+        """Not so random bytes."""
+        return next(self._numbers).to_bytes(size, "big")
+
+    def settle(self, seconds: float = 0.2) -> None:
+        """Let everything happen that needs no long time."""
+        self.clock.pump([seconds / 40] * 40)
+
+    def open(self, *topics: str) -> None:
+        """Open topics."""
+        for topic in topics:
+            self.ledger.submit(OpenTopic(topic=topic))
+        self.settle()
+
+    def publish(self, *contents: str, topic: str = "a", **extensions: str) -> None:
+        """Publish events."""
+        for content in contents:
+            self.ledger.submit(
+                PublishEvent(
+                    topic=topic,
+                    content=content.encode("ascii"),
+                    extensions={f"svc-{name}": text for name, text in extensions.items()},
+                )
+            )
+        self.settle()
+
+    def subscribe(
+        self,
+        url: str = URL,
+        *topics: str,
+        interfaceType: InterfaceType = InterfaceType.RESTFUL,
+        subscriptionId: str | None = None,
+        offset: Offset = Edge.LAST,
+        tag: str | None = None,
+    ) -> Deferred[str]:
+        """Subscribe to topic C{a}, or to others."""
+        answer = self.webhooks.subscribe(
+            interfaceType, topics or ("a",), "1", subscriptionId, url, offset, tag
+        )
+        self.settle()
+        return answer
