@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from .carriers.webhook import parseAllowed
+
 
 class Kind(Protocol):
     """
@@ -175,6 +177,12 @@ def basePath(text: str) -> str:
         return ""
     if len(text) > 256 or _BASE_PATH.fullmatch(text) is None or {".", ".."} & {*text.split("/")}:
         raise ValueError(f"is not a path such as /svcbroker: {text!r}")
+    return text
+
+
+def allowedTarget(text: str) -> str:
+    """A network, an address or a host's name."""
+    parseAllowed(text)
     return text
 
 

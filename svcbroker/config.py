@@ -24,6 +24,7 @@ from ._settings import (
     Switch,
     Text,
     WholeNumber,
+    allowedTarget,
     anyText,
     basePath,
     filePath,
@@ -187,6 +188,41 @@ class Config:
         (),
         "an origin whose pages may call the interface, or *; may be given more than once",
         shown="none",
+    )
+    webhookAllow: tuple[str, ...] = _setting(
+        "webhook-allow",
+        Several(of=Text(metavar="NETWORK|HOST", normalise=allowedTarget)),
+        (),
+        "a network, address or host name that events may be sent to although it is not public; "
+        "may be given more than once",
+        shown="none",
+    )
+    webhookSecretFile: str = _setting(
+        "webhook-secret-file",
+        Text(metavar="PATH", normalise=anyText),
+        "",
+        "a file with the secret that signs what is sent to webhooks, or several, one a line",
+    )
+    webhookTimeout: float = _setting(
+        "webhook-timeout",
+        Seconds(maximum=300),
+        10.0,
+        "how long the receiver of a webhook may take to acknowledge an event",
+        shown="10",
+    )
+    webhookMaxDelay: float = _setting(
+        "webhook-max-delay",
+        Seconds(maximum=86400),
+        300.0,
+        "the longest time after which an event that was not acknowledged is sent again",
+        shown="300",
+    )
+    webhookConnections: int = _setting(
+        "webhook-connections",
+        WholeNumber(metavar="NUMBER", minimum=1, maximum=10_000),
+        64,
+        "how many events may be under way to webhooks at the same time; a quarter of them to "
+        "one host",
     )
     shutdownTimeout: float = _setting(
         "shutdown-timeout",

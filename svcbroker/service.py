@@ -68,6 +68,9 @@ class ICarrier(Protocol):
     @property
     def factory(self) -> Any: ...
 
+    def start(self) -> Deferred[Any]:
+        """Begin, before clients are let in. Who fails leaves nothing behind."""
+
     def drain(self) -> Deferred[Any]:
         """Answer what was accepted, then close; fires when that is done."""
 
@@ -258,9 +261,11 @@ class BrokerService(Service):
             port = None if self._listening is None else await self._listening
             if port is not None:
                 self.address = addressText(port.getHost())
-            self._carrier = self._makeCarrier(self._ledgers, self.address)
-            self._door.open(self._carrier.factory)
-            stack.push_async_callback(self._drain, self._carrier)
+            carrier = self._makeCarrier(self._ledgers, self.address)
+            await carrier.start()
+            self._carrier = carrier
+            stack.push_async_callback(self._drain, carrier)
+            self._door.open(carrier.factory)
             stack.push_async_callback(self._stopListening)
             if port is not None:
                 _resume(port)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import random
 import signal
 import sys
 import time
@@ -16,24 +17,37 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from attrs import frozen
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
 from twisted.python.components import Componentized
 
+from ._serving import Carriers, Part
 from ._settings import Several, Switch
-from .broker import Broker, Limits
-from .carriers.http import BrokerSite, HttpSettings, makeSite
+from .broker import Broker, Keeper, Limits
+from .broker.subscriptions import KeptPositions, Subscriptions
+from .carriers.http import HttpSettings, makeSite
+from .carriers.webhook import (
+    AddressPolicy,
+    Signer,
+    WebhookSettings,
+    makeWebhooks,
+    parseSecrets,
+)
 from .config import SETTINGS, Config, ConfigError, Setting, makeConfig, readFile
 from .interfaces import ILedger, InvalidDescription
 from .ledgers import describeLedgers, findLedgerFactories, parseDescription, readDescription
 from .logs import jsonLogObserver, openLogFile
 from .service import BrokerService, GroupPlan, ICarrier, Plan, StartError, World
+from .storage import NoteStore, StorageError
 from .version import readVersion
+
+NOTES = "notes.sqlite"
+"""The file in the data directory that holds what subscriptions keep."""
+
+_MAX_SECRETS_FILE = 64 * 1024
 
 
 def _theReactor() -> Any:
@@ -84,6 +98,7 @@ class Options(usage.Options):
             config = makeConfig(self._file, self._given)
             self["config"] = config
             self["plan"] = makePlan(config, _theReactor())
+            self["webhooks"] = makeWebhookSettings(config)
         except ConfigError as error:
             raise usage.UsageError(str(error)) from None
 
@@ -154,6 +169,33 @@ def makePlan(config: Config, reactor: Any) -> Plan:
         maxContent=config.maxContent,
         shutdownTimeout=config.shutdownTimeout,
         version=readVersion().version,
+    )
+
+
+def makeWebhookSettings(config: Config) -> WebhookSettings:
+    """
+    What can be chosen about web hooks, with the secrets.
+
+    @raise ConfigError: the file of the secrets cannot be used.
+    """
+    secrets: tuple[bytes, ...] = ()
+    path = config.webhookSecretFile
+    if path:
+        try:
+            with open(path, "rb") as file:
+                secrets = parseSecrets(file.read(_MAX_SECRETS_FILE))
+        except OSError as error:
+            raise ConfigError(
+                f"webhook-secret-file: cannot read {path}: {error.strerror}"
+            ) from error
+        except ValueError as error:
+            raise ConfigError(f"webhook-secret-file: {path} {error}") from None
+    return WebhookSettings(
+        policy=AddressPolicy.allowing(config.webhookAllow),
+        signer=Signer(secrets),
+        timeout=config.webhookTimeout,
+        maxDelay=config.webhookMaxDelay,
+        connections=config.webhookConnections,
     )
 
 
@@ -268,20 +310,6 @@ def _observerMaker(config: Config, twistd: Mapping[str, Any]) -> Callable[[], IL
     return lambda: jsonLogObserver(openLogFile(Path(name).absolute()))
 
 
-@frozen
-class _HttpCarrier:
-    """HTTP, as the service sees it."""
-
-    broker: Broker
-    factory: BrokerSite
-
-    def drain(self) -> Deferred[Any]:
-        return self.factory.drain()
-
-    def stop(self) -> None:
-        self.broker.stop()
-
-
 def makeService(options: Options) -> IService:
     """
     The service that twistd runs.
@@ -297,22 +325,55 @@ def makeService(options: Options) -> IService:
         corsOrigins=corsOrigins,
     )
 
-    def makeCarrier(ledgers: Mapping[str, ILedger], address: str) -> ICarrier:
-        broker = Broker(
-            ledgers,
-            reactor,
-            Limits(maxContent=config.maxContent, chainTimeout=config.chainTimeout),
-            nodeAddress=address,
-            version=readVersion(),
-        )
-        return _HttpCarrier(broker, makeSite(broker, settings))
-
     world = World(
         reactor=reactor,
         now=time.time,
         entropy=os.urandom,
         process=TwistdProcess(reactor),
     )
+
+    def makeCarrier(ledgers: Mapping[str, ILedger], address: str) -> ICarrier:
+        thread = world.makeThread(reactor, "notes")
+        try:
+            notes = NoteStore.open(config.dataDir / NOTES)
+            keeper = Keeper(notes, reactor, thread.run)
+        except StorageError as error:
+            thread.stop()
+            raise StartError(f"data-dir: {error}") from error
+        subscriptions = Subscriptions(
+            ledgers, reactor, world.now, world.entropy, KeptPositions(keeper)
+        )
+        webhooks = makeWebhooks(
+            reactor,
+            subscriptions,
+            keeper,
+            options["webhooks"],
+            now=world.now,
+            entropy=world.entropy,
+            random=random.random,
+        )
+        broker = Broker(
+            ledgers,
+            reactor,
+            Limits(maxContent=config.maxContent, chainTimeout=config.chainTimeout),
+            nodeAddress=address,
+            version=readVersion(),
+            subscriptions=subscriptions,
+            webhooks=webhooks,
+        )
+        site = makeSite(broker, settings)
+        return Carriers(
+            factory=site,
+            parts=[
+                Part(drain=site.drain),
+                Part(start=webhooks.start, drain=webhooks.stop),
+            ],
+            broker=broker,
+            subscriptions=subscriptions,
+            keeper=keeper,
+            release=thread.stop,
+        )
+
     twistd = getattr(options, "parent", None) or {}
     service: IService = _LoggingService(
         _observerMaker(config, twistd), options["plan"], world, makeCarrier

@@ -44,6 +44,11 @@ class DefaultTests(SynchronousTestCase):
                 "logFormat": "text",
                 "accessLog": False,
                 "corsOrigins": (),
+                "webhookAllow": (),
+                "webhookSecretFile": "",
+                "webhookTimeout": 10.0,
+                "webhookMaxDelay": 300.0,
+                "webhookConnections": 64,
                 "shutdownTimeout": 30.0,
             },
         )

@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("operations",),
     ("carriers",),
     ("console", "client"),
-    ("_settings", "_addresses", "_datadir", "_threads", "logs", "config"),
+    ("_settings", "_serving", "_addresses", "_datadir", "_threads", "logs", "config"),
     ("service",),
     ("tap",),
 )

@@ -141,6 +141,11 @@ class FakeCarrier:
     story: list[str]
     factory: FakeFactory
     drained: Deferred[None] = field(factory=lambda: succeed(None))
+    started: Deferred[None] = field(factory=lambda: succeed(None))
+
+    def start(self) -> Deferred[None]:
+        self.story.append("begin")
+        return self.started
 
     def drain(self) -> Deferred[None]:
         self.story.append("drain")
@@ -214,6 +219,7 @@ class ServiceTests(SynchronousTestCase):
         "start 1",
         "start two",
         "serve 1,two",
+        "begin",
         "open",
         "started",
         "signals",
@@ -247,6 +253,18 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(event["groups"], "1 on fake, two on fake")
         self.assertEqual(event["version"], "1.2")
 
+    def test_carrierFails(self) -> None:
+        """Where what serves clients cannot begin, nobody is let in and the ledgers stop."""
+        self.carrier.started = fail(StartError("no"))
+        self.assertRaises(StartError, self.start, self.makeService())
+        self.assertEqual(
+            self.story[4:],
+            [
+                *("begin", "stop 1", "stop two", "end ledger-1", "end ledger-two"),
+                *("stop listening", "refuse: no"),
+            ],
+        )
+
     def test_nobodyEarly(self) -> None:
         """While a ledger starts, nobody is let in."""
         self.starts["two"] = Deferred()
@@ -254,7 +272,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertNotIn("open", self.story)
         self.assertIsNone(self.endpoint.factory.buildProtocol(None))
         self.starts["two"].callback(None)
-        self.assertEqual(self.story[3:], ["signals", "serve 1,two", "open", "started"])
+        self.assertEqual(self.story[3:], ["signals", "serve 1,two", "begin", "open", "started"])
         self.assertIsInstance(self.endpoint.factory.buildProtocol(None), Protocol)
 
     def test_stop(self) -> None:

@@ -23,7 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.config import SETTINGS, GroupSetting
 from svcbroker.interfaces import ILedger
 from svcbroker.service import BrokerService, StartError
-from svcbroker.tap import Options, TwistdProcess, makeService
+from svcbroker.tap import NOTES, Options, TwistdProcess, makeService
 from svcbroker.version import readVersion
 
 
@@ -94,6 +94,8 @@ class OptionsTests(SynchronousTestCase):
             ("--ledger=nosuch:1", "ledger: nosuch: '1' is not a setting"),
             ("--group=2=nosuch", "group 2: there is no ledger called 'nosuch'"),
             ("--config=/nosuch", "config: cannot read /nosuch: "),
+            ("--webhook-secret-file=/nosuch", "webhook-secret-file: cannot read /nosuch: "),
+            ("--webhook-allow=127.1", "webhook-allow: is neither a network such as "),
         ]:
             text = str(self.assertRaises(UsageError, parse, argument))
             self.assertTrue(text.startswith(words), text)
@@ -182,12 +184,43 @@ class MakerTests(SynchronousTestCase):
 
     def test_carrier(self) -> None:
         """The carrier is the broker's site over the ledgers, at the address that was bound."""
-        service = self.make("--base-path=/there", "--max-content=9", "--access-log")
+        dataDir = Path(self.mktemp())
+        dataDir.mkdir()
+        service = self.make(
+            "--base-path=/there", "--max-content=9", "--access-log", f"--data-dir={dataDir}"
+        )
         ledgers: dict[str, ILedger] = {}
         carrier = service._makeCarrier(ledgers, "127.0.0.1:1")
         self.assertEqual(carrier.broker.limits.maxContent, 9)
+        self.assertIsNone(self.successResultOf(carrier.start()))
         self.assertIsNone(self.successResultOf(carrier.drain()))
         carrier.stop()
+
+    def test_foreignNotes(self) -> None:
+        """What subscriptions keep must be readable: otherwise the start is refused in a line."""
+        dataDir = Path(self.mktemp())
+        dataDir.mkdir()
+        (dataDir / NOTES).write_bytes(b"no database" * 100)
+        service = self.make(f"--data-dir={dataDir}")
+        error = self.assertRaises(StartError, service._makeCarrier, {}, "")
+        self.assertIn(NOTES, str(error))
+
+    def test_webhooks(self) -> None:
+        """Web hooks have the operator's settings, and the secrets of the file."""
+        path = Path(self.mktemp())
+        path.write_text("first secret of ours\nsecond secret of ours\n")
+        settings = parse(
+            *("--webhook-allow=10.0.0.0/8", "--webhook-allow=h", "--webhook-timeout=2"),
+            *("--webhook-max-delay=3", "--webhook-connections=5", f"--webhook-secret-file={path}"),
+        )["webhooks"]
+        self.assertTrue(settings.policy.permits("x", "10.1.1.1"))
+        self.assertTrue(settings.policy.permits("h", "127.0.0.1"))
+        self.assertEqual((settings.timeout, settings.maxDelay, settings.connections), (2, 3, 5))
+        self.assertEqual(settings.signer.sign(b"1", b"").count(b"v1="), 2)
+        self.assertIsNone(parse()["webhooks"].signer.sign(b"1", b""))
+        path.write_text("short")
+        text = str(self.assertRaises(UsageError, parse, f"--webhook-secret-file={path}"))
+        self.assertIn("has a secret of less than 16 bytes", text)
 
 
 class FakeReactor:

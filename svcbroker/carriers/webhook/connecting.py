@@ -203,6 +203,12 @@ class _BoundedFactory(WrappingFactory[_BoundedProtocol]):
         super().__init__(factory)
         self.clock = clock
 
+    def doStart(self) -> None:
+        """Nothing to say of each connection."""
+
+    def doStop(self) -> None:
+        """Nothing to say of each connection."""
+
 
 @implementer(IStreamClientEndpoint)
 class CheckedEndpoint:

@@ -1,0 +1,236 @@
+"""
+The real daemon and a real receiver on loopback, each of which fails in turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import signal
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort
+from twisted.web.http import Request
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
+
+from .daemon import TIMEOUT, Daemon, DaemonTestCase, reactor
+
+SECRET = "the secret of this receiver"
+
+
+class Receiver(Resource):
+    """
+    Keeps what it is sent, and answers as it is told.
+
+    @ivar taken: the contents that it has acknowledged.
+    @ivar seen: everything that it was sent.
+    @ivar answer: the status for a request; C{None} never answers.
+    """
+
+    isLeaf = True
+
+    def __init__(self, test: DaemonTestCase) -> None:
+        super().__init__()
+        self.taken: list[str] = []
+        self.seen: list[tuple[dict[str, str], Any]] = []
+        self.answer: Callable[[int], int | None] = lambda number: 200
+        self._waiters: list[tuple[Callable[[], bool], Deferred[None]]] = []
+        self._site = Site(self)
+        self._listening: IListeningPort | None = None
+        self.channels: set[Any] = set()
+        self.port = 0
+        self.start()
+        test.addCleanup(self.stop)
+
+    def start(self) -> None:
+        """Listen, on the same port as the last time."""
+        self._listening = reactor.listenTCP(self.port, self._site, interface="127.0.0.1")
+        self.port = self._listening.getHost().port
+
+    async def stop(self) -> None:
+        """Be gone, connections and all."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            await listening.stopListening()
+        for channel in list(self.channels):
+            channel.transport.abortConnection()
+
+    def until(self, condition: Callable[[], bool]) -> Deferred[None]:
+        """Fires as soon as something has arrived and a condition holds."""
+        done: Deferred[None] = Deferred()
+        self._waiters.append((condition, done))
+        self._look()
+        return done.addTimeout(TIMEOUT, reactor)
+
+    def _look(self) -> None:
+        for waiter in list(self._waiters):
+            if waiter[0]():
+                self._waiters.remove(waiter)
+                waiter[1].callback(None)
+
+    def render_POST(self, request: Request) -> Any:
+        self.channels.add(request.channel)
+        channel = request.channel
+        request.notifyFinish().addBoth(lambda _: self.channels.discard(channel))
+        assert request.content is not None
+        body = request.content.read()
+        headers = {
+            name.decode().lower(): values[0].decode()
+            for name, values in request.requestHeaders.getAllRawHeaders()
+        }
+        told = json.loads(body)
+        self.seen.append((headers, told))
+        expected = hmac.new(
+            SECRET.encode(), headers["x-svc-timestamp"].encode() + b"." + body, hashlib.sha256
+        ).hexdigest()
+        assert headers["x-svc-signature"] == f"v1={expected}"
+        status = self.answer(len(self.seen))
+        if status is not None and status < 300:
+            self.taken.append(contentOf(told))
+        self._look()
+        if status is None:
+            return NOT_DONE_YET
+        request.setResponseCode(status)
+        return b""
+
+
+def contentOf(told: Any) -> str:
+    """What was published, from either form of delivery."""
+    params = told.get("params", told)
+    return b64decode(params["event"]["content"]).decode()
+
+
+class WebhookTests(DaemonTestCase):
+    """
+    Deliveries.
+    """
+
+    async def begin(self, ledger: str = "pbft:nodes=4") -> Daemon:
+        """A daemon that may send to loopback, signs, and is not patient."""
+        secret = self.root / "secret"
+        secret.write_text(SECRET + "\n")
+        return await self.start(
+            *("--webhook-allow=127.0.0.0/8", f"--webhook-secret-file={secret}"),
+            *("--webhook-timeout=2", "--webhook-max-delay=1"),
+            ledger=ledger,
+        )
+
+    async def publish(self, daemon: Daemon, *contents: str) -> None:
+        """Publish, and see that it is final."""
+        for content in contents:
+            sent = await daemon.call("/rest/publish", topic="a", content=content)
+            self.assertEqual(sent["status"], "SUCCESS")
+
+    async def records(self, daemon: Daemon) -> dict[str, Any]:
+        """What operators see."""
+        answer = await daemon.call("/admin/listSubscription")
+        self.assertEqual(answer["code"], 0, daemon.protocol.output)
+        (records,) = answer["data"].values()
+        return records  # type: ignore[no-any-return]
+
+    async def test_tour(self) -> None:
+        """Both forms arrive, signed and in order; operators see them; unSubscribe ends them."""
+        daemon = await self.begin(ledger="memory")
+        await daemon.call("/rest/open", topic="a")
+        rest, rpc = Receiver(self), Receiver(self)
+        restId = await daemon.call(
+            "/rest/subscribe", topic="a", url=f"http://127.0.0.1:{rest.port}/hook?key=x"
+        )
+        answer = await daemon.rpc("subscribe", topic="#", url=f"http://127.0.0.1:{rpc.port}/")
+        rpcId = answer["result"]
+        await self.publish(daemon, "1", "2", "3")
+        for receiver in (rest, rpc):
+            await receiver.until(lambda receiver=receiver: len(receiver.taken) == 3)  # type: ignore
+            self.assertEqual(receiver.taken, ["1", "2", "3"])
+        headers, told = rest.seen[0]
+        event = await daemon.call("/rest/getEvent", eventId=told["event"]["eventId"])
+        self.assertEqual(told, {"subscriptionId": restId, "event": event})
+        self.assertEqual(headers["x-svc-subscription-id"], restId)
+        self.assertEqual(headers["x-svc-event-id"], event["eventId"])
+        self.assertEqual(headers["content-type"], "application/json")
+        self.assertTrue(headers["user-agent"].startswith("svcbroker/"))
+        headers, told = rpc.seen[0]
+        self.assertEqual(
+            told,
+            {
+                "jsonrpc": "2.0",
+                "id": event["eventId"],
+                "method": "onEvent",
+                "params": {"subscriptionId": rpcId, "event": event},
+            },
+        )
+        records = await self.records(daemon)
+        self.assertEqual(
+            {id: (r["interfaceType"], r["remoteIp"], r["topicName"]) for id, r in records.items()},
+            {
+                restId: ("RESTful", f"127.0.0.1:{rest.port}", "a"),
+                rpcId: ("JsonRPC", f"127.0.0.1:{rpc.port}", "#"),
+            },
+        )
+        self.assertIs(await daemon.call("/rest/unSubscribe", subscriptionId=restId), True)
+        self.assertEqual((await daemon.rpc("unSubscribe", subscriptionId=rpcId))["result"], "true")
+        self.assertEqual(await self.records(daemon), {})
+        failed = await daemon.call("/rest/unSubscribe", subscriptionId=restId)
+        self.assertEqual(failed["code"], 100504)
+        self.assertEqual(await daemon.stop(), 0)
+
+    async def test_refused(self) -> None:
+        """Without the operator's leave nothing is sent to loopback, by whatever name."""
+        daemon = await self.start()
+        await daemon.call("/rest/open", topic="a")
+        for host in ("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "127.1", "0.0.0.0"):
+            answer = await daemon.call("/rest/subscribe", topic="a", url=f"http://{host}:1/")
+            self.assertEqual(answer["code"], 100501, host)
+
+    async def test_receiverFails(self) -> None:
+        """A receiver that refuses, hangs and is gone for a time gets everything, in order."""
+        daemon = await self.begin()
+        await daemon.call("/rest/open", topic="a")
+        receiver = Receiver(self)
+        await daemon.call("/rest/subscribe", topic="a", url=f"http://127.0.0.1:{receiver.port}/")
+        answers: list[int | None] = [200, 500, 302, 404, 200, None, 200]
+        receiver.answer = lambda number: answers[number - 1] if number <= len(answers) else 200
+        await self.publish(daemon, *"12345")
+        await receiver.until(lambda: len(receiver.taken) == 5)
+        await receiver.stop()
+        await self.publish(daemon, "6", "7")
+        receiver.start()
+        await receiver.until(lambda: "7" in receiver.taken)
+        # The answer to the fifth may have been lost with the receiver.
+        self.assertEqual(list(dict.fromkeys(receiver.taken)), list("1234567"))
+        (record,) = (await self.records(daemon)).values()
+        self.assertEqual((record["notifiedEventCount"], record["notifyingEventCount"]), ("7", "0"))
+
+    async def test_brokerKilled(self) -> None:
+        """
+        A broker that is killed and started, also with a delivery under way, goes on by itself.
+        Nothing is lost and the first arrivals are in order.
+        """
+        receiver = Receiver(self)
+        published = 0
+        for turn in range(3):
+            daemon = await self.begin()
+            if not turn:
+                await daemon.call("/rest/open", topic="a")
+                id = await daemon.call(
+                    "/rest/subscribe", topic="a", url=f"http://127.0.0.1:{receiver.port}/"
+                )
+            self.assertEqual(list(await self.records(daemon)), [id])
+            # The third request of each turn is left without an answer, and then killed.
+            before = len(receiver.seen)
+            receiver.answer = lambda number, last=before + 3: None if number >= last else 200  # type: ignore
+            for _ in range(4):
+                await self.publish(daemon, str(published))
+                published += 1
+            await receiver.until(lambda last=before + 3: len(receiver.seen) >= last)  # type: ignore
+            await daemon.stop(signal.SIGKILL)
+        receiver.answer = lambda number: 200
+        daemon = await self.begin()
+        await receiver.until(lambda: str(published - 1) in receiver.taken)
+        self.assertEqual(list(dict.fromkeys(receiver.taken)), [str(n) for n in range(published)])
+        self.assertEqual(await daemon.stop(), 0)
