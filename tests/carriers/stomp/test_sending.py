@@ -1,0 +1,327 @@
+"""
+SEND and transactions.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.stomp import StompSettings
+from svcbroker.errors import LedgerUnavailable
+from svcbroker.model import Execution, Receipt
+from tests.broker.support import TIMEOUT
+
+from .support import Client, Server, event, frame
+
+
+class SendTests(SynchronousTestCase):
+    """SEND outside transactions."""
+
+    def test_published(self) -> None:
+        """Destination, body, C{svc-} headers and C{groupId} make the event, nothing else does."""
+        server = Server()
+        self.successResultOf(server.world.broker.open("2", "c"))
+        client = server.connect()
+        headers = {"svc-k": "1\\c2", "x": "y", "groupId": "1", "content-length": "3"}
+        answer = client.ask("SEND", {"destination": "a", "receipt": "r", **headers}, b"\0\xff\n")
+        self.assertEqual((answer.command, answer["receipt-id"]), ("RECEIPT", "r"))
+        self.assertEqual(answer["eventId"].split("-")[1], "1")
+        [request] = server.published
+        self.assertEqual((request.topic, request.content), ("a", b"\0\xff\n"))
+        self.assertEqual(request.extensions, {"svc-k": "1:2"})
+        answer = client.ask("SEND", {"destination": "c", "groupId": "2", "receipt": "r"}, b"x")
+        self.assertEqual(answer["eventId"].split("-")[1], "1")
+
+    def test_empty(self) -> None:
+        """STOMP may carry an empty message."""
+        server = Server()
+        server.connect().ask("SEND", {"destination": "a", "receipt": "1"})
+        self.assertEqual([each.content for each in server.published], [b""])
+
+    def test_noReceipt(self) -> None:
+        server = Server()
+        client = server.connect()
+        client.send("SEND", {"destination": "a"}, b"x")
+        self.assertEqual(client.frames(), [])
+        self.assertEqual(len(server.published), 1)
+
+    def test_receiptWhenFinal(self) -> None:
+        server = Server()
+        server.world.ledger.isHolding = True
+        client = server.connect()
+        client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
+        self.assertEqual(client.frames(), [])
+        server.world.ledger.release()
+        self.assertEqual(client.frames()[0]["receipt-id"], "1")
+
+    def test_refused(self) -> None:
+        """Refusals have the codes of the table, whether a receipt was asked for or not."""
+        for headers, code in (
+            ({}, "100103"),
+            ({"destination": " "}, "100103"),
+            ({"destination": "a+"}, "100106"),
+            ({"destination": "x" * 257}, "100102"),
+            ({"destination": "none"}, "100101"),
+            ({"destination": "a", "groupId": "9"}, "200211"),
+            ({"destination": "a", "svc-x": "y" * 9000}, "100204"),
+            ({"destination": "a", "transaction": "t"}, "100600"),
+        ):
+            for more in ({}, {"receipt": "r"}):
+                answer = Server().connect().ask("SEND", {**headers, **more}, b"x")
+                self.assertEqual((answer.command, answer["code"]), ("ERROR", code), headers)
+                self.assertEqual(answer.headers.get("receipt-id"), more.get("receipt"))
+
+    def test_refusedByTheChain(self) -> None:
+        """Time-outs and refusals by the chain are errors too."""
+        server = Server()
+        server.world.ledger.isHolding = True
+        client = server.connect()
+        client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
+        server.world.clock.advance(TIMEOUT)
+        self.assertEqual(client.frames()[0]["code"], "200201")
+        for execution, code in (
+            (Execution.TOPIC_NOT_FOUND, "100101"),
+            (Execution.REPEATED, "200202"),
+        ):
+            server = Server()
+            server.world.ledger.receipt = Receipt(
+                execution=execution, transactionHash=b"", height=1
+            )
+            answer = server.connect().ask("SEND", {"destination": "a"}, b"x")
+            self.assertEqual(answer["code"], code)
+        server = Server()
+        server.world.ledger.error = LedgerUnavailable()
+        self.assertEqual(server.connect().ask("SEND", {"destination": "a"})["code"], "200214")
+
+    def test_unforeseen(self) -> None:
+        """A client sees an incident's number, the log has the cause."""
+        server = Server()
+        server.world.ledger.error = ZeroDivisionError("secret")
+        answer = server.connect().ask("SEND", {"destination": "a"}, b"x")
+        self.assertEqual(answer["code"], "200203")
+        self.assertIn("incident-id", answer["message"])
+        self.assertNotIn(b"secret", answer.body)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_order(self) -> None:
+        """Answers keep the order of their frames: all before an ERROR were carried out."""
+        server = Server()
+        server.world.ledger.isHolding = True
+        client = server.connect()
+        client.sendBytes(
+            frame("SEND", {"destination": "a", "receipt": "1"}, b"x")
+            + frame("BEGIN", {"transaction": "t", "receipt": "2"})
+            + frame("SEND", {"destination": "none", "receipt": "3"}, b"x")
+            + frame("SEND", {"destination": "a", "receipt": "4"}, b"x")
+        )
+        self.assertEqual(client.frames(), [])
+        server.world.ledger.release()
+        frames = client.frames()
+        self.assertEqual([each["receipt-id"] for each in frames], ["1", "2", "3"])
+        self.assertEqual(frames[2].command, "ERROR")
+
+    def test_receiptEscaped(self) -> None:
+        """A receipt comes back as it was sent."""
+        self.assertEqual(
+            Server()
+            .connect("1.1")
+            .ask("BEGIN", {"transaction": "1", "receipt": "a\\cb\\\\"})["receipt-id"],
+            "a:b\\",
+        )
+
+
+class BoundsTests(SynchronousTestCase):
+    """What waits for the chain is bounded."""
+
+    def test_count(self) -> None:
+        """While too many publishes wait, no more is read; they go on as soon as some are done."""
+        server = Server(StompSettings(maxPublishes=3))
+        server.world.ledger.isHolding = True
+        client = server.connect()
+        client.sendBytes(
+            b"".join(
+                frame("SEND", {"destination": "a", "receipt": str(number)}, b"x")
+                for number in range(10)
+            )
+        )
+        self.assertEqual(len(server.published), 3)
+        self.assertFalse(client.transport.isRead)
+        got = []
+        while not client.transport.isRead:
+            self.assertLessEqual(len(server.world.broker._waiters), 3)
+            server.world.ledger.release()
+            got += [each["receipt-id"] for each in client.frames()]
+        server.world.ledger.release()
+        got += [each["receipt-id"] for each in client.frames()]
+        self.assertEqual(got, [str(number) for number in range(10)])
+
+    def test_bytes(self) -> None:
+        server = Server(StompSettings(maxPublishBytes=100))
+        server.world.ledger.isHolding = True
+        client = server.connect()
+        client.send("SEND", {"destination": "a"}, b"x" * 99)
+        self.assertTrue(client.transport.isRead)
+        client.send("SEND", {"destination": "a"}, b"x" * 99)
+        self.assertFalse(client.transport.isRead)
+        server.world.ledger.release()
+        self.assertTrue(client.transport.isRead)
+
+    def test_manyAtOnce(self) -> None:
+        """A read full of frames that are answered at once is no recursion."""
+        server = Server(StompSettings(maxPublishes=1))
+        client = server.connect()
+        client.sendBytes(frame("SEND", {"destination": "a", "receipt": "1"}, b"x") * 3000)
+        self.assertEqual(len(client.frames()), 3000)
+
+    def test_unread(self) -> None:
+        """Who asks for answers and reads none is not read from."""
+        server = Server(StompSettings(maxUnread=100))
+        client = server.connect()
+        client.stopReading()
+        data = frame("BEGIN", {"transaction": "t", "receipt": "1"}) + frame(
+            "ABORT", {"transaction": "t", "receipt": "2"}
+        )
+        for _ in range(3):
+            self.assertTrue(client.transport.isRead)
+            client.sendBytes(data)
+        self.assertFalse(client.transport.isRead)
+        client.goOnReading()
+        self.assertTrue(client.transport.isRead)
+        self.assertEqual(len(client.frames()), 6)
+
+
+class TransactionTests(SynchronousTestCase):
+    """BEGIN, COMMIT, ABORT."""
+
+    def begin(self, server: Server) -> Client:
+        """A connection with an open transaction C{t}."""
+        client = server.connect()
+        client.send("BEGIN", {"transaction": "t"})
+        return client
+
+    def test_commit(self) -> None:
+        """Nothing before COMMIT, then everything in order; the receipt names the events."""
+        server = Server()
+        client = self.begin(server)
+        for content in (b"1", b"2", b"3"):
+            client.send("SEND", {"destination": "a", "transaction": "t"}, content)
+        client.send("SEND", {"destination": "b"}, b"outside")
+        self.assertEqual([each.content for each in server.published], [b"outside"])
+        answer = client.ask("COMMIT", {"transaction": "t", "receipt": "r"})
+        self.assertEqual([each.content for each in server.published[1:]], [b"1", b"2", b"3"])
+        ids = answer["eventId"].split(",")
+        self.assertEqual([each.split("-")[1] for each in ids], ["1", "2", "3"])
+
+    def test_receiptInside(self) -> None:
+        """A SEND in a transaction is received at once, so that who waits can go on."""
+        answer = self.begin(Server()).ask(
+            "SEND", {"destination": "a", "transaction": "t", "receipt": "r"}, b"x"
+        )
+        self.assertEqual(answer.headers, {"receipt-id": "r"})
+
+    def test_abort(self) -> None:
+        server = Server()
+        client = self.begin(server)
+        client.send("SEND", {"destination": "a", "transaction": "t"}, b"x")
+        self.assertEqual(
+            client.ask("ABORT", {"transaction": "t", "receipt": "r"}).command, "RECEIPT"
+        )
+        self.assertEqual(client.ask("COMMIT", {"transaction": "t"})["code"], "100600")
+        self.assertEqual(server.published, [])
+
+    def test_again(self) -> None:
+        """A name is free after COMMIT and ABORT, not before."""
+        client = self.begin(Server())
+        self.assertEqual(
+            client.ask("COMMIT", {"transaction": "t", "receipt": "1"})["receipt-id"], "1"
+        )
+        client.send("BEGIN", {"transaction": "t"})
+        client.send("ABORT", {"transaction": "t"})
+        client.send("BEGIN", {"transaction": "t"})
+        self.assertEqual(client.frames(), [])
+        self.assertEqual(client.ask("BEGIN", {"transaction": "t"}).command, "ERROR")
+
+    def test_lost(self) -> None:
+        """A lost connection aborts."""
+        server = Server()
+        client = self.begin(server)
+        client.send("SEND", {"destination": "a", "transaction": "t"}, b"x")
+        client.disconnect()
+        self.assertEqual(server.published, [])
+
+    def test_allOrNothing(self) -> None:
+        """A topic that is not there keeps the whole transaction from being published."""
+        server = Server()
+        client = self.begin(server)
+        for topic in ("a", "none", "b"):
+            client.send("SEND", {"destination": topic, "transaction": "t"}, b"x")
+        answer = client.ask("COMMIT", {"transaction": "t", "receipt": "r"})
+        self.assertEqual((answer["code"], answer["receipt-id"]), ("100101", "r"))
+        self.assertEqual(server.published, [])
+
+    def test_checkedAtOnce(self) -> None:
+        """What can never be published is refused before COMMIT."""
+        answer = self.begin(Server()).ask("SEND", {"destination": "#", "transaction": "t"}, b"x")
+        self.assertEqual(answer["code"], "100106")
+
+    def test_notOvertaken(self) -> None:
+        """What is sent after COMMIT is published after it."""
+        server = Server()
+        client = self.begin(server)
+        client.send("SEND", {"destination": "a", "transaction": "t"}, b"1")
+        client.sendBytes(
+            frame("COMMIT", {"transaction": "t"}) + frame("SEND", {"destination": "a"}, b"2")
+        )
+        self.assertEqual([each.content for each in server.published], [b"1", b"2"])
+
+    def test_oneFails(self) -> None:
+        """The error of the first that failed."""
+        server = Server()
+        server.world.ledger.isHolding = True
+        client = self.begin(server)
+        client.send("SEND", {"destination": "a", "transaction": "t"}, b"1")
+        client.send("SEND", {"destination": "a", "transaction": "t"}, b"2")
+        client.send("COMMIT", {"transaction": "t", "receipt": "r"})
+        server.world.clock.advance(TIMEOUT)
+        [answer] = client.frames()
+        self.assertEqual((answer["code"], answer["receipt-id"]), ("200201", "r"))
+
+    def test_bounds(self) -> None:
+        settings = StompSettings(maxTransactions=2, maxTransactionFrames=3, maxTransactionBytes=10)
+        client = self.begin(Server(settings))
+        client.send("BEGIN", {"transaction": "u"})
+        self.assertEqual(client.ask("BEGIN", {"transaction": "v"})["code"], "200101")
+        client = self.begin(Server(settings))
+        for _ in range(3):
+            client.send("SEND", {"destination": "a", "transaction": "t"}, b"x")
+        client.send("ABORT", {"transaction": "t"})
+        client.send("BEGIN", {"transaction": "t"})
+        client.send("SEND", {"destination": "a", "transaction": "t"}, b"x" * 10)
+        self.assertEqual(client.frames(), [])
+        answer = client.ask("SEND", {"destination": "a", "transaction": "t"}, b"x")
+        self.assertEqual(answer["code"], "200101")
+
+    def test_acknowledgements(self) -> None:
+        """An ACK in a transaction counts once what was made of it is published."""
+        server = Server()
+        client = self.begin(server)
+        client.send("SUBSCRIBE", {"id": "1", "destination": "a", "ack": "client"})
+        [made] = server.fake.made
+        made.publish(event(1), event(2))
+        acks = [each["ack"] for each in client.frames()]
+        client.send("ACK", {"id": acks[0], "transaction": "t"})
+        client.send("SEND", {"destination": "b", "transaction": "t"}, b"x")
+        self.assertEqual(made.acknowledged, [])
+        server.world.ledger.isHolding = True
+        client.send("COMMIT", {"transaction": "t"})
+        self.assertEqual(made.acknowledged, [])
+        server.world.ledger.release()
+        self.assertEqual(made.acknowledged, [event(1)])
+        client.send("BEGIN", {"transaction": "t"})
+        client.send("ACK", {"id": acks[1], "transaction": "t"})
+        client.send("ABORT", {"transaction": "t"})
+        self.assertEqual(made.acknowledged, [event(1)])
+        client.send("BEGIN", {"transaction": "t"})
+        client.send("ACK", {"id": acks[1], "transaction": "t"})
+        client.send("COMMIT", {"transaction": "t"})
+        self.assertEqual(made.acknowledged, [event(1), event(2)])
