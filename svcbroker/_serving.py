@@ -4,7 +4,7 @@ Everything that serves clients, as the service sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import field, frozen
@@ -40,12 +40,12 @@ class Carriers:
     """
     All carriers, and what they have in common.
 
-    @ivar factory: makes the protocols of HTTP's connections.
+    @ivar factories: what makes the protocols of connections, by the name of the port.
     @ivar parts: the carriers, in the order in which they start.
     @ivar release: lets go of the rest, at the very end.
     """
 
-    factory: Any
+    factories: Mapping[str, Any]
     parts: Sequence[Part]
     broker: Broker
     subscriptions: Subscriptions

@@ -127,6 +127,12 @@ class Config:
         "tcp:8080:interface=127.0.0.1",
         "where HTTP is served, as a Twisted endpoint string; empty switches HTTP off",
     )
+    stomp: str = _setting(
+        "stomp",
+        Text(metavar="ENDPOINT", normalise=anyText),
+        "tcp:61613:interface=127.0.0.1",
+        "where STOMP is served, as a Twisted endpoint string; empty switches its port off",
+    )
     basePath: str = _setting(
         "base-path",
         Text(metavar="PATH", normalise=basePath),

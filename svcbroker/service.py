@@ -14,29 +14,18 @@ from typing import Any, Protocol, TypeVar
 
 from attrs import field, frozen
 from twisted.application.service import Service
-from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import (
     CancelledError,
     Deferred,
     TimeoutError,
     maybeDeferred,
-    succeed,
 )
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import (
-    IAddress,
-    IListeningPort,
-    ILoggingContext,
-    IProtocol,
-    IProtocolFactory,
-    IStreamServerEndpoint,
-)
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from zope.interface import implementer
 
-from ._addresses import addressText
 from ._datadir import DataDirectoryError, lockDataDirectory
+from ._ports import Port, PortPlan
 from ._threads import LedgerThread
 from .errors import BrokerError
 from .interfaces import ILedger, LedgerContext
@@ -44,6 +33,9 @@ from .interfaces import ILedger, LedgerContext
 T = TypeVar("T")
 
 _log = Logger()
+
+HTTP = "http"
+"""The name of the port of HTTP."""
 
 CLOSE_SHARE = 0.2
 """The part of the time for a stop that the port has to close."""
@@ -62,11 +54,11 @@ class ICarrier(Protocol):
     """
     What serves clients once the ledgers stand.
 
-    @ivar factory: makes a protocol for each connection.
+    @ivar factories: what makes a protocol for each connection, by the name of the port.
     """
 
     @property
-    def factory(self) -> Any: ...
+    def factories(self) -> Mapping[str, Any]: ...
 
     def start(self) -> Deferred[Any]:
         """Begin, before clients are let in. Who fails leaves nothing behind."""
@@ -117,8 +109,7 @@ class Plan:
     What the service is to do.
 
     @ivar dataDir: the data directory.
-    @ivar endpoint: where to listen; C{None} listens nowhere.
-    @ivar endpointText: the endpoint as the operator wrote it.
+    @ivar ports: where to listen, C{http} being the first, if it is served at all.
     @ivar basePath: the context path, for the log.
     @ivar groups: the groups to serve.
     @ivar maxContent: the largest content of an event in bytes.
@@ -127,8 +118,7 @@ class Plan:
     """
 
     dataDir: Path
-    endpoint: IStreamServerEndpoint | None
-    endpointText: str
+    ports: Sequence[PortPlan]
     basePath: str
     groups: Sequence[GroupPlan]
     maxContent: int
@@ -155,42 +145,6 @@ class World:
     makeThread: Callable[[Any, str], LedgerThread] = field(default=LedgerThread)
 
 
-@implementer(IProtocolFactory, ILoggingContext)
-class Door:
-    """
-    Stands in front of a carrier: nobody gets in before it is opened.
-    """
-
-    def __init__(self) -> None:
-        self._factory: Any = None
-
-    def logPrefix(self) -> str:
-        """What the port calls itself in the log."""
-        return "HTTP"
-
-    def doStart(self) -> None:
-        """The port listens. The carrier starts when the door opens."""
-
-    def doStop(self) -> None:
-        """The port listens no more. The carrier is still answering."""
-
-    def open(self, factory: Any) -> None:
-        """Let clients in to C{factory}."""
-        factory.doStart()
-        self._factory = factory
-
-    def close(self) -> None:
-        """Stop the factory. Called once, after L{open}."""
-        self._factory.doStop()
-
-    def buildProtocol(self, addr: IAddress) -> IProtocol | None:
-        """See C{IProtocolFactory}."""
-        if self._factory is None:
-            return None
-        protocol: IProtocol | None = self._factory.buildProtocol(addr)
-        return protocol
-
-
 class BrokerService(Service):
     """
     The broker as twistd runs it.
@@ -212,8 +166,7 @@ class BrokerService(Service):
         self._plan = plan
         self._world = world
         self._makeCarrier = makeCarrier
-        self._door = Door()
-        self._listening: Deferred[IListeningPort] | None = None
+        self._ports = [Port(each) for each in plan.ports]
         self._starting: Deferred[None] | None = None
         self._ledgers: dict[str, ILedger] = {}
         self._threads: list[LedgerThread] = []
@@ -225,15 +178,13 @@ class BrokerService(Service):
 
     def privilegedStartService(self) -> None:
         """
-        Bind the port, before twistd gives up its privileges. Nobody is served yet.
+        Bind the ports, before twistd gives up its privileges. Nobody is served yet.
 
-        @raise StartError: the port cannot be had.
+        @raise StartError: a port cannot be had.
         """
         super().privilegedStartService()
-        if self._plan.endpoint is not None:
-            self._listening = self._plan.endpoint.listen(self._door)
-            self._listening.addCallbacks(_pause, self._explain)
-            self._raiseFailure(self._listening)
+        for port in self._ports:
+            self._raiseFailure(port.bind().addErrback(self._explainPort, port.plan))
 
     def startService(self) -> None:
         """
@@ -253,23 +204,25 @@ class BrokerService(Service):
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
             # What is pushed last is undone first.
-            stack.callback(self._abandonPort)
+            for port in self._ports:
+                stack.callback(port.abandon)
             stack.callback(lockDataDirectory(self._plan.dataDir).release)
             stack.push_async_callback(self._stopLedgers)
             for group in self._plan.groups:
                 self._ledgers[group.id] = await self._startLedger(group)
-            port = None if self._listening is None else await self._listening
-            if port is not None:
-                self.address = addressText(port.getHost())
+            for port in self._ports:
+                await port.bound()
+                if port.plan.name == HTTP:
+                    self.address = port.address
             carrier = self._makeCarrier(self._ledgers, self.address)
             await carrier.start()
             self._carrier = carrier
             stack.push_async_callback(self._drain, carrier)
-            self._door.open(carrier.factory)
+            for port in self._ports:
+                port.door.open(carrier.factories[port.plan.name])
             stack.push_async_callback(self._stopListening)
-            if port is not None:
-                _resume(port)
-                self._listening = succeed(port)
+            for port in self._ports:
+                port.resume()
             self._standing = stack.pop_all()
         self._world.process.started(self._announce)
 
@@ -296,6 +249,8 @@ class BrokerService(Service):
         return ledger
 
     def _announce(self) -> None:
+        for port in self._ports:
+            _log.info("{name} on {address}", name=port.plan.name.upper(), address=port.address)
         groups = ", ".join(f"{group.id} on {group.kind}" for group in self._plan.groups)
         _log.info(
             "svcbroker {version} serves {http}{basePath}, data in {dataDir}, groups: {groups}",
@@ -308,13 +263,16 @@ class BrokerService(Service):
 
     def _explain(self, failure: Failure) -> Failure:
         """What an operator can do something about becomes a L{StartError}."""
-        if failure.check(CannotListenError):
-            reason = getattr(failure.value, "socketError", None)
-            text = getattr(reason, "strerror", None) or str(reason)
-            return Failure(StartError(f"http: cannot listen on {self._plan.endpointText}: {text}"))
         if failure.check(DataDirectoryError):
             return Failure(StartError(str(failure.value)))
         return failure
+
+    def _explainPort(self, failure: Failure, plan: PortPlan) -> Failure:
+        if not failure.check(CannotListenError):
+            return failure
+        reason = getattr(failure.value, "socketError", None)
+        text = getattr(reason, "strerror", None) or str(reason)
+        return Failure(StartError(f"{plan.name}: cannot listen on {plan.text}: {text}"))
 
     def _raiseFailure(self, pending: Deferred[Any]) -> None:
         """Raise what C{pending} has failed with already, if it has."""
@@ -361,25 +319,13 @@ class BrokerService(Service):
     def _fail(self, message: str) -> None:
         self._world.process.fail(message)
 
-    def _abandonPort(self) -> None:
-        """
-        Close the port where it still is open, since the start failed. Does not wait, so that a
-        failure before the reactor runs can be raised then.
-        """
-        listening, self._listening = self._listening, None
-        if listening is not None:
-            listening.addCallback(lambda port: port.stopListening())
-            listening.addErrback(lambda failure: _log.failure("The port did not close", failure))
-
     async def _stopListening(self) -> None:
-        listening, self._listening = self._listening, None
-        if listening is None:
-            return
-        listening.addCallback(lambda port: port.stopListening())
-        try:
-            await self._within(listening, CLOSE_SHARE)
-        except TimeoutError:
-            _log.warn("The port did not close in time")
+        stopping = {port.plan.name: port.stop() for port in self._ports}
+        for name, pending in stopping.items():
+            try:
+                await self._within(pending, CLOSE_SHARE)
+            except TimeoutError:
+                _log.warn("The {name} port did not close in time", name=name)
 
     async def _drain(self, carrier: ICarrier) -> None:
         try:
@@ -405,7 +351,8 @@ class BrokerService(Service):
             for thread in self._threads:
                 thread.stop()
         if self._carrier is not None:
-            self._door.close()
+            for port in self._ports:
+                port.door.close()
             self._carrier.stop()
 
     async def _within(self, pending: Deferred[T], share: float) -> T:
@@ -420,15 +367,3 @@ class BrokerService(Service):
             self._deadline = now + self._plan.shutdownTimeout
         pending.addTimeout(max(0.0, self._deadline - now) * share, reactor)
         return await pending
-
-
-def _pause(port: IListeningPort) -> IListeningPort:
-    # Who connects now waits in the kernel's queue. A port of another kind has the closed door.
-    if isinstance(port, FileDescriptor):
-        port.stopReading()
-    return port
-
-
-def _resume(port: IListeningPort) -> None:
-    if isinstance(port, FileDescriptor):
-        port.startReading()

@@ -24,11 +24,13 @@ from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
 from twisted.python.components import Componentized
 
+from ._ports import PortPlan
 from ._serving import Carriers, Part
 from ._settings import Several, Switch
 from .broker import Broker, Keeper, Limits
 from .broker.subscriptions import KeptPositions, Subscriptions
 from .carriers.http import HttpSettings, makeSite
+from .carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
 from .carriers.webhook import (
     AddressPolicy,
     Signer,
@@ -40,12 +42,15 @@ from .config import SETTINGS, Config, ConfigError, Setting, makeConfig, readFile
 from .interfaces import ILedger, InvalidDescription
 from .ledgers import describeLedgers, findLedgerFactories, parseDescription, readDescription
 from .logs import jsonLogObserver, openLogFile
-from .service import BrokerService, GroupPlan, ICarrier, Plan, StartError, World
+from .service import HTTP, BrokerService, GroupPlan, ICarrier, Plan, StartError, World
 from .storage import NoteStore, StorageError
 from .version import readVersion
 
 NOTES = "notes.sqlite"
 """The file in the data directory that holds what subscriptions keep."""
+
+STOMP = "stomp"
+"""The name of the port of STOMP."""
 
 _MAX_SECRETS_FILE = 64 * 1024
 
@@ -142,14 +147,11 @@ def makePlan(config: Config, reactor: Any) -> Plan:
 
     @raise ConfigError: an endpoint or a ledger's description cannot be used.
     """
-    endpoint = None
-    if config.http:
-        try:
-            endpoint = serverFromString(reactor, config.http)
-        except Exception as error:
-            # Each kind of endpoint, plugins included, has its own way to complain.
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise ConfigError(f"http: cannot use {config.http!r}: {reason}") from error
+    ports = [
+        _planPort(reactor, name, text)
+        for name, text in ((HTTP, config.http), (STOMP, config.stomp))
+        if text
+    ]
     groups = []
     for group in config.groups:
         description = config.ledger if group.ledger is None else group.ledger
@@ -162,8 +164,7 @@ def makePlan(config: Config, reactor: Any) -> Plan:
         groups.append(GroupPlan(id=group.id, kind=kind, makeLedger=makeLedger))
     return Plan(
         dataDir=config.dataDir,
-        endpoint=endpoint,
-        endpointText=config.http,
+        ports=ports,
         basePath=config.basePath,
         groups=groups,
         maxContent=config.maxContent,
@@ -197,6 +198,16 @@ def makeWebhookSettings(config: Config) -> WebhookSettings:
         maxDelay=config.webhookMaxDelay,
         connections=config.webhookConnections,
     )
+
+
+def _planPort(reactor: Any, name: str, text: str) -> PortPlan:
+    try:
+        endpoint = serverFromString(reactor, text)
+    except Exception as error:
+        # Each kind of endpoint, plugins included, has its own way to complain.
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{name}: cannot use {text!r}: {reason}") from error
+    return PortPlan(name=name, endpoint=endpoint, text=text)
 
 
 class TwistdProcess:
@@ -361,11 +372,20 @@ def makeService(options: Options) -> IService:
             subscriptions=subscriptions,
             webhooks=webhooks,
         )
-        site = makeSite(broker, settings)
+        stomp = StompFactory(
+            broker,
+            subscriptions,
+            world.entropy,
+            version=readVersion().version,
+            settings=StompSettings(frames=FrameLimits(maxBody=config.maxContent)),
+        )
+        routes = [webSocketRoute(stomp, settings.basePath, settings.corsOrigins)]
+        site = makeSite(broker, settings, routes)
         return Carriers(
-            factory=site,
+            factories={HTTP: site, STOMP: stomp},
             parts=[
                 Part(drain=site.drain),
+                Part(drain=stomp.drain),
                 Part(start=webhooks.start, drain=webhooks.stop),
             ],
             broker=broker,

@@ -35,6 +35,7 @@ class DefaultTests(SynchronousTestCase):
             attrs.asdict(Config(), recurse=False),
             {
                 "http": "tcp:8080:interface=127.0.0.1",
+                "stomp": "tcp:61613:interface=127.0.0.1",
                 "basePath": "/svcbroker",
                 "dataDir": Path("svcbroker-data"),
                 "ledger": "pbft:nodes=4",
@@ -131,7 +132,7 @@ class ValueTests(SynchronousTestCase):
 
     def test_unknown(self) -> None:
         """A setting that does not exist is refused by its name."""
-        self.assertIn("no such setting", self.refused("stomp", "tcp:61613"))
+        self.assertIn("no such setting", self.refused("amqp", "tcp:5672"))
         self.assertIn("no such setting", self.refused("dataDir", "x"))
 
     def test_wrongTypes(self) -> None:

@@ -28,9 +28,10 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker._datadir import DataDirectoryError, lockDataDirectory
+from svcbroker._ports import Door, PortPlan
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
-from svcbroker.service import BrokerService, Door, GroupPlan, Plan, StartError, World
+from svcbroker.service import BrokerService, GroupPlan, Plan, StartError, World
 
 
 @implementer(IListeningPort)
@@ -139,7 +140,7 @@ class FakeCarrier:
     """A carrier that is drained when it is told so."""
 
     story: list[str]
-    factory: FakeFactory
+    factories: dict[str, FakeFactory]
     drained: Deferred[None] = field(factory=lambda: succeed(None))
     started: Deferred[None] = field(factory=lambda: succeed(None))
 
@@ -166,7 +167,10 @@ class ServiceTests(SynchronousTestCase):
         self.dataDir = Path(self.mktemp()) / "deep" / "data"
         self.port = FakePort(self.story)
         self.endpoint = FakeEndpoint(self.story, succeed(self.port))
-        self.carrier = FakeCarrier(self.story, FakeFactory(self.story))
+        self.other = FakeEndpoint(self.story, succeed(FakePort(self.story)))
+        self.carrier = FakeCarrier(
+            self.story, {name: FakeFactory(self.story) for name in ("http", "other")}
+        )
         self.ledgers: dict[str, FakeLedger] = {}
         self.starts: dict[str, Deferred[None]] = {}
         self.addresses: list[str] = []
@@ -181,13 +185,22 @@ class ServiceTests(SynchronousTestCase):
         self.ledgers[context.group] = ledger
         return ledger
 
-    def makeService(self, withHttp: bool = True) -> BrokerService:
+    def makeService(self, withHttp: bool = True, withOther: bool = False) -> BrokerService:
         """The service under test."""
+        names = {"http"} if withHttp else set()
+        if withOther:
+            names.add("other")
         groups = [GroupPlan(id=id, kind="fake", makeLedger=self.makeLedger) for id in ("1", "two")]
         plan = Plan(
             dataDir=self.dataDir,
-            endpoint=self.endpoint if withHttp else None,
-            endpointText="tcp:8123",
+            ports=[
+                PortPlan(name=name, endpoint=endpoint, text=f"tcp:{text}")
+                for name, endpoint, text in (
+                    ("http", self.endpoint, 8123),
+                    ("other", self.other, 8124),
+                )
+                if name in names
+            ],
             basePath="/base",
             groups=groups,
             maxContent=77,
@@ -430,13 +443,41 @@ class ServiceTests(SynchronousTestCase):
 
     def test_door(self) -> None:
         """The door is what a port wants: a factory with a name for the log."""
-        self.assertTrue(verifyObject(IProtocolFactory, Door()))
-        self.assertTrue(verifyObject(ILoggingContext, Door()))
-        self.assertEqual(Door().logPrefix(), "HTTP")
+        self.assertTrue(verifyObject(IProtocolFactory, Door("http")))
+        self.assertTrue(verifyObject(ILoggingContext, Door("http")))
+        self.assertEqual(Door("http").logPrefix(), "HTTP")
+
+    def test_severalPorts(self) -> None:
+        """All ports are bound first, opened last and closed together; each has its factory."""
+        service = self.makeService(withOther=True)
+        self.start(service)
+        self.assertEqual(self.story[:3], ["listen", "listen", "start 1"])
+        self.assertEqual(self.story.count("open"), 2)
+        self.assertEqual(service.address, "127.0.0.1:8123")
+        protocol = self.other.factory.buildProtocol(None)
+        protocol.makeConnection(StringTransport())
+        self.assertIs(protocol.factory, self.carrier.factories["other"])
+        self.assertEqual(self.other.factory.logPrefix(), "OTHER")
+        self.successResultOf(service.stopService())
+        self.assertEqual(self.story.count("stop listening"), 2)
+
+    def test_otherPortBusy(self) -> None:
+        """The refusal names the setting of the port."""
+        self.other.answer = fail(CannotListenError("", 8124, OSError(98, "Address in use")))
+        service = self.makeService(withOther=True)
+        error = self.assertRaises(StartError, service.privilegedStartService)
+        self.assertEqual(str(error), "other: cannot listen on tcp:8124: Address in use")
+
+    def test_otherPortOnly(self) -> None:
+        """Without HTTP there is no address."""
+        service = self.makeService(withHttp=False, withOther=True)
+        self.start(service)
+        self.assertEqual((service.address, self.addresses), ("", [""]))
+        self.assertIsNotNone(self.other.factory.buildProtocol(None))
 
     def test_openDoor(self) -> None:
         """The door hands connections on to the carrier."""
         self.start(self.makeService())
         protocol = self.endpoint.factory.buildProtocol(None)
         protocol.makeConnection(StringTransport())
-        self.assertIs(protocol.factory, self.carrier.factory)
+        self.assertIs(protocol.factory, self.carrier.factories["http"])

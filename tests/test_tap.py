@@ -40,9 +40,12 @@ class OptionsTests(SynchronousTestCase):
     """
 
     def test_defaults(self) -> None:
-        """Without options there is HTTP on loopback, and one group on pbft."""
+        """Without options there are HTTP and STOMP on loopback, and one group on pbft."""
         plan = parse()["plan"]
-        self.assertIsInstance(plan.endpoint, TCP4ServerEndpoint)
+        self.assertEqual([port.name for port in plan.ports][:2], ["http", "stomp"])
+        for port in plan.ports:
+            self.assertIsInstance(port.endpoint, TCP4ServerEndpoint)
+            self.assertIn("interface=127.0.0.1", port.text)
         self.assertEqual([(group.id, group.kind) for group in plan.groups], [("1", "pbft")])
 
     def test_everySetting(self) -> None:
@@ -73,9 +76,11 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(config.corsOrigins, ("https://a.example", "*"))
         self.assertEqual((config.accessLog, config.dataDir), (True, Path("/x")))
 
-    def test_withoutHttp(self) -> None:
-        """An empty endpoint switches HTTP off."""
-        self.assertIsNone(parse("--http=")["plan"].endpoint)
+    def test_withoutPort(self) -> None:
+        """An empty endpoint switches a port off."""
+        for name in ("http", "stomp"):
+            ports = parse(f"--{name}=")["plan"].ports
+            self.assertNotIn(name, [port.name for port in ports])
 
     def test_ledgers(self) -> None:
         """A group's own description wins over the common one."""
@@ -91,6 +96,7 @@ class OptionsTests(SynchronousTestCase):
             ("--log-format=xml", "log-format: is none of text, json: 'xml'"),
             ("--http=tcp", "http: cannot use 'tcp': "),
             ("--http=nosuch:1", "http: cannot use 'nosuch:1': Unknown endpoint type: 'nosuch'"),
+            ("--stomp=nosuch:1", "stomp: cannot use 'nosuch:1': "),
             ("--ledger=nosuch:1", "ledger: nosuch: '1' is not a setting"),
             ("--group=2=nosuch", "group 2: there is no ledger called 'nosuch'"),
             ("--config=/nosuch", "config: cannot read /nosuch: "),

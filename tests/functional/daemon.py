@@ -33,6 +33,9 @@ TIMEOUT = 120.0
 
 RUN = "from twisted.scripts.twistd import run; run()"
 LOCAL = "tcp:0:interface=127.0.0.1"
+OFF = ("--stomp=",)
+"""Ports that are off where a test does not ask for them: their defaults are fixed numbers."""
+
 SERVES = re.compile(r"svcbroker \S+ serves (\S+), data in")
 
 reactor: Any = _reactor
@@ -172,7 +175,7 @@ class DaemonTestCase(TestCase):
         process = reactor.spawnProcess(
             protocol,
             sys.executable,
-            [sys.executable, "-c", RUN, *twistd, "svcbroker", *arguments],
+            [sys.executable, "-c", RUN, *twistd, "svcbroker", *OFF, *arguments],
             env={**os.environ, "PYTHONPATH": path},
             path=str(self.root),
         )

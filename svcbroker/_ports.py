@@ -1,0 +1,143 @@
+"""
+Ports: bound early, opened late.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import (
+    IAddress,
+    IListeningPort,
+    ILoggingContext,
+    IProtocol,
+    IProtocolFactory,
+    IStreamServerEndpoint,
+)
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from ._addresses import addressText
+
+_log = Logger()
+
+
+@frozen(kw_only=True)
+class PortPlan:
+    """
+    Where to listen.
+
+    @ivar name: what is served there; also the name of the setting.
+    @ivar endpoint: where to listen.
+    @ivar text: the endpoint as the operator wrote it.
+    """
+
+    name: str
+    endpoint: IStreamServerEndpoint
+    text: str
+
+
+@implementer(IProtocolFactory, ILoggingContext)
+class Door:
+    """
+    Stands in front of a carrier: nobody gets in before it is opened.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._factory: Any = None
+
+    def logPrefix(self) -> str:
+        """What the port calls itself in the log."""
+        return self._name.upper()
+
+    def doStart(self) -> None:
+        """The port listens. The carrier starts when the door opens."""
+
+    def doStop(self) -> None:
+        """The port listens no more. The carrier is still answering."""
+
+    def open(self, factory: Any) -> None:
+        """Let clients in to C{factory}."""
+        factory.doStart()
+        self._factory = factory
+
+    def close(self) -> None:
+        """Stop the factory, if there was one."""
+        factory, self._factory = self._factory, None
+        if factory is not None:
+            factory.doStop()
+
+    def buildProtocol(self, addr: IAddress) -> IProtocol | None:
+        """See C{IProtocolFactory}."""
+        if self._factory is None:
+            return None
+        protocol: IProtocol | None = self._factory.buildProtocol(addr)
+        return protocol
+
+
+class Port:
+    """
+    One port of the daemon.
+
+    @ivar plan: where it listens.
+    @ivar door: what stands in it.
+    @ivar address: where it really listens, once that is known.
+    """
+
+    def __init__(self, plan: PortPlan) -> None:
+        self.plan = plan
+        self.door = Door(plan.name)
+        self.address = ""
+        self._listening: Deferred[IListeningPort] | None = None
+
+    def bind(self) -> Deferred[IListeningPort]:
+        """
+        Bind it. Whoever connects waits.
+        """
+        self._listening = self.plan.endpoint.listen(self.door)
+        self._listening.addCallback(_pause)
+        return self._listening
+
+    async def bound(self) -> None:
+        """Wait until it is bound."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            port = await listening
+            self._listening = succeed(port)
+            self.address = addressText(port.getHost())
+
+    def resume(self) -> None:
+        """Let in who waits. The door is open."""
+        if self._listening is not None:
+            self._listening.addCallback(_resume)
+
+    def stop(self) -> Deferred[Any]:
+        """Listen no more; fires when that is done. The door stays open."""
+        listening, self._listening = self._listening, None
+        if listening is None:
+            return succeed(None)
+        return listening.addCallback(lambda port: port.stopListening())
+
+    def abandon(self) -> None:
+        """
+        Stop where it still listens, since the start failed. Does not wait, so that a failure
+        before the reactor runs can be raised then.
+        """
+        self.stop().addErrback(lambda failure: _log.failure("A port did not close", failure))
+
+
+def _pause(port: IListeningPort) -> IListeningPort:
+    # Who connects now waits in the kernel's queue. A port of another kind has the closed door.
+    if isinstance(port, FileDescriptor):
+        port.stopReading()
+    return port
+
+
+def _resume(port: IListeningPort) -> IListeningPort:
+    if isinstance(port, FileDescriptor):
+        port.startReading()
+    return port
