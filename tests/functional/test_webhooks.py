@@ -12,7 +12,7 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IListeningPort
 from twisted.web.http import Request
 from twisted.web.resource import Resource
@@ -49,14 +49,15 @@ class Receiver(Resource):
 
     def start(self) -> None:
         """Listen, on the same port as the last time."""
-        self._listening = reactor.listenTCP(self.port, self._site, interface="127.0.0.1")
-        self.port = self._listening.getHost().port
+        listening = reactor.listenTCP(self.port, self._site, interface="127.0.0.1")
+        self.port = listening.getHost().port
+        self._listening = listening
 
     async def stop(self) -> None:
         """Be gone, connections and all."""
         listening, self._listening = self._listening, None
         if listening is not None:
-            await listening.stopListening()
+            await maybeDeferred(listening.stopListening)
         for channel in list(self.channels):
             channel.transport.abortConnection()
 

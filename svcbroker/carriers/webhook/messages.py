@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from attrs import frozen
+from attrs import field, frozen
 
 from ... import __version__
 from ...model import Event, InterfaceType
@@ -67,11 +67,11 @@ class Signer:
     """
     Signs deliveries: HMAC-SHA256 over the timestamp in digits, a dot, and the body.
 
-    @ivar secrets: the secrets. While one takes the place of another there are both, and a
-        receiver is content with either.
+    While one secret takes the place of another there are both, and a receiver is content with
+    either.
     """
 
-    _secrets: tuple[bytes, ...] = ()
+    _secrets: tuple[bytes, ...] = field(default=(), repr=False)
 
     def sign(self, timestamp: bytes, body: bytes) -> bytes | None:
         """

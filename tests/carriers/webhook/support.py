@@ -14,6 +14,7 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress, IHostnameResolver, IHostResolution
 from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svcbroker.broker import Keeper
@@ -202,7 +203,12 @@ class World:
     One group's log, and a broker's web hooks over it that can be killed and started again.
     """
 
-    def __init__(self, settings: WebhookSettings = SETTINGS) -> None:
+    def __init__(
+        self, test: SynchronousTestCase | None = None, settings: WebhookSettings = SETTINGS
+    ) -> None:
+        """
+        @param test: has it killed at its end; otherwise who makes it does that.
+        """
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
         self.ledger = memoryLedger(self.clock)
@@ -212,6 +218,8 @@ class World:
         self.settings = settings
         self._numbers = itertools.count(1)
         self.start()
+        if test is not None:
+            test.addCleanup(self.kill)
 
     def start(self) -> None:
         """Start a broker over what was kept."""
@@ -238,11 +246,15 @@ class World:
         self.webhooks.start()
 
     def kill(self) -> None:
-        """The process is gone, with whatever was not yet on disk."""
+        """
+        The process is gone: nothing more reaches the disk or a receiver. It is ended in order
+        here, behind the world's back, since garbage that still waits for something would wake up
+        when it is collected.
+        """
+        self.keeper._notes = MemoryNotes()
+        self.webhooks.stop().cancel()
+        self.subscriptions.stop()
         self.clock.calls.clear()
-        self.ledger.removeObserver(self.subscriptions._followers["1"])
-        for post in self.poster.open:
-            post.answer.addErrback(lambda _: None)
         self.poster = evolve(self.poster, posts=[])
 
     def entropy(self, size: int) -> bytes:

@@ -24,7 +24,7 @@ class DeliveryTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = World(self)
         self.world.open("a", "b")
         self.poster = self.world.poster
 
@@ -149,7 +149,7 @@ class RestartTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.world = World()
+        self.world = World(self)
         self.world.open("a")
 
     def test_killed(self) -> None:
@@ -270,6 +270,7 @@ class RestartTests(SynchronousTestCase):
                 world.settle()
         mood["verdict"] = True
         world.clock.pump([1.0] * 120)
+        world.kill()
         firsts = list(dict.fromkeys(taken))
         self.assertEqual(firsts, list(range(count)))
         for before, after in pairwise(taken):
@@ -283,7 +284,7 @@ class FairnessTests(SynchronousTestCase):
 
     def test_slowHost(self) -> None:
         """A host that hangs has its part of the requests and no more; others go on."""
-        world = World()
+        world = World(self)
         world.open("a")
         world.poster.judge = lambda post: None if post.target.port == 81 else True
         for number in range(20):
@@ -296,7 +297,7 @@ class FairnessTests(SynchronousTestCase):
 
     def test_everybody(self) -> None:
         """With more web hooks than slots each gets each event, in order."""
-        world = World(evolve(SETTINGS, connections=1, turn=0.0))
+        world = World(self, evolve(SETTINGS, connections=1, turn=0.0))
         world.open("a")
         ids = [self.successResultOf(world.subscribe()) for _ in range(12)]
         world.publish(*"12345")
@@ -307,7 +308,7 @@ class FairnessTests(SynchronousTestCase):
 
     def test_turns(self) -> None:
         """One with much to get lets another go first when its turn is over."""
-        world = World(evolve(SETTINGS, connections=1, turn=0.0))
+        world = World(self, evolve(SETTINGS, connections=1, turn=0.0))
         world.open("a")
         world.poster.judge = lambda post: None
         ids = [self.successResultOf(world.subscribe()) for _ in range(2)]

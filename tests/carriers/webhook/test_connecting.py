@@ -1,0 +1,246 @@
+"""
+Tests for L{svcbroker.carriers.webhook.connecting}: what is connected to, and what is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.internet.interfaces import IHostnameResolver, IProtocolFactory
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.client import URI, BrowserLikePolicyForHTTPS
+from twisted.web.iweb import IAgentEndpointFactory
+from zope.interface.verify import verifyObject
+
+from svcbroker.carriers.webhook.addresses import AddressPolicy, parseAddress
+from svcbroker.carriers.webhook.connecting import (
+    LINGER,
+    MAX_ANSWER,
+    AddressRefused,
+    CheckedEndpoints,
+    CheckedResolver,
+    hasPermittedAddress,
+    makePool,
+)
+
+from .support import PUBLIC, SETTINGS, FakeResolver, address
+
+PRIVATE = "10.9.9.9"
+PUBLIC_6 = "2606:4700:4700::1111"
+
+
+class Client(Protocol):
+    """Keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.lost: Failure | None = None
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.lost = reason
+
+
+class Transport(StringTransport):
+    """A transport that can be aborted."""
+
+    isAborted = False
+
+    def abortConnection(self) -> None:
+        self.isAborted = True
+
+
+class ConnectingTestCase(SynchronousTestCase):
+    """
+    Endpoints on a reactor of memory.
+    """
+
+    def setUp(self) -> None:
+        self.reactor = MemoryReactorClock()
+        self.resolver = FakeResolver()
+        self.endpoints = CheckedEndpoints(
+            self.reactor, self.resolver, SETTINGS, BrowserLikePolicyForHTTPS()
+        )
+
+    def connect(self, url: str) -> Deferred[Any]:
+        """Connect as an agent does."""
+        endpoint = self.endpoints.endpointForURI(URI.fromBytes(url.encode("ascii")))
+        return endpoint.connect(Factory.forProtocol(Client))
+
+    def tried(self) -> list[str]:
+        """The addresses that connections were tried to, at last."""
+        self.reactor.pump([0.5] * 20)
+        return [client[0] for client in self.reactor.tcpClients]
+
+    def accept(self, peer: str) -> tuple[Any, Transport]:
+        """Accept the connection that was tried first, as an address."""
+        factory: IProtocolFactory = self.reactor.tcpClients[0][2]
+        protocol: Any = factory.buildProtocol(address(peer, 80))
+        transport = Transport(peerAddress=address(peer, 80))
+        protocol.makeConnection(transport)
+        return protocol, transport
+
+
+class EndpointTests(ConnectingTestCase):
+    """
+    From a URL to a connection.
+    """
+
+    def test_interfaces(self) -> None:
+        """They are what Twisted expects."""
+        verifyObject(IAgentEndpointFactory, self.endpoints)
+        verifyObject(IHostnameResolver, CheckedResolver(self.resolver, AddressPolicy()))
+
+    def test_public(self) -> None:
+        """A name that leads out is connected to."""
+        self.resolver.names["a.example"] = [PUBLIC]
+        connecting = self.connect("http://a.example:81/")
+        self.assertEqual(self.tried(), [PUBLIC])
+        self.accept(PUBLIC)
+        self.assertIsInstance(self.successResultOf(connecting), Client)
+
+    def test_refused(self) -> None:
+        """A name that leads inside only is not, and neither is an address."""
+        self.resolver.names["a.example"] = [PRIVATE, "127.0.0.1", "::1", "::ffff:10.0.0.1"]
+        for url in (
+            "http://a.example/",
+            "https://a.example/",
+            "http://127.0.0.1/",
+            "http://[::1]/",
+        ):
+            self.failureResultOf(self.connect(url), AddressRefused)
+        self.assertEqual(self.tried(), [])
+
+    def test_mixed(self) -> None:
+        """Of a name with addresses of both kinds only those that lead out are ever tried."""
+        self.resolver.names["a.example"] = [PRIVATE, PUBLIC, "127.0.0.1", PUBLIC_6, "fe80::1"]
+        connecting = self.connect("http://a.example/")
+        self.assertEqual(self.tried(), [PUBLIC, PUBLIC_6])
+        connecting.addErrback(lambda _: None)
+        connecting.cancel()
+
+    @given(st.lists(st.ip_addresses().map(str), max_size=6))
+    def test_whatever(self, addresses: list[str]) -> None:
+        """Whatever a name resolves to, no address is tried that is not permitted."""
+        self.setUp()
+        self.resolver.names["a.example"] = addresses
+        connecting = self.connect("http://a.example/")
+        for tried in self.tried():
+            self.assertTrue(SETTINGS.policy.permits("a.example", tried))
+            self.assertIn(parseAddress(tried), [parseAddress(each) for each in addresses])
+        connecting.addErrback(lambda _: None)
+        connecting.cancel()
+
+    def test_rebinding(self) -> None:
+        """A name is looked up anew for each connection, and what it says then is judged."""
+        self.resolver.names["a.example"] = [PUBLIC]
+        found = hasPermittedAddress(self.resolver, SETTINGS.policy, "a.example")
+        self.assertTrue(self.successResultOf(found))
+        self.resolver.names["a.example"] = [PRIVATE]
+        self.failureResultOf(self.connect("http://a.example/"), AddressRefused)
+        self.assertEqual(self.tried(), [])
+
+    def test_otherPeer(self) -> None:
+        """What was really connected to is looked at too."""
+        self.resolver.names["a.example"] = [PUBLIC]
+        connecting = self.connect("http://a.example/")
+        self.tried()
+        _, transport = self.accept("127.0.0.1")
+        self.failureResultOf(connecting, AddressRefused)
+        self.assertTrue(transport.isAborted)
+        self.assertEqual(transport.value(), b"")
+
+    def test_allowed(self) -> None:
+        """What the operator allows is connected to: a name, or a network."""
+        self.resolver.names.update({"inside.example": ["127.0.0.1"], "b.example": ["10.1.2.3"]})
+        for host in ("inside.example", "b.example", "10.1.0.1"):
+            self.connect(f"http://{host}/").addErrback(lambda _: None)
+        self.assertEqual(self.tried(), ["127.0.0.1", "10.1.2.3", "10.1.0.1"])
+
+    def test_unknown(self) -> None:
+        """A name without addresses is not said to be refused."""
+        failure = self.failureResultOf(self.connect("http://none.example/"))
+        self.assertNotIsInstance(failure.value, AddressRefused)
+
+    def test_tls(self) -> None:
+        """HTTPS says hello by TLS."""
+        self.resolver.names["a.example"] = [PUBLIC]
+        self.connect("https://a.example/")
+        self.tried()
+        _, transport = self.accept(PUBLIC)
+        self.assertTrue(transport.value().startswith(b"\x16\x03"))
+        self.assertIn(b"a.example", transport.value())
+
+
+class BoundTests(ConnectingTestCase):
+    """
+    What a receiver may answer.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.connecting = self.connect(f"http://{PUBLIC}/")
+        self.tried()
+        self.wire, self.transport = self.accept(PUBLIC)
+        self.client: Client = self.successResultOf(self.connecting)
+
+    def test_bounded(self) -> None:
+        """More than a bounded answer ends the connection, and is not handed on."""
+        self.wire.dataReceived(b"x" * MAX_ANSWER)
+        self.assertFalse(self.transport.isAborted)
+        self.wire.dataReceived(b"x")
+        self.assertTrue(self.transport.isAborted)
+        self.assertEqual(len(self.client.received), MAX_ANSWER)
+        self.wire.dataReceived(b"x" * 10)
+        self.assertEqual(len(self.client.received), MAX_ANSWER)
+
+    def test_eachRequest(self) -> None:
+        """The bound is for each request anew."""
+        for _ in range(3):
+            assert self.client.transport is not None
+            self.client.transport.write(b"request")
+            self.wire.dataReceived(b"x" * MAX_ANSWER)
+            self.client.transport.writeSequence([b"request"])
+            self.wire.dataReceived(b"x" * MAX_ANSWER)
+        self.assertFalse(self.transport.isAborted)
+
+    def test_linger(self) -> None:
+        """A connection that is to end, and does not, is ended."""
+        assert self.client.transport is not None
+        self.client.transport.loseConnection()
+        self.client.transport.loseConnection()
+        self.assertTrue(self.transport.disconnecting)
+        self.reactor.advance(LINGER)
+        self.assertTrue(self.transport.isAborted)
+        self.wire.connectionLost(Failure(ConnectionAborted()))
+        self.assertIsNotNone(self.client.lost)
+
+    def test_ends(self) -> None:
+        """A connection that ends in time leaves no timer behind."""
+        assert self.client.transport is not None
+        self.client.transport.loseConnection()
+        self.wire.connectionLost(Failure(ConnectionDone()))
+        self.reactor.advance(LINGER)
+        self.assertFalse(self.transport.isAborted)
+
+
+class PoolTests(SynchronousTestCase):
+    """
+    Connections that are kept.
+    """
+
+    def test_pool(self) -> None:
+        """Few are kept for each host and not for long, and nothing is sent again by itself."""
+        pool = makePool(MemoryReactorClock())
+        self.assertTrue(pool.persistent)
+        self.assertFalse(pool.retryAutomatically)
+        self.assertLess(pool.cachedConnectionTimeout, 5)

@@ -1,0 +1,302 @@
+"""
+Tests for L{svcbroker.carriers.webhook.posting} and C{messages}: requests, answers, signatures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from treq.testing import RequestTraversalAgent
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.iweb import IAgent
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+from zope.interface import implementer
+
+from svcbroker.carriers.webhook.connecting import MAX_ANSWER, AddressRefused
+from svcbroker.carriers.webhook.messages import (
+    NotAcknowledged,
+    Signer,
+    checkAnswer,
+    checkStatus,
+    encodeBody,
+    encodeEvents,
+    parseSecrets,
+)
+from svcbroker.carriers.webhook.posting import Poster
+from svcbroker.carriers.webhook.targets import parseUrl
+from svcbroker.model import Event, EventId, InterfaceType
+
+from .support import SECRET, SETTINGS
+
+ID = "00000000-0000-4000-8000-000000000001"
+EVENT = Event(
+    topic='a"/\u007fb',
+    content=b"\x00\xff",
+    extensions={"svc-x": "ü\n"},
+    eventId=EventId("0123abcd", 3, 7),
+)
+SETTINGS_SIGNED = evolve(SETTINGS, signer=Signer((SECRET,)))
+[TEXT] = encodeEvents([EVENT])
+
+
+class Receiver(Resource):
+    """Answers as it is told."""
+
+    isLeaf = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[Any] = []
+        self.bodies: list[bytes] = []
+        self.status = 200
+        self.headers: dict[bytes, bytes] = {}
+        self.answer: bytes | int = b""
+
+    def render(self, request: Any) -> Any:
+        self.requests.append(request)
+        self.bodies.append(request.content.read())
+        request.setResponseCode(self.status)
+        for name, value in self.headers.items():
+            request.setHeader(name, value)
+        return self.answer
+
+
+class PosterTests(SynchronousTestCase):
+    """
+    Requests through a real agent, over memory.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.receiver = Receiver()
+        self.agent: Any = RequestTraversalAgent(self.receiver)
+        self.settings = SETTINGS_SIGNED
+
+    def post(
+        self, interfaceType: InterfaceType = InterfaceType.RESTFUL, agent: Any = None
+    ) -> Deferred[None]:
+        """Send the event."""
+        poster = Poster(agent or self.agent, self.clock, lambda: 1700000000.9, self.settings)
+        target = parseUrl("https://a.example/hook?x=%20y")
+        posting = poster.post(target, interfaceType, ID, EVENT, TEXT)
+        self.agent.flush()
+        return posting
+
+    def refused(self, interfaceType: InterfaceType = InterfaceType.RESTFUL) -> NotAcknowledged:
+        """Why it was not acknowledged."""
+        error = self.failureResultOf(self.post(interfaceType), NotAcknowledged).value
+        assert isinstance(error, NotAcknowledged)
+        return error
+
+    def test_request(self) -> None:
+        """What is sent, to the letter."""
+        self.successResultOf(self.post())
+        [request], [body] = self.receiver.requests, self.receiver.bodies
+        self.assertEqual((request.method, request.uri), (b"POST", b"/hook?x=%20y"))
+        headers = {
+            name.lower(): values for name, values in request.requestHeaders.getAllRawHeaders()
+        }
+        self.assertEqual(headers[b"content-type"], [b"application/json"])
+        self.assertEqual(headers[b"x-svc-timestamp"], [b"1700000000"])
+        self.assertEqual(headers[b"x-svc-subscription-id"], [ID.encode()])
+        self.assertEqual(headers[b"x-svc-event-id"], [b"0123abcd-3-7"])
+        self.assertEqual(headers[b"content-length"], [b"%d" % len(body)])
+        self.assertTrue(headers[b"user-agent"][0].startswith(b"svcbroker/"))
+        self.assertNotIn(b"accept-encoding", headers)
+        digest = hmac.new(SECRET, b"1700000000." + body, hashlib.sha256).hexdigest()
+        self.assertEqual(headers[b"x-svc-signature"], [b"v1=" + digest.encode()])
+        event = {
+            "topic": EVENT.topic,
+            "content": "AP8=",
+            "extensions": {"svc-x": "ü\n"},
+            "eventId": "0123abcd-3-7",
+        }
+        self.assertEqual(json.loads(body), {"subscriptionId": ID, "event": event})
+
+    def test_jsonRpc(self) -> None:
+        """The same as a call of JSON-RPC."""
+        self.successResultOf(self.post(InterfaceType.JSON_RPC))
+        rpc = json.loads(self.receiver.bodies[0])
+        self.successResultOf(self.post())
+        params = json.loads(self.receiver.bodies[1])
+        self.assertEqual(
+            rpc, {"jsonrpc": "2.0", "id": "0123abcd-3-7", "method": "onEvent", "params": params}
+        )
+
+    def test_unsigned(self) -> None:
+        """Without a secret there is no signature."""
+        self.settings = SETTINGS
+        self.successResultOf(self.post())
+        self.assertFalse(self.receiver.requests[0].requestHeaders.hasHeader(b"x-svc-signature"))
+
+    def test_status(self) -> None:
+        """Any 2xx acknowledges, nothing else does; a redirect is not followed."""
+        for self.receiver.status in (200, 201, 202, 204, 299):
+            self.successResultOf(self.post())
+        self.receiver.headers = {b"location": b"http://127.0.0.1/inside"}
+        for self.receiver.status in (300, 301, 302, 303, 307, 308, 400, 404, 410, 500, 503):
+            before = len(self.receiver.requests)
+            self.assertIn(str(self.receiver.status), str(self.refused()))
+            self.assertEqual(len(self.receiver.requests), before + 1)
+
+    def test_bodies(self) -> None:
+        """To REST the body says nothing, to JSON-RPC it can say no."""
+        for answer, isGood in [
+            (b"", True),
+            (b" \r\n", True),
+            (b'{"jsonrpc":"2.0","id":"x","result":null}', True),
+            (b'{"result":1,"error":null}', True),
+            (b'{"error":{"code":-1,"message":"no"}}', False),
+            (b'{"error":false}', False),
+            (b"<html>", False),
+            (b"[]", False),
+            (b"\xff", False),
+            (b"[" * 60000, False),
+        ]:
+            self.receiver.answer = answer
+            self.successResultOf(self.post())
+            if isGood:
+                self.successResultOf(self.post(InterfaceType.JSON_RPC))
+            else:
+                self.refused(InterfaceType.JSON_RPC)
+
+    def test_tooLarge(self) -> None:
+        """An answer that is too large cannot say yes to JSON-RPC."""
+        self.receiver.answer = b" " * (MAX_ANSWER + 1)
+        self.assertIn("too large", str(self.refused(InterfaceType.JSON_RPC)))
+        self.successResultOf(self.post())
+
+    def test_retryAfter(self) -> None:
+        """A receiver can ask for time, in seconds."""
+        self.receiver.status = 503
+        for text, seconds in [(b"120", 120), (b" 7 ", 7), (b"-1", 0), (b"1e9", 0), (b"9" * 30, 0)]:
+            self.receiver.headers = {b"retry-after": text}
+            self.assertEqual(self.refused().retryAfter, seconds)
+
+    def test_hangs(self) -> None:
+        """A receiver that does not answer in time has not acknowledged."""
+        self.receiver.answer = NOT_DONE_YET
+        posting = self.post()
+        self.clock.advance(SETTINGS.timeout - 0.1)
+        self.assertNoResult(posting)
+        self.clock.advance(0.1)
+        self.failureResultOf(posting, NotAcknowledged)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_hangsInBody(self) -> None:
+        """To REST the status was enough; to JSON-RPC it was not."""
+        for interfaceType in (InterfaceType.RESTFUL, InterfaceType.JSON_RPC):
+            self.receiver.answer = NOT_DONE_YET
+            posting = self.post(interfaceType)
+            self.receiver.requests[-1].write(b"{")
+            self.agent.flush()
+            self.assertNoResult(posting)
+            self.clock.advance(SETTINGS.timeout)
+            if interfaceType is InterfaceType.RESTFUL:
+                self.successResultOf(posting)
+            else:
+                self.failureResultOf(posting, NotAcknowledged)
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_givenUp(self) -> None:
+        """A request can be given up."""
+        self.receiver.answer = NOT_DONE_YET
+        posting = self.post()
+        posting.cancel()
+        self.failureResultOf(posting, NotAcknowledged)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_reasons(self) -> None:
+        """Whatever goes wrong is told in a few words."""
+        for error, words in [
+            (ConnectionRefusedError("secret"), "ConnectionRefusedError"),
+            (AddressRefused(), "its address is not permitted"),
+        ]:
+            failure = self.failureResultOf(self.post(agent=FailingAgent(error)), NotAcknowledged)
+            self.assertEqual(str(failure.value), words)
+
+
+@implementer(IAgent)
+class FailingAgent:
+    """Never reaches anybody."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def request(self, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return fail(self.error)
+
+
+class MessageTests(SynchronousTestCase):
+    """
+    Bytes.
+    """
+
+    @given(
+        topic=st.text(max_size=20),
+        content=st.binary(max_size=50),
+        extensions=st.dictionaries(
+            st.text(st.characters(codec="utf-8"), max_size=9),
+            st.text(st.characters(codec="utf-8"), max_size=9),
+        ),
+    )
+    def test_bodies(self, topic: str, content: bytes, extensions: dict[str, str]) -> None:
+        """A body is JSON, whatever the event holds."""
+        topic = topic.encode("utf-8", "replace").decode()
+        event = evolve(EVENT, topic=topic, content=content, extensions=extensions)
+        [text] = encodeEvents([event])
+        for interfaceType in (InterfaceType.RESTFUL, InterfaceType.JSON_RPC):
+            told = json.loads(encodeBody(interfaceType, ID, event, text))
+            params = told.get("params", told)
+            self.assertEqual(params["event"]["topic"], topic)
+            self.assertEqual(params["event"]["extensions"], extensions)
+
+    @given(st.binary(max_size=200))
+    def test_anyAnswer(self, body: bytes) -> None:
+        """No answer does harm."""
+        try:
+            checkAnswer(body)
+        except NotAcknowledged:
+            return
+        self.assertTrue(not body.strip() or body.strip().startswith(b"{"))
+
+    @given(st.integers(), st.none() | st.text(max_size=9))
+    def test_anyStatus(self, status: int, retryAfter: str | None) -> None:
+        """No status does harm."""
+        try:
+            checkStatus(status, retryAfter)
+        except NotAcknowledged as error:
+            self.assertTrue(0 <= error.retryAfter < 10**6)
+        else:
+            self.assertEqual(status // 100, 2)
+
+    def test_signature(self) -> None:
+        """The form of signatures is pinned: receivers check them."""
+        self.assertEqual(
+            Signer((b"0123456789abcdef", b"another secret here")).sign(b"1700000000", b"{}"),
+            b"v1=e4f8e2ecae2295b2ddb2f0b5584c8275e226c0ebe9b3b819e70156bb67122e3e"
+            b",v1=ec70245f6ba22d097b7f7fb8d42b58b9c5f961a41fd715cef9f2e315067912e9",
+        )
+
+    def test_secrets(self) -> None:
+        """One a line, each long enough."""
+        first, second = b"0123456789abcdef", b"fedcba9876543210"
+        self.assertEqual(parseSecrets(first), (first,))
+        data = b"\n " + first + b" \r\n\n" + second + b"\n"
+        self.assertEqual(parseSecrets(data), (first, second))
+        for data in (b"", b" \n", b"short", first + b"\nshort", (first + b"\n") * 5):
+            self.assertRaises(ValueError, parseSecrets, data)
+
+    def test_notShown(self) -> None:
+        """A secret is in no text that could get into a log."""
+        self.assertNotIn("0123456789", repr(Signer((b"0123456789abcdef",))))
