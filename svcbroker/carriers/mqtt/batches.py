@@ -46,13 +46,15 @@ class FrameTemplate(Struct, frozen=True):
     @ivar data: all frames, one after the other.
     @ivar places: where in C{data} the packet identifiers stand, of those that have one.
     @ivar messages: the messages of those, in the same order.
+    @ivar others: the events of those that have none.
     @ivar largest: the size of the largest frame.
-    @ivar size: the size of the frames that have packet identifiers.
+    @ivar size: the size of the contents of C{messages}.
     """
 
     data: bytes
     places: tuple[int, ...]
     messages: tuple[Message, ...]
+    others: tuple[Event, ...]
     largest: int
     size: int
 
@@ -84,6 +86,7 @@ def _template(messages: Sequence[Message], options: Options) -> FrameTemplate | 
     frames = []
     places = []
     identified = []
+    others = []
     largest = position = size = 0
     for message in messages:
         if message.expires is not None or message.publisher is not None:
@@ -94,11 +97,15 @@ def _template(messages: Sequence[Message], options: Options) -> FrameTemplate | 
             header = 1 + lengthSize(encoded, 1)
             places.append(position + header + len(message.topic))
             identified.append(message)
-            size += len(encoded)
+            size += len(message.event.content)
+        else:
+            others.append(message.event)
         frames.append(encoded)
         position += len(encoded)
         largest = max(largest, len(encoded))
-    return FrameTemplate(b"".join(frames), tuple(places), tuple(identified), largest, size)
+    return FrameTemplate(
+        b"".join(frames), tuple(places), tuple(identified), tuple(others), largest, size
+    )
 
 
 def encodeMessage(

@@ -22,7 +22,7 @@ from .wire import (
 )
 
 
-class Properties(Struct, frozen=True):
+class Properties(Struct, frozen=True, repr_omit_defaults=True):
     """
     The properties of one packet or will. C{None} stands for one that is absent.
     """

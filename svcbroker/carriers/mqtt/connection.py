@@ -1,0 +1,460 @@
+"""
+One network connection of a client: what arrives and what is answered. No transport, no reactor.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol
+
+import msgspec
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from ...errors import BrokerError
+from .context import Context
+from .decoder import Decoder
+from .delivery import Delivery
+from .encoder import encode
+from .handshake import Handshake, negotiate
+from .output import Output
+from .packets import (
+    MQTT_5,
+    MQTT_311,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from .properties import NO_PROPERTIES, Properties
+from .reasons import RETURN_CODES, SUBSCRIBE_FAILURE, MqttError, ProtocolError, ReasonCode
+from .receiving import Receiving
+from .session import Session
+from .sessions import Sessions
+from .subscribing import Granted, Subscriber
+
+_PINGRESP: Final = encode(Pingresp(), MQTT_311)
+_KEEP_ALIVE_FACTOR: Final = 1.5
+
+
+class IWire(Protocol):
+    """The transport, as a connection sees it."""
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+
+    def close(self) -> None:
+        """Send what is not sent, then close."""
+
+    def pauseReading(self) -> None:
+        """Take nothing from the client for now."""
+
+    def resumeReading(self) -> None:
+        """Take from the client again."""
+
+
+class Connection:
+    """
+    A server's end of one network connection.
+
+    Packets are handled one after the other. One that has to wait for the log (SUBSCRIBE) holds
+    up those behind it; PUBLISH packets do not wait, and are acknowledged when they are final.
+
+    @ivar session: the client's session, once it is connected.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, context: Context, sessions: Sessions, output: Output, wire: IWire, remote: str
+    ) -> None:
+        """
+        @param output: what is sent goes through it.
+        @param wire: the transport.
+        @param remote: the client's address, for operators.
+        """
+        self.session: Session | None = None
+        self._context = context
+        self._sessions = sessions
+        self._output = output
+        self._wire = wire
+        self._remote = remote
+        self._decoder = Decoder(context.settings.maximumPacketSize)
+        self._version = MQTT_311
+        self._backlog: deque[Packet] = deque()
+        self._isWaiting = False
+        self._isClosed = False
+        self._hasEnded = False
+        self._handshake: Handshake | None = None
+        self._will: Will | None = None
+        self._receiving: Receiving | None = None
+        self._subscriber: Subscriber | None = None
+        self._delivery: Delivery | None = None
+        self._keepAlive = 0.0
+        self._lastPacket = context.clock.seconds()
+        self._timer: IDelayedCall | None = context.clock.callLater(
+            context.settings.connectTimeout, self._tooSilent
+        )
+        self._handlers: dict[type, Callable[[Any], None]] = {Connect: self._connect}
+
+    # What the transport says.
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        packets = self._decoder.receive(data)
+        if packets:
+            self._lastPacket = self._context.clock.seconds()
+        if self._isWaiting or self._backlog:
+            self._backlog.extend(packets)
+        else:
+            self._handle(packets)
+        self._afterPackets()
+
+    def lost(self) -> None:
+        """The network connection is closed. Called once."""
+        self._isClosed = True
+        self._output.end()
+        self._end()
+
+    def hold(self) -> None:
+        """The transport takes no more for now."""
+        self._output.block()
+
+    def release(self) -> None:
+        """The transport takes more."""
+        self._output.unblock()
+
+    def shutDown(self) -> None:
+        """The daemon stops. Publishes on their way to the log are still acknowledged."""
+        if self._isClosed:
+            return
+        self._wire.pauseReading()
+        self._isWaiting = True
+
+        def close(_: object) -> None:
+            self._close(ReasonCode.SERVER_SHUTTING_DOWN, "the server is shutting down")
+
+        if self._receiving is None:
+            close(None)
+        else:
+            self._receiving.drain().addCallback(close)
+
+    # Packets.
+
+    def _handle(self, packets: list[Packet]) -> None:
+        handlers = self._handlers
+        for number, packet in enumerate(packets):
+            handler = handlers.get(type(packet))
+            if handler is None:
+                self._violated(_outOfPlace(packet, self.session is not None))
+                return
+            try:
+                handler(packet)
+            except MqttError as error:
+                self._violated(error)
+                return
+            if self._isClosed:
+                return
+            if self._isWaiting:
+                self._backlog.extend(packets[number + 1 :])
+                return
+
+    def _afterPackets(self) -> None:
+        if self._isClosed:
+            return
+        if self._decoder.error is not None and not self._isWaiting and not self._backlog:
+            self._violated(self._decoder.error)
+            return
+        if self._delivery is not None:
+            self._delivery.settle()
+        self._output.flush()
+
+    def _waitFor(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
+        """Handle nothing else before this is done."""
+        self._isWaiting = True
+        waiting = Deferred.fromCoroutine(work)
+        waiting.addErrback(self._failed)
+        if not waiting.called or waiting.paused:
+            self._wire.pauseReading()
+            waiting.addCallback(self._goOn)
+        else:
+            self._isWaiting = False
+
+    def _goOn(self, _: object) -> None:
+        self._isWaiting = False
+        if self._isClosed:
+            return
+        packets, self._backlog = list(self._backlog), deque()
+        self._handle(packets)
+        self._afterPackets()
+        if not (self._isWaiting or self._isClosed):
+            self._wire.resumeReading()
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure("A packet of {remote} could not be handled", failure, remote=self._remote)
+        self._close(ReasonCode.UNSPECIFIED_ERROR, "unknown error")
+
+    # CONNECT.
+
+    def _connect(self, packet: Connect) -> None:
+        self._version = packet.version
+        context, sessions = self._context, self._sessions
+        handshake = negotiate(packet, context)
+        other = sessions.find(handshake.group, handshake.clientId)
+        if other is not None and other.client is not None:
+            # [MQTT-3.1.4-2] [MQTT5-3.1.4-3]
+            other.client.takenOver()
+        # [MQTT-3.1.4-3] [MQTT5-3.1.4-4]
+        opened = sessions.connect(
+            packet, handshake.group, handshake.clientId, handshake.sessionExpiry
+        )
+        session = self.session = opened.session
+        self._handshake = handshake
+        self._will = packet.will  # [MQTT-3.1.2-8] [MQTT5-3.1.2-7]
+        self._delivery = Delivery(
+            session,
+            version=packet.version,
+            send=self._output.send,
+            window=handshake.window,
+            maxBytes=context.settings.maxInFlightBytes,
+            maximumPacketSize=handshake.maximumPacketSize,
+            topicAliasMaximum=handshake.topicAliasMaximum,
+            now=context.now,
+        )
+        self._output.useSession(session, self._delivery)
+        sessions.attach(session, self, self._delivery)
+        self._receiving = Receiving(
+            session,
+            context.groups[session.group].publisher,
+            context.settings,
+            version=packet.version,
+            hasProblemInformation=handshake.hasProblemInformation,
+            maximumPacketSize=handshake.maximumPacketSize,
+            send=self._output.send,
+            wire=self._wire,
+            refuse=self._violated,
+        )
+        self._subscriber = Subscriber(
+            context, sessions, session, version=packet.version, remote=self._remote
+        )
+        self._handlers = {
+            Publish: self._receiving.publish,
+            Puback: self._delivery.puback,
+            Pubrec: self._delivery.pubrec,
+            Pubrel: self._receiving.pubrel,
+            Pubcomp: self._delivery.pubcomp,
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+            Pingreq: self._pingreq,
+            Disconnect: self._disconnect,
+            Auth: self._auth,
+        }
+        self._startKeepAlive(handshake.keepAlive)
+        # [MQTT-3.1.4-4] [MQTT-3.2.2-1] [MQTT-3.2.2-2] [MQTT5-3.1.4-5] [MQTT5-3.2.2-2]
+        # [MQTT5-3.2.2-3]
+        properties = handshake.properties if self._version == MQTT_5 else NO_PROPERTIES
+        self._send(Connack(opened.isPresent, ReasonCode.SUCCESS, properties))
+        if opened.isPresent:
+            self._delivery.start()
+            if session.subscriptions:
+                self._waitFor(self._reopen(session, self._subscriber))
+
+    async def _reopen(self, session: Session, subscriber: Subscriber) -> None:
+        """Go on with the subscriptions of a session that was there."""
+        for subscription in tuple(session.subscriptions.values()):
+            try:
+                await subscriber.open(subscription)
+            except BrokerError as error:
+                self._log.warn("{remote} cannot resume: {error}", remote=self._remote, error=error)
+                self._close(ReasonCode.SERVER_UNAVAILABLE, error.message)
+                return
+        session.resumeSubscriptions()
+
+    # SUBSCRIBE and UNSUBSCRIBE.
+
+    def _subscribe(self, packet: Subscribe) -> None:
+        assert self._subscriber is not None
+        self._subscriber.check(packet)
+        self._waitFor(self._carryOut(packet, self._subscriber))
+
+    async def _carryOut(self, packet: Subscribe, subscriber: Subscriber) -> None:
+        granted = await subscriber.subscribe(packet)
+        if self._hasEnded:
+            return
+        # On disk before the client is told.
+        if self.session is not None and self.session.isPersistent:
+            await self._context.keeper.flush()
+        self._suback(packet, granted)
+        for subscription, asked, isNew in granted.opened:
+            await subscriber.sendRetained(subscription, asked, isNew)
+        if self._delivery is not None and self._delivery.isFlowing and self.session is not None:
+            self.session.resumeSubscriptions()
+        self._output.flush()
+
+    def _suback(self, packet: Subscribe, granted: Granted) -> None:
+        # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.9.3-1] [MQTT5-3.8.4-1] [MQTT5-3.8.4-2]
+        reasons = granted.reasons
+        if self._version != MQTT_5:
+            # [MQTT-3.9.3-2]
+            reasons = [min(reason, SUBSCRIBE_FAILURE) for reason in reasons]
+        text = None if granted.error is None else granted.error.message
+        self._send(self._explained(Suback(packet.packetId, tuple(reasons)), text))
+
+    def _unsubscribe(self, packet: Unsubscribe) -> None:
+        assert self._subscriber is not None
+        self._subscriber.check(packet)
+        reasons = self._subscriber.unsubscribe(packet)
+        # [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT5-3.10.4-4] [MQTT5-3.10.4-5] [MQTT5-3.11.3-1]
+        self._send(Unsuback(packet.packetId, tuple(reasons)))
+
+    # The rest.
+
+    def _pingreq(self, packet: Pingreq) -> None:
+        # [MQTT-3.12.4-1] [MQTT5-3.12.4-1]
+        self._output.send(_PINGRESP)
+
+    def _auth(self, packet: Auth) -> None:
+        # [MQTT5-4.12.0-7]: none was begun with an authentication method.
+        raise ProtocolError("there is no authentication going on")
+
+    def _disconnect(self, packet: Disconnect) -> None:
+        assert self.session is not None
+        expiry = packet.properties.sessionExpiryInterval
+        if expiry is not None:
+            if not self.session.isPersistent and expiry:
+                # Section 3.14.2.2.2.
+                raise ProtocolError("a session without an expiry interval cannot be given one")
+            self.session.expiry = min(expiry, self._context.settings.maxSessionExpiry)
+        if packet.reason == ReasonCode.SUCCESS:
+            # [MQTT-3.1.2-10] [MQTT-3.14.4-3] [MQTT5-3.1.2-10] [MQTT5-3.14.4-3]
+            self._will = None
+        # [MQTT-3.14.4-2]
+        self._finish()
+
+    def takenOver(self) -> None:
+        """Another connection has come for the same session."""
+        self._close(ReasonCode.SESSION_TAKEN_OVER, "another client has the same identifier")
+
+    def accepted(self, packetId: int) -> None:
+        """A publish with QoS 2 is in the log."""
+        if self._receiving is not None:
+            self._receiving.accepted(packetId)
+
+    def subscriptionLost(self, error: BrokerError) -> None:
+        """The log cannot be read on. The client comes back and resumes."""
+        self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, error.message)
+
+    # Keep alive.
+
+    def _startKeepAlive(self, keepAlive: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if keepAlive:
+            # [MQTT-3.1.2-24] [MQTT5-3.1.2-24]
+            self._keepAlive = keepAlive * _KEEP_ALIVE_FACTOR
+            self._timer = self._context.clock.callLater(self._keepAlive, self._tooSilent)
+
+    def _tooSilent(self) -> None:
+        self._timer = None
+        left = self._lastPacket + self._keepAlive - self._context.clock.seconds()
+        if self.session is not None and (left > 0 or self._isWaiting):
+            self._timer = self._context.clock.callLater(
+                left if left > 0 else self._keepAlive, self._tooSilent
+            )
+        elif self.session is not None:
+            self._close(ReasonCode.KEEP_ALIVE_TIMEOUT, "the client was silent for too long")
+        else:
+            self._finish()
+
+    # Ends.
+
+    def _violated(self, error: MqttError) -> None:
+        """The client did what it must not do [MQTT-4.8.0-1] [MQTT5-4.13.1-1]."""
+        self._log.debug("{remote}: {error}", remote=self._remote, error=error)
+        self._close(error.reason, str(error))
+
+    def _close(self, reason: ReasonCode, text: str) -> None:
+        """Tell the client why, as far as its version has words for it, and close."""
+        if self._isClosed:
+            return
+        properties = Properties(reasonString=text)
+        if self.session is not None:
+            # [MQTT5-3.14.0-1]; a 3.1.1 server has no DISCONNECT.
+            if self._version == MQTT_5:
+                self._send(self._fitting(Disconnect(reason, properties)))
+        elif self._decoder.version == MQTT_5:
+            # [MQTT5-3.2.2-6] [MQTT5-3.2.2-7]
+            self._version = MQTT_5
+            self._send(Connack(False, reason, properties))
+        elif reason in RETURN_CODES and self._decoder.version:
+            # [MQTT-3.1.2-2] [MQTT-3.1.3-8] [MQTT-3.2.2-4] [MQTT-3.2.2-5]
+            self._send(Connack(False, RETURN_CODES[reason]))
+        self._finish()
+
+    def _finish(self) -> None:
+        """Close. [MQTT5-3.14.4-1] [MQTT5-3.14.4-2]: nothing is handled or sent after this."""
+        if not self._isClosed:
+            self._isClosed = True
+            self._output.finish()
+            self._end()
+
+    def _end(self) -> None:
+        if self._hasEnded:
+            return
+        self._hasEnded = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._backlog.clear()
+        if self._receiving is not None:
+            self._receiving.end()
+        if self.session is not None:
+            will, self._will = self._will, None
+            self._sessions.disconnected(self.session, will)
+
+    def _send(self, packet: Packet) -> None:
+        self._output.send(encode(packet, self._version))
+
+    def _explained(self, packet: Suback, text: str | None) -> Suback:
+        """A packet with a reason string, where the client wants it and it fits."""
+        handshake = self._handshake
+        if text is None or handshake is None or self._version != MQTT_5:
+            return packet
+        if not handshake.hasProblemInformation:
+            return packet  # [MQTT5-3.1.2-32]
+        explained = msgspec.structs.replace(packet, properties=Properties(reasonString=text))
+        # [MQTT5-3.9.2-1]
+        fits = len(encode(explained, MQTT_5)) <= handshake.maximumPacketSize
+        return explained if fits else packet
+
+    def _fitting(self, packet: Disconnect) -> Disconnect:
+        # [MQTT5-3.14.2-3]
+        handshake = self._handshake
+        if handshake is None or len(encode(packet, MQTT_5)) <= handshake.maximumPacketSize:
+            return packet
+        return Disconnect(packet.reason)
+
+
+def _outOfPlace(packet: Packet, isConnected: bool) -> MqttError:
+    """What is wrong with a packet that may not come now."""
+    if isinstance(packet, Connect) and isConnected:
+        # [MQTT-3.1.0-2] [MQTT5-3.1.0-2]
+        return ProtocolError("there was a CONNECT already")
+    return ProtocolError(f"a client must not send {type(packet).__name__.upper()}")

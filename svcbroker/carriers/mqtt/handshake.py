@@ -1,0 +1,107 @@
+"""
+What a CONNECT asks for, and what it is granted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import frozen
+
+from .context import Context, groupOf
+from .packets import MQTT_5, MQTT_311, Connect
+from .properties import Properties
+from .reasons import MqttError, ReasonCode
+from .settings import MAX_U16, NEVER
+from .wire import MAX_VARIABLE_BYTE_INTEGER
+
+_SIZE_OF_ID: Final = 16
+_MAX_HEADER: Final = 5
+_UNBOUNDED: Final = MAX_VARIABLE_BYTE_INTEGER + _MAX_HEADER
+MAX_CLIENT_ID: Final = 1024
+"""The longest client identifier in characters; the specifications ask for 23 at least."""
+
+
+@frozen(kw_only=True)
+class Handshake:
+    """
+    What holds for a connection.
+
+    @ivar group: the group that the client has chosen.
+    @ivar clientId: its identifier, or the one that was assigned to it.
+    @ivar sessionExpiry: the session expiry interval, in seconds.
+    @ivar keepAlive: the keep-alive in seconds, 0 for none.
+    @ivar window: how many deliveries may be unacknowledged.
+    @ivar maximumPacketSize: the most bytes of a packet that the client takes.
+    @ivar topicAliasMaximum: how many topic aliases may be set for the client.
+    @ivar hasProblemInformation: whether the client wants reason strings.
+    @ivar properties: what CONNACK says of it in MQTT 5.
+    """
+
+    group: str
+    clientId: str
+    sessionExpiry: int
+    keepAlive: int
+    window: int
+    maximumPacketSize: int
+    topicAliasMaximum: int
+    hasProblemInformation: bool
+    properties: Properties
+
+
+def negotiate(packet: Connect, context: Context) -> Handshake:
+    """
+    Decide what holds for a connection.
+
+    @raise MqttError: it cannot be accepted [MQTT-3.1.4-1] [MQTT5-3.1.4-1] [MQTT5-3.1.4-2].
+    """
+    settings, properties = context.settings, packet.properties
+    if properties.authenticationMethod is not None:
+        # [MQTT5-4.12.0-1]
+        raise MqttError(
+            ReasonCode.BAD_AUTHENTICATION_METHOD, "there is no such authentication method"
+        )
+    group = groupOf(packet.userName)
+    if group not in context.groups:
+        raise MqttError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user's group is unknown")
+    if len(packet.clientId) > MAX_CLIENT_ID:
+        raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "the client id is too long")
+    assigned = None
+    if not packet.clientId:
+        if packet.version == MQTT_311 and not packet.cleanStart:
+            # [MQTT-3.1.3-7] [MQTT-3.1.3-8]
+            raise MqttError(
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "there is no client id for a session"
+            )
+        # [MQTT-3.1.3-6] [MQTT5-3.1.3-6] [MQTT5-3.2.2-16]
+        assigned = "svc-" + context.entropy(_SIZE_OF_ID).hex()
+    if packet.version == MQTT_5:
+        asked = properties.sessionExpiryInterval or 0
+    else:
+        # Section 3.1.2.4 of 3.1.1, in the words of MQTT 5: without Clean Session it lasts.
+        asked = 0 if packet.cleanStart else NEVER
+    expiry = min(asked, settings.maxSessionExpiry)
+    keepAlive = packet.keepAlive
+    if packet.version == MQTT_5 and not 0 < keepAlive <= settings.maxKeepAlive:
+        # [MQTT5-3.2.2-21]
+        keepAlive = settings.maxKeepAlive
+    return Handshake(
+        group=group,
+        clientId=packet.clientId or assigned or "",
+        sessionExpiry=expiry,
+        keepAlive=keepAlive,
+        window=min(properties.receiveMaximum or MAX_U16, settings.sendMaximum),
+        maximumPacketSize=properties.maximumPacketSize or _UNBOUNDED,
+        topicAliasMaximum=min(properties.topicAliasMaximum or 0, settings.topicAliasMaximum),
+        hasProblemInformation=properties.requestProblemInformation != 0,
+        properties=Properties(
+            # [MQTT5-3.1.3-7]
+            assignedClientIdentifier=assigned,
+            sessionExpiryInterval=None if expiry == asked else expiry,
+            # [MQTT5-3.2.2-22]
+            serverKeepAlive=None if keepAlive == packet.keepAlive else keepAlive,
+            receiveMaximum=settings.receiveMaximum,
+            maximumPacketSize=settings.maximumPacketSize,
+            topicAliasMaximum=settings.topicAliasMaximum,
+        ),
+    )

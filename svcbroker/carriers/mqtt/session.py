@@ -1,0 +1,262 @@
+"""
+The state of one session (section 4.1): what the broker knows of a client, connected or not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from ...broker import Keeper
+from ...errors import BrokerError
+from .messages import publisherMark
+from .settings import NEVER
+from .subscription import KeptSubscription, Key, SessionSubscription
+
+if TYPE_CHECKING:
+    from .delivery import Delivery, InFlight
+
+SESSION = "mqtt-session"
+"""The kind of L{KeptSession} on disk."""
+QOS_2 = "mqtt-qos2"
+"""The kind of L{KeptExchanges} on disk."""
+
+
+class KeptSession(Struct, frozen=True, kw_only=True):
+    """
+    A session as it stands on disk.
+
+    @ivar expiry: the session expiry interval in seconds.
+    @ivar absentSince: when its client went, in seconds since the epoch; C{None} while it is
+        connected.
+    """
+
+    group: str
+    clientId: str
+    expiry: int
+    absentSince: float | None = None
+    subscriptions: list[KeptSubscription] = []
+
+
+class KeptExchanges(Struct, frozen=True, kw_only=True):
+    """
+    Exchanges with QoS 2 that are not complete, as they stand on disk.
+
+    @ivar received: packet identifiers of publishes that are in the log and not released.
+    @ivar sent: deliveries without PUBREC, by packet identifier.
+    @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
+    """
+
+    received: list[int] = []
+    sent: dict[int, Key] = {}
+    released: dict[int, Key | None] = {}
+
+
+class IClient(Protocol):
+    """The connection, as its session sees it."""
+
+    def subscriptionLost(self, error: BrokerError) -> None:
+        """The log cannot be read on."""
+
+    def takenOver(self) -> None:
+        """Another connection has come for the same session."""
+
+    def accepted(self, packetId: int) -> None:
+        """A publish with QoS 2 is in the log."""
+
+
+class Session:
+    """
+    One session. While it has no connection it keeps no messages: the log does, and tells them
+    again from the last acknowledged one on. It keeps which packet identifier each had.
+
+    @ivar group: the group whose log it uses.
+    @ivar expiry: the session expiry interval in seconds.
+    @ivar isPersistent: whether it outlives its connection. It stays what it was at first.
+    @ivar mark: what stands for the client in the events that it publishes.
+    @ivar subscriptions: by topic filter, as the client wrote it.
+    @ivar client: its connection; C{None} while the client is absent.
+    @ivar delivery: what goes to the client; C{None} while it is absent.
+    @ivar receiving: packet identifiers of publishes with QoS 2 that are on their way to the log.
+    @ivar received: packet identifiers of those that are in the log and not released.
+    @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
+    """
+
+    def __init__(self, group: str, clientId: str, expiry: int, keeper: Keeper) -> None:
+        self.group = group
+        self.clientId = clientId
+        self.expiry = expiry
+        self.isPersistent = expiry > 0
+        self.mark = publisherMark(clientId)
+        self.subscriptions: dict[str, SessionSubscription] = {}
+        self.client: IClient | None = None
+        self.delivery: Delivery | None = None
+        self.absentSince: float | None = None
+        self.receiving: set[int] = set()
+        self.received: set[int] = set()
+        self.released: dict[int, Key | None] = {}
+        self._sent: dict[int, Key] = {}
+        self._unacknowledged: dict[Key, int] = {}
+        self._reserved: set[int] = set()
+        self._orphans: dict[int, InFlight] = {}
+        self._keeper = keeper
+        self._name = msgspec.json.encode((group, clientId)).decode("utf-8")
+        self._hasChanged = False
+
+    @property
+    def hasNoLocal(self) -> bool:
+        """Whether it wants to know its own publishes again."""
+        return any(each.noLocal for each in self.subscriptions.values())
+
+    @property
+    def isExpiring(self) -> bool:
+        """Whether it ends some time after its connection."""
+        return self.expiry != NEVER
+
+    # Subscriptions.
+
+    def resumeSubscriptions(self) -> None:
+        """Let events come."""
+        for subscription in tuple(self.subscriptions.values()):
+            if self.delivery is None or not self.delivery.isFlowing:
+                break
+            subscription.resume()
+
+    def pauseSubscriptions(self) -> None:
+        """Let no more events come for now."""
+        for subscription in self.subscriptions.values():
+            subscription.pause()
+
+    def subscriptionLost(self, error: BrokerError) -> None:
+        """The log cannot be read on."""
+        if self.client is not None:
+            self.client.subscriptionLost(error)
+
+    def remove(self, subscription: SessionSubscription) -> None:
+        """A subscription ends. What was sent for it is still to be acknowledged."""
+        del self.subscriptions[subscription.kept.topicFilter]
+        if self.delivery is not None:
+            self.delivery.orphan(subscription)
+        subscriptionId = subscription.kept.subscriptionId
+        for key in [key for key in self._unacknowledged if key[0] == subscriptionId]:
+            self._reserved.discard(self._unacknowledged.pop(key))
+        subscription.close(forget=True)
+
+    # Packet identifiers.
+
+    def usesId(self, packetId: int) -> bool:
+        """Whether a packet identifier belongs to an exchange that is not complete."""
+        return packetId in self.released or packetId in self._reserved
+
+    @property
+    def isRedelivering(self) -> bool:
+        """Whether something is to be sent again when it comes from the log."""
+        return bool(self._unacknowledged) or bool(self.released)
+
+    def takeUnacknowledged(self, key: Key) -> int:
+        """The packet identifier with which a message was sent before; 0 where it was not."""
+        packetId = self._unacknowledged.pop(key, 0)
+        self._reserved.discard(packetId)
+        return packetId
+
+    def isReleased(self, key: Key) -> bool:
+        """Whether the client has a message already, and only PUBCOMP is missing."""
+        return bool(self.released) and key in self.released.values()
+
+    def takeOrphans(self) -> dict[int, InFlight]:
+        """What was sent before and does not come from the log again."""
+        orphans, self._orphans = self._orphans, {}
+        for packetId in orphans:
+            self._reserved.discard(packetId)
+        return orphans
+
+    def keepInFlight(self, inFlight: dict[int, InFlight]) -> None:
+        """The connection is gone; these were sent over it and not acknowledged."""
+        for packetId, flight in inFlight.items():
+            self._reserved.add(packetId)
+            subscription = flight.subscription
+            if subscription is None or subscription.group is not None:
+                self._orphans[packetId] = flight
+            else:
+                self._unacknowledged[subscription.keyOf(flight.message.event)] = packetId
+
+    # Exchanges with QoS 2.
+
+    def sent(self, packetId: int, key: Key) -> None:
+        """A message goes out."""
+        self._sent[packetId] = key
+        self._hasChanged = True
+
+    def release(self, packetId: int) -> None:
+        """The client has it; PUBREL goes out."""
+        self.released[packetId] = self._sent.pop(packetId, None)
+        self._hasChanged = True
+
+    def completed(self, packetId: int) -> None:
+        """The exchange is over."""
+        self.released.pop(packetId, None)
+        self._sent.pop(packetId, None)
+        self._hasChanged = True
+
+    def accepted(self, packetId: int) -> None:
+        """A publish of the client is in the log."""
+        self.receiving.discard(packetId)
+        self.received.add(packetId)
+        self._hasChanged = True
+
+    def forgetReceived(self, packetId: int) -> bool:
+        """The client has released its publish; whether it was known."""
+        isKnown = packetId in self.received
+        self.received.discard(packetId)
+        self._hasChanged = True
+        return isKnown
+
+    # On disk.
+
+    def takeChange(self) -> bool:
+        """
+        Whether something has changed since the last call that must be on disk before the
+        client is told. It is given to the keeper by this call.
+        """
+        if not (self._hasChanged and self.isPersistent):
+            return False
+        self._hasChanged = False
+        if self.received or self._sent or self.released:
+            kept = KeptExchanges(
+                received=sorted(self.received), sent=self._sent, released=self.released
+            )
+            self._keeper.put(QOS_2, self._name, msgspec.json.encode(kept))
+        else:
+            self._keeper.remove(QOS_2, self._name)
+        return True
+
+    def keep(self) -> None:
+        """Have all but the exchanges on disk, soon."""
+        if self.isPersistent:
+            kept = KeptSession(
+                group=self.group,
+                clientId=self.clientId,
+                expiry=self.expiry,
+                absentSince=self.absentSince,
+                subscriptions=[each.kept for each in self.subscriptions.values()],
+            )
+            self._keeper.put(SESSION, self._name, msgspec.json.encode(kept))
+
+    def discard(self) -> None:
+        """Have nothing on disk."""
+        self._keeper.remove(SESSION, self._name)
+        self._keeper.remove(QOS_2, self._name)
+
+    def restore(self) -> None:
+        """Take the exchanges from the disk."""
+        value = self._keeper.get(QOS_2, self._name)
+        if value is None:
+            return
+        kept = msgspec.json.decode(value, type=KeptExchanges)
+        self.received = set(kept.received)
+        self.released = kept.released
+        self._sent = kept.sent
+        self._unacknowledged = {key: packetId for packetId, key in kept.sent.items()}
+        self._reserved = set(kept.sent)

@@ -1,0 +1,229 @@
+"""
+All sessions of this node.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+from attrs import frozen
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from .context import Context
+from .delivery import Delivery, InFlight
+from .packets import Connect, Will
+from .reasons import MqttError, ReasonCode
+from .session import SESSION, IClient, KeptSession, Session
+from .shares import ShareGroup, ShareKey
+from .subscription import KeptSubscription, SessionSubscription, parseShare
+from .wills import Wills
+
+_SIZE_OF_ID = 16
+
+
+@frozen
+class Opened:
+    """
+    What a CONNECT has opened.
+
+    @ivar isPresent: whether the session was there before.
+    """
+
+    session: Session
+    isPresent: bool
+
+
+class Sessions:
+    """
+    Finds a client's session, and ends those that have expired.
+
+    Every group is a server of its own: the same client identifier in two groups means two
+    clients.
+    """
+
+    _log = Logger()
+
+    def __init__(self, context: Context) -> None:
+        self.wills = Wills(context)
+        self._context = context
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._expiring: dict[Session, IDelayedCall] = {}
+        self._shares: dict[ShareKey, ShareGroup] = {}
+
+    def __len__(self) -> int:
+        """How many sessions there are."""
+        return len(self._sessions)
+
+    # Start and stop.
+
+    def start(self) -> None:
+        """
+        Take the sessions from the disk. Whoever was connected is gone since now.
+        """
+        now = self._context.now()
+        for name, value in self._context.keeper.items(SESSION):
+            kept = msgspec.json.decode(value, type=KeptSession)
+            if kept.group not in self._context.groups:
+                self._log.warn("Session {name} is of a group that is not served", name=name)
+                continue
+            session = Session(kept.group, kept.clientId, kept.expiry, self._context.keeper)
+            session.absentSince = now if kept.absentSince is None else kept.absentSince
+            session.restore()
+            for each in kept.subscriptions:
+                self.addSubscription(session, each)
+            self._sessions[session.group, session.clientId] = session
+            self._expireLater(session)
+
+    def stop(self) -> None:
+        """Let go of the clock. What is kept stays."""
+        for call in self._expiring.values():
+            call.cancel()
+        self._expiring.clear()
+
+    # Connections.
+
+    def find(self, group: str, clientId: str) -> Session | None:
+        """The session of a client."""
+        return self._sessions.get((group, clientId))
+
+    def connect(self, packet: Connect, group: str, clientId: str, expiry: int) -> Opened:
+        """
+        The session that a CONNECT asks for. Its client, if it has one, was disconnected before.
+
+        @param expiry: the session expiry interval as it was granted.
+        @raise MqttError: there are as many sessions as there may be.
+        """
+        # [MQTT-3.1.3-2] [MQTT5-3.1.3-2]
+        session = self.find(group, clientId)
+        if session is not None:
+            call = self._expiring.pop(session, None)
+            if call is not None:
+                call.cancel()
+            if packet.cleanStart:
+                # [MQTT-3.1.2-6] [MQTT5-3.1.2-4]
+                self.end(session)
+                session = None
+        isPresent = session is not None
+        if session is None:
+            # [MQTT5-3.1.2-6]
+            if len(self._sessions) >= self._context.settings.maxSessions:
+                raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
+            session = Session(group, clientId, expiry, self._context.keeper)
+            self._sessions[group, clientId] = session
+        else:
+            # [MQTT-3.1.2-4] [MQTT5-3.1.2-5]
+            self.wills.clientReturned(session)
+        session.expiry = expiry
+        session.absentSince = None
+        session.keep()
+        return Opened(session, isPresent)
+
+    def attach(self, session: Session, client: IClient, delivery: Delivery) -> None:
+        """A session has a connection."""
+        session.client = client
+        session.delivery = delivery
+
+    def disconnected(self, session: Session, will: Will | None) -> None:
+        """
+        A session's connection is gone.
+
+        @param will: what is to be published.
+        """
+        delivery, session.delivery, session.client = session.delivery, None, None
+        inFlight = {} if delivery is None else delivery.end()
+        isOver = session.expiry == 0
+        self._leave(session, inFlight, isOver)
+        if will is not None:
+            self.wills.clientGone(session, will)
+        if isOver:
+            # [MQTT-3.1.2-6] [MQTT5-4.1.0-2]
+            self.end(session)
+            return
+        session.keepInFlight(inFlight)
+        session.absentSince = self._context.now()
+        session.takeChange()
+        session.keep()
+        self._expireLater(session)
+
+    def _leave(self, session: Session, inFlight: dict[int, InFlight], isOver: bool) -> None:
+        """Let go of the log; what was shared out goes to others, or stays here."""
+        for subscription in session.subscriptions.values():
+            group = subscription.group
+            if group is None:
+                subscription.close(forget=False)
+                continue
+            unfinished = []
+            for packetId, flight in list(inFlight.items()):
+                if flight.subscription is subscription and flight.qos == 1:
+                    unfinished.append(flight.message.event)
+                    del inFlight[packetId]
+                elif flight.subscription is subscription:
+                    if isOver:
+                        # [MQTT5-4.8.2-5]
+                        group.acknowledge((flight.message.event,))
+                    else:
+                        group.hold(flight.message.event)
+            group.leave(subscription, unfinished)
+
+    def _expireLater(self, session: Session) -> None:
+        if session.isExpiring:
+            assert session.absentSince is not None
+            left = session.absentSince + session.expiry - self._context.now()
+            self._expiring[session] = self._context.clock.callLater(
+                max(0.0, left), self._expired, session
+            )
+
+    def _expired(self, session: Session) -> None:
+        del self._expiring[session]
+        self.end(session)
+
+    def end(self, session: Session) -> None:
+        """
+        A session is over: nothing of it stays [MQTT5-4.1.0-2].
+        """
+        del self._sessions[session.group, session.clientId]
+        self.wills.sessionEnded(session)
+        for subscription in tuple(session.subscriptions.values()):
+            self.removeSubscription(session, subscription)
+        session.discard()
+
+    # Subscriptions.
+
+    def newId(self) -> str:
+        """A new id for a subscription."""
+        return str(UUID(bytes=self._context.entropy(_SIZE_OF_ID), version=4))
+
+    def addSubscription(self, session: Session, kept: KeptSubscription) -> SessionSubscription:
+        """A session has a subscription from now on. It does not read yet."""
+        group = None
+        if parseShare(kept.topicFilter) is not None:
+            key = (session.group, kept.topicFilter, kept.tag)
+            group = self._shares.get(key)
+            if group is None:
+                group = ShareGroup(session.group, kept, self._context.subscriptions)
+                self._shares[key] = group
+            # All members name the same subscription of the log.
+            kept = msgspec.structs.replace(
+                kept, subscriptionId=group.kept.subscriptionId, start=group.kept.start
+            )
+            group.sessions += 1
+        subscription = SessionSubscription(session, kept, group)
+        session.subscriptions[kept.topicFilter] = subscription
+        return subscription
+
+    def removeSubscription(self, session: Session, subscription: SessionSubscription) -> None:
+        """A session has a subscription no more [MQTT-3.10.4-2] [MQTT5-3.10.4-1]."""
+        isOpen = subscription.isOpen
+        session.remove(subscription)
+        group = subscription.group
+        if group is None:
+            if not isOpen and session.isPersistent:
+                self._context.subscriptions.forget(subscription.kept.subscriptionId)
+            return
+        group.leave(subscription, ())
+        group.sessions -= 1
+        if not group.sessions:
+            del self._shares[session.group, subscription.kept.topicFilter, subscription.kept.tag]
+            group.end()
