@@ -45,6 +45,7 @@ _KEY_SUFFIX: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 _KEY_SIZE: Final = 16
 _VERSION: Final = b"13"
 _CLOSE_CODE: Final = 1000
+_UNSUPPORTED_DATA: Final = 1003
 _UPGRADE_REQUIRED: Final = 426
 
 
@@ -54,16 +55,20 @@ class WebSocketWire:
     The WebSocket as HTTP's transport sees it: bytes of frames in and out.
     """
 
-    def __init__(self, protocol: IProtocol, reactor: IReactorTime) -> None:
+    def __init__(
+        self, protocol: IProtocol, reactor: IReactorTime, *, isBinary: bool = False
+    ) -> None:
         """
         @param protocol: is given the bytes that messages hold.
         @param reactor: measures how long a close takes.
+        @param isBinary: whether text is neither sent nor taken.
         """
         self.producer: Any = None
         self._protocol = protocol
         self._reactor = reactor
         self._connection = Connection(ConnectionType.SERVER)
-        self._sendsText = True
+        self._isBinary = isBinary
+        self._sendsText = not isBinary
         self._isStalled = False
         self._closing: IDelayedCall | None = None
 
@@ -142,15 +147,20 @@ class WebSocketWire:
         Close in order: say so, and wait a bounded time for the other side to agree.
         """
         if self._isOpen:
-            self._transport.write(self._connection.send(CloseConnection(_CLOSE_CODE)))
-            self._awaitClose()
+            self._close(_CLOSE_CODE)
+
+    def _close(self, code: int) -> None:
+        self._transport.write(self._connection.send(CloseConnection(code)))
+        self._awaitClose()
 
     @property
     def _isOpen(self) -> bool:
         return self._connection.state is ConnectionState.OPEN
 
     def _messageReceived(self, event: Message[Any]) -> None:
-        if self._isOpen:
+        if self._isOpen and self._isBinary and isinstance(event, TextMessage):
+            self._close(_UNSUPPORTED_DATA)
+        elif self._isOpen:
             self._sendsText = isinstance(event, TextMessage)
             self._protocol.dataReceived(
                 event.data.encode("utf-8") if self._sendsText else bytes(event.data)
@@ -282,12 +292,14 @@ class WebSocketResource(Resource):
         *,
         origins: Iterable[str] = (),
         isRequired: bool = False,
+        isBinary: bool = False,
     ) -> None:
         """
         @param factory: makes the protocol above, which is given a L{WebSocketTransport}.
         @param subprotocols: those that may be spoken; the client's first choice is taken.
         @param origins: the origins whose pages may come, C{*} for all.
         @param isRequired: whether a client that names no subprotocol is refused.
+        @param isBinary: whether messages of text are neither sent nor taken.
         """
         super().__init__()
         self._factory = factory
@@ -295,6 +307,7 @@ class WebSocketResource(Resource):
         self._reactor = reactor
         self._origins = frozenset(origins)
         self._isRequired = isRequired
+        self._isBinary = isBinary
 
     def render_GET(self, request: BrokerRequest) -> bytes | int:
         """Open a WebSocket, or say why not."""
@@ -313,7 +326,8 @@ class WebSocketResource(Resource):
         transport: Any = request.channel.transport
         lines = b"".join(b"%b: %b\r\n" % each for each in handshake.headers.items())
         transport.write(b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines)
-        request.channel._protocolUpgradeForWebsockets(WebSocketWire(protocol, self._reactor))
+        wire = WebSocketWire(protocol, self._reactor, isBinary=self._isBinary)
+        request.channel._protocolUpgradeForWebsockets(wire)
         return NOT_DONE_YET
 
     def _answer(self, request: BrokerRequest) -> _Handshake:
