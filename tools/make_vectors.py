@@ -39,6 +39,7 @@ from svcbroker.chain import (
 from svcbroker.chain._genesis import validatorsHash
 from svcbroker.chain._receipts import receiptRoot
 from svcbroker.chain._state import accountLeaf, topicLeaf
+from svcbroker.ledgers.pbft._messages import PreparedCertificate, roundChangeDigest
 from svcbroker.model import Execution, Topic, topicPrefix
 from tools.vectorcases import (
     ALICE,
@@ -267,6 +268,18 @@ def voteVectors(header: Header) -> list[Json]:
     ]
 
 
+def roundChangeVectors(header: Header) -> list[Json]:
+    """What a round change signs, bound to no block and to one."""
+    bound = PreparedCertificate(round=3, digest=header.hash, signatures=())
+    return [
+        {"prepared": None, "digest": roundChangeDigest(None).hex()},
+        {
+            "prepared": {"round": bound.round, "header": header.hash.hex()},
+            "digest": roundChangeDigest(bound).hex(),
+        },
+    ]
+
+
 def certificateVectors(header: Header, other: Header) -> list[Json]:
     """Certificates for a header, and things that are none."""
     return [
@@ -353,6 +366,7 @@ def vectors() -> Json:
             for nodes in range(1, 14)
         ],
         "votes": voteVectors(headers[0]),
+        "roundChangeDigests": roundChangeVectors(headers[0]),
         "certificates": certificateVectors(headers[0], headers[1]),
         "twins": {"topics": list(TWINS), "prefix": sha256(TWINS[0].encode()).hexdigest()[:8]},
         "blocks": [blockVector(*block) for block in made],

@@ -46,7 +46,7 @@ from svcbroker.chain._state import topicLeaf
 from svcbroker.model import Execution
 
 from . import reference
-from .reference import VECTORS, Sent
+from .reference import VECTORS, VECTORS_PATH, Sent
 from .support import FIELDS, GENESIS, headerOf, transactionOf, verify
 
 
@@ -280,6 +280,20 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(encoded.hex(), account["encoded"])
 
 
+class PageTests(SynchronousTestCase):
+    """
+    C{docs/chain.rst}.
+    """
+
+    def test_members(self) -> None:
+        """The page explains each member of the file, and has no other root of nothing."""
+        page = VECTORS_PATH.parents[1].joinpath("chain.rst").read_text("utf-8")
+        for name in set(VECTORS) - {"version"}:
+            self.assertTrue(f"``{name}``" in page or f"``{name}." in page, name)
+        self.assertIn(VECTORS["emptyState"]["stateRoot"], page)
+        self.assertIn(VECTORS["merkle"][0]["root"], page)
+
+
 class ReferenceTests(SynchronousTestCase):
     """
     The specification alone leads to the vectors: the reference has no line of the package.
@@ -359,6 +373,15 @@ class ReferenceTests(SynchronousTestCase):
             signatures = [(index, bytes.fromhex(text)) for index, text in vector["signatures"]]
             made = reference.certificate(vector["round"], signatures)
             self.assertEqual(made.hex(), vector["encoded"])
+
+    def test_roundChanges(self) -> None:
+        """What round changes sign."""
+        free, bound = VECTORS["roundChangeDigests"]
+        self.assertIsNone(free["prepared"])
+        self.assertEqual(free["digest"], reference.digest(b"svcbroker/not-prepared").hex())
+        round, hash = bound["prepared"]["round"], bytes.fromhex(bound["prepared"]["header"])
+        digest = reference.digest(b"svcbroker/prepared", round.to_bytes(8, "big"), hash)
+        self.assertEqual(bound["digest"], digest.hex())
 
     def test_chain(self) -> None:
         """The small chain."""
