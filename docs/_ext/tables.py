@@ -41,7 +41,13 @@ def prose(text: str | None) -> str:
 
 def listTable(header: Sequence[str], rows: Iterable[Sequence[str]], widths: str = "auto") -> str:
     """A C{list-table}."""
-    lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
+    lines = [
+        ".. list-table::",
+        "   :header-rows: 1",
+        "   :align: left",
+        f"   :widths: {widths}",
+        "",
+    ]
     for row in (header, *rows):
         for number, cell in enumerate(row):
             lines.append(f"   {'* -' if number == 0 else '  -'} {cell}".rstrip())
@@ -60,7 +66,7 @@ def typeText(type: Any) -> str:
     if origin is list:
         return f"array of {typeText(arguments[0])}"
     if origin is dict:
-        return f"object of {typeText(arguments[1])}"
+        return f"object with values: {typeText(arguments[1])}"
     if isinstance(origin, builtinType) and issubclass(origin, Struct):
         return f"{typeText(origin)} of {typeText(arguments[0])}"
     if isinstance(type, TypeVar):
@@ -106,7 +112,7 @@ def operationText(operation: Operation, prefix: str) -> str:
     lines += [operation.summary, "", f"Path: ``{prefix}/{operation.name}``", ""]
     if operation.parameters:
         rows = [_parameterRow(parameter) for parameter in operation.parameters]
-        lines += [listTable(("parameter", "", "meaning"), rows, "20 25 55")]
+        lines += [listTable(("parameter", "given", "meaning"), rows, "20 25 55")]
         if any(isinstance(each.kind, ExtensionsKind) for each in operation.parameters):
             lines += [
                 "In REST the extensions are all parameters whose names start with ``svc-``.",
