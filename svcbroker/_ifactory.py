@@ -14,7 +14,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.plugin import IPlugin
-from zope.interface import Attribute
+from zope.interface import Attribute, Interface
 
 from ._iledger import ILedger
 
@@ -53,12 +53,12 @@ class LedgerContext:
     maxContent: int
 
 
-class ILedgerFactory(IPlugin):
+class ILedgerFactory(IPlugin, Interface):
     """
     A kind of ledger, chosen by the first word of a description such as C{pbft:nodes=7}.
 
     A plugin module under C{twisted/plugins/} provides instances of it; the option parser finds
-    them with L{twisted.plugin.getPlugins}.
+    them with C{twisted.plugin.getPlugins}.
     """
 
     name: str = Attribute("The first word of its descriptions.")

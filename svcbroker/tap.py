@@ -68,7 +68,7 @@ class Options(usage.Options):
     C{self["config"]} the whole configuration.
     """
 
-    synopsis = "Usage: twistd [options] svcbroker [options]"
+    synopsis = "[options]"
     longdesc = (
         "Every setting can also stand in a TOML file, under the same name. "
         "An option given here wins over the file."
@@ -250,7 +250,9 @@ class TwistdProcess:
         # What was made by now lives as long as the process: the collector may skip it.
         gc.collect()
         gc.freeze()
-        self._reactor.callWhenRunning(announce)
+        # A turn after the start, when the signal handlers are ours again: who reads the
+        # announcement may send a signal at once.
+        self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)
 
     def refuse(self, message: str) -> None:
         """See L{svcbroker.service.IProcess.refuse}."""

@@ -8,12 +8,14 @@ import gc
 import io
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Application, IService, IServiceMaker, MultiService
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import ReactorNotRunning
+from twisted.internet.task import Clock
 from twisted.logger import ILogObserver
 from twisted.plugin import getPlugins
 from twisted.python.usage import Options as BaseOptions
@@ -229,16 +231,17 @@ class MakerTests(SynchronousTestCase):
         self.assertIn("has a secret of less than 16 bytes", text)
 
 
-class FakeReactor:
+class FakeReactor(Clock):
     """A reactor that runs when it is told to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.running: list[Any] = []
         self.fromThread: list[Any] = []
         self.stops = 0
 
-    def callWhenRunning(self, f: Any) -> None:
-        self.running.append(f)
+    def callWhenRunning(self, f: Any, *args: Any) -> None:
+        self.running.append(partial(f, *args))
 
     def callFromThread(self, f: Any) -> None:
         self.fromThread.append(f)
@@ -300,4 +303,6 @@ class ProcessTests(SynchronousTestCase):
         self.process.started(lambda: announced.append(True))
         self.assertEqual(announced, [])
         self.reactor.running[0]()
+        self.assertEqual(announced, [])
+        self.reactor.advance(0)
         self.assertEqual(announced, [True])

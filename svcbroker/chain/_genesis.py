@@ -84,6 +84,9 @@ class Genesis:
         reader.finish()
         if not validators:
             raise Malformed("a genesis names at least one node")
+        if len(set(validators)) != count:
+            # One key under two indexes would count twice in every certificate.
+            raise Malformed("a genesis names one node twice")
         return cls(group=group, created=created, validators=validators)
 
     def header(self) -> Header:

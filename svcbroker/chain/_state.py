@@ -13,7 +13,7 @@ from attrs import define, frozen
 
 from ..model import Execution, Topic, topicPrefix
 from ._address import topicAddress
-from ._encoding import U16, U64
+from ._encoding import U16, U64, Malformed
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash
 from ._receipts import TransactionReceipt
 from ._transaction import Kind, Transaction
@@ -22,6 +22,7 @@ NONCE_WINDOW = 1024
 """How far behind the highest nonce of its sender a transaction may still be executed."""
 
 _WINDOW_MASK = (1 << NONCE_WINDOW) - 1
+_ACCOUNT_SIZE = U64.size + NONCE_WINDOW // 8
 _TAG = b"svcbroker/state\x01"
 
 
@@ -67,7 +68,13 @@ class Account:
 
     @classmethod
     def decode(cls, data: bytes) -> Account:
-        """Read what L{encode} wrote."""
+        """
+        Read what L{encode} wrote.
+
+        @raise Malformed: it has another length.
+        """
+        if len(data) != _ACCOUNT_SIZE:
+            raise Malformed(f"an account has {_ACCOUNT_SIZE} bytes, not {len(data)}")
         return cls(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:], "big"))
 
 

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
 from ..broker import Broker
-from ..errors import BrokerError
+from ..errors import BrokerError, ParameterInvalid
 from ..model import InterfaceType
 from ._parameters import ExtensionsKind, GroupKind, Parameter
 from ._results import Result
@@ -111,7 +111,10 @@ def _textTaker(parameter: Parameter) -> Callable[[Mapping[bytes, bytes]], Any]:
 
     def take(fields: Mapping[bytes, bytes]) -> Any:
         raw = fields.get(name)
-        return read(raw) if raw else fallback()
+        try:
+            return read(raw) if raw else fallback()
+        except ParameterInvalid as error:
+            raise _named(parameter, error) from None
 
     return take
 
@@ -121,6 +124,13 @@ def _jsonTaker(parameter: Parameter) -> Callable[[Mapping[str, object]], Any]:
 
     def take(members: Mapping[str, object]) -> Any:
         value = members.get(name)
-        return fallback() if value is None else read(value)
+        try:
+            return fallback() if value is None else read(value)
+        except ParameterInvalid as error:
+            raise _named(parameter, error) from None
 
     return take
+
+
+def _named(parameter: Parameter, error: ParameterInvalid) -> ParameterInvalid:
+    return ParameterInvalid(f"{parameter.name}: {error.message}")

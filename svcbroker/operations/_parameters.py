@@ -46,7 +46,7 @@ class Kind:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise ParameterInvalid("a parameter is not UTF-8") from None
+            raise ParameterInvalid("is not UTF-8") from None
 
     def fromJSON(self, value: object) -> Any:
         """
@@ -55,7 +55,7 @@ class Kind:
         @raise BrokerError: it cannot be read.
         """
         if not isinstance(value, str):
-            raise ParameterInvalid("a parameter that is to be a string is none")
+            raise ParameterInvalid("is not a string")
         return value
 
 
@@ -96,7 +96,7 @@ class ContentKind(Kind):
         try:
             return a2b_base64(text, strict_mode=True)
         except ValueError:
-            raise ParameterInvalid("content is not standard Base64 with padding") from None
+            raise ParameterInvalid("is not standard Base64 with padding") from None
 
 
 class EventIdKind(Kind):
@@ -129,16 +129,20 @@ class ExtensionsKind(Kind):
 
         @raise ParameterInvalid: one of them is not UTF-8.
         """
-        read = super().fromText
-        return {
-            read(name): read(value) for name, value in fields.items() if name.startswith(b"svc-")
-        }
+        try:
+            return {
+                name.decode("utf-8"): value.decode("utf-8")
+                for name, value in fields.items()
+                if name.startswith(b"svc-")
+            }
+        except UnicodeDecodeError:
+            raise ParameterInvalid("an extension is not UTF-8") from None
 
     def fromJSON(self, value: object) -> Mapping[str, str]:
         if not isinstance(value, dict):
-            raise ParameterInvalid("extensions is not an object")
+            raise ParameterInvalid("is not an object")
         if not all(isinstance(text, str) for text in value.values()):
-            raise ParameterInvalid("an extension is not a string")
+            raise ParameterInvalid("one of them is not a string")
         return value
 
 
@@ -194,7 +198,7 @@ class HashKind(Kind):
     def fromJSON(self, value: object) -> bytes:
         found = _HASH.fullmatch(super().fromJSON(value))
         if found is None:
-            raise ParameterInvalid("a hash is 64 hex digits, with or without 0x")
+            raise ParameterInvalid("is not 64 hex digits, with or without 0x")
         return bytes.fromhex(found[1])
 
 

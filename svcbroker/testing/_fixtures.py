@@ -47,7 +47,7 @@ class LedgerFixture(Protocol):
 
 class ClockFixture:
     """
-    A ledger on a L{Clock}, whose disk work is done at once: nothing is left to chance.
+    A ledger on a C{Clock}, whose disk work is done at once: nothing is left to chance.
 
     @ivar clock: the clock.
     """

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from twisted.internet.interfaces import IProtocol
+from twisted.internet.interfaces import IAddress, IProtocol
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
+from twisted.web.http_headers import Headers
 
 from .encoding import CONTENT_TYPE
 
@@ -35,6 +36,9 @@ class BrokerChannel(HTTPChannel):
     totalHeadersSize = MAX_HEADERS
     site: BrokerSite
 
+    _host: IAddress | None = None
+    _peer: IAddress | None = None
+    _isTLS: bool | None = None
     _isAnswering = False
     _isRefused = False
     _isLingering = False
@@ -42,6 +46,36 @@ class BrokerChannel(HTTPChannel):
     def connectionMade(self) -> None:
         super().connectionMade()
         self.site.channels.add(self)
+
+    # These do not change, but every request asks. The first one is asked for late enough: a
+    # PROXY header stands before it and says who the client is.
+
+    def getHost(self) -> IAddress:
+        """Our end of the connection."""
+        if self._host is None:
+            self._host = super().getHost()
+        return self._host
+
+    def getPeer(self) -> IAddress:
+        """The client's end of the connection."""
+        if self._peer is None:
+            self._peer = super().getPeer()
+        return self._peer
+
+    def isSecure(self) -> bool:
+        """Whether it is a TLS connection."""
+        if self._isTLS is None:
+            self._isTLS = super().isSecure()
+        return self._isTLS
+
+    def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
+        """
+        Write the status line and the headers, as one piece instead of four for each header.
+        """
+        lines = [b"%b %b %b" % (version, code, reason)]
+        for name, values in headers.getAllRawHeaders():
+            lines += [b"%b: %b" % (name, value) for value in values]
+        self.write(b"\r\n".join(lines) + b"\r\n\r\n")
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         super().connectionLost(reason)

@@ -41,7 +41,7 @@ class BrokerRequest(Request):
 
     def gotLength(self, length: int | None) -> None:
         """
-        All headers are there, the body is not. See L{http.Request.gotLength}.
+        All headers are there, the body is not. See C{twisted.web.http.Request.gotLength}.
         """
         self.content = BytesIO()
         if length is not None and length > self.channel.site.maxBody:
@@ -51,7 +51,7 @@ class BrokerRequest(Request):
 
     def handleContentChunk(self, data: bytes) -> None:
         """
-        A piece of the body is there. See L{http.Request.handleContentChunk}.
+        A piece of the body is there. See C{twisted.web.http.Request.handleContentChunk}.
         """
         if self._isRefused:
             return
@@ -63,7 +63,7 @@ class BrokerRequest(Request):
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """
-        The body is there too, or is refused. See L{http.Request.requestReceived}.
+        The body is there too, or is refused. See C{twisted.web.http.Request.requestReceived}.
         """
         self.method, self.uri, self.clientproto = command, path, version
         self.path, _, self.query = path.partition(b"?")
@@ -86,7 +86,7 @@ class BrokerRequest(Request):
 
     def processingFailed(self, reason: Failure) -> Failure:
         """
-        Nobody else handled this failure. See L{Request.processingFailed}.
+        Nobody else handled this failure. See C{twisted.web.server.Request.processingFailed}.
         """
         self.answer(http.INTERNAL_SERVER_ERROR, self.site.explain(reason))
         return reason

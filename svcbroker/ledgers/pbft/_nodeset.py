@@ -91,11 +91,11 @@ class NodeSet:
         self._height = head.height
         self._hasWork = False
         self._nodes = [self._makeNode(signer, head) for signer in self._signers]
-        for index, node in enumerate(self._nodes):
-            effects = node.replica.start(round)
-            # A stopped one says nothing, but must know in which round it may begin.
-            if node.isRunning:
-                self._perform(index, effects)
+        # All of them begin before any is heard, so that none takes the others to be ahead; and
+        # a stopped one, too, must know in which round it may begin.
+        begun = [node.replica.start(round) for node in self._nodes]
+        for index in self.running:
+            self._perform(index, begun[index])
 
     def _makeNode(self, signer: Signer, head: Header) -> _Node:
         replica = self._makeReplica(signer, self._rules, self._application, self._timing, head)

@@ -142,7 +142,12 @@ class BlockProducer:
             wait = self._lastBlock + self._interval - self._reactor.seconds()
             # Not longer than that where the reactor's clock went back.
             wait = min(max(0.0, wait), self._interval)
-            self._call = self._reactor.callLater(wait, self._produce)
+            self._call = self._reactor.callLater(wait, self._gather)
+
+    def _gather(self) -> None:
+        # Clients that were just answered often have more. One turn of the reactor lets their
+        # answers out and their requests in, to share a block and a sync with those that wait.
+        self._call = self._reactor.callLater(0, self._produce)
 
     def _produce(self) -> None:
         self._call = None

@@ -203,7 +203,10 @@ class Replica:
     def _roundOf(self, number: int) -> Tally:
         if not 0 <= number <= self.round + ROUNDS_AHEAD:
             raise Refused("the round is too far away")
-        return self._rounds.setdefault(number, Tally())
+        tally = self._rounds.get(number)
+        if tally is None:
+            tally = self._rounds[number] = Tally()
+        return tally
 
     # The normal case.
 

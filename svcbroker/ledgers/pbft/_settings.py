@@ -4,7 +4,6 @@ The settings of the embedded ledger.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -69,15 +68,15 @@ def _integer(text: str, lowest: int, highest: int) -> int:
 
 
 def _delay(text: str) -> tuple[float, float]:
-    shortest, _, longest = text.rpartition("-")
+    shortest, dash, longest = text.rpartition("-")
     high = _number(longest, 0, 60)
-    return (_number(shortest, 0, high) if shortest else 0.0, high)
+    return (_number(shortest, 0, high) if dash else 0.0, high)
 
 
 _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "nodes": (lambda text: _integer(text, 1, MAX_NODES), f"a number from 1 to {MAX_NODES}"),
     "interval": (lambda text: _number(text, 0, 3600), "seconds from 0 to 3600"),
-    "empty": (lambda text: _number(text, 0.01, math.inf), "seconds from 0.01"),
+    "empty": (lambda text: _number(text, 0.01, 86400), "seconds from 0.01 to 86400"),
     "timeout": (lambda text: _number(text, 0.01, 60), "seconds from 0.01 to 60"),
     "mempool": (lambda text: _integer(text, 1024, 2**40), "bytes from 1024"),
     "block": (lambda text: _integer(text, 1024, 2**30), "bytes from 1024 to 1073741824"),

@@ -169,7 +169,7 @@ class FakePoster:
         return [post for post in self.posts if not post.answer.called]
 
 
-@define
+@define(slots=False)
 class MemoryNotes:
     """A disk that outlives brokers."""
 

@@ -1,0 +1,222 @@
+"""
+The tables of the documentation, made from the declarations in the code, as reStructuredText.
+
+Nothing here knows Sphinx; C{svctables.py} puts these texts into pages.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from inspect import cleandoc
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from svcbroker import config, errors
+from svcbroker.ledgers import findLedgerFactories
+from svcbroker.operations import (
+    COMMON_ERRORS,
+    OPERATIONS,
+    QUERIES,
+    Envelope,
+    ErrorRecord,
+    ExtensionsKind,
+    Operation,
+    Parameter,
+)
+
+_EPYTEXT = re.compile(r"\b([CLI])\{([^<}]*)(?:<[^>]*>)?\}")
+_PLAIN = {bool: "boolean", int: "integer", str: "string", bytes: "string, Base64"}
+
+
+def prose(text: str | None) -> str:
+    """A docstring's text in one line of reStructuredText."""
+    line = " ".join(cleandoc(text or "").split())
+    return _EPYTEXT.sub(lambda found: f"``{found[2]}``", line)
+
+
+def listTable(header: Sequence[str], rows: Iterable[Sequence[str]], widths: str = "auto") -> str:
+    """A C{list-table}."""
+    lines = [
+        ".. list-table::",
+        "   :header-rows: 1",
+        "   :align: left",
+        f"   :widths: {widths}",
+        "",
+    ]
+    for row in (header, *rows):
+        for number, cell in enumerate(row):
+            lines.append(f"   {'* -' if number == 0 else '  -'} {cell}".rstrip())
+    return "\n".join([*lines, ""])
+
+
+def typeText(type: Any) -> str:
+    """A type of the wire in words."""
+    origin, arguments = get_origin(type), get_args(type)
+    if origin is Annotated:
+        return typeText(arguments[0])
+    if origin is Literal:
+        return " or ".join(f"``{value}``" for value in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join("null" if each is NoneType else typeText(each) for each in arguments)
+    if origin is list:
+        return f"array of {typeText(arguments[0])}"
+    if origin is dict:
+        return f"object with values: {typeText(arguments[1])}"
+    if isinstance(origin, builtinType) and issubclass(origin, Struct):
+        return f"{typeText(origin)} of {typeText(arguments[0])}"
+    if isinstance(type, TypeVar):
+        return "what the query says"
+    return _PLAIN.get(type) or f":ref:`{type.__name__} <record-{type.__name__}>`"
+
+
+# "type" is a parameter's name above.
+builtinType = type
+
+
+def resultText(operation: Operation) -> str:
+    """What an operation answers, in words."""
+    type = operation.result.type
+    if get_origin(type) is Envelope:
+        return f"the :ref:`Envelope <record-Envelope>` of: {typeText(get_args(type)[0])}"
+    return typeText(type)
+
+
+def _parameterRow(parameter: Parameter) -> Sequence[str]:
+    name = f"``{parameter.name}``"
+    if parameter.isRequired:
+        needed = f"required, else {parameter.absent.code}"
+    elif parameter.default in (None, ()) or parameter.default == {}:
+        needed = "optional"
+    else:
+        needed = f"default ``{parameter.default}``"
+    return name, needed, parameter.description
+
+
+def _errorText(error: type[errors.BrokerError]) -> str:
+    return f":ref:`{error.code} <error-{error.code}>` {error.__name__}"
+
+
+def operationText(operation: Operation, prefix: str) -> str:
+    """
+    The section of one operation.
+
+    @param prefix: the path in front of its name.
+    """
+    title = operation.name
+    lines = [f".. _call-{title.replace('/', '-')}:", "", title, "^" * len(title), ""]
+    lines += [operation.summary, "", f"Path: ``{prefix}/{operation.name}``", ""]
+    if operation.parameters:
+        rows = [_parameterRow(parameter) for parameter in operation.parameters]
+        lines += [listTable(("parameter", "given", "meaning"), rows, "20 25 55")]
+        if any(isinstance(each.kind, ExtensionsKind) for each in operation.parameters):
+            lines += [
+                "In REST the extensions are all parameters whose names start with ``svc-``.",
+                "",
+            ]
+    else:
+        lines += ["Takes no parameters.", ""]
+    lines += [f"Answers: {resultText(operation)}.", ""]
+    if operation.errors:
+        lines += ["Errors: " + ", ".join(map(_errorText, operation.errors)) + ".", ""]
+    return "\n".join(lines)
+
+
+def operationsText() -> str:
+    """All operations."""
+    return "\n".join(operationText(each, "/rest") for each in OPERATIONS)
+
+
+def queriesText() -> str:
+    """All admin queries."""
+    return "\n".join(operationText(each, "/admin") for each in QUERIES)
+
+
+def commonErrorsText() -> str:
+    """What everything can answer."""
+    return ", ".join(map(_errorText, COMMON_ERRORS)) + ".\n"
+
+
+def _structs(type: Any) -> Iterator[type[Struct]]:
+    """The records in a type, from the outside in."""
+    origin = get_origin(type)
+    for candidate in (type, origin):
+        if isinstance(candidate, builtinType) and issubclass(candidate, Struct):
+            yield candidate
+            for field in fields(candidate):
+                yield from _structs(field.type)
+    if origin is not Literal:
+        for argument in get_args(type):
+            yield from _structs(argument)
+
+
+def records() -> Sequence[type[Struct]]:
+    """Every record of the interface, once."""
+    found = [each for call in (*OPERATIONS, *QUERIES) for each in _structs(call.result.type)]
+    return list(dict.fromkeys([ErrorRecord, *found]))
+
+
+def recordsText() -> str:
+    """The sections of all records."""
+    lines = []
+    for record in records():
+        name = record.__name__
+        rows = [(f"``{field.name}``", typeText(field.type)) for field in fields(record)]
+        lines += [f".. _record-{name}:", "", name, "^" * len(name), "", prose(record.__doc__), ""]
+        lines += [listTable(("field", "type"), rows, "30 70")]
+    return "\n".join(lines)
+
+
+def errorsText() -> str:
+    """The table of errors."""
+    rows = [
+        (
+            f".. _error-{error.code}:\n\n       ``{error.code}``",
+            f"``{error.rpcCode}``",
+            error.__name__,
+            prose(error.__doc__),
+        )
+        for error in errors.TABLE
+    ]
+    return listTable(("code", "JSON-RPC", "name", "when"), rows, "12 12 24 52")
+
+
+def settingsText() -> str:
+    """The table of settings."""
+    rows = [
+        (
+            f"``{f'--{setting.name} {setting.kind.metavar}'.rstrip()}``",
+            f"``{setting.default}``",
+            setting.help.replace("*", r"\*"),
+        )
+        for setting in config.SETTINGS
+    ]
+    return listTable(("setting", "default", "meaning"), rows, "34 26 40")
+
+
+def ledgersText() -> str:
+    """Every ledger that comes with the broker, with its settings."""
+    lines = []
+    for factory in findLedgerFactories():
+        lines += [f"``{factory.name}``", f"   {factory.summary}", ""]
+        rows = [(f"``{key}``", meaning) for key, meaning in factory.settings.items()]
+        if rows:
+            table = listTable(("setting", "meaning"), rows, "20 80")
+            lines += [textwrap.indent(table, "   "), ""]
+    return "\n".join(lines)
+
+
+TEXTS = {
+    "svc-operations": operationsText,
+    "svc-queries": queriesText,
+    "svc-common-errors": commonErrorsText,
+    "svc-records": recordsText,
+    "svc-errors": errorsText,
+    "svc-settings": settingsText,
+    "svc-ledgers": ledgersText,
+}
+"""The text of each directive."""

@@ -1,0 +1,25 @@
+"""How Sphinx builds the documentation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
+
+from svcbroker import __version__  # noqa: E402
+
+project = "svcbroker"
+version = release = __version__
+extensions = ["svctables"]
+exclude_patterns = ["_build", "_ext", "examples"]
+html_theme = "furo"
+html_title = f"svcbroker {release}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+html_copy_source = False
+html_show_copyright = False
+nitpicky = True
+smartquotes = False  # it would make a dash of the two in front of an option
+highlight_language = "none"

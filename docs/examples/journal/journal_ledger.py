@@ -1,0 +1,156 @@
+"""
+A small ledger: a text file with one request a line.
+
+When it starts, it submits every line of the file to a memory ledger again. The time and the key
+are in the file too, so the same lines give the same blocks, with the same hashes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.python.components import proxyForInterface
+from zope.interface import implementer
+
+from svcbroker.errors import LedgerUnavailable
+from svcbroker.interfaces import ILedger, ILedgerFactory, InvalidDescription, LedgerContext
+from svcbroker.ledgers.memory import MemoryLedger
+from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Receipt, Request
+
+KINDS = {kind.__name__: kind for kind in (OpenTopic, CloseTopic, PublishEvent)}
+
+
+def encodeLine(now: float, request: Request) -> bytes:
+    """A request as a line, with its end."""
+    fields: dict[str, Any] = {"now": now, "kind": type(request).__name__, "topic": request.topic}
+    if isinstance(request, PublishEvent):
+        fields["content"] = b64encode(request.content).decode("ascii")
+        fields["extensions"] = dict(request.extensions)
+    return json.dumps(fields).encode("ascii") + b"\n"
+
+
+def decodeLine(line: bytes) -> tuple[float, Request]:
+    """What L{encodeLine} wrote."""
+    fields = json.loads(line)
+    now, kind = fields.pop("now"), KINDS[fields.pop("kind")]
+    if "content" in fields:
+        fields["content"] = b64decode(fields["content"])
+    return now, kind(**fields)
+
+
+class JournalLedger(proxyForInterface(ILedger, "_memory")):
+    """
+    Writes down what is submitted, then does it. All that only reads is left to the memory ledger.
+    """
+
+    group = ""  # its own, not the memory ledger's, which is made no sooner than start
+
+    def __init__(self, context: LedgerContext, name: str) -> None:
+        self.group = context.group
+        self._context = context
+        self._path = context.directory / name
+        self._now = 0.0
+        self._isRunning = False
+
+    def start(self) -> Deferred[None]:
+        """See L{ILedger}."""
+        return maybeDeferred(self._start)
+
+    def _start(self) -> None:
+        try:
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            lines = self._readLines()
+            self._file = self._path.open("ab", buffering=0)
+            if not lines:
+                first = {"now": self._context.now(), "key": self._context.entropy(32).hex()}
+                lines = [json.dumps(first).encode("ascii") + b"\n"]
+                self._write(lines[0])
+        except OSError as error:
+            raise LedgerUnavailable(
+                f"{self._path} cannot be used ({error.strerror}): check the data directory"
+            ) from error
+        try:
+            first = json.loads(lines[0])
+            self._now, key = first["now"], bytes.fromhex(first["key"])
+            self._memory = MemoryLedger(
+                evolve(self._context, now=lambda: self._now, entropy=lambda size: key)
+            )
+            self._memory.start()
+            for line in lines[1:]:
+                self._perform(*decodeLine(line))
+        except (ValueError, KeyError, TypeError) as error:
+            self._file.close()
+            raise LedgerUnavailable(f"{self._path} is damaged: restore it from a backup") from error
+        self._isRunning = True
+
+    def _readLines(self) -> list[bytes]:
+        if not self._path.exists():
+            return []
+        with self._path.open("r+b") as file:
+            lines = file.read().splitlines(keepends=True)
+            if lines and not lines[-1].endswith(b"\n"):
+                # A crash cut it off, so nobody was told that it was done.
+                file.truncate(file.tell() - len(lines.pop()))
+        return lines
+
+    def stop(self) -> Deferred[None]:
+        """See L{ILedger}."""
+        self._isRunning = False
+        # Calls are made in order, so this one comes after every write that was asked for.
+        closed = self._context.runInThread(self._file.close)
+        return closed.addCallback(lambda _: self._memory.stop())
+
+    def submit(self, request: Request) -> Deferred[Receipt]:
+        """See L{ILedger}."""
+        if not self._isRunning:
+            return fail(LedgerUnavailable("the ledger is stopped"))
+        now = self._context.now()
+        answer: Deferred[Receipt] = Deferred(lambda _: None)  # cancelling only stops to wait
+        written = self._context.runInThread(self._write, encodeLine(now, request))
+        written.addCallbacks(lambda _: self._perform(now, request), self._notWritten)
+        written.addCallbacks(answer.callback, answer.errback)
+        return answer
+
+    def _perform(self, now: float, request: Request) -> Deferred[Receipt]:
+        self._now = now
+        return self._memory.submit(request)
+
+    def _write(self, line: bytes) -> None:
+        end = self._file.seek(0, os.SEEK_END)
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError("there is no room")
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(end)
+            raise
+
+    def _notWritten(self, failure: Any) -> None:
+        failure.trap(OSError)
+        raise LedgerUnavailable("the journal's disk is full or failing")
+
+
+@implementer(ILedgerFactory)
+class JournalFactory:
+    """The kind of ledger that C{--ledger journal} chooses."""
+
+    name = "journal"
+    summary = "A text file with one request a line. An example."
+    settings: Mapping[str, str] = {"file": "name of the file (default journal.txt)"}
+
+    def configure(self, settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]:
+        """See L{ILedgerFactory}."""
+        for key in settings:
+            if key not in self.settings:
+                raise InvalidDescription(f"{key}: the journal ledger has no such setting")
+        name = settings.get("file", "journal.txt")
+        if not name or Path(name).name != name:
+            raise InvalidDescription(f"file: {name!r} is not a file's name")
+        return lambda context: JournalLedger(context, name)

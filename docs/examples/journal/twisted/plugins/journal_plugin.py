@@ -1,0 +1,5 @@
+"""Tells the broker of the journal ledger."""
+
+from journal_ledger import JournalFactory
+
+journal = JournalFactory()

@@ -1,0 +1,110 @@
+"""
+What the tests of the chain share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from svcbroker.chain import Genesis, Header, Kind, Transaction
+
+from .reference import VECTORS, Sent
+
+GENESIS = Genesis.decode(bytes.fromhex(VECTORS["genesis"][0]["encoded"]))
+TWINS: tuple[str, str] = tuple(VECTORS["twins"]["topics"])
+
+few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+"""How property tests run: the same examples each time."""
+
+FIELDS: Mapping[str, type] = {
+    "chain": bytes,
+    "height": int,
+    "parent": bytes,
+    "view": int,
+    "proposer": int,
+    "timestamp": int,
+    "transactionRoot": bytes,
+    "receiptRoot": bytes,
+    "stateRoot": bytes,
+    "validators": bytes,
+    "transactionCount": int,
+    "transactionTotal": int,
+}
+"""The fields of a header and their types."""
+
+
+def headerOf(vector: Mapping[str, Any]) -> Header:
+    """The header that a vector speaks of."""
+    fields: dict[str, Any] = {
+        name: bytes.fromhex(vector[name]) if kind is bytes else vector[name]
+        for name, kind in FIELDS.items()
+    }
+    return Header(**fields)
+
+
+def verify(index: int, payload: bytes, signature: bytes) -> bool:
+    """Whether a signature is that of a node of the vectors' chain."""
+    try:
+        Ed25519PublicKey.from_public_bytes(GENESIS.validators[index]).verify(signature, payload)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def transactionOf(sent: Sent) -> Transaction:
+    """The package's form of the reference's transaction."""
+    return Transaction.create(
+        Kind[sent.kind],
+        sent.sender,
+        sent.nonce,
+        sent.timestamp,
+        sent.topic,
+        sent.content,
+        sent.extensions,
+    )
+
+
+numbers = st.integers(0, 2**64 - 1)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+names = st.text(
+    st.characters(min_codepoint=32, max_codepoint=128, exclude_characters="+#"),
+    min_size=1,
+    max_size=20,
+).filter(lambda name: name.strip(" ") != "")
+
+
+@st.composite
+def sents(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Sent:
+    """Any transaction that can be in a chain."""
+    kind = draw(st.sampled_from(["OPEN", "CLOSE", "PUBLISH"]))
+    isPublish = kind == "PUBLISH"
+    return Sent(
+        kind=kind,
+        sender=draw(st.binary(min_size=20, max_size=20)),
+        nonce=draw(numbers),
+        topic=draw(names),
+        content=draw(st.binary(max_size=64)) if isPublish else b"",
+        extensions=draw(
+            st.dictionaries(texts.map("svc-".__add__), texts, max_size=4 if isPublish else 0)
+        ),
+        timestamp=draw(numbers),
+    )
+
+
+@st.composite
+def mutated(
+    draw: Callable[[st.SearchStrategy[Any]], Any], source: st.SearchStrategy[bytes]
+) -> bytes:
+    """Bytes of C{source} with some of them changed, taken out, doubled or added."""
+    data = bytearray(draw(source))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(data)))
+        end = min(len(data), at + draw(st.integers(0, 6)))
+        data[at:end] = draw(st.one_of(st.binary(max_size=6), st.just(bytes(data[at:end]) * 2)))
+    return bytes(data)

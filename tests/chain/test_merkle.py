@@ -1,0 +1,109 @@
+"""
+Tests of L{svcbroker.chain._merkle}.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import MerkleTree, leafHash, merkleRoot
+from svcbroker.chain._merkle import EMPTY_ROOT, nodeHash
+
+from . import reference
+from .support import few
+
+hashes = st.binary(min_size=32, max_size=32)
+
+
+class RootTests(SynchronousTestCase):
+    """
+    Roots at once.
+    """
+
+    def test_empty(self) -> None:
+        """No leaves: the hash of nothing, as RFC 6962 says."""
+        self.assertEqual(merkleRoot([]), EMPTY_ROOT)
+        self.assertEqual(EMPTY_ROOT, reference.digest())
+
+    def test_apart(self) -> None:
+        """What is hashed as a leaf cannot be taken for an inner node."""
+        left, right = leafHash(b"a"), leafHash(b"b")
+        self.assertNotEqual(leafHash(left + right), nodeHash(left, right))
+        self.assertEqual(merkleRoot([left, right]), nodeHash(left, right))
+
+    @few
+    @given(st.lists(hashes, max_size=70))
+    def test_recursive(self, leaves: list[bytes]) -> None:
+        """Building level by level gives what the recursive definition gives."""
+        expected = reference.root(leaves)
+        self.assertEqual(merkleRoot(leaves), expected)
+        self.assertEqual(MerkleTree(leaves).root, expected)
+
+    def test_everySize(self) -> None:
+        """Also at each size around the powers of two."""
+        leaves = [leafHash(bytes([number])) for number in range(130)]
+        for size in range(131):
+            self.assertEqual(merkleRoot(leaves[:size]), reference.root(leaves[:size]), size)
+
+
+class TreeTests(SynchronousTestCase):
+    """
+    Trees that change.
+    """
+
+    @few
+    @given(
+        st.lists(hashes, max_size=20),
+        st.lists(
+            st.tuples(st.dictionaries(st.integers(0, 63), hashes, max_size=6), st.integers(0, 9)),
+            max_size=8,
+        ),
+    )
+    def test_changes(self, start: list[bytes], steps: list[tuple[dict[int, bytes], int]]) -> None:
+        """
+        After any changes and additions the tree is the one that would be built of its leaves,
+        and a preview has changed nothing.
+        """
+        tree, leaves = MerkleTree(start), list(start)
+        for drawn, added in steps:
+            changes = {at % len(leaves): value for at, value in drawn.items() if leaves}
+            for number in range(added):
+                changes[len(leaves) + number] = leafHash(bytes([number]))
+            before = tree.root
+            overlay = tree.preview(changes)
+            self.assertEqual((tree.root, len(tree)), (before, len(leaves)))
+            for at in sorted(changes):
+                leaves[at : at + 1] = [changes[at]]
+            self.assertEqual(overlay.root, reference.root(leaves))
+            self.assertEqual(overlay.size, len(leaves))
+            tree.apply(overlay)
+            self.assertEqual((tree.root, len(tree)), (overlay.root, len(leaves)))
+            # The inner nodes too, since later previews build on them.
+            self.assertEqual(tree._levels, MerkleTree(leaves)._levels)
+
+    def test_twoPreviews(self) -> None:
+        """Of several previews on one tree, each stands for itself."""
+        leaves = [leafHash(bytes([number])) for number in range(5)]
+        tree = MerkleTree(leaves)
+        first = tree.preview({4: leafHash(b"x")})
+        second = tree.preview({5: leafHash(b"y")})
+        self.assertEqual(first.root, reference.root([*leaves[:4], leafHash(b"x")]))
+        self.assertEqual(second.root, reference.root([*leaves, leafHash(b"y")]))
+
+    def test_nothing(self) -> None:
+        """No change, no difference; also to an empty tree."""
+        for leaves in ([], [leafHash(b"a")]):
+            tree = MerkleTree(leaves)
+            overlay = tree.preview({})
+            tree.apply(overlay)
+            self.assertEqual((overlay.root, overlay.size), (reference.root(leaves), len(leaves)))
+            self.assertEqual((tree.root, len(tree)), (overlay.root, len(leaves)))
+
+    def test_callersList(self) -> None:
+        """A tree does not change the list that it was made of."""
+        leaves = [leafHash(b"a")]
+        tree = MerkleTree(leaves)
+        tree.apply(tree.preview({0: leafHash(b"b"), 1: leafHash(b"c")}))
+        self.assertEqual(leaves, [leafHash(b"a")])

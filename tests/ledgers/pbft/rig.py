@@ -1,0 +1,206 @@
+"""
+Whole ledgers on a clock, with a disk that a test holds in its hand.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import (
+    Certificate,
+    Genesis,
+    Header,
+    checkCertificate,
+)
+from svcbroker.interfaces import LedgerContext
+from svcbroker.ledgers.pbft import PbftLedger
+from svcbroker.ledgers.pbft._keys import Verifier
+from svcbroker.ledgers.pbft._replica import Replica
+from svcbroker.ledgers.pbft._settings import readSettings
+from svcbroker.model import OpenTopic, PublishEvent, Receipt
+from svcbroker.storage import Store
+from tests.ledgers.pbft.sets import NOW, Journal, mixed
+
+
+class Disk:
+    """
+    A C{runInThread} that a test holds in its hand.
+
+    @ivar isHeld: whether calls wait for L{release}.
+    @ivar error: what calls fail with instead of being made, while it is set; but not C{close}.
+    @ivar done: the names of the calls that were made or failed.
+    """
+
+    def __init__(self) -> None:
+        self.isHeld = False
+        self.error: Exception | None = None
+        self.done: list[str] = []
+        self.waiting: deque[tuple[Deferred[Any], Callable[..., Any], tuple[Any, ...]]] = deque()
+
+    def __call__(self, call: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        result: Deferred[Any] = Deferred()
+        self.waiting.append((result, call, args))
+        if not self.isHeld:
+            self.release()
+        return result
+
+    def release(self) -> None:
+        """Make the calls that wait, in order."""
+        while self.waiting:
+            result, call, args = self.waiting.popleft()
+            self.done.append(call.__name__)
+            if self.error is not None and call.__name__ != "close":
+                result.errback(self.error)
+            else:
+                maybeDeferred(call, *args).chainDeferred(result)
+
+    def crash(self, *, isWritten: bool) -> None:
+        """Forget the calls that wait, perhaps after they were made; nobody hears of it."""
+        for _, call, args in self.waiting:
+            if isWritten:
+                call(*args)
+        self.waiting.clear()
+
+
+class LedgerRig:
+    """
+    A ledger on a clock.
+
+    @ivar receipts: of everything that was submitted and not looked at, in order.
+    @ivar salt: makes the keys others than those of another rig.
+    """
+
+    def __init__(
+        self,
+        test: SynchronousTestCase,
+        settings: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+        clock: Clock | None = None,
+        worse: Mapping[int, type[Replica]] | None = None,
+    ) -> None:
+        self.test = test
+        self.directory = newDirectory(test) if directory is None else directory
+        self.clock = Clock() if clock is None else clock
+        if clock is None:
+            self.clock.advance(NOW)
+        self.now = self.clock.seconds
+        self.disk = Disk()
+        self.journal = Journal()
+        self.receipts: list[Deferred[Receipt]] = []
+        self.salt = 0
+        self._entropy = 0
+        self.ledger = PbftLedger(
+            LedgerContext(
+                group="1",
+                directory=self.directory,
+                reactor=self.clock,
+                now=lambda: self.now(),
+                entropy=self._random,
+                runInThread=self.disk,
+                maxContent=1024,
+            ),
+            readSettings(settings or {}),
+            mixed(worse or {}, self.journal.maker),
+        )
+
+    def _random(self, size: int) -> bytes:
+        self._entropy += 1
+        return sha256(b"%d %d" % (self.salt, self._entropy)).digest()[:size]
+
+    def start(self) -> LedgerRig:
+        """Start the ledger."""
+        self.test.successResultOf(self.ledger.start())
+        self.test.addCleanup(self.close)
+        return self
+
+    def close(self) -> None:
+        """Close what a test left open."""
+        self.disk.crash(isWritten=False)
+        self.ledger.nodes.stop()
+        self.store.close()
+
+    @property
+    def store(self) -> Store:
+        """The ledger's store."""
+        store: Store = self.ledger._producer._store
+        return store
+
+    @property
+    def nodes(self) -> Any:
+        """The ledger's nodes."""
+        return self.ledger.nodes
+
+    @property
+    def height(self) -> int:
+        """The height of the last stored block."""
+        return self.ledger._producer.head.height
+
+    def open(self, topic: str = "t") -> LedgerRig:
+        """Submit the opening of a topic, and wait for it."""
+        self.receipts.append(self.ledger.submit(OpenTopic(topic=topic)))
+        self.settle()
+        self.test.successResultOf(self.receipts.pop())
+        return self
+
+    def publish(self, count: int = 1, content: bytes = b"x", topic: str = "t") -> None:
+        """Submit events."""
+        for _ in range(count):
+            request = PublishEvent(topic=topic, content=content)
+            self.receipts.append(self.ledger.submit(request))
+
+    def run(self, seconds: float, step: float = 0.05) -> None:
+        """Let time pass."""
+        for _ in range(round(seconds / step)):
+            self.clock.advance(step)
+
+    def settle(self, limit: float = 120.0, step: float = 0.05) -> None:
+        """Let time pass until there is a receipt of everything."""
+        for _ in range(round(limit / step)):
+            if all(receipt.called for receipt in self.receipts):
+                return
+            self.clock.advance(step)
+        self.test.fail("there are not receipts of everything")
+
+    def sequences(self) -> list[int]:
+        """The sequence numbers of the events published so far."""
+        found = [self.test.successResultOf(receipt) for receipt in self.receipts if receipt.called]
+        self.receipts = [receipt for receipt in self.receipts if not receipt.called]
+        return [receipt.eventId.sequence for receipt in found if receipt.eventId]
+
+    def check(self) -> None:
+        """See that everything is as it must be, whatever happened."""
+        genesis = Genesis.decode(self.store.genesis)
+        verifier = Verifier(genesis.validators)
+        parent, sequence = genesis.header(), 0
+        for row in self.store.blockHeads(1, self.height):
+            header = Header.decode(row.header)
+            self.test.assertEqual((header.height, header.parent), (parent.height + 1, parent.hash))
+            self.test.assertGreaterEqual(header.view, parent.view)
+            self.test.assertGreaterEqual(header.timestamp, parent.timestamp)
+            checkCertificate(
+                Certificate.decode(row.certificate),
+                header,
+                len(genesis.validators),
+                verifier.verify,
+            )
+            self.test.assertLessEqual(self.journal.decided.get(header.height, set()), {header.hash})
+            for event in self.test.successResultOf(self.ledger.readBlock(header.height)).events:
+                sequence += 1
+                self.test.assertEqual(event.eventId.sequence, sequence)
+            parent = header
+        self.test.assertEqual(self.test.flushLoggedErrors(), [])
+
+
+def newDirectory(test: SynchronousTestCase) -> Path:
+    """A directory for a ledger, whose parent exists."""
+    directory = Path(test.mktemp()).absolute()
+    directory.mkdir(parents=True)
+    return directory / "1"

@@ -1,0 +1,176 @@
+"""
+Tests for what operators and followers see of the embedded ledger.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from svcbroker.errors import LedgerUnavailable
+from svcbroker.interfaces import IBlockObserver
+from svcbroker.ledgers.pbft._ledger import PATIENCE
+from svcbroker.model import Block
+from svcbroker.storage import StorageDamaged, StorageFailed
+from tests.ledgers.pbft.rig import LedgerRig
+
+
+@implementer(IBlockObserver)
+class Recorder:
+    """Keeps the heights of blocks, and what receipts there were by then."""
+
+    def __init__(self, rig: LedgerRig, *, isFailing: bool = False) -> None:
+        self.rig = rig
+        self.heights: list[int] = []
+        self._isFailing = isFailing
+
+    def blockCommitted(self, block: Block) -> None:
+        self.heights.append(block.height)
+        if self._isFailing:
+            raise RuntimeError("this one always fails")
+
+
+class LedgerTestCase(SynchronousTestCase):
+    """
+    What these tests share.
+    """
+
+    def rig(self, **settings: str) -> LedgerRig:
+        """A ledger with an open topic, at height 1."""
+        return LedgerRig(self, settings).start().open()
+
+    def reason(self, rig: LedgerRig) -> str:
+        """Why the ledger is not ready."""
+        health = self.successResultOf(rig.ledger.getHealth())
+        self.assertEqual(health.isReady, not health.reason)
+        return health.reason
+
+
+class HealthTests(LedgerTestCase):
+    def test_nodes(self) -> None:
+        """It needs a quorum of nodes."""
+        rig = self.rig()
+        self.assertEqual(self.reason(rig), "")
+        rig.nodes.stopNode(0)
+        self.assertEqual(self.reason(rig), "")
+        rig.nodes.stopNode(3)
+        self.assertEqual(self.reason(rig), "2 of 4 nodes run, 3 are needed")
+        nodes = self.successResultOf(rig.ledger.listNodes(0, 9)).items
+        self.assertEqual([node.isActive for node in nodes], [False, True, True, False])
+        rig.nodes.startNode(0)
+        self.assertEqual(self.reason(rig), "")
+
+    def test_progress(self) -> None:
+        """What waits gets somewhere before long."""
+        rig = self.rig()
+        rig.nodes.network.conditions = rig.nodes.network.conditions.partition({0, 1}, {2, 3})
+        rig.publish()
+        rig.run(PATIENCE - 0.1)
+        self.assertEqual(self.reason(rig), "")
+        rig.run(0.2)
+        self.assertIn("waited for more than 5.01 seconds", self.reason(rig))
+
+    def test_longInterval(self) -> None:
+        """Waiting for the interval is no trouble."""
+        rig = self.rig(interval="60")
+        rig.publish()
+        rig.run(59, step=1)
+        self.assertEqual(self.reason(rig), "")
+        rig.settle()
+        self.assertEqual(rig.sequences(), [1])
+
+
+class ObserverTests(LedgerTestCase):
+    def test_told(self) -> None:
+        """All are told of each block, once, in order, and of none that is not stored."""
+        rig = self.rig()
+        first, failing = Recorder(rig), Recorder(rig, isFailing=True)
+        last = Recorder(rig)
+        for observer in (first, failing, last, first):
+            rig.ledger.addObserver(observer)
+        rig.publish()
+        rig.settle()
+        rig.disk.isHeld = True
+        rig.publish()
+        rig.run(0.1)
+        self.assertEqual(last.heights, [2])
+        rig.disk.error = StorageFailed("full")
+        rig.disk.release()
+        self.assertEqual(last.heights, [2])
+        rig.disk.error, rig.disk.isHeld = None, False
+        rig.run(2)
+        self.failureResultOf(rig.receipts.pop(), LedgerUnavailable)
+        rig.ledger.removeObserver(failing)
+        rig.publish()
+        rig.settle()
+        self.assertEqual([o.heights for o in (first, failing, last)], [[2, 3], [2], [2, 3]])
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
+
+
+class ReadingTests(LedgerTestCase):
+    def test_unreadable(self) -> None:
+        """What cannot be read fails, and neither the file's name nor the cause is told."""
+        rig = self.rig()
+
+        def fail(*args: object) -> None:
+            raise StorageDamaged("/the/path is damaged")
+
+        self.patch(rig.store, "blockHeads", fail)
+        self.patch(rig.store, "tip", fail)
+        for answer in (rig.ledger.listBlocks(0, 9), rig.ledger.listTransactions(0, 9)):
+            error = self.failureResultOf(answer, LedgerUnavailable)
+            self.assertEqual(error.value.message, "the ledger's disk cannot be read")
+        self.assertGreaterEqual(len(self.flushLoggedErrors(StorageDamaged)), 2)
+
+    def test_unreadableForReplica(self) -> None:
+        """A replica that is behind gets no answer where the block cannot be read; nobody else
+        is disturbed."""
+        rig = self.rig()
+        rig.nodes.stopNode(0)
+        for _ in range(3):
+            rig.publish()
+            rig.settle()
+
+        def fail(height: int) -> None:
+            raise StorageFailed("the disk failed")
+
+        patch = self.patch(rig.store, "blockHead", fail)
+        rig.nodes.startNode(0)
+        self.assertEqual(rig.nodes.replicas[0].height, 2)
+        self.assertGreaterEqual(len(self.flushLoggedErrors(StorageFailed)), 3)
+        rig.publish()
+        rig.settle(step=0.01)
+        patch.restore()
+        self.flushLoggedErrors(StorageFailed)
+        rig.publish()
+        rig.settle()
+        self.assertEqual(rig.sequences(), [1, 2, 3, 4, 5])
+        rig.check()
+
+    def test_cancelled(self) -> None:
+        """Who stops waiting takes nothing back."""
+        rig = self.rig(interval="1")
+        rig.publish(3)
+        cancelled = rig.receipts.pop(1)
+        cancelled.addErrback(lambda _: None)
+        cancelled.cancel()
+        rig.settle()
+        self.assertEqual(rig.sequences(), [1, 3])
+
+
+class MemoryTests(LedgerTestCase):
+    def test_bounded(self) -> None:
+        """Nothing grows with the chain."""
+        rig = self.rig(interval="0")
+        for _ in range(60):
+            rig.publish()
+            rig.clock.advance(0)
+        application = rig.ledger._producer._application
+        self.assertEqual(len(application._candidates), 0)
+        for signer in rig.nodes._signers:
+            self.assertEqual(len(signer._signed), 0)
+        for replica in rig.nodes.replicas:
+            self.assertEqual((len(replica._rounds), len(replica._candidates)), (0, 0))
+            self.assertLessEqual(sum(map(len, replica._early._kept.values())), 0)
+        rig.check()

@@ -1,0 +1,153 @@
+"""
+Tests for the simulated network.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.ledgers.pbft import _network
+from svcbroker.ledgers.pbft._messages import BlockRequest, Message
+from svcbroker.ledgers.pbft._network import Conditions, SimulatedNetwork
+
+
+class NetworkTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.arrived: list[tuple[int, int, int]] = []
+
+    def network(self, conditions: Conditions | None = None) -> SimulatedNetwork:
+        """A network that writes down what arrives."""
+        return SimulatedNetwork(self.clock, Random(1), self.deliver, conditions)
+
+    def deliver(self, sender: int, target: int, message: Message) -> None:
+        self.arrived.append((sender, target, message.height))
+
+    def sendMany(self, network: SimulatedNetwork, count: int) -> None:
+        """Send numbered messages from 0 to 1."""
+        for number in range(count):
+            network.send(0, 1, BlockRequest(sender=0, height=number))
+        network.flush()
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of what arrived."""
+        return [number for _, _, number in self.arrived]
+
+    def test_perfect(self) -> None:
+        """On a perfect network everything arrives once, in order, with the flush."""
+        network = self.network()
+        network.send(2, 3, BlockRequest(sender=2, height=7))
+        self.assertEqual(self.arrived, [])
+        network.flush()
+        self.assertEqual(self.arrived, [(2, 3, 7)])
+        self.sendMany(network, 5)
+        self.assertEqual(self.numbers[1:], [0, 1, 2, 3, 4])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_reentrant(self) -> None:
+        """What is sent during a delivery waits for what was sent before."""
+        network = self.network()
+
+        def deliver(sender: int, target: int, message: Message) -> None:
+            self.deliver(sender, target, message)
+            if message.height < 2:
+                network.send(1, 0, BlockRequest(sender=1, height=message.height + 10))
+                network.flush()
+
+        self.patch(network, "_deliver", deliver)
+        self.sendMany(network, 3)
+        self.assertEqual(self.numbers, [0, 1, 2, 10, 11])
+
+    def test_delivererFails(self) -> None:
+        """A delivery that fails does not end the others."""
+        network = self.network()
+        real = network._deliver
+
+        def deliver(sender: int, target: int, message: Message) -> None:
+            self.patch(network, "_deliver", real)
+            raise ZeroDivisionError
+
+        self.patch(network, "_deliver", deliver)
+        self.assertRaises(ZeroDivisionError, self.sendMany, network, 3)
+        network.flush()
+        self.assertEqual(self.numbers, [1, 2])
+
+    def test_turns(self) -> None:
+        """The reactor gets its turn however much is said."""
+        self.patch(_network, "DELIVERIES_PER_TURN", 3)
+        network = self.network()
+        self.sendMany(network, 5)
+        self.assertEqual(self.numbers, [0, 1, 2])
+        network.flush()
+        self.assertEqual(self.numbers, [0, 1, 2])
+        self.clock.advance(0)
+        self.assertEqual(self.numbers, [0, 1, 2, 3, 4])
+        self.sendMany(network, 4)
+        network.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.sendMany(network, 1)
+        self.assertEqual(self.numbers[5:], [0, 1, 2, 0])
+
+    def test_loss(self) -> None:
+        """A share of the messages is lost."""
+        self.sendMany(self.network(Conditions(loss=0.5)), 200)
+        self.assertTrue(60 < len(self.arrived) < 140)
+        self.arrived.clear()
+        self.sendMany(self.network(Conditions(loss=1.0)), 200)
+        self.assertEqual(self.arrived, [])
+
+    def test_duplication(self) -> None:
+        """A share of the messages arrives twice."""
+        self.sendMany(self.network(Conditions(duplication=1.0)), 3)
+        self.assertEqual(self.numbers, [0, 0, 1, 1, 2, 2])
+
+    def test_delay(self) -> None:
+        """Messages take their time, and overtake each other."""
+        network = self.network(Conditions(delay=(0.1, 0.2)))
+        self.sendMany(network, 50)
+        self.clock.advance(0.0999)
+        self.assertEqual(self.arrived, [])
+        self.clock.pump([0.001] * 101)
+        self.assertEqual(sorted(self.numbers), list(range(50)))
+        self.assertNotEqual(self.numbers, list(range(50)))
+
+    def test_cut(self) -> None:
+        """Nothing passes a cut in its direction, nor what was under way when it came."""
+        network = self.network(Conditions(cut=frozenset({(0, 1)})))
+        self.sendMany(network, 2)
+        network.send(1, 0, BlockRequest(sender=1, height=9))
+        network.flush()
+        self.assertEqual(self.arrived, [(1, 0, 9)])
+        network.conditions = Conditions(delay=(1.0, 1.0))
+        self.sendMany(network, 2)
+        network.conditions = Conditions(cut=frozenset({(0, 1)}))
+        self.clock.advance(2)
+        self.assertEqual(self.arrived, [(1, 0, 9)])
+
+    def test_partition(self) -> None:
+        """Islands hear only themselves; who is on none hears all."""
+        conditions = Conditions(loss=0.1).partition({0, 1}, {2}).partition({0}, {1})
+        self.assertEqual(conditions.cut, {(0, 2), (1, 2), (2, 0), (2, 1), (0, 1), (1, 0)})
+        self.assertEqual(conditions.loss, 0.1)
+
+    def test_stop(self) -> None:
+        """What is under way at the end is lost, and leaves nothing behind."""
+        network = self.network(Conditions(delay=(0.1, 0.2)))
+        self.sendMany(network, 5)
+        network.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.clock.advance(1)
+        self.assertEqual(self.arrived, [])
+
+    def test_bound(self) -> None:
+        """Only so much is under way."""
+        self.patch(_network, "MAX_IN_FLIGHT", 10)
+        for conditions in (Conditions(), Conditions(delay=(1.0, 1.0))):
+            self.arrived.clear()
+            self.sendMany(self.network(conditions), 50)
+            self.clock.advance(1)
+            self.assertEqual(len(self.arrived), 10)

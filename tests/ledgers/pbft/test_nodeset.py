@@ -1,0 +1,419 @@
+"""
+Tests for whole sets of replicas: nodes that crash, messages that are lost, doubled, late and out
+of order, networks that fall apart, and a leader that lies.
+
+Each ends with L{LedgerRig.check}: the replicas agree, certificates verify, sequence numbers run
+from 1 without gap, and no key refused to sign twice, which would be in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Phase, votePayload
+from svcbroker.ledgers.pbft import Conditions
+from svcbroker.ledgers.pbft._effects import Effect, Send
+from svcbroker.ledgers.pbft._messages import (
+    DecidedBlock,
+    Message,
+    Proposal,
+)
+from svcbroker.ledgers.pbft._replica import Replica
+from tests.ledgers.pbft.rig import LedgerRig
+
+SEEDS = range(12)
+
+
+class SetTestCase(SynchronousTestCase):
+    """
+    What these tests share.
+    """
+
+    def rig(
+        self,
+        settings: Mapping[str, str] | None = None,
+        worse: Mapping[int, type[Replica]] | None = None,
+    ) -> LedgerRig:
+        """A ledger with an open topic, at height 1."""
+        return LedgerRig(self, {"seed": "1", **(settings or {})}, worse=worse).start().open()
+
+    def views(self, rig: LedgerRig) -> list[int]:
+        """The nodes' views, as operators see them."""
+        page = self.successResultOf(rig.ledger.listNodes(0, 99))
+        return [node.view for node in page.items]
+
+    def heights(self, rig: LedgerRig) -> list[int]:
+        """The nodes' heights, as operators see them."""
+        page = self.successResultOf(rig.ledger.listNodes(0, 99))
+        return [node.height for node in page.items]
+
+
+class NormalTests(SetTestCase):
+    def test_normal(self) -> None:
+        """Every block is decided in its first round, by each node's turn, everywhere."""
+        rig = self.rig()
+        for _ in range(8):
+            rig.publish(3)
+            rig.settle()
+        self.assertEqual(rig.sequences(), list(range(1, 25)))
+        self.assertEqual((self.views(rig), self.heights(rig)), ([0] * 4, [9] * 4))
+        blocks = self.successResultOf(rig.ledger.listBlocks(0, 9)).items
+        self.assertEqual([block.sealer for block in blocks], [1, 0, 3, 2, 1, 0, 3, 2, 1])
+        self.assertEqual(list(rig.nodes.evidence), [])
+        rig.check()
+
+    def test_sizes(self) -> None:
+        """Sets of any size decide, with as many nodes down as they stand."""
+        for nodes in (1, 2, 3, 5, 6, 7, 10):
+            rig = self.rig({"nodes": str(nodes)})
+            for index in range((nodes - 1) // 3):
+                rig.nodes.stopNode(nodes - 1 - index)
+            rig.publish(2)
+            rig.settle()
+            self.assertEqual(rig.sequences(), [1, 2])
+            rig.check()
+
+    def test_sameSeed(self) -> None:
+        """The same seed gives the same run, and another one another."""
+
+        def run(seed: int) -> str:
+            bad = {"delay": "0.001-0.1", "loss": "0.1", "duplication": "0.1", "seed": str(seed)}
+            rig = self.rig(bad)
+            for _ in range(3):
+                rig.publish()
+                rig.settle()
+            rig.check()
+            return rig.journal.digest()
+
+        first = run(7)
+        self.assertEqual(run(7), first)
+        self.assertNotEqual(run(8), first)
+
+
+class CrashTests(SetTestCase):
+    def test_leader(self) -> None:
+        """When the leader is down the next one takes its turn after a time-out, once a turn."""
+        rig = self.rig()
+        rig.nodes.stopNode(2)
+        rig.publish()
+        rig.run(0.9)
+        self.assertFalse(rig.receipts[-1].called)
+        rig.run(0.2)
+        self.assertEqual(rig.sequences(), [1])
+        self.assertEqual(self.views(rig), [1, 1, 0, 1])
+        for sequence in (2, 3):
+            rig.publish()
+            rig.run(0.05)
+            self.assertEqual(rig.sequences(), [sequence])
+        rig.publish()
+        rig.run(0.05)
+        self.assertEqual(rig.sequences(), [])
+        rig.settle()
+        self.assertEqual(self.views(rig), [2, 2, 0, 2])
+        blocks = self.successResultOf(rig.ledger.listBlocks(0, 9)).items
+        self.assertEqual([block.sealer for block in blocks], [3, 1, 0, 3, 1])
+        rig.check()
+
+    def test_follower(self) -> None:
+        """A follower that is down costs nothing, and catches up when it is back."""
+        rig = self.rig()
+        rig.nodes.stopNode(0)
+        rig.publish()
+        rig.run(0.05)
+        rig.publish()
+        rig.run(0.05)
+        self.assertEqual(rig.sequences(), [1, 2])
+        self.assertEqual(self.heights(rig), [1, 3, 3, 3])
+        rig.nodes.startNode(0)
+        rig.run(0.05)
+        self.assertEqual(self.heights(rig), [3] * 4)
+        rig.publish()
+        rig.run(0.05)
+        self.assertEqual(rig.sequences(), [3])
+        rig.check()
+
+    def test_tooMany(self) -> None:
+        """With f+1 down nothing is decided and nobody is told anything; what waited goes on
+        when one is back, once."""
+        for back in (2, 3):
+            rig = self.rig()
+            rig.nodes.stopNode(2)
+            rig.nodes.stopNode(3)
+            rig.publish(3)
+            rig.run(30)
+            self.assertEqual((rig.height, rig.sequences()), (1, []))
+            self.assertFalse(self.successResultOf(rig.ledger.getHealth()).isReady)
+            rig.nodes.startNode(back)
+            rig.publish()
+            rig.settle()
+            self.assertEqual(rig.sequences(), [1, 2, 3, 4])
+            self.assertTrue(self.successResultOf(rig.ledger.getHealth()).isReady)
+            topic = self.successResultOf(rig.ledger.getTopic("t"))
+            assert topic is not None
+            self.assertEqual(topic.sequence, 4)
+            rig.check()
+
+    def test_tooManyForLong(self) -> None:
+        """However long that lasts: who comes back finds the round that the others are in."""
+        rig = self.rig()
+        rig.nodes.stopNode(2)
+        rig.nodes.stopNode(3)
+        rig.publish()
+        rig.run(6000, step=10)
+        self.assertGreater(min(rig.nodes.replicas[index].round for index in (0, 1)), 60)
+        rig.nodes.startNode(3)
+        rig.settle(limit=400, step=1)
+        self.assertEqual(rig.sequences(), [1])
+        rig.check()
+
+    def test_eachInTurn(self) -> None:
+        """Nodes go down and come back one after the other, and nothing is lost or doubled."""
+        rig = self.rig()
+        for turn in range(12):
+            rig.nodes.stopNode(turn % 4)
+            rig.publish(2)
+            rig.settle()
+            rig.nodes.startNode(turn % 4)
+        rig.run(2)
+        self.assertEqual(rig.sequences(), list(range(1, 25)))
+        self.assertEqual(self.heights(rig), [rig.height] * 4)
+        rig.check()
+
+    def test_twice(self) -> None:
+        """Stopping a stopped node and starting a running one change nothing."""
+        rig = self.rig()
+        rig.nodes.startNode(1)
+        rig.nodes.stopNode(0)
+        rig.nodes.stopNode(0)
+        self.assertEqual(rig.nodes.running, [1, 2, 3])
+        rig.nodes.startNode(0)
+        rig.nodes.startNode(0)
+        rig.publish()
+        rig.settle()
+        self.assertEqual(rig.sequences(), [1])
+        self.assertEqual(rig.nodes.running, [0, 1, 2, 3])
+        rig.check()
+
+    def test_longWay(self) -> None:
+        """Catching up over many blocks leaves the reactor its turns."""
+        rig = self.rig({"interval": "0"})
+        rig.nodes.stopNode(0)
+        for _ in range(300):
+            rig.publish()
+            rig.settle(step=0.25)
+        rig.nodes.startNode(0)
+        at = self.heights(rig)[0]
+        self.assertTrue(1 < at < rig.height, at)
+        rig.clock.advance(0)
+        self.assertEqual(self.heights(rig), [rig.height] * 4)
+        rig.check()
+
+
+class NetworkTests(SetTestCase):
+    def publishOver(self, **settings: str) -> None:
+        """Publish over a bad network, for each of some seeds, some of it while a node is down."""
+        for seed in SEEDS:
+            rig = self.rig({**settings, "seed": str(seed)})
+            rig.publish(2)
+            rig.settle()
+            rig.nodes.stopNode(seed % 4)
+            rig.publish(2)
+            rig.settle()
+            rig.nodes.startNode(seed % 4)
+            rig.publish()
+            rig.settle()
+            self.assertEqual(rig.sequences(), [1, 2, 3, 4, 5])
+            rig.nodes.network.conditions = Conditions()
+            rig.publish()
+            rig.settle()
+            rig.run(2)
+            self.assertEqual(self.heights(rig), [rig.height] * 4)
+            rig.check()
+
+    def test_lost(self) -> None:
+        """Messages are lost."""
+        self.publishOver(loss="0.2")
+
+    def test_doubled(self) -> None:
+        """Messages arrive twice, later ones first."""
+        self.publishOver(duplication="0.5", delay="0.2")
+
+    def test_everything(self) -> None:
+        """Everything at once."""
+        self.publishOver(loss="0.1", duplication="0.3", delay="0.01-0.5")
+
+    def test_slow(self) -> None:
+        """A network that is slower than the time-out makes things slow, and no more."""
+        rig = self.rig({"delay": "20-60", "timeout": "0.01"})
+        rig.publish()
+        rig.settle(limit=2000, step=5)
+        self.assertEqual(rig.sequences(), [1])
+        rig.check()
+
+    def test_partition(self) -> None:
+        """No island decides without a quorum; when they are one again all agree."""
+        for islands in (
+            [{0, 1}, {2, 3}],
+            [{0}, {1, 2, 3}],
+            [{0}, {1}, {2}, {3}],
+            [{0, 1, 2}, {3}],
+        ):
+            rig = self.rig()
+            whole = rig.nodes.network.conditions
+            rig.nodes.network.conditions = whole.partition(*islands)
+            rig.publish(2)
+            rig.run(20)
+            isQuorate = any(len(island) >= 3 for island in islands)
+            self.assertEqual(rig.height > 1, isQuorate)
+            rig.nodes.network.conditions = whole
+            rig.publish()
+            rig.settle()
+            self.assertEqual(rig.sequences(), [1, 2, 3])
+            rig.run(20)
+            self.assertEqual(self.heights(rig), [rig.height] * 4)
+            rig.check()
+
+    def test_oneWay(self) -> None:
+        """A leader that hears nobody, or that nobody hears, is passed over."""
+        for cut in ({(2, other) for other in (0, 1, 3)}, {(other, 2) for other in (0, 1, 3)}):
+            rig = self.rig()
+            rig.nodes.network.conditions = Conditions(cut=frozenset(cut))
+            rig.publish()
+            rig.settle()
+            self.assertEqual(rig.sequences(), [1])
+            rig.nodes.network.conditions = Conditions()
+            rig.publish()
+            rig.settle()
+            rig.run(5)
+            self.assertEqual(self.heights(rig), [rig.height] * 4)
+            rig.check()
+
+    def test_firstDeciderCutOff(self) -> None:
+        """When one node alone has seen a block decided, and is cut off, the others decide no
+        other one."""
+        rig = self.rig({"delay": "0.01"})
+        rig.disk.isHeld = True
+        rig.publish()
+        only = frozenset((a, b) for a in range(4) for b in range(4) if b != 0 and a != b)
+        for _ in range(200):
+            rig.clock.advance(0.001)
+            replicas = rig.nodes.replicas
+            if sum(replica._prepared is not None for replica in replicas) >= 3:
+                break
+        rig.nodes.network.conditions = Conditions(delay=(0.0, 0.01), cut=only)
+        rig.run(3)
+        self.assertEqual(self.heights(rig), [2, 1, 1, 1])
+        apart = Conditions(delay=(0.0, 0.01)).partition({0}, {1, 2, 3})
+        rig.nodes.network.conditions = apart
+        rig.run(20)
+        self.assertEqual(self.heights(rig), [2] * 4)
+        rig.disk.isHeld = False
+        rig.disk.release()
+        rig.nodes.network.conditions = Conditions()
+        rig.run(5)
+        self.assertEqual(rig.sequences(), [1])
+        rig.check()
+
+
+class Equivocator(Replica):
+    """
+    As a leader it tells half of the others of another block, also as valid.
+    """
+
+    def propose(self, height: int) -> Sequence[Effect]:
+        effects: list[Effect] = []
+        for effect in super().propose(height):
+            if isinstance(effect, Send) and isinstance(effect.message, Proposal):
+                effects += [
+                    Send(self.other(effect.message) if target > 1 else effect.message, target)
+                    for target in range(4)
+                    if target != self.index
+                ]
+                effects.append(Send(self.other(effect.message), 0))
+            else:
+                effects.append(effect)
+        return effects
+
+    def other(self, proposal: Proposal) -> Proposal:
+        """A block of another time in its place, as properly signed."""
+        header = evolve(proposal.block.header, timestamp=proposal.block.header.timestamp + 1)
+        payload = votePayload(
+            Phase.PROPOSE, header.chain, proposal.height, proposal.round, header.hash
+        )
+        return evolve(
+            proposal,
+            block=evolve(proposal.block, header=header),
+            signature=self._signer._key.sign(payload),
+        )
+
+
+class Forger(Replica):
+    """
+    It answers whoever asks, or goes on, with a block that nobody decided.
+    """
+
+    def receive(self, message: Message) -> Sequence[Effect]:
+        effects = list(super().receive(message))
+        for place, effect in enumerate(effects):
+            if isinstance(effect, Send) and isinstance(effect.message, DecidedBlock):
+                header = evolve(effect.message.header, timestamp=1)
+                effects[place] = evolve(effect, message=evolve(effect.message, header=header))
+        return effects
+
+
+class Loner(Replica):
+    """
+    Once it has decided a block it never says anything again, not even that.
+    """
+
+    hasDecided = False
+
+    def receive(self, message: Message) -> Sequence[Effect]:
+        before = self.head
+        effects = super().receive(message)
+        self.hasDecided = self.hasDecided or self.head != before
+        return [] if self.hasDecided else effects
+
+
+class FaultyTests(SetTestCase):
+    def test_equivocatingLeader(self) -> None:
+        """A leader that proposes two blocks is proved guilty, and one block at most decided."""
+        rig = self.rig(worse={2: Equivocator})
+        for turn in range(6):
+            rig.publish(2)
+            rig.settle()
+            self.assertEqual(rig.sequences(), [2 * turn + 1, 2 * turn + 2])
+        self.assertEqual({proof.first.sender for proof in rig.nodes.evidence}, {2})
+        for proof in rig.nodes.evidence:
+            self.assertNotEqual(proof.first.digest, proof.second.digest)
+        rig.check()
+
+    def test_forgedBlock(self) -> None:
+        """A node that is behind does not take over what a liar gives it."""
+        rig = self.rig(worse={3: Forger})
+        rig.nodes.stopNode(0)
+        rig.publish()
+        rig.settle()
+        cut = frozenset({(1, 0), (2, 0)})
+        rig.nodes.network.conditions = Conditions(cut=cut)
+        rig.nodes.startNode(0)
+        rig.run(1)
+        self.assertEqual(self.heights(rig)[0], 1)
+        rig.nodes.network.conditions = Conditions()
+        rig.publish()
+        rig.settle()
+        rig.run(2)
+        self.assertEqual(self.heights(rig)[0], rig.height)
+        rig.check()
+
+    def test_silentAfterDeciding(self) -> None:
+        """A node that decides for itself alone does not hold up the rest."""
+        rig = self.rig(worse={0: Loner})
+        for turn in range(5):
+            rig.publish()
+            rig.settle()
+            self.assertEqual(rig.sequences(), [turn + 1])
+        rig.check()

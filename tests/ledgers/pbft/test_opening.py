@@ -1,0 +1,370 @@
+"""
+Tests for laying a chain out, opening it, and refusing to open what is not as it was left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Phase
+from svcbroker.errors import LedgerUnavailable
+from svcbroker.ledgers.pbft._application import ROUNDS_RESERVED
+from svcbroker.ledgers.pbft._opening import openChain
+from svcbroker.storage import StorageFailed, Store
+from tests.ledgers.pbft.rig import LedgerRig, newDirectory
+
+Signed = dict[tuple[int, int, int, Phase], bytes]
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class OpeningTestCase(SynchronousTestCase):
+    """
+    What these tests share.
+    """
+
+    def chain(self, count: int = 3, **settings: str) -> LedgerRig:
+        """A chain with some events, whose ledger is stopped."""
+        rig = LedgerRig(self, settings).start().open()
+        rig.publish(count)
+        rig.settle()
+        self.successResultOf(rig.ledger.stop())
+        return rig
+
+    def again(self, rig: LedgerRig, **settings: str) -> LedgerRig:
+        """Another ledger where one was stopped."""
+        following = LedgerRig(self, settings, rig.directory, rig.clock)
+        following.salt = rig.salt + 1
+        return following
+
+    def refused(self, rig: LedgerRig, words: str) -> None:
+        """Make sure that a ledger cannot be started, for a reason in one line, and that
+        nothing is left open."""
+        message = self.failureResultOf(self.again(rig).ledger.start(), LedgerUnavailable)
+        self.assertIn(words, message.value.message)
+        self.assertNotIn("\n", message.value.message)
+        self.assertEqual(rig.clock.getDelayedCalls(), [])
+
+    def goesOn(self, rig: LedgerRig, sequence: int) -> LedgerRig:
+        """Make sure that a ledger can be started and goes on."""
+        following = self.again(rig).start()
+        if sequence == 1:
+            following.open()
+        following.publish()
+        following.settle()
+        self.assertEqual(following.sequences(), [sequence])
+        following.check()
+        return following
+
+
+class FilesTests(OpeningTestCase):
+    def test_modes(self) -> None:
+        """Keys are their owner's alone, whatever the umask says."""
+        self.addCleanup(os.umask, os.umask(0))
+        rig = self.chain()
+        keys = rig.directory / "keys"
+        self.assertEqual(stat.S_IMODE(rig.directory.stat().st_mode), 0o700)
+        self.assertEqual(stat.S_IMODE(keys.stat().st_mode), 0o700)
+        files = sorted(keys.iterdir())
+        self.assertEqual([file.name for file in files], [f"node{n}.key" for n in range(4)])
+        for file in files:
+            self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o600)
+
+    def test_goesOn(self) -> None:
+        """A chain goes on where it ended, with the same keys."""
+        rig = self.chain()
+        before = [file.read_text() for file in sorted((rig.directory / "keys").iterdir())]
+        self.goesOn(rig, 4)
+        after = [file.read_text() for file in sorted((rig.directory / "keys").iterdir())]
+        self.assertEqual(after, before)
+        self.assertEqual(len(set(before)), 4)
+
+    def test_crashWhileLayingOut(self) -> None:
+        """Whatever step of laying a chain out is the last one, the next start goes on."""
+        steps = 0
+        while self.crashes(steps):
+            steps += 1
+        self.assertGreater(steps, 20)
+
+    def crashes(self, steps: int) -> bool:
+        """Crash after some calls that touch the disk."""
+        rig = LedgerRig(self)
+        left = [steps]
+        real: dict[str, Callable[..., Any]] = {
+            name: getattr(os, name) for name in ("open", "fsync", "rename", "mkdir")
+        }
+
+        def maker(call: Callable[..., Any]) -> Callable[..., Any]:
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                if not left[0]:
+                    raise Crash
+                left[0] -= 1
+                return call(*args, **kwargs)
+
+            return counted
+
+        for name, call in real.items():
+            setattr(os, name, maker(call))
+        try:
+            rig.ledger.start()
+        except Crash:
+            hasCrashed = True
+        else:
+            hasCrashed = False
+        finally:
+            for name, call in real.items():
+                setattr(os, name, call)
+        if hasCrashed:
+            self.goesOn(rig, 1)
+        else:
+            rig.close()
+        return hasCrashed
+
+    def test_notWritable(self) -> None:
+        """A directory that cannot be made ends the start with its name."""
+        directory = newDirectory(self)
+        directory.write_text("a file")
+        rig = LedgerRig(self, directory=directory)
+        self.refused(rig, str(directory))
+
+    def test_noRoomToBegin(self) -> None:
+        """Where no rounds can be set aside the ledger does not start, and can later."""
+        rig = self.chain()
+
+        def fail(store: Store, height: int, round: int) -> None:
+            raise StorageFailed("no room on the disk")
+
+        patch = self.patch(Store, "reserve", fail)
+        self.refused(rig, "no room on the disk")
+        patch.restore()
+        self.goesOn(rig, 4)
+
+
+class KeysTests(OpeningTestCase):
+    def test_missing(self) -> None:
+        """A key that is missing is asked for."""
+        rig = self.chain()
+        path = rig.directory / "keys" / "node2.key"
+        path.rename(path.with_suffix(".away"))
+        self.refused(rig, f"{path} cannot be read: put it back")
+        path.with_suffix(".away").rename(path)
+        self.goesOn(rig, 4)
+
+    def test_damaged(self) -> None:
+        """So is one that is no key."""
+        rig = self.chain()
+        path = rig.directory / "keys" / "node0.key"
+        good = path.read_bytes()
+        for bad in (b"", b"xyz", good[:-5], good + b"00", b"\xff" * 64):
+            path.write_bytes(bad)
+            self.refused(rig, f"{path} is not a key")
+        path.write_bytes(good)
+        self.goesOn(rig, 4)
+
+    def test_exchanged(self) -> None:
+        """Keys of other chains, or in another order, are refused."""
+        rig, other = self.chain(), self.chain()
+        keys = rig.directory / "keys"
+        (keys / "node1.key").rename(keys / "away")
+        (keys / "node0.key").rename(keys / "node1.key")
+        (keys / "away").rename(keys / "node0.key")
+        self.refused(rig, "has not the keys of this chain")
+        shutil.rmtree(keys)
+        shutil.copytree(other.directory / "keys", keys)
+        (keys / "node0.key").write_text("00" * 32)
+        self.refused(rig, "has not the keys of this chain")
+
+    def test_damagedBefore(self) -> None:
+        """A damaged key is not replaced where a chain is begun with it."""
+        rig = LedgerRig(self)
+        keys = rig.directory / "keys"
+        keys.mkdir(parents=True)
+        (keys / "node0.key").write_text("nonsense")
+        self.refused(rig, "is not a key")
+        self.assertEqual((keys / "node0.key").read_text(), "nonsense")
+
+
+class ForeignTests(OpeningTestCase):
+    def test_otherGroup(self) -> None:
+        """The chain of one group is not another one's."""
+        rig = self.chain()
+        clock = Clock()
+        error = self.assertRaises(
+            LedgerUnavailable, openChain, rig.directory, "2", None, clock.seconds, os.urandom
+        )
+        self.assertIn("the chain of group 1, not of group 2", error.message)
+        self.goesOn(rig, 4)
+
+    def test_otherNodes(self) -> None:
+        """A chain keeps its number of nodes, also where none is asked for."""
+        rig = self.chain(nodes="7")
+        other = self.again(rig, nodes="4")
+        error = self.failureResultOf(other.ledger.start(), LedgerUnavailable)
+        self.assertIn("a chain of 7 nodes", error.value.message)
+        following = self.goesOn(rig, 4)
+        self.assertEqual(len(following.nodes.replicas), 7)
+
+    def test_otherFile(self) -> None:
+        """A file of something else is not touched."""
+        directory = newDirectory(self)
+        directory.mkdir()
+        (directory / "ledger.sqlite").write_bytes(b"something else" * 100)
+        self.refused(LedgerRig(self, directory=directory), "is not a ledger")
+        self.assertFalse((directory / "keys").exists())
+
+
+class DamageTests(OpeningTestCase):
+    def change(self, rig: LedgerRig, statement: str, *values: object) -> None:
+        """Tamper with a chain."""
+        with closing(sqlite3.connect(rig.directory / "ledger.sqlite")) as connection:
+            self.assertEqual(connection.execute(statement, values).rowcount, 1)
+            connection.commit()
+
+    def test_certificate(self) -> None:
+        """The last block's certificate is verified."""
+        rig = self.chain()
+        path = rig.directory / "ledger.sqlite"
+        with closing(sqlite3.connect(path)) as connection:
+            [(good,), (other,)] = connection.execute(
+                "SELECT certificate FROM head ORDER BY height DESC"
+            ).fetchall()
+        for bad in (
+            good[:-1] + bytes([good[-1] ^ 1]),
+            good[:7] + b"\x01" + good[8:],
+            good[:9] + b"\x02" + good[10:-66],
+            good[:-1],
+            other,
+        ):
+            self.change(rig, "UPDATE head SET certificate = ? WHERE height = 2", bad)
+            self.refused(rig, f"{path} is damaged")
+        self.change(rig, "UPDATE head SET certificate = ? WHERE height = 2", good)
+        self.goesOn(rig, 4)
+
+    def test_header(self) -> None:
+        """So is its header, and what the store says of it."""
+        for change in (
+            "header = X'00'",
+            "header = (SELECT header FROM head WHERE height = 1)",
+            "hash = X'0000000000000000000000000000000000000000000000000000000000000000'",
+        ):
+            rig = self.chain()
+            self.change(rig, f"UPDATE head SET {change} WHERE height = 2")
+            self.refused(rig, "is damaged")
+
+    def test_state(self) -> None:
+        """The topics and accounts are those that the last block stands for."""
+        for change in (
+            "topic SET sequence = sequence + 1",
+            "topic SET sequence = -1",
+            "topic SET is_open = 0",
+            "topic SET created = 0",
+            "account SET state = X'00'",
+            "account SET state = zeroblob(500)",
+            "account SET state = CAST(state AS BLOB) || X'FF'",
+            "account SET address = X'00'",
+        ):
+            rig = self.chain()
+            self.change(rig, f"UPDATE {change}")
+            self.refused(rig, "damaged")
+
+    def test_missingBlocks(self) -> None:
+        """Where rounds were set aside for a later height, blocks are missing."""
+        rig = self.chain()
+        self.change(rig, "UPDATE reservation SET height = 4, round = 8")
+        self.refused(rig, "blocks after 2 are missing")
+
+
+class RoundsTests(OpeningTestCase):
+    def signed(self, rig: LedgerRig) -> Signed:
+        """What the keys of a ledger signed at the heights that are not stored."""
+        return {
+            (signer.index, height, round, phase): digest
+            for signer in rig.nodes._signers
+            for (height, round, phase), (digest, _) in signer._signed.items()
+        }
+
+    def crash(self, rig: LedgerRig, *, isWritten: bool) -> LedgerRig:
+        """What is found after the process has died: the files as they are."""
+        rig.disk.crash(isWritten=isWritten)
+        directory = newDirectory(self)
+        shutil.copytree(rig.directory, directory)
+        rig.ledger.nodes.stop()
+        return LedgerRig(self, directory=directory, clock=rig.clock)
+
+    def test_crashWhileStoring(self) -> None:
+        """A block that was being stored is there after a crash or is not; either way the chain
+        goes on without gap or double, in a round that was never used."""
+        for isWritten in (False, True):
+            rig = LedgerRig(self).start().open()
+            rig.publish(2)
+            rig.settle()
+            rig.disk.isHeld = True
+            rig.publish(3)
+            rig.run(0.1)
+            before = self.signed(rig)
+            self.assertEqual({(h, r) for _, h, r, _ in before}, {(3, 0)})
+            following = self.crash(rig, isWritten=isWritten).start()
+            self.assertEqual(following.height, 3 if isWritten else 2)
+            following.publish()
+            following.settle()
+            self.assertEqual(following.sequences(), [6 if isWritten else 3])
+            following.check()
+
+    def test_neverTwice(self) -> None:
+        """However often it crashes at one height, and however many rounds that took: no key
+        signs again in a round that it signed in."""
+        rig = LedgerRig(self).start().open()
+        everything: Signed = {}
+        for _ in range(4):
+            rig.nodes.stopNode(0)
+            rig.nodes.stopNode(1)
+            rig.publish()
+            rig.run(700, step=1)
+            signed = self.signed(rig)
+            rounds = {r for _, height, r, _ in signed}
+            self.assertGreater(len(rounds), ROUNDS_RESERVED)
+            self.assertEqual({height for _, height, _, _ in signed}, {2})
+            for place in everything.keys() & signed.keys():
+                self.fail(f"{place} was signed before")
+            everything.update(signed)
+            rig = self.crash(rig, isWritten=False).start()
+            self.assertGreater(rig.nodes.replicas[0].round, max(rounds))
+        rig.publish()
+        rig.settle()
+        self.assertEqual(rig.sequences(), [1])
+        rig.check()
+
+    def test_rounds(self) -> None:
+        """A new chain begins in round 0; another start begins where nothing can be signed."""
+        rig = LedgerRig(self).start()
+        self.assertEqual(rig.store.reservation(), (1, ROUNDS_RESERVED))
+        self.assertEqual({replica.round for replica in rig.nodes.replicas}, {0})
+        for turn in (1, 2, 3):
+            rig = self.crash(rig, isWritten=False).start()
+            rounds = {replica.round for replica in rig.nodes.replicas}
+            self.assertEqual(rounds, {turn * ROUNDS_RESERVED})
+            self.assertEqual(rig.store.reservation(), (1, (turn + 1) * ROUNDS_RESERVED))
+        rig.open()
+        rig = self.crash(rig, isWritten=False).start()
+        self.assertEqual({replica.round for replica in rig.nodes.replicas}, {ROUNDS_RESERVED})
+        self.assertEqual(rig.store.reservation(), (2, 2 * ROUNDS_RESERVED))
+
+    def test_idleAfterStart(self) -> None:
+        """A set that was started again and has nothing to do stays in its round."""
+        rig = self.again(self.chain()).start()
+        rig.run(100, step=1)
+        self.assertEqual({replica.round for replica in rig.nodes.replicas}, {ROUNDS_RESERVED})
+        rig.publish()
+        rig.run(0.05)
+        self.assertEqual(rig.sequences(), [4])

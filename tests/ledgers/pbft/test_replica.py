@@ -1,0 +1,394 @@
+"""
+Tests for one replica alone: what it is told, and exactly what it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Certificate, Phase, checkCertificate
+from svcbroker.ledgers.pbft._early import HEIGHTS_AHEAD, MESSAGES_KEPT, EarlyMessages
+from svcbroker.ledgers.pbft._effects import (
+    Decide,
+    Effect,
+    Evidence,
+    Send,
+    StartTimer,
+    StopTimers,
+    Timer,
+)
+from svcbroker.ledgers.pbft._keys import Signer
+from svcbroker.ledgers.pbft._messages import (
+    BlockRequest,
+    Message,
+    Proposal,
+    ProposedBlock,
+    RoundChange,
+    Vote,
+)
+from svcbroker.ledgers.pbft._ports import Timing
+from svcbroker.ledgers.pbft._replica import ROUNDS_AHEAD, Replica
+from tests.ledgers.pbft.sets import Committee, PlainApplication, sent
+
+TIMERS = [StartTimer(Timer.ROUND, 1.0), StartTimer(Timer.RESEND, 0.5)]
+
+
+class ReplicaTestCase(SynchronousTestCase):
+    """
+    What these tests share: node 2 of four at height 1, where node 1 leads round 0, node 2 round
+    1, node 3 round 2 and node 0 round 3.
+    """
+
+    def setUp(self) -> None:
+        self.set = Committee()
+        self.application = PlainApplication(self.set)
+        self.replica = self.makeReplica(2)
+        self.x = self.set.block(1)
+        self.y = self.set.block(2)
+
+    def makeReplica(self, index: int) -> Replica:
+        """A node that has not begun."""
+        rules = self.set.rules()
+        signer = Signer(index, self.set.seeds[index], self.set.genesis.chain, rules.verifier)
+        return Replica(signer, rules, self.application, Timing(), self.set.head)
+
+    def hear(self, *messages: Message) -> list[Effect]:
+        """Hand in messages."""
+        return [effect for message in messages for effect in self.replica.receive(message)]
+
+    def ignores(self, *messages: Message) -> None:
+        """Make sure that messages do nothing."""
+        for message in messages:
+            self.assertEqual(list(self.replica.receive(message)), [], message)
+
+    def prepare(self, block: ProposedBlock, round: int = 0) -> list[Effect]:
+        """Have it propose or accept a block, and get prepared."""
+        leader = (round + 1) % 4
+        effects = self.hear(self.set.proposal(leader, block, round)) if leader != 2 else []
+        return effects + self.hear(*(self.set.prepare(sender, block, round) for sender in (0, 1)))
+
+    def timeOut(self) -> Sequence[Effect]:
+        """Let the round pass."""
+        return self.replica.timeOut(Timer.ROUND)
+
+
+class NormalTests(ReplicaTestCase):
+    def test_leader(self) -> None:
+        """The leader proposes, prepares, commits and decides."""
+        self.replica = self.makeReplica(1)
+        self.assertTrue(self.replica.isLeader)
+        effects = self.replica.propose(1)
+        [proposal] = sent(effects, Proposal)
+        block = proposal.block
+        expected = self.set.proposal(1, block)
+        self.assertEqual(proposal, evolve(expected, justification=()))
+        prepare = self.set.prepare(1, block)
+        self.assertEqual(effects, [*TIMERS, Send(proposal), Send(prepare)])
+        self.ignores(self.set.prepare(2, block))
+        self.assertEqual(self.hear(self.set.prepare(3, block)), [Send(self.set.commit(1, block))])
+        self.ignores(self.set.commit(0, block))
+        decide, stop = self.hear(self.set.commit(3, block))
+        assert isinstance(decide, Decide)
+        self.assertEqual(decide.candidate.header, block.header)
+        self.assertEqual(
+            decide.certificate,
+            Certificate(
+                round=0,
+                signatures=tuple(
+                    (index, self.set.commit(index, block).signature) for index in (0, 1, 3)
+                ),
+            ),
+        )
+        checkCertificate(decide.certificate, block.header, 4, self.set.rules().verifier.verify)
+        self.assertEqual(stop, StopTimers())
+        self.assertEqual((self.replica.head, self.replica.height), (block.header, 2))
+
+    def test_follower(self) -> None:
+        """A follower prepares what the leader proposes, though nobody told it that it is time."""
+        effects = self.hear(self.set.proposal(1, self.x))
+        self.assertEqual(effects, [*TIMERS, Send(self.set.prepare(2, self.x))])
+        self.ignores(self.set.prepare(0, self.x))
+        self.assertEqual(self.hear(self.set.prepare(1, self.x)), [Send(self.set.commit(2, self.x))])
+        self.ignores(self.set.commit(0, self.x))
+        decide, _ = self.hear(self.set.commit(1, self.x))
+        self.assertIsInstance(decide, Decide)
+
+    def test_anyOrder(self) -> None:
+        """Votes may come before the proposal that they are for."""
+        votes = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
+        votes += [self.set.prepare(sender, self.x) for sender in (0, 1, 3)]
+        self.ignores(*votes)
+        effects = self.hear(self.set.proposal(1, self.x))
+        self.assertEqual([type(effect) for effect in effects[-2:]], [Decide, StopTimers], effects)
+
+    def test_nothingToPropose(self) -> None:
+        """A leader without work waits."""
+        self.replica = self.makeReplica(1)
+        self.application.hasWork = False
+        self.assertEqual(self.replica.propose(1), TIMERS)
+        self.application.hasWork = True
+        self.assertEqual(len(sent(self.replica.propose(1), Proposal)), 1)
+        self.assertEqual(self.replica.propose(1), [])
+
+    def test_decidedElsewhere(self) -> None:
+        """A leader that is behind does not propose what follows another block than its last."""
+        self.replica = self.makeReplica(1)
+        self.application.head = self.x.header
+        self.assertEqual(sent(self.replica.propose(1), Proposal), [])
+
+    def test_oneNode(self) -> None:
+        """A node alone is a quorum."""
+        self.set = Committee(1)
+        self.application = PlainApplication(self.set)
+        self.replica = self.makeReplica(0)
+        for height in (1, 2):
+            decides = [
+                effect for effect in self.replica.propose(height) if isinstance(effect, Decide)
+            ]
+            self.assertEqual([decide.candidate.header.height for decide in decides], [height])
+            self.application.head = decides[0].candidate.header
+
+    def test_replay(self) -> None:
+        """The same inputs give the same effects."""
+        inputs: list[Message] = [
+            self.set.prepare(0, self.x),
+            self.set.proposal(1, self.x),
+            self.set.prepare(1, self.x),
+            self.set.roundChange(0, 2),
+            self.set.bound(3, 1, self.x, 0),
+            self.set.prepare(0, self.y),
+            self.set.commit(0, self.x),
+            self.set.commit(1, self.x),
+        ]
+        first = [repr(self.replica.receive(message)) for message in inputs]
+        self.replica = self.makeReplica(2)
+        self.assertEqual([repr(self.replica.receive(message)) for message in inputs], first)
+        self.assertGreater(len("".join(first)), 1000)
+
+
+class ProposalTests(ReplicaTestCase):
+    def test_wrongLeader(self) -> None:
+        """Only the round's leader is listened to."""
+        self.ignores(*(self.set.proposal(sender, self.x) for sender in (0, 2, 3)))
+
+    def test_forged(self) -> None:
+        """Nobody proposes in the leader's name."""
+        good = self.set.proposal(1, self.x)
+        forged = self.set.proposal(3, self.x).signature
+        self.ignores(evolve(good, signature=forged), evolve(good, block=self.y))
+
+    def test_wrongParent(self) -> None:
+        """A block follows the last one."""
+        orphan = self.set.block(1, parent=evolve(self.set.head, timestamp=5))
+        self.ignores(self.set.proposal(1, orphan))
+
+    def test_invalid(self) -> None:
+        """What the application refuses gets no vote; another block may come."""
+        self.application.invalid.add(self.x.header.hash)
+        self.ignores(self.set.proposal(1, self.x))
+        self.assertEqual(len(self.hear(self.set.proposal(1, self.y))), 3)
+
+    def test_notJudged(self) -> None:
+        """What cannot be judged now can be when it is said again."""
+        self.application.unknown.add(self.x.header.hash)
+        self.ignores(self.set.proposal(1, self.x))
+        self.application.unknown.clear()
+        self.assertEqual(len(self.hear(self.set.proposal(1, self.x))), 3)
+
+    def test_unjustified(self) -> None:
+        """A later round's proposal is nothing without a quorum's round changes."""
+        block = self.set.block(3, view=2)
+        self.ignores(self.set.proposal(3, block, 2))
+        changes = [self.set.roundChange(sender, 2) for sender in (0, 3, 3)]
+        self.ignores(self.set.proposal(3, block, 2, changes))
+        self.assertEqual(self.replica.round, 0)
+
+    def test_laterRound(self) -> None:
+        """A justified proposal of a later round is followed there."""
+        changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
+        block = self.set.block(3, view=2)
+        effects = self.hear(self.set.proposal(3, block, 2, changes))
+        self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 2)])
+        self.assertEqual(sent(effects, Vote), [self.set.prepare(2, block, 2)])
+        self.assertEqual((self.replica.round, self.replica.view), (2, 2))
+
+    def test_earlierRound(self) -> None:
+        """Nobody goes back."""
+        self.replica.propose(1)
+        self.timeOut()
+        self.ignores(self.set.proposal(1, self.x))
+
+    def test_roundOutOfBounds(self) -> None:
+        """Rounds that are not, or too far away, are not even looked at."""
+        for round in (-1, ROUNDS_AHEAD + 1, 2**64):
+            vote = evolve(self.set.prepare(0, self.x), round=round)
+            self.ignores(vote, evolve(vote, phase=Phase.COMMIT))
+            self.ignores(evolve(self.set.proposal(1, self.x), round=round))
+            self.ignores(evolve(self.set.roundChange(0, 1), round=round))
+        self.assertEqual(len(self.replica._rounds), 0)
+
+    def test_repeated(self) -> None:
+        """The same proposal again does nothing."""
+        proposal = self.set.proposal(1, self.x)
+        self.hear(proposal)
+        self.ignores(proposal)
+
+
+class ContradictionTests(ReplicaTestCase):
+    def test_votes(self) -> None:
+        """A second vote is a proof against its sender, once, and counts for nothing."""
+        for make in (self.set.prepare, self.set.commit):
+            first, second = make(0, self.x), make(0, self.y)
+            self.ignores(first, first)
+            self.assertEqual(self.hear(second), [Evidence(first, second)])
+            self.ignores(second, make(0, self.set.block(7)))
+        self.hear(self.set.proposal(1, self.x))
+        effects = self.hear(self.set.prepare(1, self.x))
+        self.assertEqual(effects, [Send(self.set.commit(2, self.x))])
+
+    def test_proposals(self) -> None:
+        """So is a second proposal, justified or not."""
+        first, second = self.set.proposal(1, self.x), self.set.proposal(1, self.y)
+        self.hear(first)
+        self.assertEqual(self.hear(second), [Evidence(first, second)])
+        self.ignores(second, self.set.proposal(1, self.set.block(7)))
+
+    def test_forged(self) -> None:
+        """Nobody can be accused by a signature that is not its own."""
+        self.hear(self.set.prepare(0, self.x), self.set.proposal(1, self.x))
+        self.ignores(evolve(self.set.prepare(3, self.y), sender=0))
+        self.ignores(evolve(self.set.proposal(3, self.y), sender=1))
+
+    def test_sameHeader(self) -> None:
+        """What is signed is the header: the same one is no contradiction, whatever comes with
+        it."""
+        self.hear(self.set.proposal(1, self.x))
+        other = evolve(self.x, transactions=[object()])  # type: ignore[list-item]
+        self.ignores(self.set.proposal(1, other))
+
+    def test_rounds(self) -> None:
+        """Votes of different rounds contradict each other in nothing."""
+        self.ignores(self.set.prepare(0, self.x, 0), self.set.prepare(0, self.y, 1))
+        self.ignores(self.set.commit(0, self.x, 0), self.set.commit(0, self.y, 1))
+
+
+class VoteTests(ReplicaTestCase):
+    def test_otherPhases(self) -> None:
+        """Only prepares and commits are votes."""
+        self.hear(self.set.proposal(1, self.x))
+        for phase in (Phase.PROPOSE, Phase.ROUND_CHANGE):
+            self.ignores(*(self.set.vote(phase, sender, self.x) for sender in (0, 1, 3)))
+
+    def test_forged(self) -> None:
+        """A vote counts with its sender's signature for exactly what it says."""
+        self.hear(self.set.proposal(1, self.x))
+        good = self.set.prepare(0, self.x)
+        for bad in (
+            evolve(good, sender=3),
+            evolve(good, sender=4),
+            evolve(good, sender=-1),
+            evolve(good, digest=self.y.header.hash),
+            evolve(good, digest=good.digest + b"x"),
+            evolve(good, round=1),
+            evolve(good, phase=Phase.COMMIT),
+            evolve(good, signature=b"x" * 64),
+        ):
+            self.ignores(bad)
+        self.ignores(self.set.prepare(2, self.x), self.set.prepare(3, self.x))
+        self.assertEqual(len(self.hear(good)), 1)
+
+    def test_otherBlocks(self) -> None:
+        """Votes for other blocks do not add up."""
+        self.hear(self.set.proposal(1, self.x))
+        self.ignores(self.set.prepare(0, self.y), self.set.prepare(1, self.x))
+        self.assertEqual(len(self.hear(self.set.prepare(3, self.x))), 1)
+        self.ignores(self.set.commit(0, self.y), self.set.commit(1, self.x))
+        self.assertIsInstance(self.hear(self.set.commit(3, self.x))[0], Decide)
+
+    def test_otherRounds(self) -> None:
+        """Nor do commits of different rounds, nor those of the round with prepares."""
+        self.prepare(self.x)
+        self.ignores(self.set.commit(0, self.x, 0), self.set.commit(1, self.x, 1))
+        self.ignores(self.set.commit(3, self.x, 2), self.set.prepare(3, self.x))
+        effects = self.hear(self.set.commit(1, self.x, 0))
+        [decide] = [effect for effect in effects if isinstance(effect, Decide)]
+        self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 2])
+
+    def test_oneCommitARound(self) -> None:
+        """However many prepares there are, it commits once."""
+        self.assertEqual(len(sent(self.prepare(self.x), Vote)), 2)
+        self.ignores(self.set.prepare(3, self.x), self.set.prepare(1, self.x))
+
+    def test_decidesLate(self) -> None:
+        """The commits of a round that is over still decide its block."""
+        self.prepare(self.x)
+        self.timeOut()
+        self.ignores(self.set.commit(0, self.x))
+        effects = self.hear(self.set.commit(1, self.x))
+        self.assertIsInstance(effects[0], Decide)
+
+    def test_preparesLate(self) -> None:
+        """Its prepares bind to nothing any more."""
+        self.hear(self.set.proposal(1, self.x), self.set.prepare(0, self.x))
+        self.timeOut()
+        self.ignores(self.set.prepare(1, self.x), self.set.prepare(3, self.x))
+        [change] = sent(self.timeOut(), RoundChange)
+        self.assertIsNone(change.prepared)
+
+    def test_before(self) -> None:
+        """Votes of heights that are over do nothing."""
+        self.prepare(self.x)
+        self.hear(self.set.commit(0, self.x), self.set.commit(1, self.x))
+        self.ignores(self.set.commit(3, self.x), self.set.prepare(3, self.x))
+        self.ignores(self.set.proposal(1, self.x))
+
+
+class EarlyTests(ReplicaTestCase):
+    def test_nextHeight(self) -> None:
+        """What comes a height too early is understood when the height has come."""
+        following = self.set.block(9, parent=self.x.header)
+        early: list[Proposal | Vote] = [
+            self.set.proposal(2, following),
+            self.set.prepare(1, following),
+        ]
+        self.replica = self.makeReplica(3)
+        for message in early:
+            request = BlockRequest(sender=3, height=1)
+            self.assertEqual(self.hear(message), [Send(request, message.sender)])
+        self.prepare(self.x)
+        effects = self.hear(self.set.commit(0, self.x), self.set.commit(1, self.x))
+        self.assertEqual(sent(effects, Vote), [self.set.prepare(3, following)])
+        effects = self.hear(self.set.prepare(0, following))
+        self.assertEqual(sent(effects, Vote), [self.set.commit(3, following)])
+
+    def test_bounds(self) -> None:
+        """Of each sender only so much is kept, and nothing of what is far away."""
+        early = EarlyMessages()
+        far = self.set.vote(Phase.PREPARE, 0, self.x, height=2 + HEIGHTS_AHEAD)
+        early.keep(far, 1)
+        self.assertEqual(early.take(far.height), [])
+        votes = [
+            self.set.vote(Phase.PREPARE, 0, self.x, round, height=2)
+            for round in range(MESSAGES_KEPT + 5)
+        ]
+        for vote in votes:
+            early.keep(vote, 1)
+            early.keep(vote, 1)
+        other = self.set.vote(Phase.PREPARE, 1, self.x, height=2)
+        early.keep(other, 1)
+        early.keep(BlockRequest(sender=3, height=2), 1)
+        self.assertEqual(early.take(2), [*votes[:MESSAGES_KEPT], other])
+        self.assertEqual(early.take(2), [])
+
+    def test_forgotten(self) -> None:
+        """What is of heights that are over makes room."""
+        early = EarlyMessages()
+        for round in range(MESSAGES_KEPT):
+            early.keep(self.set.vote(Phase.PREPARE, 0, self.x, round, height=2), 1)
+        self.assertEqual(early.take(3), [])
+        late = self.set.vote(Phase.PREPARE, 0, self.x, height=4)
+        early.keep(late, 3)
+        self.assertEqual(early.take(4), [late])

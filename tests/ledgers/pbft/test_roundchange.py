@@ -1,0 +1,295 @@
+"""
+Tests for one replica that goes on to later rounds, catches up, and begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import evolve
+
+from svcbroker.ledgers.pbft._effects import Decide, Send, StartTimer, StopTimers, Timer
+from svcbroker.ledgers.pbft._messages import (
+    BlockRequest,
+    DecidedBlock,
+    Proposal,
+    RoundChange,
+    Vote,
+)
+from tests.ledgers.pbft.sets import sent
+from tests.ledgers.pbft.test_replica import TIMERS, ReplicaTestCase
+
+
+class TimeOutTests(ReplicaTestCase):
+    def test_idle(self) -> None:
+        """Where there is nothing to wait for, time may pass."""
+        for timer in Timer:
+            self.assertEqual(self.replica.timeOut(timer), [])
+
+    def test_roundChange(self) -> None:
+        """It goes on to the next round and says that it is bound to nothing."""
+        self.replica.propose(1)
+        effects = self.timeOut()
+        change = self.set.roundChange(2, 1)
+        self.assertEqual(effects, [StartTimer(Timer.ROUND, 2.0), Send(change)])
+        self.assertEqual((self.replica.round, self.replica.view), (1, 1))
+
+    def test_longer(self) -> None:
+        """Each round lasts twice as long, up to a bound; the next height begins anew."""
+        self.replica.propose(1)
+        delays = []
+        for _ in range(40):
+            delays += [e.delay for e in self.timeOut() if isinstance(e, StartTimer)]
+        self.assertEqual(delays[:6], [2.0, 4.0, 8.0, 16.0, 32.0, 60.0])
+        self.assertEqual(set(delays[6:]), {60.0})
+        self.replica.receive(self.decided())
+        self.assertEqual(self.replica.propose(2)[:2], TIMERS)
+
+    def decided(self, sender: int = 0) -> DecidedBlock:
+        """X, decided."""
+        certificate = self.set.certificate(self.x, (0, 1, 3))
+        self.application.blocks[1] = (self.x.header, certificate)
+        return DecidedBlock(sender=sender, header=self.x.header, certificate=certificate)
+
+    def test_bound(self) -> None:
+        """Who was prepared says so, with the certificate, in every later round."""
+        self.prepare(self.x)
+        certificate = self.set.prepared(self.x, 0, (0, 1, 2))
+        for round in (1, 2):
+            [change] = sent(self.timeOut(), RoundChange)
+            assert change.prepared is not None
+            self.assertEqual((change.round, change.prepared.round), (round, 0))
+            self.assertEqual(list(change.prepared.signatures), list(certificate.signatures))
+            self.assertEqual(change.block, self.x)
+            self.set.rules().checkRoundChange(change)
+
+    def test_boundHigher(self) -> None:
+        """It is bound to the highest round in which it was prepared."""
+        self.prepare(self.x)
+        y = self.set.block(2, view=2)
+        changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
+        self.hear(self.set.proposal(3, y, 2, changes))
+        effects = self.hear(self.set.prepare(0, y, 2), self.set.prepare(1, y, 2))
+        self.assertEqual(sent(effects, Vote), [self.set.commit(2, y, 2)])
+        [change] = sent(self.timeOut(), RoundChange)
+        assert change.prepared is not None
+        self.assertEqual((change.prepared.round, change.block), (2, y))
+
+    def test_boundReplica(self) -> None:
+        """Who is bound to X does not vote for Y, unless a quorum's round changes allow it."""
+        self.prepare(self.x)
+        mine = sent(self.timeOut(), RoundChange)
+        y = self.set.block(2, view=2)
+        changes = [*mine, *(self.set.roundChange(sender, 1) for sender in (0, 1))]
+        moved = [evolve(change, round=2) for change in changes]
+        self.ignores(self.set.proposal(3, y, 2, moved))
+        honest = [self.set.bound(2, 2, self.x, 0), *(self.set.roundChange(i, 2) for i in (0, 1))]
+        self.ignores(self.set.proposal(3, y, 2, honest))
+        effects = self.hear(self.set.proposal(3, self.x, 2, honest))
+        self.assertEqual(sent(effects, Vote), [self.set.prepare(2, self.x, 2)])
+
+    def test_sayAgain(self) -> None:
+        """What it said in this round it says again, for as long as nothing is decided."""
+        first = self.prepare(self.x)
+        said = [*sent(first, Vote)]
+        again = self.replica.timeOut(Timer.RESEND)
+        self.assertEqual(again, [*map(Send, said), StartTimer(Timer.RESEND, 0.5)])
+        [change] = sent(self.timeOut(), RoundChange)
+        again = self.replica.timeOut(Timer.RESEND)
+        self.assertEqual(again, [Send(change), StartTimer(Timer.RESEND, 0.5)])
+
+    def test_notReserved(self) -> None:
+        """A round that cannot be set aside is not entered, and tried again."""
+        self.replica.propose(1)
+        self.application.mayReserve = False
+        self.assertEqual(self.timeOut(), [StartTimer(Timer.ROUND, 1.0)])
+        self.assertEqual(self.application.reserved, [(1, 1)])
+        self.ignores(self.set.roundChange(0, 1))
+        self.assertEqual(self.hear(self.set.roundChange(3, 1)), [StartTimer(Timer.ROUND, 1.0)])
+        changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
+        block = self.set.block(3, view=2)
+        self.assertEqual(sent(self.hear(self.set.proposal(3, block, 2, changes)), Vote), [])
+        self.assertEqual(self.replica.round, 0)
+        self.application.mayReserve = True
+        self.assertEqual(len(sent(self.timeOut(), RoundChange)), 1)
+
+
+class FollowTests(ReplicaTestCase):
+    def test_oneIsNotFollowed(self) -> None:
+        """One node alone is not followed, however often and far it goes."""
+        for round in (1, 5, 2**64 - 1):
+            self.ignores(self.set.roundChange(0, round))
+        self.assertEqual(self.replica.round, 0)
+
+    def test_lowest(self) -> None:
+        """Of more than f others, the lowest round is joined."""
+        self.ignores(self.set.roundChange(0, 7))
+        effects = self.hear(self.set.roundChange(1, 3))
+        self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 3)])
+        self.assertEqual(self.replica.round, 3)
+        effects = self.hear(self.set.roundChange(3, 5))
+        self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 5)])
+
+    def test_farAway(self) -> None:
+        """A node that was away for long finds the others, however far they have gone."""
+        self.hear(self.set.roundChange(0, 1000), self.set.roundChange(1, 1001))
+        self.assertEqual(self.replica.round, 1000)
+        self.assertLess(len(self.replica._rounds), 3)
+
+    def test_ownWord(self) -> None:
+        """Round changes in its own name by somebody else count for nothing."""
+        forged = evolve(self.set.roundChange(0, 3), sender=1)
+        self.ignores(self.set.roundChange(0, 3), forged)
+
+    def test_roundZero(self) -> None:
+        """Nobody goes on to round 0."""
+        self.replica = self.makeReplica(1)
+        first = self.replica.propose(1)
+        self.ignores(*(self.set.roundChange(sender, 0) for sender in (0, 2, 3)))
+        self.assertEqual(len(sent(first, Proposal)), 1)
+
+
+class NewLeaderTests(ReplicaTestCase):
+    def lead(self, *changes: RoundChange) -> Sequence[Proposal]:
+        """Go on to round 1, and hear round changes."""
+        self.timeOut()
+        return sent(self.hear(*changes), Proposal)
+
+    def test_newBlock(self) -> None:
+        """With a quorum that is bound to nothing it proposes a block of its own view."""
+        self.replica.propose(1)
+        self.assertEqual(self.lead(self.set.roundChange(0, 1)), [])
+        [proposal] = sent(self.hear(self.set.roundChange(3, 1)), Proposal)
+        self.assertEqual({change.sender for change in proposal.justification}, {0, 2, 3})
+        self.assertEqual(proposal.block.header.view, 1)
+        self.set.rules().checkProposal(proposal, self.set.head)
+        self.assertEqual(sent(self.hear(self.set.roundChange(1, 1)), Proposal), [])
+
+    def test_boundBlock(self) -> None:
+        """With one that is bound, it proposes that very block."""
+        self.replica.propose(1)
+        [proposal] = self.lead(self.set.bound(0, 1, self.x, 0), self.set.roundChange(3, 1))
+        self.assertEqual(proposal.block, self.x)
+        self.set.rules().checkProposal(proposal, self.set.head)
+
+    def test_boundItself(self) -> None:
+        """It may be the one that is bound."""
+        self.prepare(self.x)
+        [proposal] = self.lead(self.set.roundChange(0, 1), self.set.roundChange(3, 1))
+        self.assertEqual(proposal.block, self.x)
+
+    def test_falselyBound(self) -> None:
+        """A round change with a false certificate is not among those that it counts."""
+        self.replica.propose(1)
+        certificate = self.set.prepared(self.y, 0, (3, 3, 3))
+        lie = self.set.roundChange(3, 1, certificate, self.y)
+        self.assertEqual(self.lead(lie, self.set.roundChange(0, 1)), [])
+        [proposal] = sent(self.hear(self.set.roundChange(1, 1)), Proposal)
+        self.assertNotEqual(proposal.block, self.y)
+
+    def test_notDue(self) -> None:
+        """Where nothing is due it proposes no block of its own, but one that binds it."""
+        self.hear(self.set.proposal(1, self.x))
+        free = [self.set.roundChange(sender, 1) for sender in (0, 3)]
+        self.assertEqual(self.lead(*free), [])
+        [proposal] = sent(self.hear(self.set.bound(1, 1, self.x, 0)), Proposal)
+        self.assertEqual(proposal.block, self.x)
+
+
+class CatchUpTests(ReplicaTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        certificate = self.set.certificate(self.x, (0, 1, 3))
+        self.decided = DecidedBlock(sender=3, header=self.x.header, certificate=certificate)
+
+    def know(self) -> None:
+        """Have the set know that X is decided."""
+        self.application.blocks[1] = (self.x.header, self.decided.certificate)
+
+    def test_takenOver(self) -> None:
+        """A decided block is taken over with its certificate, and the next one asked for."""
+        self.know()
+        self.replica.propose(1)
+        request = Send(BlockRequest(sender=2, height=2), 3)
+        self.assertEqual(self.hear(self.decided), [StopTimers(), request])
+        self.assertEqual(self.replica.head, self.x.header)
+
+    def test_handedOn(self) -> None:
+        """Where it holds the block, it has decided it by that."""
+        self.hear(self.set.proposal(1, self.x))
+        effects = self.hear(self.decided)
+        assert isinstance(effects[0], Decide)
+        self.assertEqual(effects[0].candidate.header, self.x.header)
+        self.assertEqual(effects[0].certificate, self.decided.certificate)
+
+    def test_nobodyHasIt(self) -> None:
+        """A block that nobody holds is not taken over."""
+        self.ignores(self.decided)
+        self.assertEqual(self.replica.height, 1)
+
+    def test_forged(self) -> None:
+        """Without a certificate that verifies, or on another parent, nothing is taken over."""
+        self.know()
+        for certificate in (
+            self.set.certificate(self.x, (0, 1)),
+            self.set.certificate(self.x, (0, 1, 1)),
+            self.set.certificate(self.y, (0, 1, 3)),
+            self.set.certificate(self.x, (0, 1, 3), round=1, signedRound=0),
+        ):
+            self.ignores(evolve(self.decided, certificate=certificate))
+        orphan = self.set.block(1, parent=evolve(self.set.head, timestamp=5))
+        certificate = self.set.certificate(orphan, (0, 1, 3))
+        self.ignores(DecidedBlock(sender=3, header=orphan.header, certificate=certificate))
+        self.assertEqual(self.replica.head, self.set.head)
+
+    def test_tooFar(self) -> None:
+        """Of a later block it learns only that it is behind."""
+        later = self.set.block(1, parent=self.x.header)
+        certificate = self.set.certificate(later, (0, 1, 3))
+        effects = self.hear(DecidedBlock(sender=3, header=later.header, certificate=certificate))
+        self.assertEqual(effects, [Send(BlockRequest(sender=2, height=1), 3)])
+
+    def test_answers(self) -> None:
+        """Who asks for a decided block, or goes on at its height, is given it."""
+        request = BlockRequest(sender=0, height=1)
+        self.ignores(request)
+        self.know()
+        self.hear(self.decided)
+        answer = Send(evolve(self.decided, sender=2), 0)
+        self.assertEqual(self.hear(request), [answer])
+        self.assertEqual(self.hear(self.set.roundChange(0, 1)), [answer])
+        self.ignores(BlockRequest(sender=0, height=2), BlockRequest(sender=0, height=-5))
+
+    def test_dueMeanwhile(self) -> None:
+        """It takes its turn at the height that is due, once it gets there."""
+        self.replica.propose(2)
+        self.know()
+        self.application.head = self.x.header
+        [proposal] = sent(self.hear(self.decided), Proposal)
+        self.assertEqual((proposal.sender, proposal.height), (2, 2))
+
+
+class BeginningTests(ReplicaTestCase):
+    def test_start(self) -> None:
+        """It asks what was decided meanwhile."""
+        request = Send(BlockRequest(sender=2, height=1))
+        self.assertEqual(self.replica.start(0), [request])
+
+    def test_startLater(self) -> None:
+        """In a round set aside it begins with a round change, and with the first time-out."""
+        request = Send(BlockRequest(sender=2, height=1))
+        change = self.set.roundChange(2, 8)
+        self.assertEqual(self.replica.start(8), [request, Send(change)])
+        self.assertEqual(self.replica.propose(1), TIMERS)
+        effects = self.hear(self.set.roundChange(0, 9), self.set.roundChange(1, 9))
+        self.assertEqual(effects[0], StartTimer(Timer.ROUND, 2.0))
+        self.ignores(self.set.proposal(1, self.x))
+
+    def test_resume(self) -> None:
+        """After a pause it asks, and says again what it said last; its time begins anew."""
+        request = Send(BlockRequest(sender=2, height=1))
+        self.assertEqual(self.replica.resume(), [request])
+        [change] = sent(self.replica.start(8), RoundChange)
+        self.assertEqual(self.replica.resume(), [request, Send(change)])
+        self.replica.propose(1)
+        self.assertEqual(self.replica.resume(), [request, Send(change), *TIMERS])

@@ -1,0 +1,289 @@
+"""
+Tests for the rules of round changes: each claim that must not be believed.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Certificate, Phase
+from svcbroker.ledgers.pbft._messages import DecidedBlock, Proposal, RoundChange
+from svcbroker.ledgers.pbft._rounds import Refused, highestPrepared
+from tests.ledgers.pbft.sets import Committee
+
+
+class RulesTestCase(SynchronousTestCase):
+    """
+    What these tests share: four nodes at height 1, and blocks X and Y.
+    """
+
+    def setUp(self) -> None:
+        self.set = Committee()
+        self.rules = self.set.rules()
+        self.x = self.set.block(1)
+        self.y = self.set.block(2)
+
+    def refused(self, proposal: Proposal, reason: str) -> None:
+        """Make sure that a proposal is refused for a reason."""
+        error = self.assertRaises(Refused, self.rules.checkProposal, proposal, self.set.head)
+        self.assertIn(reason, str(error))
+
+    def changeRefused(self, change: RoundChange, reason: str) -> None:
+        """Make sure that a round change is refused for a reason, alone and in a justification."""
+        error = self.assertRaises(Refused, self.rules.checkRoundChange, change)
+        self.assertIn(reason, str(error))
+        others = [self.set.roundChange(sender, change.round) for sender in (0, 1, 2)]
+        justification = [*(other for other in others if other.sender != change.sender), change]
+        block = self.set.block(9, view=change.round) if change.block is None else change.block
+        leader = (change.round + 1) % 4
+        self.refused(self.set.proposal(leader, block, change.round, justification), reason)
+
+    def follows(self, proposal: Proposal) -> None:
+        """Make sure that a proposal is followed."""
+        self.rules.checkProposal(proposal, self.set.head)
+
+
+class FirstRoundTests(RulesTestCase):
+    def test_followed(self) -> None:
+        """In round 0 a leader proposes what it likes."""
+        self.follows(self.set.proposal(1, self.x))
+
+    def test_signature(self) -> None:
+        """A proposal is signed by its sender, for its height, round and block."""
+        good = self.set.proposal(1, self.x)
+        for bad in (
+            evolve(good, sender=2),
+            evolve(good, sender=4),
+            evolve(good, sender=-1),
+            evolve(good, round=1),
+            evolve(good, block=self.y),
+            evolve(good, signature=b""),
+            evolve(good, signature=self.set.prepare(1, self.x).signature),
+        ):
+            self.refused(bad, "PROPOSE is not signed")
+
+    def test_numbersOutOfRange(self) -> None:
+        """Nothing can be signed for a round or height that is not a number of the chain."""
+        for number in (-1, 2**64):
+            self.refused(evolve(self.set.proposal(1, self.x), round=number), "is not one")
+            change = evolve(self.set.roundChange(0, 1), height=number)
+            self.assertRaises(Refused, self.rules.checkRoundChange, change)
+        vote = self.set.prepare(0, self.x)
+        for digest in (vote.digest + b"x", vote.digest[:-1]):
+            self.assertRaises(Refused, self.rules.checkVote, evolve(vote, digest=digest))
+
+    def test_otherChain(self) -> None:
+        """A signature for another chain counts for nothing, though the keys are the same."""
+        self.set.genesis = evolve(self.set.genesis, created=1)
+        self.refused(self.set.proposal(1, self.x), "PROPOSE is not signed")
+
+    def test_parent(self) -> None:
+        """The block follows the last one."""
+        orphan = self.set.block(1, parent=self.set.block(7).header)
+        reason = "does not follow"
+        self.refused(self.set.proposal(1, orphan), reason)
+        good = self.set.proposal(1, self.x)
+        signature = self.set.sign(1, Phase.PROPOSE, 2, 0, self.x.header.hash)
+        self.refused(evolve(good, height=2, signature=signature), reason)
+
+    def test_view(self) -> None:
+        """In round 0 the block is of the parent's view."""
+        self.refused(self.set.proposal(1, self.set.block(1, view=1)), "first view")
+
+
+class JustificationTests(RulesTestCase):
+    def test_nothingBound(self) -> None:
+        """Where nobody is bound, a new block of the round's view may be proposed, and no other."""
+        changes = [self.set.roundChange(sender, 1) for sender in (0, 2, 3)]
+        self.follows(self.set.proposal(2, self.set.block(3, view=1), 1, changes))
+        for view in (0, 2):
+            block = self.set.block(3, view=view)
+            self.refused(self.set.proposal(2, block, 1, changes), "not of its round's view")
+
+    def test_unjustified(self) -> None:
+        """Without a quorum of round changes nothing may be proposed in a later round."""
+        block = self.set.block(3, view=1)
+        for senders in ((), (0,), (0, 2)):
+            changes = [self.set.roundChange(sender, 1) for sender in senders]
+            self.refused(self.set.proposal(2, block, 1, changes), "no quorum")
+
+    def test_duplicateSenders(self) -> None:
+        """A quorum is one of distinct senders."""
+        changes = [self.set.roundChange(sender, 1) for sender in (0, 2, 2)]
+        block = self.set.block(3, view=1)
+        self.refused(self.set.proposal(2, block, 1, changes), "counted twice")
+
+    def test_otherRounds(self) -> None:
+        """All of them are for exactly the proposal's round and height."""
+        block = self.set.block(3, view=2)
+        for other in (1, 3):
+            changes = [self.set.roundChange(sender, 2) for sender in (0, 1)]
+            changes.append(self.set.roundChange(2, other))
+            self.refused(self.set.proposal(3, block, 2, changes), "for another round")
+        changes[-1] = self.set.roundChange(2, 2, height=2)
+        self.refused(self.set.proposal(3, block, 2, changes), "for another round")
+
+    def test_forged(self) -> None:
+        """Each is signed by its sender."""
+        changes = [self.set.roundChange(sender, 1) for sender in (0, 2, 3)]
+        changes[1] = evolve(changes[0], sender=2)
+        block = self.set.block(3, view=1)
+        self.refused(self.set.proposal(2, block, 1, changes), "ROUND_CHANGE is not signed")
+
+    def test_strangers(self) -> None:
+        """Who is no node of the chain counts for nothing."""
+        changes = [self.set.roundChange(sender, 1) for sender in (0, 2)]
+        changes.append(evolve(changes[0], sender=4))
+        block = self.set.block(3, view=1)
+        self.refused(self.set.proposal(2, block, 1, changes), "not signed by node 4")
+
+    def test_boundBlock(self) -> None:
+        """Where somebody is bound, that block is proposed again, though it is of an older view."""
+        changes = [
+            self.set.bound(0, 3, self.x, 0),
+            self.set.roundChange(1, 3),
+            self.set.roundChange(2, 3),
+        ]
+        self.follows(self.set.proposal(0, self.x, 3, changes))
+        for block in (self.y, self.set.block(3, view=3)):
+            self.refused(self.set.proposal(0, block, 3, changes), "another block")
+
+    def test_highestBound(self) -> None:
+        """Of several blocks that somebody is bound to, the one of the highest round counts."""
+        later = self.set.block(3, view=1)
+        changes = [
+            self.set.bound(0, 3, later, 1),
+            self.set.bound(1, 3, self.x, 0),
+            self.set.roundChange(2, 3),
+        ]
+        for order in (changes, changes[::-1]):
+            self.assertEqual(highestPrepared(order), changes[0])
+            self.follows(self.set.proposal(0, later, 3, order))
+            self.refused(self.set.proposal(0, self.x, 3, order), "another block")
+
+    def test_noneBound(self) -> None:
+        """Where there is no bound there is no highest."""
+        self.assertIsNone(highestPrepared([self.set.roundChange(0, 1)]))
+        self.assertIsNone(highestPrepared([]))
+
+
+class PreparedTests(RulesTestCase):
+    def test_taken(self) -> None:
+        """A true certificate of an earlier round is believed."""
+        self.rules.checkRoundChange(self.set.bound(3, 1, self.x, 0))
+        self.rules.checkRoundChange(self.set.bound(3, 5, self.x, 4))
+
+    def test_tooFew(self) -> None:
+        """A certificate has a quorum's signatures."""
+        certificate = self.set.prepared(self.x, 0, (0, 1))
+        self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "no quorum")
+
+    def test_duplicateSigners(self) -> None:
+        """No signer is counted twice."""
+        for signers in ((0, 1, 1), (0, 0, 1), (0, 1, 0)):
+            certificate = self.set.prepared(self.x, 0, signers)
+            self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "rising order")
+
+    def test_strangers(self) -> None:
+        """Signers are nodes of the chain."""
+        certificate = self.set.prepared(self.x, 0, (0, 1, 2))
+        signatures = [*certificate.signatures[:2], (4, certificate.signatures[2][1])]
+        certificate = evolve(certificate, signatures=signatures)
+        self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "node 4")
+
+    def test_otherBlock(self) -> None:
+        """Signatures for one block do not bind to another."""
+        certificate = evolve(self.set.prepared(self.x, 0, (0, 1, 2)), digest=self.y.header.hash)
+        self.changeRefused(self.set.roundChange(3, 1, certificate, self.y), "PREPARE is not")
+
+    def test_commits(self) -> None:
+        """Commits are not prepares."""
+        certificate = self.set.prepared(self.x, 0, (0, 1, 2))
+        commits = self.set.certificate(self.x, (0, 1, 2)).signatures
+        certificate = evolve(certificate, signatures=commits)
+        self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "PREPARE is not")
+
+    def test_notBefore(self) -> None:
+        """Nobody is bound by its own round or a later one."""
+        for preparedRound in (2, 3):
+            change = self.set.bound(3, 2, self.x, preparedRound)
+            self.changeRefused(change, "not before its own")
+
+    def test_block(self) -> None:
+        """A round change brings exactly the block that it is bound to."""
+        certificate = self.set.prepared(self.x, 0, (0, 1, 2))
+        reason = "does not bring the block"
+        self.changeRefused(self.set.roundChange(3, 1, certificate, None), reason)
+        self.changeRefused(self.set.roundChange(3, 1, certificate, self.y), reason)
+        self.changeRefused(self.set.roundChange(3, 1, None, self.x), "not bound to")
+
+    def test_bindingIsSigned(self) -> None:
+        """What a replica is bound to is part of what it signs: it can be neither taken away
+        nor put in place of another."""
+        change = self.set.bound(3, 2, self.x, 1)
+        self.changeRefused(evolve(change, prepared=None, block=None), "ROUND_CHANGE is not")
+        older = self.set.prepared(self.x, 0, (0, 1, 2))
+        self.changeRefused(evolve(change, prepared=older), "ROUND_CHANGE is not")
+
+    def test_roundOfCertificate(self) -> None:
+        """
+        A certificate is bound to its round. In round 0 all prepared X, but only A saw the quorum;
+        in round 1 the leader B proposed Y by the round changes of B, C and Z, who were not bound,
+        and C alone has decided Y and is cut off. In round 2, Z says that the prepares of round 0
+        for X were of round 1: that would undo what was decided.
+        """
+        a, b, c, z = 0, 1, 2, 3
+        y = self.set.block(2, view=1)
+        self.follows(
+            self.set.proposal(
+                (1 + 1) % 4, y, 1, [self.set.roundChange(sender, 1) for sender in (b, c, z)]
+            )
+        )
+        moved = self.set.prepared(self.x, 1, (a, b, z), signedRound=0)
+        lie = self.set.roundChange(z, 2, moved, self.x)
+        honest = [self.set.bound(a, 2, self.x, 0), self.set.bound(b, 2, y, 1)]
+        self.changeRefused(lie, "PREPARE is not")
+        self.refused(self.set.proposal(3, self.x, 2, [*honest, lie]), "PREPARE is not")
+        # With Z's true word X is refused all the same, and Y is what may be proposed.
+        true = [*honest, self.set.bound(z, 2, self.x, 0)]
+        self.refused(self.set.proposal(3, self.x, 2, true), "another block")
+        self.follows(self.set.proposal(3, y, 2, true))
+
+
+class DecidedTests(RulesTestCase):
+    def decided(self, certificate: Certificate) -> DecidedBlock:
+        """X, decided by a certificate."""
+        return DecidedBlock(sender=0, header=self.x.header, certificate=certificate)
+
+    def test_taken(self) -> None:
+        """A quorum's commits of one round decide."""
+        for signers, round in (((0, 1, 2), 0), ((0, 2, 3), 7), ((0, 1, 2, 3), 0)):
+            self.rules.checkDecided(self.decided(self.set.certificate(self.x, signers, round)))
+
+    def test_refused(self) -> None:
+        """Nothing else does."""
+        good = self.set.certificate(self.x, (0, 1, 2))
+        prepares = self.set.prepared(self.x, 0, (0, 1, 2)).signatures
+        mixed = [*good.signatures[:2], (2, self.set.commit(2, self.x, 1).signature)]
+        for bad in (
+            self.set.certificate(self.x, (0, 1)),
+            self.set.certificate(self.x, (0, 1, 1)),
+            self.set.certificate(self.x, (0, 0, 0)),
+            self.set.certificate(self.y, (0, 1, 2)),
+            self.set.certificate(self.x, (0, 1, 2), round=1, signedRound=0),
+            evolve(good, signatures=prepares),
+            evolve(good, signatures=mixed),
+            evolve(good, signatures=[*good.signatures[:2], (4, good.signatures[2][1])]),
+            evolve(good, round=-1),
+            evolve(good, round=2**64),
+        ):
+            self.assertRaises(Refused, self.rules.checkDecided, self.decided(bad))
+
+
+class QuorumTests(SynchronousTestCase):
+    def test_quorums(self) -> None:
+        """As many must agree that any two such sets share a correct node."""
+        for nodes, needed in ((1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (7, 5), (10, 7)):
+            rules = Committee(nodes).rules()
+            self.assertEqual((rules.nodes, rules.quorum), (nodes, needed))

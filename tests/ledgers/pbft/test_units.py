@@ -1,0 +1,270 @@
+"""
+Tests for the small parts of the embedded ledger: timers, the pool, keys and settings.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Kind, Phase, Transaction, votePayload
+from svcbroker.errors import LedgerUnavailable, Overloaded
+from svcbroker.interfaces import InvalidDescription
+from svcbroker.ledgers.pbft import SETTINGS
+from svcbroker.ledgers.pbft import _keys as keys
+from svcbroker.ledgers.pbft._keys import DoubleSign, Signer, Verifier
+from svcbroker.ledgers.pbft._network import Conditions
+from svcbroker.ledgers.pbft._pool import TransactionPool
+from svcbroker.ledgers.pbft._ports import Timing
+from svcbroker.ledgers.pbft._settings import PbftSettings, readSettings
+from svcbroker.ledgers.pbft._timers import LazyTimer
+from tests.ledgers.pbft.sets import Committee
+
+
+class TimerTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.fired: list[float] = []
+        self.timer = LazyTimer(self.clock, lambda: self.fired.append(self.clock.seconds()))
+
+    def test_fires(self) -> None:
+        """It fires once, when its time has passed."""
+        self.timer.start(2)
+        self.clock.advance(1.9)
+        self.assertEqual(self.fired, [])
+        self.clock.advance(0.2)
+        self.clock.advance(10)
+        self.assertEqual(len(self.fired), 1)
+        self.timer.start(1)
+        self.clock.advance(1)
+        self.assertEqual(len(self.fired), 2)
+
+    def test_moved(self) -> None:
+        """The last start counts, be it for later or sooner; the reactor has one call."""
+        self.timer.start(2)
+        self.clock.advance(1)
+        self.timer.start(2)
+        self.clock.advance(1.5)
+        self.assertEqual(self.fired, [])
+        self.clock.advance(0.5)
+        self.assertEqual(self.fired, [3.0])
+        self.timer.start(10)
+        self.timer.start(1)
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.clock.advance(1)
+        self.assertEqual(self.fired, [3.0, 4.0])
+
+    def test_stopped(self) -> None:
+        """A stopped one does not fire, but may be started again."""
+        self.timer.start(1)
+        self.timer.stop()
+        self.clock.advance(2)
+        self.timer.start(1)
+        self.clock.advance(1)
+        self.assertEqual(self.fired, [3.0])
+
+    def test_closed(self) -> None:
+        """A closed one leaves nothing with the reactor, ever."""
+        for _ in range(2):
+            self.timer.start(1)
+            self.timer.close()
+            self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.timer.start(1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class TimingTests(SynchronousTestCase):
+    def test_slowNetwork(self) -> None:
+        """A round leaves its messages the time that they take."""
+        self.assertEqual(Timing.forNetwork(1.0, 0.0), Timing())
+        slow = Timing.forNetwork(1.0, 60.0)
+        self.assertEqual(slow.roundTimeout(0), 241.0)
+        self.assertEqual(slow.roundTimeout(50), 482.0)
+        self.assertEqual(slow.resend, 120.0)
+
+
+class PoolTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.waiting = [
+            Transaction.create(Kind.PUBLISH, b"s" * 20, nonce, 0, "t", b"x" * 100)
+            for nonce in range(1, 8)
+        ]
+        self.pool = TransactionPool(3 * self.waiting[0].size)
+
+    def test_order(self) -> None:
+        """They go in the order in which they came."""
+        for since, transaction in enumerate(self.waiting[:3]):
+            self.pool.add(transaction, since)
+        self.assertEqual((len(self.pool), self.pool.oldest), (3, 0))
+        self.assertEqual(list(self.pool.transactions()), self.waiting[:3])
+        self.assertEqual(self.pool.first(2), self.waiting[:2])
+        [taken] = self.pool.take(1)
+        self.assertEqual((taken.transaction, self.pool.oldest), (self.waiting[0], 1))
+
+    def test_bound(self) -> None:
+        """What is too much is refused, and there is room again afterwards."""
+        for transaction in self.waiting[:3]:
+            self.pool.add(transaction, 0)
+        self.assertRaises(Overloaded, self.pool.add, self.waiting[3], 0)
+        self.pool.take(1)
+        self.pool.add(self.waiting[4], 0)
+        self.assertRaises(Overloaded, self.pool.add, self.waiting[3], 0)
+
+    def test_alone(self) -> None:
+        """One alone is taken, however large."""
+        large = Transaction.create(Kind.PUBLISH, b"s" * 20, 9, 0, "t", b"x" * 1000)
+        self.pool.add(large, 0)
+        self.assertRaises(Overloaded, self.pool.add, self.waiting[0], 0)
+        self.pool.take(1)
+        self.pool.add(self.waiting[0], 0)
+        self.assertRaises(Overloaded, self.pool.add, large, 0)
+
+    def test_beginsWith(self) -> None:
+        """A block takes the first ones, in order, each once."""
+        a, b, c = self.waiting[:3]
+        for transaction in (a, b):
+            self.pool.add(transaction, 0)
+        for right in ([], [a], [a, b]):
+            self.assertTrue(self.pool.beginsWith(right))
+        for wrong in ([b], [b, a], [a, a], [a, c], [a, b, c], [a, b, b]):
+            self.assertFalse(self.pool.beginsWith(wrong))
+
+    def test_fail(self) -> None:
+        """All who wait are told, except those who stopped waiting."""
+        receipts = [self.pool.add(transaction, 0) for transaction in self.waiting[:3]]
+        receipts[1].addErrback(lambda _: None)
+        receipts[1].cancel()
+        self.pool.fail(LedgerUnavailable("because"))
+        for receipt in (receipts[0], receipts[2]):
+            self.failureResultOf(receipt, LedgerUnavailable)
+        self.assertEqual((len(self.pool), self.pool.oldest), (0, None))
+        self.pool.add(self.waiting[0], 0)
+
+
+class SignerTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.set = Committee()
+        self.chain = self.set.genesis.chain
+        self.verifier = Verifier(self.set.genesis.validators)
+        self.signer = Signer(1, self.set.seeds[1], self.chain, self.verifier)
+
+    def test_doubleSign(self) -> None:
+        """No two different things are signed for one height, round and phase."""
+        first = self.signer.sign(Phase.PREPARE, 5, 0, b"x" * 32)
+        self.assertEqual(self.signer.sign(Phase.PREPARE, 5, 0, b"x" * 32), first)
+        self.assertRaises(DoubleSign, self.signer.sign, Phase.PREPARE, 5, 0, b"y" * 32)
+        for phase, height, round in ((Phase.COMMIT, 5, 0), (Phase.PREPARE, 5, 1)):
+            self.signer.sign(phase, height, round, b"y" * 32)
+        self.signer.forgetBelow(5)
+        self.assertRaises(DoubleSign, self.signer.sign, Phase.PREPARE, 5, 0, b"y" * 32)
+
+    def test_nextRound(self) -> None:
+        """It knows from which round on it has signed nothing."""
+        self.assertEqual(self.signer.nextRound(5), 0)
+        for height, round in ((5, 3), (5, 1), (6, 7)):
+            self.signer.sign(Phase.PREPARE, height, round, b"x" * 32)
+        self.assertEqual(self.signer.nextRound(5), 4)
+        self.signer.forgetBelow(6)
+        self.assertEqual((self.signer.nextRound(5), self.signer.nextRound(6)), (0, 8))
+
+    def test_verified(self) -> None:
+        """What it signs verifies, by everybody who knows the public keys."""
+        signature = self.signer.sign(Phase.COMMIT, 5, 2, b"x" * 32)
+        payload = votePayload(Phase.COMMIT, self.chain, 5, 2, b"x" * 32)
+        for verifier in (self.verifier, Verifier(self.set.genesis.validators)):
+            self.assertTrue(verifier.verify(1, payload, signature))
+            for index in (0, 2, 4, -3):
+                self.assertFalse(verifier.verify(index, payload, signature))
+            self.assertFalse(verifier.verify(1, payload + b"x", signature))
+            for bad in (b"", signature[:-1], signature + b"x", bytes(64)):
+                self.assertFalse(verifier.verify(1, payload, bad))
+
+    def test_bound(self) -> None:
+        """What is known to be good is forgotten at times, and then verified again."""
+        self.patch(keys, "_CACHE_SIZE", 3)
+        signatures = [self.signer.sign(Phase.COMMIT, 5, r, b"x" * 32) for r in range(10)]
+        self.assertLessEqual(len(self.verifier._known), 3)
+        for round, signature in enumerate(signatures):
+            payload = votePayload(Phase.COMMIT, self.chain, 5, round, b"x" * 32)
+            self.assertTrue(self.verifier.verify(1, payload, signature))
+        self.assertLessEqual(len(self.verifier._known), 3)
+
+
+class SettingsTests(SynchronousTestCase):
+    def test_defaults(self) -> None:
+        """Without settings there are the defaults, which the help names."""
+        self.assertEqual(readSettings({}), PbftSettings())
+        self.assertIn(f"default {PbftSettings().interval}", SETTINGS["interval"])
+        self.assertIn(f"default {PbftSettings().mempool}", SETTINGS["mempool"])
+        self.assertIn(f"default {PbftSettings().block}", SETTINGS["block"])
+
+    def test_all(self) -> None:
+        """Each setting is read."""
+        values = {
+            "nodes": "7",
+            "interval": "0.5",
+            "empty": "30",
+            "timeout": "2",
+            "mempool": "4096",
+            "block": "2048",
+            "delay": "0.01-0.2",
+            "loss": "0.1",
+            "duplication": "0.2",
+            "seed": "5",
+        }
+        self.assertEqual(values.keys(), SETTINGS.keys())
+        self.assertEqual(
+            readSettings(values),
+            PbftSettings(
+                nodes=7,
+                interval=0.5,
+                empty=30.0,
+                timeout=2.0,
+                mempool=4096,
+                block=2048,
+                conditions=Conditions(delay=(0.01, 0.2), loss=0.1, duplication=0.2),
+                seed=5,
+            ),
+        )
+        self.assertEqual(readSettings({"delay": "0.3"}).conditions.delay, (0.0, 0.3))
+
+    def test_bad(self) -> None:
+        """A bad value is refused with the setting's name."""
+        for key, text in (
+            ("nodes", "0"),
+            ("nodes", "65"),
+            ("nodes", "four"),
+            ("nodes", ""),
+            ("interval", "-1"),
+            ("interval", "nan"),
+            ("interval", "inf"),
+            ("empty", "0"),
+            ("empty", "nan"),
+            ("empty", "inf"),
+            ("timeout", "0"),
+            ("mempool", "1023"),
+            ("block", "1e6"),
+            ("delay", "0.2-0.1"),
+            ("delay", "-1"),
+            ("delay", "61"),
+            ("loss", "1.1"),
+            ("duplication", "x"),
+            ("seed", "-1"),
+            ("color", "blue"),
+        ):
+            error = self.assertRaises(InvalidDescription, readSettings, {key: text})
+            self.assertTrue(str(error).startswith(f"{key}: "), error)
+
+
+class KeyFileTests(SynchronousTestCase):
+    def test_kept(self) -> None:
+        """Keys that are there are kept, also when not all are."""
+        directory = Path(self.mktemp())
+        first = keys.makeSeeds(directory, 2, os.urandom)
+        more = keys.makeSeeds(directory, 4, os.urandom)
+        self.assertEqual(list(more[:2]), list(first))
+        self.assertEqual(list(keys.loadSeeds(directory, 4)), list(more))
+        self.assertEqual(len(set(more)), 4)

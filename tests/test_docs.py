@@ -1,0 +1,177 @@
+"""
+The documentation says what the code says: its tables are made from the declarations, its command
+lines and files are taken, and its example passes the contract.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase, TestCase
+
+from svcbroker.config import SETTINGS, makeConfig
+from svcbroker.errors import TABLE
+from svcbroker.interfaces import ILedgerFactory, InvalidDescription
+from svcbroker.operations import OPERATIONS, QUERIES
+from svcbroker.tap import Options
+from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+EXAMPLE = DOCS / "examples" / "journal"
+
+_RUN = re.compile(r"twistd (?:-\S+ )*svcbroker\b(.*)")
+_TOML = re.compile(
+    r"^```toml\n(.*?)^```$|^\.\. code-block:: toml\n\n((?:   [^\n]*\n|\n)+)", re.S | re.M
+)
+
+
+def load(path: Path) -> ModuleType:
+    """A module that is not installed, under its own name."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tables: Any = load(DOCS / "_ext" / "tables.py")
+journal: Any = load(EXAMPLE / "journal_ledger.py")
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """README and every page, by their paths from the root."""
+    for path in (ROOT / "README.md", *sorted(DOCS.rglob("*.rst"))):
+        yield str(path.relative_to(ROOT)), path.read_text("utf-8")
+
+
+class TableTests(SynchronousTestCase):
+    """
+    What is declared is in the tables.
+    """
+
+    def test_calls(self) -> None:
+        """Every call has a section with its parameters and errors."""
+        for text, prefix, calls in (
+            (tables.operationsText(), "/rest", OPERATIONS),
+            (tables.queriesText(), "/admin", QUERIES),
+        ):
+            sections = text.split(".. _call-")[1:]
+            self.assertEqual(len(sections), len(calls))
+            for section, call in zip(sections, calls, strict=True):
+                self.assertIn(f"``{prefix}/{call.name}``", section)
+                self.assertIn(call.summary, section)
+                for parameter in call.parameters:
+                    self.assertIn(f"``{parameter.name}``", section)
+                    self.assertIn(parameter.description, section)
+                for error in call.errors:
+                    self.assertIn(f"<error-{error.code}>` {error.__name__}", section)
+
+    def test_records(self) -> None:
+        """Every record that a call refers to has a section."""
+        defined = set(re.findall(r"\.\. _record-(\w+):", tables.recordsText()))
+        texts = tables.operationsText() + tables.queriesText() + tables.recordsText()
+        self.assertEqual(set(re.findall(r"<record-(\w+)>", texts)) - defined, set())
+        self.assertIn("SendResult", defined)
+
+    def test_errors(self) -> None:
+        """Every error is in the table, with both its codes."""
+        rows = tables.errorsText().split("   * - ")[2:]
+        self.assertEqual(len(rows), len(TABLE))
+        for row, error in zip(rows, TABLE, strict=True):
+            for words in (f"``{error.code}``", f"``{error.rpcCode}``", error.__name__):
+                self.assertIn(words, row)
+            self.assertNotIn("{", row)
+
+    def test_settings(self) -> None:
+        """Every setting is in the table, and every ledger in the list."""
+        text = tables.settingsText()
+        for setting in SETTINGS:
+            self.assertIn(f"``--{setting.name}", text)
+        self.assertIn("``nodes``", tables.ledgersText())
+        self.assertIn("``memory``", tables.ledgersText())
+
+
+class PageTests(SynchronousTestCase):
+    """
+    What pages tell people to type is taken.
+    """
+
+    def test_commandLines(self) -> None:
+        """Every command line of the broker has options that there are, with good values."""
+        seen = 0
+        for name, text in pages():
+            for found in _RUN.finditer(text):
+                arguments = shlex.split(found[1].split("`")[0], comments=True)
+                if any(word in arguments for word in ("--help", "--help-ledger", "--config")):
+                    continue
+                if any(word.startswith("journal") for word in arguments):
+                    continue
+                try:
+                    Options().parseOptions(arguments)
+                except Exception as error:
+                    self.fail(f"{name}: {found[0]}: {error}")
+                seen += 1
+        self.assertGreater(seen, 5)
+
+    def test_files(self) -> None:
+        """Every TOML file that is shown is a configuration."""
+        seen = 0
+        for _, text in pages():
+            for found in _TOML.finditer(text):
+                makeConfig(tomllib.loads(textwrap.dedent(found[1] or found[2])))
+                seen += 1
+        self.assertGreater(seen, 1)
+
+    def test_links(self) -> None:
+        """README links to files that there are."""
+        text = (ROOT / "README.md").read_text("utf-8")
+        links = re.findall(r"\]\((?!http)([^)#]+)", text)
+        self.assertGreater(len(links), 3)
+        for link in links:
+            self.assertTrue((ROOT / link).exists(), link)
+
+
+def journalOnClock(test: TestCase) -> LedgerFixture:
+    return ClockFixture(journal.JournalFactory().configure({}), isDurable=True)
+
+
+class JournalLedgerTests(makeLedgerTests(journalOnClock)):  # type: ignore[misc]
+    """The example of a ledger passes the contract."""
+
+
+class JournalTests(SynchronousTestCase):
+    """
+    What the example does beyond the contract.
+    """
+
+    def test_factory(self) -> None:
+        """Its factory refuses settings that it does not know."""
+        factory = journal.JournalFactory()
+        self.assertTrue(ILedgerFactory.providedBy(factory))
+        for settings in ({"nosuch": "1"}, {"file": "../up"}, {"file": ""}):
+            self.assertRaises(InvalidDescription, factory.configure, settings)
+
+    def test_cutOff(self) -> None:
+        """A line that a crash cut off is left out, and the next one starts on its own."""
+        directory = Path(self.mktemp())
+        fixture = ClockFixture(journal.JournalFactory().configure({}), isDurable=True)
+        for expected in (1, 2):
+            ledger = fixture.makeLedger(directory)
+            self.successResultOf(ledger.start())
+            self.successResultOf(ledger.submit(journal.OpenTopic(topic=f"t{expected}")))
+            page = self.successResultOf(ledger.listTopics(0, 9))
+            self.assertEqual(page.total, expected)
+            self.successResultOf(ledger.stop())
+            with (directory / "journal.txt").open("ab") as file:
+                file.write(b'{"now": 1, "kind": "Op')

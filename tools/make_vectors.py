@@ -1,0 +1,385 @@
+"""
+Write the test vectors of the chain: C{python -m tools.make_vectors [FILE]}.
+
+The file, by default C{docs/vectors/chain.json}, is the authority once it is committed: a change
+of the code that would change it changes the chain, and every chain that exists. Everything in it
+follows from the numbers and texts here, so each run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from svcbroker.chain import (
+    Account,
+    Candidate,
+    Certificate,
+    ChainState,
+    Genesis,
+    Header,
+    Phase,
+    Transaction,
+    TransactionReceipt,
+    accountAddress,
+    encodeBody,
+    encodeReceipts,
+    faultsTolerated,
+    leaderIndex,
+    leafHash,
+    merkleRoot,
+    quorum,
+    topicAddress,
+    votePayload,
+)
+from svcbroker.chain._genesis import validatorsHash
+from svcbroker.chain._receipts import receiptRoot
+from svcbroker.chain._state import accountLeaf, topicLeaf
+from svcbroker.ledgers.pbft._messages import PreparedCertificate, roundChangeDigest
+from svcbroker.model import Execution, Topic, topicPrefix
+from tools.vectorcases import (
+    ALICE,
+    ALONE,
+    BIGGEST,
+    CHAIN,
+    GENESIS,
+    SEEDS,
+    TRANSACTIONS,
+    TWINS,
+    VALIDATORS,
+    badBodies,
+    badTransactions,
+    certificates,
+    oddHeader,
+    sign,
+)
+from tools.vectorchain import makeChain, nextBlocks
+
+DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "chain.json"
+Json = dict[str, Any]
+
+
+def hexes(values: Sequence[bytes]) -> list[str]:
+    """Some bytes as text."""
+    return [value.hex() for value in values]
+
+
+def keyVectors() -> Json:
+    """The nodes' keys."""
+    return {
+        "nodes": [
+            {"seed": seed.hex(), "publicKey": key.hex()}
+            for seed, key in zip(SEEDS, VALIDATORS, strict=True)
+        ]
+    }
+
+
+def genesisVector(genesis: Genesis) -> Json:
+    """A genesis and the header that it gives."""
+    return {
+        "group": genesis.group,
+        "created": genesis.created,
+        "validators": hexes(genesis.validators),
+        "validatorsHash": validatorsHash(genesis.validators).hex(),
+        "encoded": genesis.encoded.hex(),
+        "chain": genesis.chain.hex(),
+        "header": headerVector(genesis.header()),
+    }
+
+
+def addressVectors() -> list[Json]:
+    """Addresses of topics and accounts."""
+    makers: Mapping[str, Callable[[bytes, str], bytes]] = {
+        "topic": topicAddress,
+        "account": accountAddress,
+    }
+    return [
+        {
+            "of": of,
+            "chain": chain.hex(),
+            "name": name,
+            "address": make(chain, name).hex(),
+        }
+        for of, make in makers.items()
+        for chain in (CHAIN, ALONE.chain)
+        for name in ("broker", "com/example/test", "\x80")
+    ]
+
+
+def transactionVector(name: str, transaction: Transaction) -> Json:
+    """A transaction: what it says, and its bytes."""
+    return {
+        "name": name,
+        "kind": transaction.kind.name,
+        "sender": transaction.sender.hex(),
+        "nonce": transaction.nonce,
+        "timestamp": transaction.timestamp,
+        "topic": transaction.topic,
+        "content": transaction.content.hex(),
+        "extensions": dict(transaction.extensions),
+        "head": transaction.head.hex(),
+        "hash": transaction.hash.hex(),
+    }
+
+
+def bodyVectors() -> list[Json]:
+    """Bodies of no, one and several transactions."""
+    vectors = []
+    for names in ([], ["open"], ["open", "publish nothing", "one extension", "publish"]):
+        body, offsets = encodeBody([TRANSACTIONS[name] for name in names])
+        vectors.append({"transactions": names, "body": body.hex(), "offsets": list(offsets)})
+    return vectors
+
+
+def receiptVectors() -> list[Json]:
+    """Receipts and their roots."""
+    some = [
+        TransactionReceipt(Execution.DONE, 0),
+        TransactionReceipt(Execution.DONE, 1),
+        TransactionReceipt(Execution.TOPIC_NOT_FOUND, 0),
+        TransactionReceipt(Execution.REPEATED, 0),
+        TransactionReceipt(Execution.DONE, BIGGEST),
+    ]
+    hashes = [transaction.hash for transaction in TRANSACTIONS.values()][: len(some)]
+    return [
+        {
+            "receipts": [[receipt.execution.name, receipt.sequence] for receipt in some[:count]],
+            "transactionHashes": hexes(hashes[:count]),
+            "encoded": encodeReceipts(some[:count]).hex(),
+            "root": receiptRoot(hashes[:count], some[:count]).hex(),
+        }
+        for count in (0, 1, len(some))
+    ]
+
+
+def merkleVectors() -> list[Json]:
+    """Trees of 0 to 9 leaves; leaf number n holds n bytes of the value n."""
+    leaves = [bytes([number]) * number for number in range(9)]
+    return [
+        {
+            "leaves": hexes(leaves[:count]),
+            "leafHashes": hexes([leafHash(leaf) for leaf in leaves[:count]]),
+            "root": merkleRoot([leafHash(leaf) for leaf in leaves[:count]]).hex(),
+        }
+        for count in range(10)
+    ]
+
+
+def accountVectors() -> list[Json]:
+    """Accounts after nonces, accepted and refused."""
+    cases = [
+        [0],
+        [1, 1, 2, 0],
+        [3, 1, 2, 2],
+        [1, 1024, 1, 2],
+        [1, 1025, 1, 2, 2],
+        [5, 2000, 976, 977, 2000],
+        [1024, 1, 2048, 1024, 1025, 1024],
+        [BIGGEST, BIGGEST, 1, BIGGEST - 1023, BIGGEST - 1024],
+    ]
+    vectors = []
+    for nonces in cases:
+        account = Account()
+        accepted = []
+        for nonce in nonces:
+            accepted.append(account.accepts(nonce))
+            account = account.after(nonce) if accepted[-1] else account
+        vectors.append(
+            {
+                "nonces": nonces,
+                "accepted": accepted,
+                "encoded": account.encode().hex(),
+                "address": ALICE.hex(),
+                "leaf": accountLeaf(ALICE, account).hex(),
+            }
+        )
+    return vectors
+
+
+def topicVector(topic: Topic) -> Json:
+    """A topic in the state."""
+    return {
+        "name": topic.name,
+        "address": topic.address.hex(),
+        "sender": topic.sender.hex(),
+        "created": topic.created,
+        "isOpen": topic.isOpen,
+        "sequence": topic.sequence,
+        "height": topic.height,
+        "leaf": topicLeaf(topic).hex(),
+    }
+
+
+def stateVector(topics: Sequence[Topic], accounts: Sequence[tuple[bytes, Account]]) -> Json:
+    """A whole state and its root."""
+    return {
+        "topics": [topicVector(topic) for topic in topics],
+        "topicRoot": merkleRoot([topicLeaf(topic) for topic in topics]).hex(),
+        "accounts": [
+            {
+                "address": address.hex(),
+                "encoded": account.encode().hex(),
+                "leaf": accountLeaf(address, account).hex(),
+            }
+            for address, account in accounts
+        ],
+        "accountRoot": merkleRoot([accountLeaf(*entry) for entry in accounts]).hex(),
+        "stateRoot": ChainState(CHAIN, topics, accounts).root.hex(),
+    }
+
+
+def headerVector(header: Header) -> Json:
+    """A header: its fields, its bytes, its hash."""
+    return {
+        "chain": header.chain.hex(),
+        "height": header.height,
+        "parent": header.parent.hex(),
+        "view": header.view,
+        "proposer": header.proposer,
+        "timestamp": header.timestamp,
+        "transactionRoot": header.transactionRoot.hex(),
+        "receiptRoot": header.receiptRoot.hex(),
+        "stateRoot": header.stateRoot.hex(),
+        "validators": header.validators.hex(),
+        "transactionCount": header.transactionCount,
+        "transactionTotal": header.transactionTotal,
+        "encoded": header.encoded.hex(),
+        "hash": header.hash.hex(),
+    }
+
+
+def voteVectors(header: Header) -> list[Json]:
+    """A vote of each phase."""
+    return [
+        {
+            "phase": phase.name,
+            "signer": index,
+            "height": header.height,
+            "round": 7 + index,
+            "digest": header.hash.hex(),
+            "payload": votePayload(phase, CHAIN, header.height, 7 + index, header.hash).hex(),
+            "signature": sign(index, phase, header.height, 7 + index, header.hash).hex(),
+        }
+        for index, phase in enumerate(Phase)
+    ]
+
+
+def roundChangeVectors(header: Header) -> list[Json]:
+    """What a round change signs, bound to no block and to one."""
+    bound = PreparedCertificate(round=3, digest=header.hash, signatures=())
+    return [
+        {"prepared": None, "digest": roundChangeDigest(None).hex()},
+        {
+            "prepared": {"round": bound.round, "header": header.hash.hex()},
+            "digest": roundChangeDigest(bound).hex(),
+        },
+    ]
+
+
+def certificateVectors(header: Header, other: Header) -> list[Json]:
+    """Certificates for a header, and things that are none."""
+    return [
+        {
+            "refused": why,
+            "round": certificate.round,
+            "signatures": [[index, signature.hex()] for index, signature in certificate.signatures],
+            "encoded": certificate.encode().hex(),
+        }
+        for why, certificate in certificates(header, other)
+    ]
+
+
+def blockVector(candidate: Candidate, certificate: Certificate, state: ChainState) -> Json:
+    """A block of the small chain, and the state after it."""
+    header, receipts = candidate.header, candidate.outcome.receipts
+    topics = [state.topicAt(index) for index in range(len(state._topics))]
+    return {
+        "header": headerVector(header),
+        "transactions": [
+            transactionVector("", transaction) for transaction in candidate.transactions
+        ],
+        "body": candidate.body.hex(),
+        "receipts": [[receipt.execution.name, receipt.sequence] for receipt in receipts],
+        "encodedReceipts": encodeReceipts(receipts).hex(),
+        "round": certificate.round,
+        "certificate": certificate.encode().hex(),
+        "eventIds": [
+            f"{topicPrefix(transaction.topic)}-{receipt.sequence}-{header.height}"
+            for transaction, receipt in zip(candidate.transactions, receipts, strict=True)
+            if receipt.sequence
+        ],
+        "state": stateVector(topics, state._accounts),
+    }
+
+
+def nextBlockVectors() -> list[Json]:
+    """Blocks that may not follow the small chain, each for one reason, and one that may."""
+    return [
+        {"refused": why, "header": header.encoded.hex(), "body": body.hex()}
+        for why, (header, body) in nextBlocks().items()
+    ]
+
+
+def vectors() -> Json:
+    """All of them."""
+    made = makeChain()
+    headers = [candidate.header for candidate, _, _ in made]
+    odd = oddHeader()
+    return {
+        "version": 1,
+        "keys": keyVectors(),
+        "genesis": [genesisVector(GENESIS), genesisVector(ALONE)],
+        "addresses": addressVectors(),
+        "transactions": [transactionVector(*item) for item in TRANSACTIONS.items()],
+        "malformedTransactions": [
+            {"why": why, "entry": entry.hex()} for why, entry in badTransactions().items()
+        ],
+        "bodies": bodyVectors(),
+        "malformedBodies": [{"why": why, "body": body.hex()} for why, body in badBodies().items()],
+        "receipts": receiptVectors(),
+        "merkle": merkleVectors(),
+        "accounts": accountVectors(),
+        "emptyState": stateVector((), ()),
+        "header": headerVector(odd),
+        "leaders": [
+            {
+                "view": view,
+                "height": height,
+                "nodes": nodes,
+                "leader": leaderIndex(view, height, nodes),
+            }
+            for view, height, nodes in [
+                (0, 1, 1),
+                (0, 1, 4),
+                (0, 4, 4),
+                (3, 2, 4),
+                (9, 9, 7),
+                (BIGGEST, BIGGEST, 7),
+            ]
+        ],
+        "quorums": [
+            {"nodes": nodes, "faults": faultsTolerated(nodes), "quorum": quorum(nodes)}
+            for nodes in range(1, 14)
+        ],
+        "votes": voteVectors(headers[0]),
+        "roundChangeDigests": roundChangeVectors(headers[0]),
+        "certificates": certificateVectors(headers[0], headers[1]),
+        "twins": {"topics": list(TWINS), "prefix": sha256(TWINS[0].encode()).hexdigest()[:8]},
+        "blocks": [blockVector(*block) for block in made],
+        "nextBlocks": nextBlockVectors(),
+    }
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the file."""
+    path = Path(arguments[0]) if arguments else DEFAULT
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(vectors(), indent=1) + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,127 @@
+"""
+The small chain of the test vectors, and blocks that might follow it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import evolve
+
+from svcbroker.chain import (
+    Account,
+    Candidate,
+    Certificate,
+    ChainState,
+    Header,
+    TransactionReceipt,
+    encodeBody,
+    leaderIndex,
+    merkleRoot,
+    proposeBlock,
+)
+from svcbroker.chain._genesis import validatorsHash
+from svcbroker.chain._receipts import receiptRoot
+from svcbroker.model import Execution, Topic
+from tools.vectorcases import (
+    ALICE,
+    ALONE,
+    BLOCKS,
+    CHAIN,
+    GENESIS,
+    SIGNERS,
+    TWINS,
+    VALIDATORS,
+    VIEWS,
+    certify,
+    publish,
+)
+
+
+def makeChain() -> Sequence[tuple[Candidate, Certificate, ChainState]]:
+    """The small chain: each block, what makes it final, and the state after it."""
+    made = []
+    parent = GENESIS.header()
+    topics: dict[int, Topic] = {}
+    accounts: dict[int, tuple[bytes, Account]] = {}
+    for (round, time, transactions), view, signers in zip(BLOCKS, VIEWS, SIGNERS, strict=True):
+        before = ChainState(CHAIN, topics.values(), accounts.values())
+        candidate = proposeBlock(before, parent, view, time, transactions, VALIDATORS)
+        topics.update(sorted(candidate.outcome.topics.items()))
+        accounts.update(sorted(candidate.outcome.accounts.items()))
+        after = ChainState(CHAIN, topics.values(), accounts.values())
+        made.append((candidate, certify(candidate.header, round, signers), after))
+        parent = candidate.header
+    return made
+
+
+def twinBlock(parent: Header, view: int, timestamp: int) -> tuple[Header, bytes]:
+    """
+    A block after the small chain that publishes to both twins; everything else in it is right.
+    """
+    transactions = [publish(ALICE, 2000 + n, topic, b"twin") for n, topic in enumerate(TWINS)]
+    state = ChainState(CHAIN)
+    for candidate, _, _ in makeChain():
+        state.apply(candidate.outcome)
+    receipts: list[TransactionReceipt] = []
+    for transaction in transactions:
+        outcome = state.execute([transaction], parent.height + 1, timestamp)
+        receipts += outcome.receipts
+        state.apply(outcome)
+    hashes = [transaction.hash for transaction in transactions]
+    header = Header(
+        chain=CHAIN,
+        height=parent.height + 1,
+        parent=parent.hash,
+        view=view,
+        proposer=leaderIndex(view, parent.height + 1, len(VALIDATORS)),
+        timestamp=timestamp,
+        transactionRoot=merkleRoot(hashes),
+        receiptRoot=receiptRoot(hashes, receipts),
+        stateRoot=state.root,
+        validators=validatorsHash(VALIDATORS),
+        transactionCount=len(hashes),
+        transactionTotal=parent.transactionTotal + len(hashes),
+    )
+    return header, encodeBody(transactions)[0]
+
+
+def nextBlocks() -> Mapping[str, tuple[Header, bytes]]:
+    """
+    Blocks that may not follow the small chain, each for one reason, and one that may.
+
+    @return: headers and bodies by why they are refused (empty: it is not).
+    """
+    last, _, state = makeChain()[-1]
+    parent, time = last.header, last.header.timestamp
+    transactions = [publish(ALICE, 2000, TWINS[0], b"goes on")]
+    good = proposeBlock(state, parent, parent.view, time, transactions, VALIDATORS)
+    header, body = good.header, good.body
+    outcome = state.execute(transactions, header.height, time - 1)
+    assert outcome.stateRoot == header.stateRoot  # the time shows in topics that are opened
+    return {
+        "": (header, body),
+        "its view falls": (
+            evolve(header, view=0, proposer=leaderIndex(0, header.height, len(VALIDATORS))),
+            body,
+        ),
+        "its time falls": (evolve(header, timestamp=time - 1), body),
+        "it is not its leader's": (evolve(header, proposer=(header.proposer + 1) % 4), body),
+        "it is not of this chain": (evolve(header, chain=ALONE.chain), body),
+        "it leaves a height out": (evolve(header, height=header.height + 1), body),
+        "it has another parent": (evolve(header, parent=parent.parent), body),
+        "it leaves the state as it was": (evolve(header, stateRoot=parent.stateRoot), body),
+        "it numbers its event wrongly": (
+            evolve(
+                header,
+                receiptRoot=receiptRoot(
+                    [transactions[0].hash], [TransactionReceipt(Execution.DONE, 99)]
+                ),
+            ),
+            body,
+        ),
+        "it has other nodes": (evolve(header, validators=validatorsHash(VALIDATORS[:1])), body),
+        "it counts wrongly": (evolve(header, transactionTotal=1), body),
+        "its transactions are left out": (header, encodeBody([])[0]),
+        "it publishes to twins": twinBlock(parent, parent.view, time),
+    }
