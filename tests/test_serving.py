@@ -1,0 +1,110 @@
+"""
+Tests for L{svcbroker._serving}: carriers start, drain and stop together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker._serving import Carriers, Part
+
+
+class Fake:
+    """Tells what is done to it."""
+
+    def __init__(self, story: list[str], name: str) -> None:
+        self.story, self.name = story, name
+
+    def start(self) -> Deferred[None]:
+        self.story.append(f"start {self.name}")
+        return succeed(None)
+
+    def stop(self) -> Deferred[None]:
+        self.story.append(f"stop {self.name}")
+        return succeed(None)
+
+
+class CarriersTests(SynchronousTestCase):
+    """
+    All carriers.
+    """
+
+    def setUp(self) -> None:
+        self.story: list[str] = []
+
+    def make(self, *parts: Part) -> Carriers:
+        """Carriers over fakes."""
+        fakes: Any = {
+            name: Fake(self.story, name) for name in ("broker", "subscriptions", "keeper")
+        }
+        return Carriers(
+            factories={}, parts=parts, release=lambda: self.story.append("release"), **fakes
+        )
+
+    def tell(self, what: str, answer: Deferred[Any]) -> Callable[[], Deferred[Any]]:
+        """Something that a part does."""
+
+        def do() -> Deferred[Any]:
+            self.story.append(what)
+            return answer
+
+        return do
+
+    def test_order(self) -> None:
+        """Parts start one after the other; they drain together, and what is kept goes last."""
+        starting: Deferred[None] = Deferred()
+        draining: Deferred[None] = Deferred()
+        carriers = self.make(
+            Part(start=self.tell("start a", starting), drain=self.tell("drain a", draining)),
+            Part(start=self.tell("start b", succeed(None)), drain=self.tell("drain b", succeed(0))),
+        )
+        started = carriers.start()
+        self.assertNoResult(started)
+        self.assertEqual(self.story, ["start subscriptions", "start a"])
+        starting.callback(None)
+        self.successResultOf(started)
+        self.assertEqual(self.story.pop(), "start b")
+        self.story.clear()
+        drained = carriers.drain()
+        self.assertEqual(self.story, ["drain a", "drain b"])
+        draining.callback(None)
+        self.successResultOf(drained)
+        carriers.stop()
+        self.assertEqual(
+            self.story[2:], ["stop subscriptions", "stop keeper", "stop broker", "release"]
+        )
+
+    def test_cannotStart(self) -> None:
+        """Where one cannot start, everything is drained and let go, and the reason is told."""
+        carriers = self.make(
+            Part(start=self.tell("start a", fail(ZeroDivisionError()))),
+            Part(start=self.tell("start b", succeed(None)), drain=self.tell("drain b", succeed(0))),
+        )
+        self.failureResultOf(carriers.start(), ZeroDivisionError)
+        self.assertEqual(
+            self.story[2:],
+            ["drain b", "stop subscriptions", "stop keeper", "stop broker", "release"],
+        )
+
+    def test_badDrain(self) -> None:
+        """One that does not close in order keeps no other from it, and is in the log."""
+        carriers = self.make(
+            Part(drain=self.tell("drain a", fail(ZeroDivisionError()))),
+            Part(drain=self.tell("drain b", succeed(None))),
+        )
+        self.successResultOf(carriers.drain())
+        self.assertEqual(self.story[1:], ["drain b", "stop subscriptions", "stop keeper"])
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_impatient(self) -> None:
+        """When clients take too long they are left, but what is kept goes to the disk."""
+        carriers = self.make(Part(drain=self.tell("drain a", Deferred())))
+        drained = carriers.drain()
+        drained.cancel()
+        self.successResultOf(drained)
+        self.assertEqual(self.story[1:], ["stop subscriptions", "stop keeper"])
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
