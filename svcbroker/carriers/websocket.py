@@ -172,10 +172,10 @@ class WebSocketWire:
             self._transport.write(self._connection.send(event))
         elif self._connection.state is ConnectionState.REMOTE_CLOSING:
             self._transport.write(self._connection.send(event.response()))
+        self._awaitClose()
         # A transport with a producer waits for it.
         self._transport.unregisterProducer()
         self._transport.loseConnection()
-        self._awaitClose()
 
     def _awaitClose(self) -> None:
         if self._closing is None:

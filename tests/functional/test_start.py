@@ -202,7 +202,7 @@ class OptionTests(DaemonTestCase):
             ("--group=1=memory:x=1", "group 1: memory: x"),
             ("--group=../up", "group: has an id"),
             ("--http=nosuch:1", "http: cannot use 'nosuch:1'"),
-            ("--stomp=tcp:61613", "stomp"),
+            ("--stomp=nosuch:1", "stomp: cannot use 'nosuch:1'"),
         ]:
             line = await self.usageError(argument, f"--data-dir={self.dataDir}")
             self.assertIn(words, line)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 from typing import Protocol as TypingProtocol
 
+from attrs import evolve
 from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -266,8 +267,12 @@ class StompProtocol(Protocol):
                 effect.answer, number, subscription.subscriptionId, self._clock.seconds()
             )
 
-        subscribing = self.factory.subscriptions.subscribe(effect.request, Reader(self, number))
-        self._settle(effect.answer, subscribing, made)
+        def subscribe() -> Deferred[ISubscription]:
+            factory, request = self.factory, effect.request
+            request = evolve(request, group=factory.broker.groups.resolve(request.group))
+            return factory.subscriptions.subscribe(request, Reader(self, number))
+
+        self._settle(effect.answer, maybeDeferred(subscribe), made)
 
     def _settle(
         self,

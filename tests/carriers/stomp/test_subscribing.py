@@ -51,7 +51,7 @@ class SubscribeTests(SynchronousTestCase):
         server = Server()
         server.connect().send("SUBSCRIBE", {"id": "1", "destination": "a"})
         request = server.fake.made[0].request
-        self.assertEqual((request.group, request.offset), ("", Edge.LAST))
+        self.assertEqual((request.group, request.offset), ("1", Edge.LAST))
         self.assertEqual((request.tag, request.subscriptionId), (None, None))
         self.assertFalse(request.isDurable or request.isAcknowledged)
 
@@ -132,6 +132,7 @@ class SubscribeTests(SynchronousTestCase):
             ({"id": "1", "destination": "a", "eventId": "x" * 65}, "100301"),
             ({"id": "1", "destination": "a", "prefetch-count": "-1"}, "100600"),
             ({"id": "1", "destination": "a", "svc-subscriptionId": " "}, "100503"),
+            ({"id": "1", "destination": "a", "groupId": "7"}, "200211"),
             ({"id": "1", "destination": ",".join(map(str, range(101)))}, "100600"),
         ):
             answer = Server().connect().ask("SUBSCRIBE", {**headers, "receipt": "r"})

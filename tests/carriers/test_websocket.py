@@ -1,0 +1,309 @@
+"""
+Byte streams over WebSockets, and STOMP on them, through the site's real channels.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from twisted.internet.interfaces import IConsumer, IProtocol, IPushProducer, ITransport
+from twisted.trial.unittest import SynchronousTestCase
+from wsproto.connection import Connection as WebSocket
+from wsproto.connection import ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
+from zope.interface.verify import verifyObject
+
+from svcbroker.carriers.http import HttpSettings, Route
+from svcbroker.carriers.stomp import webSocketRoute
+from svcbroker.carriers.stomp.carrier import StompProtocol
+from svcbroker.carriers.websocket import (
+    CLOSE_TIMEOUT,
+    WebSocketResource,
+    WebSocketTransport,
+    WebSocketWire,
+)
+from tests.carriers.http.support import BASE, Answer, Client, Connection, requestBytes
+from tests.carriers.stomp.support import Received, Server, event, frame, readFrames
+
+UPGRADE = {
+    "Connection": "keep-alive, Upgrade",
+    "Upgrade": "WebSocket",
+    "Sec-WebSocket-Version": "13",
+    # The example of RFC 6455, 1.3.
+    "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+}
+STOMP = {"Sec-WebSocket-Protocol": "v13.stomp, v12.stomp, v11.stomp"}
+CONNECT = frame("CONNECT", {"accept-version": "1.2"})
+
+
+class Site:
+    """
+    A site with STOMP over WebSocket.
+
+    @ivar server: the STOMP carrier.
+    """
+
+    def __init__(self, *origins: str) -> None:
+        self.server = Server()
+        route = webSocketRoute(self.server.factory, BASE, origins)
+        self.http = Client(HttpSettings(), (route,), self.server.world)
+
+    def ask(self, headers: dict[str, str]) -> Answer:
+        """The answer to a handshake that is refused."""
+        return self.http.ask("GET", f"{BASE}/stomp", headers=headers)
+
+    def open(self) -> WebSocketClient:
+        """Open a WebSocket."""
+        return WebSocketClient(self.http.connect())
+
+
+class WebSocketClient:
+    """
+    The client's end of a WebSocket.
+
+    @ivar handshake: the answer to the handshake.
+    @ivar events: what has come.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        connection.send(requestBytes("GET", f"{BASE}/stomp", headers={**UPGRADE, **STOMP}))
+        self.handshake = connection.transport.value()
+        connection.transport.clear()
+        self.socket = WebSocket(ConnectionType.CLIENT)
+        self.events: list[Event] = []
+
+    def send(self, *events: Event) -> None:
+        """Send messages, all in one read."""
+        self.connection.send(b"".join(self.socket.send(event) for event in events))
+
+    def read(self) -> list[Event]:
+        """What has come since the last time."""
+        data = self.connection.transport.value()
+        self.connection.transport.clear()
+        self.socket.receive_data(data)
+        return list(self.socket.events())
+
+    def frames(self) -> list[Received]:
+        """The STOMP frames that have come."""
+        data = b""
+        for message in self.read():
+            assert isinstance(message, TextMessage | BytesMessage), message
+            text: Any = message.data
+            data += text.encode() if isinstance(text, str) else bytes(text)
+        return readFrames(data)[0]
+
+    @property
+    def transport(self) -> Any:
+        """The transport below."""
+        return self.connection.transport
+
+
+class HandshakeTests(SynchronousTestCase):
+    """Opening a WebSocket."""
+
+    def test_accepted(self) -> None:
+        """The client's first choice that is spoken here; the key of the RFC's example."""
+        answer = Site().open().handshake
+        self.assertTrue(answer.startswith(b"HTTP/1.1 101 Switching Protocols\r\n"))
+        self.assertIn(b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n", answer)
+        self.assertIn(b"Sec-WebSocket-Protocol: v12.stomp\r\n", answer)
+
+    def test_noSubprotocol(self) -> None:
+        """Who names none is served; who names only others is not."""
+        site = Site()
+        connection = site.http.connect()
+        connection.send(requestBytes("GET", f"{BASE}/stomp", headers=UPGRADE))
+        self.assertNotIn(b"Sec-WebSocket-Protocol", connection.transport.value())
+        self.assertIn(b" 101 ", connection.transport.value())
+        answer = site.ask({**UPGRADE, "Sec-WebSocket-Protocol": "mqtt"})
+        self.assertEqual((answer.status, answer.json()["code"]), (400, 100600))
+
+    def test_required(self) -> None:
+        """A protocol may insist on its name."""
+        server = Server()
+        resource = WebSocketResource(server.factory, ["x"], server.world.clock, isRequired=True)
+        route = Route(path="/ws", methods=("GET",), handler=lambda request: resource)
+        answer = Client(routes=(route,)).ask("GET", "/ws", headers=UPGRADE)
+        self.assertEqual(answer.status, 400)
+
+    def test_refused(self) -> None:
+        for change, status in (
+            ({"Upgrade": "h2c"}, 426),
+            ({"Connection": "close"}, 426),
+            ({"Sec-WebSocket-Version": "8"}, 426),
+            ({"Sec-WebSocket-Key": "short"}, 400),
+            ({"Sec-WebSocket-Key": b64encode(b"x" * 15).decode()}, 400),
+        ):
+            answer = Site().ask({**UPGRADE, **change})
+            self.assertEqual(answer.status, status, change)
+            self.assertIn("message", answer.json())
+        answer = Site().ask({})
+        self.assertEqual((answer.status, answer.headers["upgrade"]), (426, "websocket"))
+
+    def test_origins(self) -> None:
+        """Pages of the site itself and of allowed origins may come, others may not."""
+        for origin, allowed, isGood in (
+            ("http://broker", (), True),
+            ("http://evil", (), False),
+            ("null", (), False),
+            ("http://[", (), False),
+            ("http://good", ("http://good",), True),
+            ("http://evil", ("http://good",), False),
+            ("null", ("*",), True),
+        ):
+            site = Site(*allowed)
+            connection = site.http.connect()
+            headers = {**UPGRADE, "Origin": origin}
+            connection.send(requestBytes("GET", f"{BASE}/stomp", headers=headers))
+            status = b" 101 " if isGood else b" 403 "
+            self.assertIn(status, connection.transport.value().partition(b"\r\n")[0], origin)
+
+    def test_stopping(self) -> None:
+        site = Site()
+        site.server.factory.drain()
+        self.assertEqual(site.ask(UPGRADE).status, 503)
+
+
+class StreamTests(SynchronousTestCase):
+    """STOMP over a WebSocket."""
+
+    def test_session(self) -> None:
+        site = Site()
+        client = site.open()
+        client.send(TextMessage(CONNECT.decode()))
+        self.assertEqual([each.command for each in client.frames()], ["CONNECTED"])
+        client.send(TextMessage(frame("SUBSCRIBE", {"id": "1", "destination": "a"}).decode()))
+        [made] = site.server.fake.made
+        made.publish(event(1, content="ä".encode()))
+        [message] = client.frames()
+        self.assertEqual(message.body, "ä".encode())
+        self.assertEqual(made.request.remote, "192.168.1.1:54321")
+
+    def test_splitAndJoined(self) -> None:
+        """A frame over several messages and fragments, several frames in one message."""
+        site = Site()
+        client = site.open()
+        data = CONNECT + b"\n" + frame("BEGIN", {"transaction": "1", "receipt": "2"})
+        for number in range(len(data)):
+            client.send(BytesMessage(data[number : number + 1], message_finished=number % 3 == 2))
+        client.send(BytesMessage(b"", message_finished=True))
+        self.assertEqual([each.command for each in client.frames()], ["CONNECTED", "RECEIPT"])
+
+    def test_kind(self) -> None:
+        """Who speaks text is answered in text, as far as it is text; who speaks bytes, in bytes."""
+        site = Site()
+        client = site.open()
+        client.send(TextMessage(CONNECT.decode()))
+        self.assertIsInstance(client.read()[0], TextMessage)
+        client.send(TextMessage(frame("SUBSCRIBE", {"id": "1", "destination": "a"}).decode()))
+        [made] = site.server.fake.made
+        made.publish(event(1, content=b"\xff"))
+        self.assertIsInstance(client.read()[0], BytesMessage)
+        made.publish(event(2))
+        self.assertIsInstance(client.read()[0], TextMessage)
+        client.send(BytesMessage(b"\n"))
+        made.publish(event(3))
+        self.assertIsInstance(client.read()[0], BytesMessage)
+
+    def test_pings(self) -> None:
+        """Of pings that come together the last is answered; none while nobody reads."""
+        client = Site().open()
+        client.send(Ping(b"1"), Ping(b"2"))
+        self.assertEqual(client.read(), [Pong(b"2")])
+        client.transport.producer.pauseProducing()
+        client.send(Ping(b"3"))
+        self.assertEqual(client.read(), [])
+        client.transport.producer.resumeProducing()
+        client.send(Ping(b"4"))
+        self.assertEqual(client.read(), [Pong(b"4")])
+
+    def test_closedByClient(self) -> None:
+        site = Site()
+        client = site.open()
+        client.send(TextMessage(CONNECT.decode()), CloseConnection(1000))
+        events = client.read()
+        self.assertIsInstance(events[-1], CloseConnection)
+        self.assertFalse(client.connection.isOpen)
+        self.assertEqual(site.server.factory.protocols, set())
+        self.assertEqual(site.server.world.clock.getDelayedCalls(), [])
+
+    def test_closedByServer(self) -> None:
+        """The server says so, and waits a bounded time for the client."""
+        for agrees in (True, False):
+            site = Site()
+            client = site.open()
+            client.send(TextMessage(CONNECT.decode()))
+            client.send(TextMessage(frame("DISCONNECT", {"receipt": "1"}).decode()))
+            *_, last = client.read()
+            assert isinstance(last, CloseConnection)
+            self.assertEqual(last.code, 1000)
+            self.assertTrue(client.connection.isOpen)
+            if agrees:
+                client.send(last.response())
+            else:
+                client.connection.send(b"\x81\x80")
+                site.server.world.clock.advance(CLOSE_TIMEOUT)
+            self.assertFalse(client.connection.isOpen)
+            self.assertEqual(site.server.world.clock.getDelayedCalls(), [])
+
+    def test_violations(self) -> None:
+        """What is no WebSocket frame ends the connection with the code that says why."""
+        for data, code in (
+            (b"\x81\x05hello", 1002),
+            (b"\xf1\x80abcd", 1002),
+            (b"\x83\x80abcd", 1002),
+            (b"\x81\x81\0\0\0\0\xff", 1007),
+            (b"\x89\xfe\x00\xff", 1002),
+        ):
+            site = Site()
+            client = site.open()
+            client.connection.send(data)
+            *_, last = client.read()
+            assert isinstance(last, CloseConnection)
+            self.assertEqual(last.code, code, data)
+            self.assertFalse(client.connection.isOpen)
+            self.assertEqual(site.server.factory.protocols, set())
+
+    def test_hugeMessage(self) -> None:
+        """A message without end is bounded by what it carries: nothing gathers it."""
+        client = Site().open()
+        client.connection.send(b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0" + CONNECT)
+        self.assertEqual([each.command for each in client.frames()], ["CONNECTED"])
+
+    def test_flow(self) -> None:
+        """Flow control goes through both ways."""
+        site = Site()
+        site.server.world.ledger.isHolding = True
+        client = site.open()
+        client.send(BytesMessage(CONNECT))
+        client.send(BytesMessage(frame("SUBSCRIBE", {"id": "1", "destination": "a"})))
+        [made] = site.server.fake.made
+        client.transport.producer.pauseProducing()
+        self.assertFalse(made.isFlowing)
+        client.transport.producer.resumeProducing()
+        self.assertTrue(made.isFlowing)
+        client.send(BytesMessage(frame("SEND", {"destination": "a"}, b"x") * 1024))
+        self.assertEqual(client.transport.producerState, "paused")
+        site.server.world.ledger.release()
+        self.assertEqual(client.transport.producerState, "producing")
+
+    def test_drain(self) -> None:
+        """A stop closes WebSockets too."""
+        site = Site()
+        client = site.open()
+        drained = site.server.factory.drain()
+        self.assertIsInstance(client.read()[-1], CloseConnection)
+        self.assertNoResult(drained)
+        site.server.world.clock.advance(CLOSE_TIMEOUT)
+        self.successResultOf(drained)
+
+    def test_contracts(self) -> None:
+        site = Site()
+        wire = WebSocketWire(StompProtocol(site.server.factory), site.server.world.clock)
+        for interface in (IProtocol, IPushProducer):
+            verifyObject(interface, wire)
+        transport = WebSocketTransport(wire, None)
+        for each in (ITransport, IConsumer, IPushProducer):
+            verifyObject(each, transport)
