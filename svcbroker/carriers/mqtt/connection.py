@@ -158,9 +158,8 @@ class Connection:
     # Packets.
 
     def _handle(self, packets: list[Packet]) -> None:
-        handlers = self._handlers
         for number, packet in enumerate(packets):
-            handler = handlers.get(type(packet))
+            handler = self._handlers.get(type(packet))
             if handler is None:
                 self._violated(_outOfPlace(packet, self.session is not None))
                 return

@@ -161,7 +161,6 @@ class Receiving:
             self._wire.pauseReading()
 
     def _published(self, receipt: Receipt, qos: int, packetId: int, size: int) -> None:
-        self._answered(size)
         if qos == 1:
             self._quota += 1
             if not self._hasEnded:
@@ -171,13 +170,13 @@ class Receiving:
             self._session.accepted(packetId)
             if self._session.client is not None:
                 self._session.client.accepted(packetId)
+        self._answered(size)
 
     def accepted(self, packetId: int) -> None:
         """A publish of the session with QoS 2 is in the log."""
         self._send(encodeSuccess(PUBREC, packetId))
 
     def _failed(self, failure: Failure, qos: int, packetId: int, size: int) -> None:
-        self._answered(size)
         if qos == 2:
             # [MQTT5-4.3.3-9]
             self._session.receiving.discard(packetId)
@@ -188,14 +187,15 @@ class Receiving:
         if not isinstance(error, BrokerError):
             self._log.failure("A publish failed", failure)
             error = BrokerError()
-        if self._hasEnded:
-            return
         reason = publishReason(error)
-        if self._version != MQTT_5:
+        if self._hasEnded:
+            pass  # nobody is there to be told
+        elif self._version != MQTT_5:
             # [MQTT-3.3.5-2]
             self._refuse(MqttError(reason, error.message))
         elif qos:
             self._send(self._refusal(qos, packetId, reason, error.message))
+        self._answered(size)
 
     def _refusal(self, qos: int, packetId: int, reason: ReasonCode, text: str) -> bytes:
         """PUBACK or PUBREC with a reason, in words where they are wanted and fit."""

@@ -1,0 +1,301 @@
+"""
+CONNECT, keep alive, take-over, DISCONNECT.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.mqtt.encoder import encode
+from svcbroker.carriers.mqtt.packets import (
+    MQTT_5,
+    MQTT_311,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Pingreq,
+    Pingresp,
+    Publish,
+)
+from svcbroker.carriers.mqtt.properties import Properties
+from svcbroker.carriers.mqtt.reasons import ReasonCode
+from svcbroker.carriers.mqtt.settings import MqttSettings
+
+from .support import Server
+
+VERSIONS = (MQTT_311, MQTT_5)
+
+
+class ConnectTests(SynchronousTestCase):
+    """
+    What a CONNECT is granted.
+    """
+
+    def test_accepted(self) -> None:
+        """The first packet is a CONNACK, which tells a MQTT 5 client the bounds."""
+        server = Server()
+        self.assertEqual(server.client(MQTT_311).connect("a"), Connack())
+        connack = server.client(MQTT_5).connect("b", keepAlive=30)
+        self.assertEqual(connack.reason, 0)
+        settings = MqttSettings()
+        self.assertEqual(
+            connack.properties,
+            Properties(
+                receiveMaximum=settings.receiveMaximum,
+                maximumPacketSize=settings.maximumPacketSize,
+                topicAliasMaximum=settings.topicAliasMaximum,
+            ),
+        )
+
+    def test_pieces(self) -> None:
+        """A CONNECT may come byte by byte."""
+        client = Server().client()
+        for byte in encode(Connect("a"), MQTT_5):
+            client.sendBytes(bytes((byte,)))
+        self.assertEqual(client.takeOne(Connack).reason, 0)
+
+    def test_notFirst(self) -> None:
+        """Anything before the CONNECT closes the connection without an answer."""
+        for version in VERSIONS:
+            client = Server().client(version)
+            client.send(Pingreq())
+            self.assertTrue(client.isClosed)
+            self.assertEqual(client.take(), [])
+
+    def test_twice(self) -> None:
+        """A second CONNECT closes the connection."""
+        for version in VERSIONS:
+            client = Server().connected(version=version)
+            client.send(Connect("client", version=version))
+            self.assertTrue(client.isClosed)
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
+
+    def test_serversPackets(self) -> None:
+        """Only a server sends some packets."""
+        for packet in (Connack(), Pingresp()):
+            client = Server().connected()
+            client.send(packet)
+            self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
+
+    def test_protocolLevel(self) -> None:
+        """A version that is not spoken is refused in words that its client knows."""
+        client = Server().client(MQTT_311)
+        client.sendBytes(bytes.fromhex("100c00044d51545403020000") + b"\0\0")
+        self.assertEqual(client.takeOne(Connack).reason, 1)
+        self.assertTrue(client.isClosed)
+        client = Server().client(MQTT_5)
+        client.sendBytes(bytes.fromhex("100c00044d51545406020000") + b"\0\0")
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
+
+    def test_protocolName(self) -> None:
+        """Another protocol is closed without a word."""
+        client = Server().client(MQTT_311)
+        client.sendBytes(bytes.fromhex("100e00064d514973647003020000") + b"\0\0")
+        self.assertTrue(client.isClosed)
+        self.assertEqual(client.take(), [])
+
+    def test_malformed(self) -> None:
+        """A malformed CONNECT of MQTT 5 is told why."""
+        client = Server().client(MQTT_5)
+        client.sendBytes(bytes.fromhex("100d00044d5154540503000000") + b"\0\0")
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.MALFORMED_PACKET)
+
+    def test_zeroLengthClientId(self) -> None:
+        """Such a client gets an identifier of its own; 3.1.1 forbids it to want a session."""
+        server = Server()
+        first = server.client().connect("").properties.assignedClientIdentifier
+        second = server.client().connect("", cleanStart=False)
+        self.assertTrue(first)
+        self.assertNotIn(second.properties.assignedClientIdentifier, (None, "", first))
+        self.assertEqual(server.client(MQTT_311).connect("").reason, 0)
+        client = server.client(MQTT_311)
+        self.assertEqual(client.connect("", cleanStart=False), Connack(False, 2))
+        self.assertTrue(client.isClosed)
+
+    def test_longClientId(self) -> None:
+        """A client identifier has a bound."""
+        client = Server().client()
+        self.assertEqual(client.connect("x" * 1025).reason, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        self.assertEqual(Server().client(MQTT_311).connect("x" * 1025).reason, 2)
+
+    def test_group(self) -> None:
+        """The user name chooses the group; a password is not looked at."""
+        server = Server()
+        two = server.connected("a", userName="2/alice", password=b"any")
+        one = server.connected("b", userName="alice")
+        two.subscribe("#")
+        one.subscribe("#")
+        server.connected("c", userName="2/bob").publish("t", b"in two")
+        server.connected("d", MQTT_311).publish("t", b"in one")
+        self.assertEqual(two.payloads(), [b"in two"])
+        self.assertEqual(one.payloads(), [b"in one"])
+        client = server.client()
+        self.assertEqual(
+            client.connect("e", userName="9/x").reason, ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        )
+        self.assertEqual(server.client(MQTT_311).connect("e", userName="9/x").reason, 4)
+
+    def test_authentication(self) -> None:
+        """There is no enhanced authentication."""
+        client = Server().client()
+        connack = client.connect(properties=Properties(authenticationMethod="SCRAM-SHA-1"))
+        self.assertEqual(connack.reason, ReasonCode.BAD_AUTHENTICATION_METHOD)
+        client = Server().connected()
+        client.send(Auth(0x19))
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
+
+    def test_tooManySessions(self) -> None:
+        """There is a bound on sessions; one that is there can be resumed."""
+        server = Server(MqttSettings(maxSessions=1))
+        server.connected("a", expiry=100).lose()
+        self.assertEqual(server.client().connect("b").reason, ReasonCode.QUOTA_EXCEEDED)
+        self.assertEqual(server.client(MQTT_311).connect("b").reason, 3)
+        self.assertTrue(server.client().connect("a", cleanStart=False, expiry=9).sessionPresent)
+
+    def test_takeOver(self) -> None:
+        """A second connection with the same identifier ends the first one."""
+        server = Server()
+        old = server.connected("a")
+        new = server.connected("a")
+        self.assertEqual(old.reasonOfEnd(), ReasonCode.SESSION_TAKEN_OVER)
+        new.send(Pingreq())
+        self.assertEqual(new.take(), [Pingresp()])
+        old = server.connected("b", MQTT_311)
+        server.connected("b", MQTT_311)
+        self.assertTrue(old.isClosed)
+        old.lose()
+        self.assertEqual(len(server.carrier.sessions), 2)
+
+    def test_sameIdOtherGroup(self) -> None:
+        """Each group is a server of its own."""
+        server = Server()
+        old = server.connected("a")
+        server.connected("a", userName="2/x")
+        self.assertFalse(old.isClosed)
+
+    def test_packetsBehindConnect(self) -> None:
+        """A client need not wait for the CONNACK."""
+        client = Server().client()
+        client.send(Connect("a"), Pingreq())
+        self.assertEqual([type(each) for each in client.take()], [Connack, Pingresp])
+
+    def test_packetsBehindARefusedConnect(self) -> None:
+        """Nothing is handled behind a CONNECT that is refused."""
+        server = Server()
+        client = server.client()
+        client.send(Connect("x" * 2000), Publish("t", b"x"))
+        self.assertEqual(len(client.take()), 1)
+        self.assertEqual(server.ledger.submitted, [])
+
+
+class KeepAliveTests(SynchronousTestCase):
+    """
+    Silence.
+    """
+
+    def test_silent(self) -> None:
+        """One and a half times the keep-alive ends the connection."""
+        for version in VERSIONS:
+            server = Server()
+            client = server.connected(version=version, keepAlive=10)
+            server.wait(14)
+            self.assertFalse(client.isClosed)
+            client.send(Pingreq())
+            client.take()
+            server.wait(14.5)
+            self.assertFalse(client.isClosed)
+            server.wait(1)
+            self.assertTrue(client.isClosed)
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.KEEP_ALIVE_TIMEOUT)
+
+    def test_anyPacket(self) -> None:
+        """Every packet counts, bytes of an unfinished one do not."""
+        server = Server()
+        client = server.connected(keepAlive=10)
+        for _ in range(3):
+            server.wait(9)
+            client.publish("t")
+        self.assertFalse(client.isClosed)
+        server.wait(9)
+        client.sendBytes(b"\x30")
+        server.wait(7)
+        self.assertTrue(client.isClosed)
+
+    def test_none(self) -> None:
+        """A 3.1.1 client may have no keep-alive."""
+        server = Server()
+        client = server.connected(version=MQTT_311)
+        server.wait(100_000)
+        self.assertFalse(client.isClosed)
+
+    def test_serverKeepAlive(self) -> None:
+        """A MQTT 5 client that asks for more than there is gets what there is."""
+        server = Server()
+        for asked in (0, 120):
+            client = server.client()
+            connack = client.connect(keepAlive=asked)
+            self.assertEqual(connack.properties.serverKeepAlive, 60)
+            server.wait(91)
+            self.assertTrue(client.isClosed)
+
+    def test_noConnect(self) -> None:
+        """Who does not say anything at first is not waited for."""
+        server = Server()
+        client = server.client()
+        server.wait(11)
+        self.assertTrue(client.isClosed)
+
+    def test_doesNotTakeTheEnd(self) -> None:
+        """Who does not take what is left is cut off."""
+        server = Server()
+        client = server.connected()
+        client.send(Connect("again"))
+        self.assertTrue(client.isClosed)
+        self.assertFalse(client.transport.aborting)
+        server.wait(11)
+        self.assertTrue(client.transport.aborting)
+
+
+class DisconnectTests(SynchronousTestCase):
+    """
+    DISCONNECT.
+    """
+
+    def test_closes(self) -> None:
+        """The server closes, and handles nothing after it."""
+        for version in VERSIONS:
+            server = Server()
+            client = server.connected(version=version)
+            client.send(Disconnect(), Publish("t", b"late"))
+            self.assertTrue(client.isClosed)
+            self.assertEqual(client.take(), [])
+            self.assertEqual(server.ledger.submitted, [])
+
+    def test_expiryFromNothing(self) -> None:
+        """A session without expiry cannot be given one at the end."""
+        client = Server().connected()
+        client.send(Disconnect(0, Properties(sessionExpiryInterval=5)))
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
+
+    def test_shutDown(self) -> None:
+        """The daemon stops: publishes are answered, then everybody is told."""
+        server = Server()
+        new = server.connected("a")
+        old = server.connected("b", MQTT_311)
+        server.ledger.isHolding = True
+        new.send(Publish("t", b"x", 1, packetId=5))
+        drained = server.carrier.drain()
+        server.pump()
+        self.assertTrue(old.isClosed)
+        self.assertFalse(new.isClosed)
+        server.ledger.isHolding = False
+        server.ledger.release()
+        puback, disconnect = new.take()
+        self.assertEqual(disconnect.reason, ReasonCode.SERVER_SHUTTING_DOWN)
+        self.assertNoResult(drained)
+        new.lose()
+        old.lose()
+        self.successResultOf(drained)
+        self.assertIsNone(server.factory.buildProtocol(None))
+        server.carrier.stop()
