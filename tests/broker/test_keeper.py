@@ -85,7 +85,7 @@ class HeldThread:
     """Runs calls when it is told to."""
 
     def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
+        self.calls: list[Callable[[], object]] = []
 
     def __call__(self, call: Callable[..., Any], *args: Any) -> Deferred[Any]:
         answer: Deferred[Any] = Deferred()

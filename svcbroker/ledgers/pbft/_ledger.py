@@ -168,7 +168,7 @@ class PbftLedger:
         return self._read(lambda: self._reader.findBlocks(topics, first, limit))
 
     def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
-        return self._search(self._reader.countEvents(filters, first))
+        return self._search(lambda: self._reader.countEvents(filters, first))
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)

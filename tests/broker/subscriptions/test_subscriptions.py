@@ -38,6 +38,8 @@ from svcbroker.model import (
 )
 
 UUID = "0b7b1e0c-5b7a-4c7a-9b0e-0123456789ab"
+ABSENT = "00000000-1-1"
+TO_COME = "00000000-1-999"
 
 
 @implementer(ISubscriber)
@@ -201,19 +203,17 @@ class SubscriptionTests(SynchronousTestCase):
         """What cannot be subscribed to is said, and leaves nothing behind."""
         world = self.world
         world.subscribe("a", id=UUID)
-        for error, arguments in (
-            (errors.TopicNotFound, {"filters": ("nowhere",), "mustExist": True}),
-            (errors.PatternInvalid, {"filters": ("a#",)}),
-            (errors.TopicBlank, {"filters": ("",)}),
-            (errors.SubscriptionIdInvalid, {"filters": ("a",), "id": "x"}),
-            (errors.SubscriptionExists, {"filters": ("a",), "id": UUID}),
-            (errors.EventNotFound, {"filters": ("a",), "offset": parseOffset("00000000-1-1")}),
-            (errors.EventNotFound, {"filters": ("a",), "offset": parseOffset("00000000-1-999")}),
-            (errors.HeightUnknown, {"filters": ("a",), "offset": Position(999, -1)}),
+        for error, subscribe in (
+            (errors.TopicNotFound, lambda: world.subscribe("nowhere", mustExist=True)),
+            (errors.PatternInvalid, lambda: world.subscribe("a#")),
+            (errors.TopicBlank, lambda: world.subscribe("")),
+            (errors.SubscriptionIdInvalid, lambda: world.subscribe("a", id="x")),
+            (errors.SubscriptionExists, lambda: world.subscribe("a", id=UUID)),
+            (errors.EventNotFound, lambda: world.subscribe("a", offset=parseOffset(ABSENT))),
+            (errors.EventNotFound, lambda: world.subscribe("a", offset=parseOffset(TO_COME))),
+            (errors.HeightUnknown, lambda: world.subscribe("a", offset=Position(999, -1))),
         ):
-            filters = arguments.pop("filters")
-            with self.assertRaises(error):
-                world.subscribe(*filters, **arguments)
+            self.assertRaises(error, subscribe)
         self.assertEqual(len(result(world.subscriptions.listSubscriptions(None))), 1)
         for text in ("x", "-1", "OFFSET_MIDDLE", "1" * 19, "1.5"):
             with self.assertRaises(errors.EventIdInvalid):
@@ -305,12 +305,15 @@ class SubscriptionTests(SynchronousTestCase):
 
     # Acknowledgement and resuming.
 
+    def durable(self) -> Reader:
+        """The one durable reader of a topic."""
+        return self.world.subscribe("a", id=UUID, isDurable=True, isAcknowledged=True)
+
     def test_resume(self) -> None:
         """A durable subscription resumes with what was not acknowledged, in order, leaving out
         what was acknowledged beyond it."""
         world = self.world
-        arguments = {"id": UUID, "isDurable": True, "isAcknowledged": True}
-        reader = world.subscribe("a", **arguments)
+        reader = self.durable()
         for n in range(6):
             world.publish("a", b"%d" % n)
         world.turn()
@@ -321,7 +324,7 @@ class SubscriptionTests(SynchronousTestCase):
         world.subscriptions.stop()
         world.publish("a", b"6")
         world.restart()
-        again = world.subscribe("a", offset=Edge.LAST, **arguments)
+        again = self.durable()
         world.turn()
         self.assertEqual(again.contents, [b"2", b"4", b"5", b"6"])
         again.subscription.acknowledge(again.events)
@@ -332,12 +335,11 @@ class SubscriptionTests(SynchronousTestCase):
     def test_forget(self) -> None:
         """A forgotten position is not resumed."""
         world = self.world
-        arguments = {"id": UUID, "isDurable": True, "isAcknowledged": True}
-        reader = world.subscribe("a", **arguments)
+        reader = self.durable()
         world.publish("a", b"1")
         world.turn()
         reader.subscription.close(forget=True)
-        again = world.subscribe("a", **arguments)
+        again = self.durable()
         world.turn()
         self.assertEqual(again.contents, [])
 
