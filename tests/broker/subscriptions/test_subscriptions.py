@@ -269,9 +269,13 @@ class SubscriptionTests(SynchronousTestCase):
         first = readers[0].batches[0]
         self.assertTrue(all(reader.batches[0] is first for reader in readers))
         made: list[Sequence[Event]] = []
+
+        def encode(events: Sequence[Event]) -> bytes:
+            made.append(events)
+            return b"x"
+
         for reader in readers:
-            encoded = reader.batches[0].encoded("form", lambda events: made.append(events) or b"x")
-            self.assertEqual(encoded, b"x")
+            self.assertEqual(reader.batches[0].encoded("form", encode), b"x")
         self.assertEqual(len(made), 1)
 
     def test_closeInDelivery(self) -> None:
