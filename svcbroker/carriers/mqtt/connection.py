@@ -206,6 +206,9 @@ class Connection:
             self._wire.resumeReading()
 
     def _failed(self, failure: Failure) -> None:
+        if failure.check(BrokerError):
+            self.subscriptionLost(failure.value)
+            return
         self._log.failure("A packet of {remote} could not be handled", failure, remote=self._remote)
         self._close(ReasonCode.UNSPECIFIED_ERROR, "unknown error")
 
@@ -300,11 +303,10 @@ class Connection:
         if self.session is not None and self.session.isPersistent:
             await self._context.keeper.flush()
         self._suback(packet, granted)
-        for subscription, asked, isNew in granted.opened:
-            await subscriber.sendRetained(subscription, asked, isNew)
-        if self._delivery is not None and self._delivery.isFlowing and self.session is not None:
-            self.session.resumeSubscriptions()
-        self._output.flush()
+        for each in granted.opened:
+            # Not waited for: acknowledgements must come in while these go out.
+            sending = Deferred.fromCoroutine(subscriber.begin(each))
+            sending.addErrback(self._failed)
 
     def _suback(self, packet: Subscribe, granted: Granted) -> None:
         # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.9.3-1] [MQTT5-3.8.4-1] [MQTT5-3.8.4-2]

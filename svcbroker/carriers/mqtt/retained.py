@@ -150,7 +150,7 @@ class RetainedIndex:
             return
         self._count -= 1
         path[-1].event = None
-        for parent, name, level in zip(path[-2::-1], names[::-1], path[::-1], strict=True):
+        for parent, name, level in zip(path[-2::-1], names[::-1], path[:0:-1], strict=True):
             if level.event is not None or level.below:
                 break
             del parent.below[name]

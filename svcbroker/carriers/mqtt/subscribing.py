@@ -24,6 +24,7 @@ from ...errors import (
 from ...model import Offset, checkFilter, parseOffset
 from .batches import RETAIN_FLAG
 from .context import Context
+from .delivery import Delivery
 from .packets import Subscribe, TopicSubscription, Unsubscribe
 from .reasons import MalformedPacket, ProtocolError, ReasonCode
 from .session import Session
@@ -60,6 +61,19 @@ class _Asked:
     identifier: int
 
 
+@frozen(kw_only=True)
+class Opened:
+    """
+    A subscription that was granted.
+
+    @ivar isNew: whether it was not there before.
+    """
+
+    subscription: SessionSubscription
+    asked: TopicSubscription
+    isNew: bool
+
+
 @frozen
 class Granted:
     """
@@ -71,7 +85,7 @@ class Granted:
     """
 
     reasons: list[int]
-    opened: list[tuple[SessionSubscription, TopicSubscription, bool]]
+    opened: list[Opened]
     error: BrokerError | None
 
 
@@ -136,9 +150,7 @@ class Subscriber:
         self._session.keep()
         return granted
 
-    async def _subscribeOne(
-        self, asked: TopicSubscription, common: _Asked
-    ) -> tuple[SessionSubscription, TopicSubscription, bool]:
+    async def _subscribeOne(self, asked: TopicSubscription, common: _Asked) -> Opened:
         session = self._session
         share = parseShare(asked.topicFilter)
         checkFilter(asked.topicFilter if share is None else share.topicFilter)
@@ -171,7 +183,8 @@ class Subscriber:
             subscription = old
             old.change(kept)
         subscription.useVersion(self._version)
-        return subscription, asked, isNew
+        subscription.isWaiting = True
+        return Opened(subscription=subscription, asked=asked, isNew=isNew)
 
     async def open(self, subscription: SessionSubscription, offset: Offset | None = None) -> None:
         """
@@ -193,24 +206,33 @@ class Subscriber:
             return
         subscription.opened(core)
 
-    async def sendRetained(
-        self, subscription: SessionSubscription, asked: TopicSubscription, isNew: bool
-    ) -> None:
+    async def begin(self, opened: Opened) -> None:
         """
-        Send the retained messages of a new subscription.
+        Send the retained messages of a subscription, then let events come.
+
+        @raise BrokerError: the log cannot be read.
         """
-        isWanted = asked.retainHandling == 0 or (asked.retainHandling == 1 and isNew)
+        delivery, subscription = self._session.delivery, opened.subscription
+        handling = opened.asked.retainHandling
+        isWanted = handling == 0 or (handling == 1 and opened.isNew)
         # [MQTT5-3.3.1-9] [MQTT5-3.3.1-10] [MQTT5-3.3.1-11]; section 4.8.2: never to shared ones.
-        if subscription.group is not None or not isWanted:
-            return
-        group = self._context.groups[self._session.group]
-        start = subscription.kept.start if isNew else None
+        if delivery is not None and isWanted and subscription.group is None:
+            await self._sendRetained(delivery, opened)
+        if self._session.delivery is delivery and delivery is not None:
+            subscription.isWaiting = False
+            if delivery.isFlowing:
+                subscription.resume()
+
+    async def _sendRetained(self, delivery: Delivery, opened: Opened) -> None:
+        subscription, session = opened.subscription, self._session
+        group = self._context.groups[session.group]
+        start = subscription.kept.start if opened.isNew else None
         for eventId in group.retained.match(subscription.topicFilter):
             if start is not None and eventId.height >= start[0] + (start[1] >= 0):
                 continue  # it comes from the log
             event = await group.ledger.getEvent(eventId)
-            delivery = self._session.delivery
-            if delivery is None or subscription.kept.topicFilter not in self._session.subscriptions:
+            isGone = session.subscriptions.get(subscription.kept.topicFilter) is not subscription
+            if session.delivery is not delivery or isGone:
                 return
             if subscription.kept.tag in (None, event.extensions.get(TAG)):
                 # [MQTT-3.3.1-6] [MQTT-3.3.1-8]

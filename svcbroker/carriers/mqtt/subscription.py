@@ -87,6 +87,7 @@ class SessionSubscription:
 
     @ivar kept: what was asked for.
     @ivar options: what its frames depend on.
+    @ivar isWaiting: whether retained messages come first.
     @ivar group: the group that it shares with others, if it does.
     """
 
@@ -95,6 +96,7 @@ class SessionSubscription:
         self.group = group
         self._core: ISubscription | None = None
         self.isAcknowledged = False
+        self.isWaiting = False
         self.change(kept)
 
     def change(self, kept: KeptSubscription) -> None:
@@ -155,6 +157,8 @@ class SessionSubscription:
 
     def resume(self) -> None:
         """Let events come."""
+        if self.isWaiting:
+            return
         if self.group is not None:
             self.group.deal()
         elif self._core is not None:
@@ -174,6 +178,7 @@ class SessionSubscription:
 
     def close(self, *, forget: bool) -> None:
         """Let go of the log."""
+        self.isWaiting = False
         core, self._core = self._core, None
         if core is not None:
             core.close(forget=forget)

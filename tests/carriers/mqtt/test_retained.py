@@ -1,0 +1,290 @@
+"""
+Retained messages and wills.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.broker import Keeper
+from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Publish, Will
+from svcbroker.carriers.mqtt.properties import Properties
+from svcbroker.carriers.mqtt.retained import RetainedIndex
+from svcbroker.carriers.mqtt.settings import MqttSettings
+from svcbroker.errors import LedgerUnavailable
+from svcbroker.model import EventId, filterMatches
+from svcbroker.testing.doubles import memoryLedger
+
+from .support import Client, Notes, Server
+
+VERSIONS = (MQTT_311, MQTT_5)
+
+
+class RetainedTests(SynchronousTestCase):
+    """
+    Retained messages.
+    """
+
+    def retained(self, client: Client, topicFilter: str, **options: int) -> list[bytes]:
+        """The payloads of the retained messages that a subscription gets."""
+        client.subscribe(topicFilter, 2, **options)
+        messages = client.takeMessages()
+        self.assertTrue(all(each.retain for each in messages))
+        return [each.payload for each in messages]
+
+    def test_retained(self) -> None:
+        """The last one of each topic, with the flag and its QoS."""
+        for version in VERSIONS:
+            server = Server()
+            publisher = server.connected("p", version)
+            for qos in range(3):
+                publisher.publish(f"t/{qos}", b"old", qos, retain=True)
+                publisher.publish(f"t/{qos}", b"new", qos, retain=True)
+                publisher.publish(f"t/{qos}", b"passing", qos)
+            client = server.connected("c", version)
+            client.subscribe("t/+", 2)
+            messages = client.takeMessages()
+            self.assertEqual(
+                sorted((each.topic, each.payload, each.qos, each.retain) for each in messages),
+                [("t/0", b"new", 0, True), ("t/1", b"new", 1, True), ("t/2", b"new", 2, True)],
+            )
+
+    def test_removed(self) -> None:
+        """An empty one removes it, and is delivered as any message."""
+        server = Server()
+        publisher, reader = server.connected("p"), server.connected("r")
+        publisher.publish("t", b"x", retain=True)
+        reader.subscribe("t", retainHandling=2)
+        publisher.publish("t", b"", retain=True)
+        (message,) = reader.takeMessages()
+        self.assertEqual((message.payload, message.retain), (b"", False))
+        self.assertEqual(self.retained(server.connected("c"), "#"), [])
+
+    def test_otherCarrier(self) -> None:
+        """The log says it all: an event with the extension is retained."""
+        server = Server()
+        server.event("t", b"x", svc_retain="1")
+        self.assertEqual(self.retained(server.connected(), "t"), [b"x"])
+
+    def test_restart(self) -> None:
+        """They are still there after a restart, and so is what was published meanwhile."""
+        server = Server()
+        publisher = server.connected("p")
+        publisher.publish("a", b"1", 1, retain=True)
+        publisher.publish("b", b"2", 1, retain=True)
+        server.wait(1)
+        server.crash()
+        server.event("b", b"", svc_retain="1")
+        server.event("c", b"3", svc_retain="1")
+        server = Server(None, server.notes, server.ledgers, server.clock)
+        self.assertEqual(self.retained(server.connected(), "#"), [b"1", b"3"])
+
+    def test_retainHandling(self) -> None:
+        """Always, only for a new subscription, or never."""
+        server = Server()
+        server.connected("p").publish("t", b"x", 1, retain=True)
+        for handling, expected in ((0, [b"x"] * 2), (1, [b"x"]), (2, [])):
+            client = server.connected("c")
+            found = self.retained(client, "t", retainHandling=handling)
+            found += self.retained(client, "t", retainHandling=handling)
+            self.assertEqual(found, expected)
+
+    def test_dollar(self) -> None:
+        """No leading wildcard matches a topic with a dollar sign."""
+        server = Server()
+        server.connected("p").publish("$x/y", b"x", retain=True)
+        self.assertEqual(self.retained(server.connected(), "#"), [])
+        self.assertEqual(self.retained(server.connected(), "+/y"), [])
+        self.assertEqual(self.retained(server.connected(), "$x/#"), [b"x"])
+
+    def test_expired(self) -> None:
+        """A retained message expires too."""
+        server = Server()
+        expiring = Properties(messageExpiryInterval=5)
+        server.connected("p").publish("t", b"x", retain=True, properties=expiring)
+        self.assertEqual(self.retained(server.connected(), "t"), [b"x"])
+        server.wait(6)
+        self.assertEqual(self.retained(server.connected(), "t"), [])
+
+    def test_noLocal(self) -> None:
+        """Neither does a client get its own, where it says so."""
+        server = Server()
+        client = server.connected()
+        client.subscribe("t", noLocal=True)
+        client.publish("t", b"x", retain=True)
+        client.subscribe("t", noLocal=True)
+        self.assertEqual(client.take(), [])
+
+    def test_many(self) -> None:
+        """Many arrive through a small window."""
+        server = Server(MqttSettings(sendMaximum=3))
+        publisher = server.connected("p")
+        for number in range(50):
+            publisher.publish(f"t/{number}", b"%d" % number, 1, retain=True)
+        client = server.connected()
+        client.subscribe("t/+", 1)
+        server.event("t/x", b"live")
+        payloads = client.payloads()
+        self.assertEqual(payloads, [*(b"%d" % number for number in range(50)), b"live"])
+
+    def test_lostMeanwhile(self) -> None:
+        """A client that goes while they are sent does no harm."""
+        server = Server(MqttSettings(sendMaximum=3))
+        publisher = server.connected("p")
+        for number in range(10):
+            publisher.publish(f"t/{number}", b"x", 1, retain=True)
+        client = server.connected()
+        client.subscribe("t/+", 1)
+        client.lose()
+        self.assertEqual(self.retained(server.connected("d"), "t/1"), [b"x"])
+
+    def test_unacknowledged(self) -> None:
+        """An unacknowledged one is sent again over the next connection."""
+        server = Server()
+        server.connected("p").publish("t", b"x", 1, retain=True)
+        client = server.connected(expiry=100)
+        client.subscribe("t", 1)
+        first = client.takeOne(Publish)
+        client.lose()
+        client = server.connected(cleanStart=False, expiry=100)
+        (again,) = client.takeMessages()
+        self.assertEqual((again.packetId, again.dup, again.retain), (first.packetId, True, True))
+
+
+topics = st.lists(st.sampled_from(["a", "b", "", "$x"]), min_size=1, max_size=3).map("/".join)
+filters = st.lists(st.sampled_from(["a", "b", "", "$x", "+"]), min_size=0, max_size=3).flatmap(
+    lambda levels: st.sampled_from(["/".join(levels) or "+", "/".join([*levels, "#"])])
+)
+
+
+class IndexTests(SynchronousTestCase):
+    """
+    The index of retained messages.
+    """
+
+    @given(st.lists(st.tuples(topics, st.booleans()), max_size=20), filters)
+    def test_matches(self, changes: list[tuple[str, bool]], topicFilter: str) -> None:
+        """It finds exactly what the filter matches, whatever was set and removed before."""
+        clock = Clock()
+        keeper = Keeper(Notes(), clock, maybeDeferred)
+        index = RetainedIndex(memoryLedger(clock), keeper, clock)
+        expected: dict[str, EventId] = {}
+        for number, (topic, isSet) in enumerate(changes, 1):
+            if isSet:
+                expected[topic] = EventId("00000000", 1, number)
+                index._set(topic, expected[topic])
+            else:
+                expected.pop(topic, None)
+                index._remove(topic)
+        self.assertEqual(len(index), len(expected))
+        found = [each for topic, each in expected.items() if filterMatches(topicFilter, topic)]
+        found.sort(key=lambda eventId: eventId.height)
+        self.assertEqual(index.match(topicFilter), found)
+        self.assertEqual(all(index.has(topic) for topic in expected), True)
+
+
+class WillTests(SynchronousTestCase):
+    """
+    Wills.
+    """
+
+    def test_lost(self) -> None:
+        """A connection that breaks has its will published; one that says good-bye does not."""
+        for version in VERSIONS:
+            server = Server()
+            reader = server.connected("r", version)
+            reader.subscribe("will", 2)
+            server.connected("a", version, will=Will("will", b"gone", 1)).lose()
+            (message,) = reader.takeMessages()
+            self.assertEqual((message.payload, message.qos), (b"gone", 1))
+            server.connected("a", version, will=Will("will", b"gone", 1)).disconnect()
+            self.assertEqual(reader.takeMessages(), [])
+
+    def test_reasons(self) -> None:
+        """Errors, silence, take-over and DISCONNECT with Will Message publish it."""
+        server = Server()
+        reader = server.connected("r", MQTT_311)
+        reader.subscribe("will")
+        will = Will("will", b"gone")
+        server.connected("a", will=will).sendBytes(b"\xf5\x00")
+        self.assertEqual(reader.payloads(), [b"gone"])
+        server.connected("b", keepAlive=5, will=will)
+        server.wait(8)
+        self.assertEqual(reader.payloads(), [b"gone"])
+        server.connected("c", will=will)
+        server.connected("c")
+        self.assertEqual(reader.payloads(), [b"gone"])
+        server.connected("d", will=will).disconnect(4)
+        self.assertEqual(reader.payloads(), [b"gone"])
+
+    def test_delay(self) -> None:
+        """It waits for its delay, unless the session ends before."""
+        server = Server()
+        reader = server.connected("r", MQTT_311)
+        reader.subscribe("will")
+        will = Will("will", b"gone", properties=Properties(willDelayInterval=10))
+        server.connected("a", will=will, expiry=100).lose()
+        server.wait(9)
+        self.assertEqual(reader.payloads(), [])
+        server.wait(2)
+        self.assertEqual(reader.payloads(), [b"gone"])
+        server.connected("b", will=will, expiry=5).lose()
+        server.wait(6)
+        self.assertEqual(reader.payloads(), [b"gone"])
+        server.connected("c", will=will).lose()
+        self.assertEqual(reader.payloads(), [b"gone"])
+
+    def test_returned(self) -> None:
+        """A client that comes back in time has its will not published; a clean start does."""
+        server = Server()
+        reader = server.connected("r", MQTT_311)
+        reader.subscribe("will")
+        will = Will("will", b"gone", properties=Properties(willDelayInterval=10))
+        server.connected("a", will=will, expiry=100).lose()
+        back = server.connected("a", cleanStart=False, expiry=100)
+        server.wait(20)
+        self.assertEqual(reader.payloads(), [])
+        back.lose()
+        server.connected("b", will=will, expiry=100).lose()
+        server.connected("b", cleanStart=True)
+        self.assertEqual(reader.payloads(), [b"gone"])
+
+    def test_message(self) -> None:
+        """It is a message like any other: retained, with properties."""
+        server = Server()
+        reader = server.connected("r")
+        reader.subscribe("will", retainAsPublished=True)
+        properties = Properties(contentType="x/y", userProperties=(("a", "1"),))
+        server.connected("a", will=Will("will", b"gone", 0, True, properties)).lose()
+        (message,) = reader.takeMessages()
+        self.assertEqual(message.properties.contentType, "x/y")
+        self.assertEqual(message.properties.userProperties[0], ("a", "1"))
+        self.assertTrue(message.retain)
+        late = server.connected("late")
+        late.subscribe("will")
+        self.assertEqual(late.payloads(), [b"gone"])
+
+    def test_refused(self) -> None:
+        """A will that cannot be published is logged, and nothing else."""
+        server = Server()
+        client = server.connected("a", will=Will("will", b"gone"))
+        server.ledger.error = LedgerUnavailable()
+        client.lose()
+        self.assertEqual(len(server.carrier.sessions), 0)
+
+    def test_shutDown(self) -> None:
+        """An orderly stop publishes wills, those that wait too, before it is done."""
+        server = Server()
+        delayed = Will("will", b"delayed", properties=Properties(willDelayInterval=10))
+        server.connected("a", will=delayed, expiry=100).lose()
+        client = server.connected("b", will=Will("will", b"gone"))
+        drained = server.carrier.drain()
+        client.lose()
+        self.successResultOf(drained)
+        contents = [getattr(each, "content", b"") for each in server.ledger.submitted]
+        self.assertIn(b"delayed", contents)
+        self.assertIn(b"gone", contents)
