@@ -4,7 +4,7 @@ One web hook: takes events and sends them, one after the other, until each is ac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from attrs import evolve, frozen
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
@@ -190,17 +190,18 @@ class Delivery:
                 if not self._around.slots.take(self._lane):
                     batch = None
                     await self._around.slots.wait(self._lane)
+                wait: float | None = None
                 try:
                     isDone = await self._takeTurn(subscription, batch)
-                    failed = None
                 except NotAcknowledged as error:
-                    failed = error
+                    # Not kept for longer: its traceback holds the events.
+                    self._tellFailure(error)
+                    wait = error.retryAfter
                 finally:
                     self._around.slots.release(self._lane)
                 batch = None
-                if failed is not None and not self._isStopping:
-                    self._tellFailure(failed)
-                    await self._pauseAfterFailure(failed.retryAfter)
+                if wait is not None and not self._isStopping:
+                    await self._pauseAfterFailure(wait)
 
     async def _takeTurn(self, subscription: ISubscription, batch: Batch | None) -> bool:
         """
@@ -222,7 +223,12 @@ class Delivery:
                 subscription.pause()
                 raise NotAcknowledged("the log could not be read in time") from None
         until = clock.seconds() + self._around.settings.turn
-        texts = batch.encoded("webhook", encodeEvents)
+        texts: Iterable[bytes]
+        if self._failures:
+            # Perhaps only the first will be needed.
+            texts = (encodeEvents((event,))[0] for event in batch.events)
+        else:
+            texts = batch.encoded("webhook", encodeEvents)
         for number, (event, text) in enumerate(zip(batch.events, texts, strict=True)):
             isOver = clock.seconds() >= until and slots.isWanted(self._lane)
             if self._isStopping or (number and isOver):
@@ -263,7 +269,7 @@ class Delivery:
 
     def _tellFailure(self, error: NotAcknowledged) -> None:
         # Once an outage. Never the path: it may hold what only the receiver is to know.
-        if not self._failures:
+        if not self._failures and not self._isStopping:
             self._log.warn(
                 "Webhook {id} at {target} does not take its events, and will be tried again: "
                 "{reason}",

@@ -4,6 +4,7 @@ Tests for L{svcbroker.carriers.webhook.delivery}: every event, in order, until i
 
 from __future__ import annotations
 
+import gc
 from itertools import pairwise
 
 from attrs import evolve
@@ -13,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.webhook.webhooks import PATIENCE
 from svcbroker.errors import LedgerUnavailable
+from svcbroker.interfaces import Batch
 from svcbroker.model import CloseTopic, Edge, InterfaceType
 
 from .support import PUBLIC, SETTINGS, URL, Post, World
@@ -97,6 +99,11 @@ class DeliveryTests(SynchronousTestCase):
         self.world.publish("1")
         self.assertEqual(self.world.slots.busy, 0)
         self.assertEqual(len(self.poster.posts), 1)
+        for _ in range(3):
+            gc.collect()
+            batches = [each for each in gc.get_objects() if isinstance(each, Batch)]
+            self.assertEqual(batches, [])
+            self.world.clock.pump([1.0] * 10)
 
     def test_unsubscribed(self) -> None:
         """After unSubscribe a request that is under way is given up, and nothing follows."""
