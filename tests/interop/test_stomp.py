@@ -21,13 +21,16 @@ from twisted.trial.unittest import SkipTest
 from tests.functional.daemon import LOCAL, Daemon, DaemonTestCase, reactor
 
 try:
-    import stomp  # type: ignore[import-untyped]
+    import stomp
 except ImportError:
     stomp = None
 
 HERE = Path(__file__).parent
 PATIENCE = 60.0
 """Seconds after which an answer that does not come counts as missing."""
+
+PACKAGES = ("@stomp/stompjs@7", "ws@8")
+"""What npm installs; ws is Node's WebSocket before version 22."""
 
 OWN = "12345678-1234-4234-8234-123456789abc"
 STOMP_AT = re.compile(r"STOMP on (\S+):(\d+)")
@@ -92,9 +95,7 @@ class StompPyTests(InteropTestCase):
             raise SkipTest("stomp.py is not installed")
         super().setUp()
 
-    def connect(
-        self, kind: Any, host: str, port: int, **more: Any
-    ) -> tuple[Any, Frames]:
+    def connect(self, kind: Any, host: str, port: int, **more: Any) -> tuple[Any, Frames]:
         """A connection of stomp.py, and what it gets. Called in a thread."""
         connection = kind([(host, port)], auto_decode=False, **more)
         frames = Frames()
@@ -162,7 +163,7 @@ class StompPyTests(InteropTestCase):
             connection.ack(headers["message-id"])
 
     def test_resume(self) -> Deferred[None]:
-        """What was not acknowledged comes again, also after the daemon was killed."""
+        """What was not acknowledged comes again, also from a daemon that was started again."""
         return Deferred.fromCoroutine(self.resume())
 
     async def resume(self) -> None:
@@ -179,6 +180,8 @@ class StompPyTests(InteropTestCase):
             connection.ack(acks[0])
             connection.ack(acks[1])
             connection.disconnect(receipt="bye")
+            # stomp.py tells of the end before it tells of the receipt that made it end.
+            frames.next("")
             self.assertEqual(frames.next("RECEIPT")[0]["receipt-id"], "bye")
 
         await deferToThread(first)
@@ -258,11 +261,9 @@ class StompJsTests(InteropTestCase):
         bodies = [b64decode(each["body"]) for each in found["messages"]]
         self.assertEqual(bodies, ["häl:lo\n".encode(), b"\0\xff\n\0", b"in a transaction"])
         first = found["messages"][0]["headers"]
-        self.assertEqual(first["svc-tag"], "a:b")
+        # stompjs neither escapes nor unescapes in 1.1.
+        self.assertEqual(first["svc-tag"], "a\\cb" if version == "1.1" else "a:b")
         self.assertEqual(first["eventId"], found["receipt"]["eventId"])
         self.assertEqual((found["error"]["code"], found["error"]["receipt-id"]), ("100101", "bad"))
         self.assertEqual(await daemon.stop(), 0)
         self.assertNotIn("Traceback", daemon.protocol.output)
-
-
-PACKAGES = ("@stomp/stompjs@7", "ws@8")
