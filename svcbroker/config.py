@@ -133,6 +133,19 @@ class Config:
         "tcp:61613:interface=127.0.0.1",
         "where STOMP is served, as a Twisted endpoint string; empty switches its port off",
     )
+    mqtt: str = _setting(
+        "mqtt",
+        Text(metavar="ENDPOINT", normalise=anyText),
+        "tcp:1883:interface=127.0.0.1",
+        "where MQTT is served, as a Twisted endpoint string; empty switches its port off",
+    )
+    mqttOpenTopics: bool = _setting(
+        "mqtt-open-topics",
+        Switch(),
+        True,
+        "open a topic with the first MQTT publish to it",
+        shown="on",
+    )
     basePath: str = _setting(
         "base-path",
         Text(metavar="PATH", normalise=basePath),

@@ -29,6 +29,7 @@ from ._serving import Carriers, Part
 from ._settings import Several, Switch
 from .broker import Broker, Keeper, Limits
 from .broker.subscriptions import KeptPositions, Subscriptions
+from .carriers import mqtt
 from .carriers.http import HttpSettings, makeSite
 from .carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
 from .carriers.webhook import (
@@ -51,6 +52,9 @@ NOTES = "notes.sqlite"
 
 STOMP = "stomp"
 """The name of the port of STOMP."""
+
+MQTT = "mqtt"
+"""The name of the port of MQTT."""
 
 _MAX_SECRETS_FILE = 64 * 1024
 
@@ -149,7 +153,7 @@ def makePlan(config: Config, reactor: Any) -> Plan:
     """
     ports = [
         _planPort(reactor, name, text)
-        for name, text in ((HTTP, config.http), (STOMP, config.stomp))
+        for name, text in ((HTTP, config.http), (STOMP, config.stomp), (MQTT, config.mqtt))
         if text
     ]
     groups = []
@@ -381,13 +385,28 @@ def makeService(options: Options) -> IService:
             version=readVersion().version,
             settings=StompSettings(frames=FrameLimits(maxBody=config.maxContent)),
         )
-        routes = [webSocketRoute(stomp, settings.basePath, settings.corsOrigins)]
+        mqttContext = mqtt.makeContext(
+            ledgers,
+            subscriptions,
+            keeper,
+            reactor,
+            world.now,
+            world.entropy,
+            mqtt.MqttSettings(openTopics=config.mqttOpenTopics, maxContent=config.maxContent),
+        )
+        mqttCarrier = mqtt.MqttCarrier(mqttContext)
+        mqttFactory = mqtt.MqttFactory(mqttCarrier)
+        routes = [
+            webSocketRoute(stomp, settings.basePath, settings.corsOrigins),
+            mqtt.webSocketRoute(mqttFactory, settings.basePath, settings.corsOrigins),
+        ]
         site = makeSite(broker, settings, routes)
         return Carriers(
-            factories={HTTP: site, STOMP: stomp},
+            factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory},
             parts=[
                 Part(drain=site.drain),
                 Part(drain=stomp.drain),
+                Part(start=mqttCarrier.start, drain=mqttCarrier.drain),
                 Part(start=webhooks.start, drain=webhooks.stop),
             ],
             broker=broker,

@@ -42,9 +42,9 @@ class OptionsTests(SynchronousTestCase):
     """
 
     def test_defaults(self) -> None:
-        """Without options there are HTTP and STOMP on loopback, and one group on pbft."""
+        """Without options all ports are on loopback, and there is one group on pbft."""
         plan = parse()["plan"]
-        self.assertEqual([port.name for port in plan.ports][:2], ["http", "stomp"])
+        self.assertEqual([port.name for port in plan.ports], ["http", "stomp", "mqtt"])
         for port in plan.ports:
             self.assertIsInstance(port.endpoint, TCP4ServerEndpoint)
             self.assertIn("interface=127.0.0.1", port.text)
@@ -80,7 +80,7 @@ class OptionsTests(SynchronousTestCase):
 
     def test_withoutPort(self) -> None:
         """An empty endpoint switches a port off."""
-        for name in ("http", "stomp"):
+        for name in ("http", "stomp", "mqtt"):
             ports = parse(f"--{name}=")["plan"].ports
             self.assertNotIn(name, [port.name for port in ports])
 
@@ -99,6 +99,7 @@ class OptionsTests(SynchronousTestCase):
             ("--http=tcp", "http: cannot use 'tcp': "),
             ("--http=nosuch:1", "http: cannot use 'nosuch:1': Unknown endpoint type: 'nosuch'"),
             ("--stomp=nosuch:1", "stomp: cannot use 'nosuch:1': "),
+            ("--mqtt=nosuch:1", "mqtt: cannot use 'nosuch:1': "),
             ("--ledger=nosuch:1", "ledger: nosuch: '1' is not a setting"),
             ("--group=2=nosuch", "group 2: there is no ledger called 'nosuch'"),
             ("--config=/nosuch", "config: cannot read /nosuch: "),

@@ -33,7 +33,7 @@ TIMEOUT = 120.0
 
 RUN = "from twisted.scripts.twistd import run; run()"
 LOCAL = "tcp:0:interface=127.0.0.1"
-OFF = ("--stomp=",)
+OFF = ("--stomp=", "--mqtt=")
 """Ports that are off where a test does not ask for them: their defaults are fixed numbers."""
 
 SERVES = re.compile(r"svcbroker \S+ serves (\S+), data in")

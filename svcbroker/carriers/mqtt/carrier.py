@@ -62,27 +62,27 @@ class MqttCarrier:
 
     def drain(self) -> Deferred[None]:
         """
-        Disconnect everybody, publish the wills that are due, and fire when all are gone. The
-        ledgers still run.
+        Answer what is on its way to the log, disconnect everybody, and publish the wills that
+        are due; fires when that is done. Cancelling it cuts off who is still there. The ledgers
+        still run.
         """
+        return Deferred.fromCoroutine(self._drain())
+
+    async def _drain(self) -> None:
         self._drained = Deferred()
         for link in tuple(self._links):
             link.connection.shutDown()
-        if not self._links:
-            self._drained.callback(None)
-
-        async def drain(everybodyGone: Deferred[None]) -> None:
-            await everybodyGone
-            await self.sessions.wills.stop()
-
-        return Deferred.fromCoroutine(drain(self._drained))
-
-    def stop(self) -> None:
-        """Let go of everything, before the ledgers stop."""
-        self.sessions.stop()
-        self.outputs.stop()
-        for group in self.context.groups.values():
-            group.retained.stop()
+        try:
+            if self._links:
+                await self._drained
+            await self.sessions.wills.published()
+        finally:
+            for link in tuple(self._links):
+                link.abort()
+            self.sessions.stop()
+            self.outputs.stop()
+            for group in self.context.groups.values():
+                group.retained.stop()
 
     @property
     def isDraining(self) -> bool:
@@ -136,7 +136,12 @@ class Link:
             self.connection.receive(data)
         except Exception:
             self._log.failure("A connection has failed")
-            self._transport.abortConnection()
+            self.abort()
+
+    def abort(self) -> None:
+        """Close at once, whatever is still to be sent."""
+        self.gone()
+        self._transport.abortConnection()
 
     def gone(self) -> None:
         """The transport is closed."""

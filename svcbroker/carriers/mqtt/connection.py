@@ -40,9 +40,8 @@ from .packets import (
     Subscribe,
     Unsuback,
     Unsubscribe,
-    Will,
 )
-from .properties import NO_PROPERTIES, Properties
+from .properties import Properties
 from .reasons import RETURN_CODES, SUBSCRIBE_FAILURE, MqttError, ProtocolError, ReasonCode
 from .receiving import Receiving
 from .session import Session
@@ -102,7 +101,7 @@ class Connection:
         self._isClosed = False
         self._hasEnded = False
         self._handshake: Handshake | None = None
-        self._will: Will | None = None
+        self._isOrderly = False
         self._receiving: Receiving | None = None
         self._subscriber: Subscriber | None = None
         self._delivery: Delivery | None = None
@@ -228,7 +227,6 @@ class Connection:
         )
         session = self.session = opened.session
         self._handshake = handshake
-        self._will = packet.will  # [MQTT-3.1.2-8] [MQTT5-3.1.2-7]
         self._delivery = Delivery(
             session,
             version=packet.version,
@@ -270,8 +268,7 @@ class Connection:
         self._startKeepAlive(handshake.keepAlive)
         # [MQTT-3.1.4-4] [MQTT-3.2.2-1] [MQTT-3.2.2-2] [MQTT5-3.1.4-5] [MQTT5-3.2.2-2]
         # [MQTT5-3.2.2-3]
-        properties = handshake.properties if self._version == MQTT_5 else NO_PROPERTIES
-        self._send(Connack(opened.isPresent, ReasonCode.SUCCESS, properties))
+        self._send(Connack(opened.isPresent, ReasonCode.SUCCESS, handshake.properties))
         if opened.isPresent:
             self._delivery.start()
             if session.subscriptions:
@@ -344,7 +341,7 @@ class Connection:
             self.session.expiry = min(expiry, self._context.settings.maxSessionExpiry)
         if packet.reason == ReasonCode.SUCCESS:
             # [MQTT-3.1.2-10] [MQTT-3.14.4-3] [MQTT5-3.1.2-10] [MQTT5-3.14.4-3]
-            self._will = None
+            self._isOrderly = True
         # [MQTT-3.14.4-2]
         self._finish()
 
@@ -427,8 +424,7 @@ class Connection:
         if self._receiving is not None:
             self._receiving.end()
         if self.session is not None:
-            will, self._will = self._will, None
-            self._sessions.disconnected(self.session, will)
+            self._sessions.disconnected(self.session, isOrderly=self._isOrderly)
 
     def _send(self, packet: Packet) -> None:
         self._output.send(encode(packet, self._version))

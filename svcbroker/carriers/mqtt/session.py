@@ -73,6 +73,7 @@ class Session:
     again from the last acknowledged one on. It keeps which packet identifier each had.
 
     @ivar group: the group whose log it uses.
+    @ivar name: what stands for it on disk.
     @ivar expiry: the session expiry interval in seconds.
     @ivar isPersistent: whether it outlives its connection. It stays what it was at first.
     @ivar mark: what stands for the client in the events that it publishes.
@@ -102,7 +103,7 @@ class Session:
         self._reserved: set[int] = set()
         self._orphans: dict[int, InFlight] = {}
         self._keeper = keeper
-        self._name = msgspec.json.encode((group, clientId)).decode("utf-8")
+        self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
         self._hasChanged = False
 
     @property
@@ -227,9 +228,9 @@ class Session:
             kept = KeptExchanges(
                 received=sorted(self.received), sent=self._sent, released=self.released
             )
-            self._keeper.put(QOS_2, self._name, msgspec.json.encode(kept))
+            self._keeper.put(QOS_2, self.name, msgspec.json.encode(kept))
         else:
-            self._keeper.remove(QOS_2, self._name)
+            self._keeper.remove(QOS_2, self.name)
         return True
 
     def keep(self) -> None:
@@ -242,16 +243,16 @@ class Session:
                 absentSince=self.absentSince,
                 subscriptions=[each.kept for each in self.subscriptions.values()],
             )
-            self._keeper.put(SESSION, self._name, msgspec.json.encode(kept))
+            self._keeper.put(SESSION, self.name, msgspec.json.encode(kept))
 
     def discard(self) -> None:
         """Have nothing on disk."""
-        self._keeper.remove(SESSION, self._name)
-        self._keeper.remove(QOS_2, self._name)
+        self._keeper.remove(SESSION, self.name)
+        self._keeper.remove(QOS_2, self.name)
 
     def restore(self) -> None:
         """Take the exchanges from the disk."""
-        value = self._keeper.get(QOS_2, self._name)
+        value = self._keeper.get(QOS_2, self.name)
         if value is None:
             return
         kept = msgspec.json.decode(value, type=KeptExchanges)

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 
 from .context import Context
 from .delivery import Delivery, InFlight
-from .packets import Connect, Will
+from .packets import Connect
 from .reasons import MqttError, ReasonCode
 from .session import SESSION, IClient, KeptSession, Session
 from .shares import ShareGroup, ShareKey
@@ -75,9 +75,11 @@ class Sessions:
                 self.addSubscription(session, each)
             self._sessions[session.group, session.clientId] = session
             self._expireLater(session)
+        self.wills.start()
 
     def stop(self) -> None:
         """Let go of the clock. What is kept stays."""
+        self.wills.stop()
         for call in self._expiring.values():
             call.cancel()
         self._expiring.clear()
@@ -118,6 +120,8 @@ class Sessions:
         session.expiry = expiry
         session.absentSince = None
         session.keep()
+        if packet.will is not None:
+            self.wills.clientConnected(session, packet.will)
         return Opened(session, isPresent)
 
     def attach(self, session: Session, client: IClient, delivery: Delivery) -> None:
@@ -125,18 +129,20 @@ class Sessions:
         session.client = client
         session.delivery = delivery
 
-    def disconnected(self, session: Session, will: Will | None) -> None:
+    def disconnected(self, session: Session, *, isOrderly: bool) -> None:
         """
         A session's connection is gone.
 
-        @param will: what is to be published.
+        @param isOrderly: whether the client has taken its will back.
         """
         delivery, session.delivery, session.client = session.delivery, None, None
         inFlight = {} if delivery is None else delivery.end()
         isOver = session.expiry == 0
         self._leave(session, inFlight, isOver)
-        if will is not None:
-            self.wills.clientGone(session, will)
+        if isOrderly:
+            self.wills.clientLeft(session)
+        else:
+            self.wills.clientGone(session)
         if isOver:
             # [MQTT-3.1.2-6] [MQTT5-4.1.0-2]
             self.end(session)

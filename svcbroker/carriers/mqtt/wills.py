@@ -4,6 +4,11 @@ Will messages (section 3.1.2.5): published when a client is gone without having 
 
 from __future__ import annotations
 
+from typing import Final
+
+import msgspec
+from attrs import define
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -12,77 +17,154 @@ from twisted.python.failure import Failure
 from ...errors import BrokerError
 from ...model import Receipt
 from .context import Context
-from .packets import Will
+from .decoder import Decoder
+from .encoder import encode
+from .packets import MQTT_5, Publish, Will
 from .session import Session
+
+WILL: Final = "mqtt-will"
+"""The kind of L{KeptWill} on disk."""
+_MAX_FRAME: Final = 256 * 1024
+
+
+class KeptWill(Struct, frozen=True, kw_only=True):
+    """
+    A will as it stands on disk.
+
+    @ivar delay: how long it waits once the client is gone, in seconds.
+    @ivar due: when it is to be published, in seconds since the epoch; C{None} while the client
+        is connected.
+    @ivar mark: the mark of the client, where it subscribes with No Local.
+    @ivar frame: the message as a PUBLISH of MQTT 5.
+    """
+
+    group: str
+    delay: int
+    due: float | None = None
+    mark: str | None = None
+    frame: bytes
+
+
+@define(eq=False)
+class _Waiting:
+    """A will whose client is gone."""
+
+    kept: KeptWill
+    call: IDelayedCall
 
 
 class Wills:
     """
-    The wills of clients that are gone, waiting for their delay.
+    The wills of all clients, connected or gone. They are kept on disk, so that a client that was
+    connected when the broker broke down has its will published when the broker is back.
     """
 
     _log = Logger()
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._waiting: dict[Session, tuple[Will, IDelayedCall]] = {}
-        self._publishing: set[Deferred[Receipt | None]] = set()
+        self._waiting: dict[str, _Waiting] = {}
+        self._publishing: dict[Deferred[None], None] = {}
 
-    def clientGone(self, session: Session, will: Will) -> None:
+    def start(self) -> None:
+        """Go on with what is on disk. Whoever was connected is gone since now."""
+        for name, value in self._context.keeper.items(WILL):
+            kept = msgspec.json.decode(value, type=KeptWill)
+            if kept.group in self._context.groups:
+                self._wait(name, kept)
+
+    def clientConnected(self, session: Session, will: Will) -> None:
+        """A client has left its will [MQTT-3.1.2-8] [MQTT5-3.1.2-7]."""
+        properties = msgspec.structs.replace(will.properties, willDelayInterval=None)
+        packetId = 1 if will.qos else 0
+        message = Publish(
+            will.topic, will.payload, will.qos, will.retain, False, packetId, properties
+        )
+        kept = KeptWill(
+            group=session.group,
+            delay=will.properties.willDelayInterval or 0,
+            frame=encode(message, MQTT_5),
+        )
+        self._context.keeper.put(WILL, session.name, msgspec.json.encode(kept))
+
+    def clientLeft(self, session: Session) -> None:
+        """A client has said good-bye, which takes its will back."""
+        self._context.keeper.remove(WILL, session.name)
+
+    def clientGone(self, session: Session) -> None:
         """
         A connection was closed without a DISCONNECT that takes the will back. It is published
         after its delay, or when the session ends, whichever comes first [MQTT-3.1.2-8]
         [MQTT5-3.1.2-8].
         """
-        delay = min(will.properties.willDelayInterval or 0, session.expiry)
-        if delay:
-            call = self._context.clock.callLater(delay, self.sessionEnded, session)
-            self._waiting[session] = (will, call)
-        else:
-            self._publish(session, will)
+        value = self._context.keeper.get(WILL, session.name)
+        if value is None:
+            return
+        kept = msgspec.structs.replace(
+            msgspec.json.decode(value, type=KeptWill),
+            mark=session.mark if session.hasNoLocal else None,
+        )
+        self._wait(session.name, kept, atMost=session.expiry)
+
+    def _wait(self, name: str, kept: KeptWill, atMost: int | None = None) -> None:
+        now = self._context.now()
+        if kept.due is None:
+            delay = kept.delay if atMost is None else min(kept.delay, atMost)
+            kept = msgspec.structs.replace(kept, due=now + delay)
+        assert kept.due is not None
+        if kept.due <= now:
+            self._publish(name, kept)
+            return
+        self._context.keeper.put(WILL, name, msgspec.json.encode(kept))
+        call = self._context.clock.callLater(kept.due - now, self._due, name)
+        self._waiting[name] = _Waiting(kept, call)
 
     def clientReturned(self, session: Session) -> None:
         """The session goes on: its will is not published [MQTT5-3.1.2-26]."""
-        waiting = self._waiting.pop(session, None)
+        waiting = self._waiting.pop(session.name, None)
         if waiting is not None:
-            waiting[1].cancel()
+            waiting.call.cancel()
+            self._context.keeper.remove(WILL, session.name)
 
     def sessionEnded(self, session: Session) -> None:
-        """The session ends, or the delay has passed."""
-        waiting = self._waiting.pop(session, None)
-        if waiting is not None:
-            will, call = waiting
-            if call.active():
-                call.cancel()
-            self._publish(session, will)
+        """The session ends, so its will does not wait."""
+        if session.name in self._waiting:
+            self._waiting[session.name].call.cancel()
+            self._due(session.name)
 
-    def _publish(self, session: Session, will: Will) -> None:
+    def _due(self, name: str) -> None:
+        self._publish(name, self._waiting.pop(name).kept)
+
+    def _publish(self, name: str, kept: KeptWill) -> None:
         # [MQTT-3.1.2-16] [MQTT-3.1.2-17] [MQTT5-3.1.2-16] [MQTT5-3.1.2-17]: its RETAIN flag is
-        # that of any publish.
-        publisher = self._context.groups[session.group].publisher
-        published: Deferred[Receipt | None] = Deferred()
-        self._publishing.add(published)
+        # that of any publish. [MQTT-3.1.2-10] [MQTT5-3.1.2-10]: it is published once.
+        self._context.keeper.remove(WILL, name)
+        (message,) = Decoder(_MAX_FRAME, MQTT_5).receive(kept.frame)
+        assert isinstance(message, Publish)
+        published: Deferred[None] = Deferred()
+        self._publishing[published] = None
 
         def done(result: Receipt | Failure) -> None:
-            self._publishing.discard(published)
+            del self._publishing[published]
             if isinstance(result, Failure):
                 level = self._log.warn if result.check(BrokerError) else self._log.error
                 level("The will of a client was not published: {error}", error=result.value)
             published.callback(None)
 
-        publisher.publish(will, session.mark if session.hasNoLocal else None).addBoth(done)
+        publisher = self._context.groups[kept.group].publisher
+        publisher.publish(message, kept.mark).addBoth(done)
 
-    def stop(self) -> Deferred[None]:
-        """
-        Publish all that wait. The daemon is about to stop, and nobody would publish them later.
+    def stop(self) -> None:
+        """Let go of the clock. What waits is on disk."""
+        for waiting in self._waiting.values():
+            waiting.call.cancel()
+        self._waiting.clear()
 
-        @return: fires when they are in the log.
-        """
-        for session in tuple(self._waiting):
-            self.sessionEnded(session)
+    def published(self) -> Deferred[None]:
+        """Fires when all that are due are in the log, or refused by it."""
 
         async def wait() -> None:
-            for published in tuple(self._publishing):
-                await published
+            while self._publishing:
+                await next(iter(self._publishing))
 
         return Deferred.fromCoroutine(wait())

@@ -16,6 +16,7 @@ from svcbroker.carriers.mqtt.packets import (
     Disconnect,
     Pingreq,
     Pingresp,
+    Puback,
     Publish,
 )
 from svcbroker.carriers.mqtt.properties import Properties
@@ -291,11 +292,18 @@ class DisconnectTests(SynchronousTestCase):
         self.assertFalse(new.isClosed)
         server.ledger.isHolding = False
         server.ledger.release()
-        puback, disconnect = new.take()
-        self.assertEqual(disconnect.reason, ReasonCode.SERVER_SHUTTING_DOWN)
+        self.assertEqual(
+            new.take(),
+            [
+                Puback(5),
+                Disconnect(
+                    ReasonCode.SERVER_SHUTTING_DOWN,
+                    Properties(reasonString="the server is shutting down"),
+                ),
+            ],
+        )
         self.assertNoResult(drained)
         new.lose()
         old.lose()
         self.successResultOf(drained)
         self.assertIsNone(server.factory.buildProtocol(None))
-        server.carrier.stop()

@@ -277,7 +277,7 @@ class WillTests(SynchronousTestCase):
         self.assertEqual(len(server.carrier.sessions), 0)
 
     def test_shutDown(self) -> None:
-        """An orderly stop publishes wills, those that wait too, before it is done."""
+        """An orderly stop publishes what is due; what waits is published after the next start."""
         server = Server()
         delayed = Will("will", b"delayed", properties=Properties(willDelayInterval=10))
         server.connected("a", will=delayed, expiry=100).lose()
@@ -285,6 +285,27 @@ class WillTests(SynchronousTestCase):
         drained = server.carrier.drain()
         client.lose()
         self.successResultOf(drained)
-        contents = [getattr(each, "content", b"") for each in server.ledger.submitted]
-        self.assertIn(b"delayed", contents)
-        self.assertIn(b"gone", contents)
+        self.assertEqual(server.ledger.submitted[-1].content, b"gone")
+        self.assertEqual(server.carrier.context.clock.getDelayedCalls(), [])  # type: ignore[attr-defined]
+        server = server.restarted()
+        server.wait(9)
+        self.assertEqual(server.ledger.submitted[-1].content, b"gone")
+        server.wait(2)
+        self.assertEqual(server.ledger.submitted[-1].content, b"delayed")
+
+    def test_crash(self) -> None:
+        """A client that was connected when the broker broke down is gone when it is back."""
+        server = Server()
+        server.connected("a", will=Will("will", b"at once", 1, True))
+        server.connected("b", will=Will("will", b"taken back")).disconnect()
+        server.wait(1)
+        server = server.restarted()
+        contents = [getattr(each, "content", None) for each in server.ledger.submitted]
+        self.assertEqual(contents, [None, b"at once"])
+        server.wait(1)
+        server = server.restarted()
+        self.assertEqual(len(server.ledger.submitted), 2)
+        reader = server.connected("r")
+        reader.subscribe("will", 1)
+        (message,) = reader.takeMessages()
+        self.assertEqual((message.payload, message.retain), (b"at once", True))

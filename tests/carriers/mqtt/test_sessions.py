@@ -194,7 +194,7 @@ class ResumeTests(SynchronousTestCase):
             client.subscribe("b/+", 2)
             for topic, content in (("a", b"1"), ("b/1", b"2"), ("c", b"no"), ("a", b"3")):
                 server.event(topic, content)
-            first, second, third = client.take()
+            first, second, _ = client.take()
             assert isinstance(first, Publish) and isinstance(second, Publish)
             client.send(Puback(first.packetId))
             server.wait(1)
