@@ -16,7 +16,7 @@ from zope.interface.verify import verifyObject
 
 from svcbroker.carriers.http import HttpSettings, Route
 from svcbroker.carriers.stomp import webSocketRoute
-from svcbroker.carriers.stomp.carrier import StompProtocol
+from svcbroker.carriers.stomp.connection import StompProtocol
 from svcbroker.carriers.websocket import (
     CLOSE_TIMEOUT,
     WebSocketResource,

@@ -1,63 +1,29 @@
 """
-STOMP over transports: the one module here that touches them, the clock and the broker.
+The STOMP carrier: what makes connections, over TCP and over WebSocket, and closes them in order.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 from typing import Protocol as TypingProtocol
 
-from attrs import evolve
-from twisted.internet.address import IPv4Address, IPv6Address
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
-from twisted.internet.interfaces import (
-    IAddress,
-    IDelayedCall,
-    IPushProducer,
-    IReactorTime,
-    ITCPTransport,
-)
-from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Factory
 from twisted.logger import Logger
-from twisted.python.failure import Failure
-from zope.interface import implementer
 
-from ...broker import Broker, SendResult
-from ...errors import BrokerError, TopicNotFound
-from ...interfaces import Batch, ISubscriber, ISubscription
+from ...broker import Broker
+from ...interfaces import ISubscriber, ISubscription
 from ...model import SubscribeRequest
 from ...operations import Incidents
 from ..http import Route
 from ..websocket import WebSocketResource
-from .answers import Answer
-from .effects import (
-    Acknowledge,
-    Close,
-    Effect,
-    Pause,
-    Publication,
-    Publish,
-    PublishAll,
-    Resume,
-    Subscribe,
-    Unsubscribe,
-    Write,
-)
+from .connection import StompProtocol
 from .session import Session
 from .settings import StompSettings
 
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
-
-LINGER: Final = 2.0
-"""
-How long what a refused client still sends is thrown away, in seconds. A connection that is closed
-with unread bytes is reset, and the client may never see the ERROR ("Connection Lingering").
-"""
-
-ABORT: Final = 5.0
-"""How long a client may take to read the last bytes, in seconds."""
 
 
 class ISubscriptions(TypingProtocol):
@@ -67,289 +33,6 @@ class ISubscriptions(TypingProtocol):
         self, request: SubscribeRequest, subscriber: ISubscriber
     ) -> Deferred[ISubscription]:
         """Subscribe. What is given is paused until it is resumed."""
-
-
-@implementer(ISubscriber)
-class Reader:
-    """
-    The subscriber of one subscription of a connection.
-    """
-
-    def __init__(self, protocol: StompProtocol, number: int) -> None:
-        self._protocol = protocol
-        self._number = number
-
-    def deliver(self, batch: Batch) -> None:
-        """See L{ISubscriber.deliver}."""
-        self._protocol.deliver(self._number, batch)
-
-    def subscriptionEnded(self, error: BrokerError) -> None:
-        """See L{ISubscriber.subscriptionEnded}."""
-        self._protocol.subscriptionEnded(self._number, error)
-
-
-@implementer(IPushProducer)
-class StompProtocol(Protocol):
-    """
-    One connection: carries out what its session wants, and keeps it from wanting too much.
-
-    It is the producer of its transport: while the client does not read what it was sent, its
-    subscriptions are paused; when it goes on to ask for answers, it is not read from either.
-    While too many of its publishes wait for the chain, it is not read from.
-    """
-
-    factory: StompFactory
-
-    def __init__(self, factory: StompFactory) -> None:
-        self.factory = factory
-        self._clock = factory.clock
-        self._subscriptions: dict[int, ISubscription] = {}
-        self._todo: deque[Effect] = deque()
-        self._isBusy = False
-        self._isStalled = False
-        self._isReading = True
-        self._isClosed = False
-        self._unread = 0
-        self._timer: IDelayedCall | None = None
-        self._closing: IDelayedCall | None = None
-
-    # What the transport says.
-
-    def connectionMade(self) -> None:
-        """See C{IProtocol}."""
-        transport: Any = self.transport
-        if ITCPTransport.providedBy(transport):
-            transport.setTcpNoDelay(True)
-            transport.setTcpKeepAlive(True)
-        transport.registerProducer(self, True)
-        self._session = self.factory.makeSession(peerText(transport.getPeer()))
-        self.factory.protocols.add(self)
-        self._look()
-
-    def dataReceived(self, data: bytes) -> None:
-        """See C{IProtocol}."""
-        if not self._isClosed:
-            self._perform(self._session.receive(data, self._clock.seconds()))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """See C{IProtocol}."""
-        self._isClosed = True
-        self._endSubscriptions()
-        for call in (self._timer, self._closing):
-            if call is not None and call.active():
-                call.cancel()
-        self.factory.connectionLost(self)
-
-    def pauseProducing(self) -> None:
-        """See C{IPushProducer}: the client does not read."""
-        self._isStalled = True
-        self._perform(self._session.stall(True, self._clock.seconds()))
-
-    def resumeProducing(self) -> None:
-        """See C{IPushProducer}: the client has read everything."""
-        self._isStalled = False
-        self._unread = 0
-        self._perform(self._session.stall(False, self._clock.seconds()))
-
-    def stopProducing(self) -> None:
-        """See C{IPushProducer}: the connection is about to be lost."""
-
-    # What the broker says.
-
-    def deliver(self, number: int, batch: Batch) -> None:
-        """The next events of a subscription."""
-        self._perform(self._session.deliver(number, batch, self._clock.seconds()))
-
-    def subscriptionEnded(self, number: int, error: BrokerError) -> None:
-        """A subscription has ended."""
-        self._subscriptions.pop(number, None)
-        self._perform(self._session.subscriptionEnded(error, self._clock.seconds()))
-
-    def shutDown(self) -> None:
-        """The broker stops: answer what came, and close."""
-        self._perform(self._session.shutDown(self._clock.seconds()))
-
-    # What the session wants.
-
-    def _perform(self, effects: Iterable[Effect]) -> None:
-        """
-        Carry out effects in order. What they bring about at once is carried out after them, not
-        inside them.
-        """
-        self._todo.extend(effects)
-        if self._isBusy:
-            return
-        self._isBusy = True
-        try:
-            while self._todo:
-                effect = self._todo.popleft()
-                if not self._isClosed:
-                    _PERFORM[type(effect)](self, effect)
-        finally:
-            self._isBusy = False
-        if not self._isClosed:
-            self._look()
-
-    def _look(self) -> None:
-        """Read or do not read, and look at the clock again in time."""
-        wantsInput = self._session.wantsInput and self._unread <= self.factory.settings.maxUnread
-        if wantsInput is not self._isReading:
-            self._isReading = wantsInput
-            transport: Any = self.transport
-            if wantsInput:
-                transport.resumeProducing()
-            else:
-                transport.pauseProducing()
-        deadline = self._session.deadline
-        if deadline is None:
-            return
-        if self._timer is None:
-            delay = max(0.0, deadline - self._clock.seconds())
-            self._timer = self._clock.callLater(delay, self._tick)
-        elif self._timer.getTime() > deadline:
-            self._timer.reset(max(0.0, deadline - self._clock.seconds()))
-
-    def _tick(self) -> None:
-        self._timer = None
-        self._perform(self._session.tick(self._clock.seconds()))
-
-    def _write(self, effect: Write) -> None:
-        if self._isStalled:
-            self._unread += len(effect.data)
-        assert self.transport is not None
-        self.transport.write(effect.data)
-
-    def _publish(self, effect: Publish) -> None:
-        self._settle(
-            effect.answer,
-            self._submit(effect.publication),
-            lambda result: self._session.published(effect.answer, [result], self._clock.seconds()),
-        )
-
-    def _submit(self, publication: Publication) -> Deferred[SendResult]:
-        return self.factory.broker.publish(
-            publication.group,
-            publication.topic,
-            publication.content,
-            publication.extensions,
-            mayBeEmpty=True,
-        )
-
-    def _publishAll(self, effect: PublishAll) -> None:
-        self._settle(
-            effect.answer,
-            Deferred.fromCoroutine(self._commit(effect)),
-            lambda results: self._session.published(effect.answer, results, self._clock.seconds()),
-        )
-
-    async def _commit(self, effect: PublishAll) -> list[SendResult]:
-        # All or nothing, as far as can be seen before.
-        for group, topic in {(each.group, each.topic): None for each in effect.publications}:
-            if not await self.factory.broker.exist(group, topic):
-                raise TopicNotFound()
-        submitted = [self._submit(each) for each in effect.publications]
-        self._perform(self._session.proceed(effect.answer, self._clock.seconds()))
-        outcomes: Any = await DeferredList(submitted, consumeErrors=True)
-        for isGood, outcome in outcomes:
-            if not isGood:
-                outcome.raiseException()
-        return [outcome for _, outcome in outcomes]
-
-    def _subscribe(self, effect: Subscribe) -> None:
-        number = effect.number
-
-        def made(subscription: ISubscription) -> Iterable[Effect]:
-            if self._isClosed:
-                subscription.close()
-                return ()
-            self._subscriptions[number] = subscription
-            return self._session.subscribed(
-                effect.answer, number, subscription.subscriptionId, self._clock.seconds()
-            )
-
-        def subscribe() -> Deferred[ISubscription]:
-            factory, request = self.factory, effect.request
-            request = evolve(request, group=factory.broker.groups.resolve(request.group))
-            return factory.subscriptions.subscribe(request, Reader(self, number))
-
-        self._settle(effect.answer, maybeDeferred(subscribe), made)
-
-    def _settle(
-        self,
-        answer: Answer,
-        pending: Deferred[Any],
-        succeeded: Callable[[Any], Iterable[Effect]],
-    ) -> None:
-        """Tell the session what comes of something."""
-
-        def failed(failure: Failure) -> Iterable[Effect]:
-            error = self.factory.incidents.explain(failure)
-            return self._session.failed(answer, error, self._clock.seconds())
-
-        pending.addCallbacks(succeeded, failed)
-        pending.addCallback(self._perform)
-        pending.addErrback(self._crashed)
-
-    def _crashed(self, failure: Failure) -> None:
-        self.factory.log.failure("A STOMP connection failed", failure=failure)
-        self._drop(Close(isAbrupt=False))
-
-    def _resume(self, effect: Resume) -> None:
-        self._subscriptions[effect.number].resume()
-
-    def _pause(self, effect: Pause) -> None:
-        # It may have ended by itself, which the session learns next.
-        subscription = self._subscriptions.get(effect.number)
-        if subscription is not None:
-            subscription.pause()
-
-    def _acknowledge(self, effect: Acknowledge) -> None:
-        subscription = self._subscriptions.get(effect.number)
-        if subscription is not None:
-            subscription.acknowledge(effect.events)
-
-    def _unsubscribe(self, effect: Unsubscribe) -> None:
-        subscription = self._subscriptions.pop(effect.number, None)
-        if subscription is not None:
-            subscription.close(forget=effect.isForgotten)
-
-    def _drop(self, effect: Close) -> None:
-        if self._isClosed:
-            return
-        self._isClosed = True
-        self._endSubscriptions()
-        if effect.isAbrupt:
-            if not self._isReading:
-                transport: Any = self.transport
-                transport.resumeProducing()
-            self._closing = self._clock.callLater(LINGER, self._lose)
-        else:
-            self._lose()
-
-    def _lose(self) -> None:
-        transport: Any = self.transport
-        # A transport with a producer waits for it.
-        transport.unregisterProducer()
-        self._closing = self._clock.callLater(ABORT, transport.abortConnection)
-        transport.loseConnection()
-
-    def _endSubscriptions(self) -> None:
-        subscriptions, self._subscriptions = self._subscriptions, {}
-        for subscription in subscriptions.values():
-            subscription.close()
-
-
-_PERFORM: Final[dict[type[Any], Callable[[StompProtocol, Any], None]]] = {
-    Write: StompProtocol._write,
-    Publish: StompProtocol._publish,
-    PublishAll: StompProtocol._publishAll,
-    Subscribe: StompProtocol._subscribe,
-    Resume: StompProtocol._resume,
-    Pause: StompProtocol._pause,
-    Acknowledge: StompProtocol._acknowledge,
-    Unsubscribe: StompProtocol._unsubscribe,
-    Close: StompProtocol._drop,
-}
 
 
 class StompFactory(Factory):
@@ -433,12 +116,3 @@ def webSocketRoute(factory: StompFactory, basePath: str, origins: Iterable[str] 
     """
     resource = WebSocketResource(factory, SUBPROTOCOLS, factory.clock, origins=origins)
     return Route(path=f"{basePath}/stomp", methods=("GET",), handler=lambda request: resource)
-
-
-def peerText(address: IAddress) -> str:
-    """A client's address, as operators see it."""
-    if isinstance(address, IPv4Address):
-        return f"{address.host}:{address.port}"
-    if isinstance(address, IPv6Address):
-        return f"[{address.host}]:{address.port}"
-    return "unix"

@@ -33,6 +33,9 @@ class Version(Enum):
     V11 = "1.1"
     V12 = "1.2"
 
+    # Members are what they are; Enum's own hash is a call of Python for each look into a table.
+    __hash__ = object.__hash__
+
 
 _ESCAPES: Final[Mapping[Version, Mapping[str, str]]] = {
     Version.V10: {},

@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp import FrameLimits, StompSettings
-from svcbroker.carriers.stomp.carrier import ABORT, LINGER
+from svcbroker.carriers.stomp.connection import ABORT, LINGER
 
 from .support import Server, frame
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker.carriers.stomp import StompSettings
-from svcbroker.carriers.stomp.carrier import Reader
+from svcbroker.carriers.stomp.connection import Reader
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber
 from svcbroker.model import Edge, EventId, InterfaceType, Position
