@@ -4,7 +4,8 @@ The broker under test.
 It is the daemon, started once for all tests of this package in a process: they use client
 identifiers and topics of their own, so they do not see each other. With the environment variable
 C{SVCBROKER_TEST_MQTT=HOST:PORT} it is whatever listens there: so the tests themselves are
-tried against brokers of others.
+tried against brokers of others. Where C{SVCBROKER_TEST_STRICT} is set too, none of its deviations
+are forgiven.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ TIMEOUT = 60.0
 """Seconds after which a daemon that says nothing counts as broken."""
 
 VARIABLE = "SVCBROKER_TEST_MQTT"
+OURS = "SVCBROKER_TEST_STRICT"
 _RUN = "from twisted.scripts.twistd import run; run()"
 _LOCAL = "tcp:0:interface=127.0.0.1"
 _HTTP = re.compile(r"svcbroker \S+ serves http://([0-9.]+):(\d+)\S*, data in|serves (\S+):(\d+)/")
@@ -44,19 +46,21 @@ class Broker:
     A broker that runs.
 
     @ivar mqtt: where it speaks MQTT.
-    @ivar http: where it speaks HTTP; C{None} for a foreign one.
+    @ivar http: where it speaks HTTP; C{None} for one that was not started here.
+    @ivar isOurs: whether nothing is forgiven.
     """
 
     mqtt: tuple[str, int]
     http: tuple[str, int] | None = None
     process: subprocess.Popen[str] | None = None
     output: list[str] = field(factory=list)
+    isOurs: bool = True
     _seen: int = 0
 
     @property
     def isForeign(self) -> bool:
         """Whether it is somebody else's."""
-        return self.process is None
+        return not self.isOurs
 
     def trouble(self) -> str:
         """What it has logged since the last call, if that tells of an error, or its end."""
@@ -137,7 +141,7 @@ def shared() -> Broker:
     elsewhere = os.environ.get(VARIABLE)
     if elsewhere:
         host, _, port = elsewhere.rpartition(":")
-        return Broker((host, int(port)))
+        return Broker((host, int(port)), isOurs=OURS in os.environ)
     root = Path(tempfile.mkdtemp(prefix="svcbroker-interop-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     broker = start(root / "data")

@@ -288,6 +288,13 @@ class MqttClient:
         self.closes()
         self.close()
 
+    def pending(self) -> list[Packet]:
+        """Publishes that have come and were not looked at, as far as a PINGREQ can tell."""
+        self.ping()
+        found = [each for each in self._aside if not each.topic.startswith(MARKER)]
+        self._aside.clear()
+        return found
+
     def settle(self) -> list[Packet]:
         """
         Wait until a message that is published now has come by, twice, and return what came
