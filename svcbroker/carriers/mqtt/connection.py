@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
-import msgspec
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
@@ -205,7 +204,7 @@ class Connection:
             self._wire.resumeReading()
 
     def _failed(self, failure: Failure) -> None:
-        if failure.check(BrokerError):
+        if isinstance(failure.value, BrokerError):
             self.subscriptionLost(failure.value)
             return
         self._log.failure("A packet of {remote} could not be handled", failure, remote=self._remote)
@@ -243,9 +242,7 @@ class Connection:
             session,
             context.groups[session.group].publisher,
             context.settings,
-            version=packet.version,
-            hasProblemInformation=handshake.hasProblemInformation,
-            maximumPacketSize=handshake.maximumPacketSize,
+            handshake=handshake,
             send=self._output.send,
             wire=self._wire,
             refuse=self._violated,
@@ -311,8 +308,10 @@ class Connection:
         if self._version != MQTT_5:
             # [MQTT-3.9.3-2]
             reasons = [min(reason, SUBSCRIBE_FAILURE) for reason in reasons]
-        text = None if granted.error is None else granted.error.message
-        self._send(self._explained(Suback(packet.packetId, tuple(reasons)), text))
+        suback = Suback(packet.packetId, tuple(reasons))
+        if granted.error is not None and self._handshake is not None:
+            suback = self._handshake.explain(suback, granted.error.message)
+        self._send(suback)
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         assert self._subscriber is not None
@@ -392,15 +391,14 @@ class Connection:
         """Tell the client why, as far as its version has words for it, and close."""
         if self._isClosed:
             return
-        properties = Properties(reasonString=text)
-        if self.session is not None:
+        if self._handshake is not None:
             # [MQTT5-3.14.0-1]; a 3.1.1 server has no DISCONNECT.
             if self._version == MQTT_5:
-                self._send(self._fitting(Disconnect(reason, properties)))
+                self._send(self._handshake.explain(Disconnect(reason), text))
         elif self._decoder.version == MQTT_5:
             # [MQTT5-3.2.2-6] [MQTT5-3.2.2-7]
             self._version = MQTT_5
-            self._send(Connack(False, reason, properties))
+            self._send(Connack(False, reason, Properties(reasonString=text)))
         elif reason in RETURN_CODES and self._decoder.version:
             # [MQTT-3.1.2-2] [MQTT-3.1.3-8] [MQTT-3.2.2-4] [MQTT-3.2.2-5]
             self._send(Connack(False, RETURN_CODES[reason]))
@@ -428,25 +426,6 @@ class Connection:
 
     def _send(self, packet: Packet) -> None:
         self._output.send(encode(packet, self._version))
-
-    def _explained(self, packet: Suback, text: str | None) -> Suback:
-        """A packet with a reason string, where the client wants it and it fits."""
-        handshake = self._handshake
-        if text is None or handshake is None or self._version != MQTT_5:
-            return packet
-        if not handshake.hasProblemInformation:
-            return packet  # [MQTT5-3.1.2-32]
-        explained = msgspec.structs.replace(packet, properties=Properties(reasonString=text))
-        # [MQTT5-3.9.2-1]
-        fits = len(encode(explained, MQTT_5)) <= handshake.maximumPacketSize
-        return explained if fits else packet
-
-    def _fitting(self, packet: Disconnect) -> Disconnect:
-        # [MQTT5-3.14.2-3]
-        handshake = self._handshake
-        if handshake is None or len(encode(packet, MQTT_5)) <= handshake.maximumPacketSize:
-            return packet
-        return Disconnect(packet.reason)
 
 
 def _outOfPlace(packet: Packet, isConnected: bool) -> MqttError:

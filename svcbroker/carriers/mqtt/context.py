@@ -69,15 +69,13 @@ def makeContext(
     """
     A context for the groups of these ledgers.
     """
+    groups = {}
+    for group, ledger in ledgers.items():
+        retained = RetainedIndex(ledger, keeper, clock)
+        publisher = Publisher(ledger, retained, settings, now)
+        groups[group] = Group(ledger=ledger, publisher=publisher, retained=retained)
     return Context(
-        groups={
-            group: Group(
-                ledger=ledger,
-                publisher=Publisher(ledger, settings, now),
-                retained=RetainedIndex(ledger, keeper, clock),
-            )
-            for group, ledger in ledgers.items()
-        },
+        groups=groups,
         subscriptions=subscriptions,
         keeper=keeper,
         clock=clock,

@@ -4,16 +4,20 @@ What a CONNECT asks for, and what it is granted.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
+import msgspec
 from attrs import frozen
 
 from .context import Context, groupOf
-from .packets import MQTT_5, MQTT_311, Connect
+from .encoder import encode
+from .packets import MQTT_5, MQTT_311, Connect, Disconnect, Puback, Pubrec, Suback
 from .properties import Properties
 from .reasons import MqttError, ReasonCode
 from .settings import MAX_U16, NEVER
 from .wire import MAX_VARIABLE_BYTE_INTEGER
+
+Explained = TypeVar("Explained", Puback, Pubrec, Suback, Disconnect)
 
 _SIZE_OF_ID: Final = 16
 _MAX_HEADER: Final = 5
@@ -36,6 +40,7 @@ class Handshake:
     @ivar topicAliasMaximum: how many topic aliases may be set for the client.
     @ivar hasProblemInformation: whether the client wants reason strings.
     @ivar properties: what CONNACK says of it in MQTT 5.
+    @ivar version: the protocol level.
     """
 
     group: str
@@ -47,6 +52,21 @@ class Handshake:
     topicAliasMaximum: int
     hasProblemInformation: bool
     properties: Properties
+    version: int
+
+    def explain(self, packet: Explained, text: str) -> Explained:
+        """
+        A packet with a reason string, where the client wants to know and can take it.
+
+        @param packet: has no properties yet.
+        """
+        isWanted = self.hasProblemInformation or isinstance(packet, Disconnect)
+        if self.version != MQTT_5 or not isWanted:
+            return packet  # [MQTT5-3.1.2-32]
+        explained = msgspec.structs.replace(packet, properties=Properties(reasonString=text))
+        # [MQTT5-3.4.2-2] [MQTT5-3.5.2-2] [MQTT5-3.9.2-1] [MQTT5-3.14.2-3]
+        fits = len(encode(explained, self.version)) <= self.maximumPacketSize
+        return explained if fits else packet
 
 
 def negotiate(packet: Connect, context: Context) -> Handshake:
@@ -94,6 +114,7 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
         maximumPacketSize=properties.maximumPacketSize or _UNBOUNDED,
         topicAliasMaximum=min(properties.topicAliasMaximum or 0, settings.topicAliasMaximum),
         hasProblemInformation=properties.requestProblemInformation != 0,
+        version=packet.version,
         properties=Properties(
             # [MQTT5-3.1.3-7]
             assignedClientIdentifier=assigned,

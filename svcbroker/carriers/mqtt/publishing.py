@@ -37,6 +37,7 @@ from .messages import extensionsOf
 from .packets import Publish, Will
 from .properties import NO_PROPERTIES
 from .reasons import ReasonCode
+from .retained import RetainedIndex
 from .settings import MqttSettings
 
 _REMEMBERED_TOPICS: Final = 10_000
@@ -71,11 +72,19 @@ class Publisher:
     no time-out: an answer comes when the event is final, or when it is sure that it will not be.
     """
 
-    def __init__(self, ledger: ILedger, settings: MqttSettings, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        ledger: ILedger,
+        retained: RetainedIndex,
+        settings: MqttSettings,
+        now: Callable[[], float],
+    ) -> None:
         """
+        @param retained: knows the retained messages of the log.
         @param now: the wall clock: seconds since the epoch.
         """
         self._ledger = ledger
+        self._retained = retained
         self._settings = settings
         self._now = now
         # Topics that were open when they were last published to.
@@ -96,6 +105,8 @@ class Publisher:
                 checkTopicName(topic)
             if len(message.payload) > self._settings.maxContent:
                 raise ContentTooLarge()
+            if message.retain and message.payload:
+                self._checkRetained(topic)
             if message.properties is not NO_PROPERTIES:
                 checkExtensions(extensions)
         except BrokerError as error:
@@ -106,6 +117,11 @@ class Publisher:
         answer = self._ledger.submit(request)
         answer.addCallback(self._check, request)
         return answer
+
+    def _checkRetained(self, topic: str) -> None:
+        isFull = len(self._retained) >= self._settings.maxRetained
+        if isFull and not self._retained.has(topic):
+            raise Overloaded("there are too many retained messages")
 
     def _publishFirst(self, request: PublishEvent) -> Deferred[Receipt]:
         """Publish to a topic that may have to be opened."""

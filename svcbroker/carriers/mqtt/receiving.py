@@ -15,8 +15,9 @@ from twisted.python.failure import Failure
 from ...errors import BrokerError
 from ...model import Receipt
 from .encoder import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess
+from .handshake import Handshake
 from .packets import MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel
-from .properties import NO_PROPERTIES, Properties
+from .properties import NO_PROPERTIES
 from .publishing import Publisher, publishReason
 from .reasons import MqttError, ProtocolError, ReasonCode
 from .session import Session
@@ -47,16 +48,12 @@ class Receiving:
         publisher: Publisher,
         settings: MqttSettings,
         *,
-        version: int,
-        hasProblemInformation: bool,
-        maximumPacketSize: int,
+        handshake: Handshake,
         send: Callable[[bytes], None],
         wire: IWire,
         refuse: Callable[[MqttError], None],
     ) -> None:
         """
-        @param hasProblemInformation: whether the client wants reason strings.
-        @param maximumPacketSize: the most bytes of a packet that the client takes.
         @param send: sends a frame.
         @param refuse: closes the connection.
         """
@@ -64,9 +61,8 @@ class Receiving:
         self._session = session
         self._publisher = publisher
         self._settings = settings
-        self._version = version
-        self._hasProblemInformation = hasProblemInformation
-        self._maximumPacketSize = maximumPacketSize
+        self._handshake = handshake
+        self._version = handshake.version
         self._send = send
         self._wire = wire
         self._refuse = refuse
@@ -194,18 +190,13 @@ class Receiving:
             # [MQTT-3.3.5-2]
             self._refuse(MqttError(reason, error.message))
         elif qos:
-            self._send(self._refusal(qos, packetId, reason, error.message))
+            refusal: Puback | Pubrec
+            if qos == 1:
+                refusal = self._handshake.explain(Puback(packetId, reason), error.message)
+            else:
+                refusal = self._handshake.explain(Pubrec(packetId, reason), error.message)
+            self._send(encode(refusal, MQTT_5))
         self._answered(size)
-
-    def _refusal(self, qos: int, packetId: int, reason: ReasonCode, text: str) -> bytes:
-        """PUBACK or PUBREC with a reason, in words where they are wanted and fit."""
-        kind = Puback if qos == 1 else Pubrec
-        if self._hasProblemInformation:
-            encoded = encode(kind(packetId, reason, Properties(reasonString=text)), MQTT_5)
-            if len(encoded) <= self._maximumPacketSize:
-                # [MQTT5-3.4.2-2] [MQTT5-3.5.2-2]
-                return encoded
-        return encode(kind(packetId, reason), MQTT_5)
 
     def pubrel(self, packet: Pubrel) -> None:
         """

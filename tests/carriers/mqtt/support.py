@@ -116,8 +116,8 @@ class Client:
         if self._decoder.error is not None:
             raise self._decoder.error
 
-    def take(self) -> list[Packet]:
-        """What has arrived since the last time."""
+    def take(self) -> list[Any]:
+        """What has arrived since the last time, packets of any kind."""
         self.server.pump()
         self.look()
         packets, self.packets = self.packets, []

@@ -201,7 +201,7 @@ class RefusalTests(SynchronousTestCase):
             new, old = server.connected("a"), server.connected("b", MQTT_311)
             server.ledger.error = error
             new.send(Publish("t", b"x", 1, packetId=1), Publish("t", b"x", 2, packetId=2))
-            self.assertEqual([each.reason for each in new.take()], [reason, reason])  # type: ignore[union-attr]
+            self.assertEqual([each.reason for each in new.take()], [reason, reason])
             old.send(Publish("t", b"x", 1, packetId=1))
             self.assertTrue(old.isClosed)
             server.ledger.error = None

@@ -4,6 +4,8 @@ Retained messages and wills.
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import maybeDeferred
@@ -11,8 +13,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import Keeper
-from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Publish, Will
+from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Puback, Publish, Will
 from svcbroker.carriers.mqtt.properties import Properties
+from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.errors import LedgerUnavailable
@@ -29,7 +32,7 @@ class RetainedTests(SynchronousTestCase):
     Retained messages.
     """
 
-    def retained(self, client: Client, topicFilter: str, **options: int) -> list[bytes]:
+    def retained(self, client: Client, topicFilter: str, **options: Any) -> list[bytes]:
         """The payloads of the retained messages that a subscription gets."""
         client.subscribe(topicFilter, 2, **options)
         messages = client.takeMessages()
@@ -130,6 +133,18 @@ class RetainedTests(SynchronousTestCase):
         server.event("t/x", b"live")
         payloads = client.payloads()
         self.assertEqual(payloads, [*(b"%d" % number for number in range(50)), b"live"])
+
+    def test_tooMany(self) -> None:
+        """There is a bound on topics with one; those that have one get new ones."""
+        server = Server(MqttSettings(maxRetained=1))
+        publisher = server.connected("p")
+        publisher.publish("a", b"1", 1, retain=True)
+        publisher.publish("a", b"2", 1, retain=True)
+        publisher.send(Publish("b", b"3", 1, True, packetId=1))
+        self.assertEqual(publisher.takeOne(Puback).reason, ReasonCode.QUOTA_EXCEEDED)
+        publisher.publish("a", b"", 1, retain=True)
+        publisher.publish("b", b"4", 1, retain=True)
+        self.assertEqual(self.retained(server.connected(), "#"), [b"4"])
 
     def test_lostMeanwhile(self) -> None:
         """A client that goes while they are sent does no harm."""
@@ -286,7 +301,7 @@ class WillTests(SynchronousTestCase):
         client.lose()
         self.successResultOf(drained)
         self.assertEqual(server.ledger.submitted[-1].content, b"gone")
-        self.assertEqual(server.carrier.context.clock.getDelayedCalls(), [])  # type: ignore[attr-defined]
+        self.assertEqual(server.clock.getDelayedCalls(), [])
         server = server.restarted()
         server.wait(9)
         self.assertEqual(server.ledger.submitted[-1].content, b"gone")
