@@ -66,7 +66,7 @@ class SubscribeRequest:
     What a subscriber asks for.
 
     @ivar interfaceType: how it is reached.
-    @ivar group: the id of the group.
+    @ivar group: the id of the group; blank for the default one.
     @ivar filters: one or more topics or patterns.
     @ivar offset: where it starts, if it does not resume.
     @ivar tag: only events whose extension C{svc-tag} equals it; C{None} for all.

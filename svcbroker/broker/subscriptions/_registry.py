@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
@@ -111,8 +112,8 @@ class Subscriptions:
         return Deferred.fromCoroutine(self._subscribe(request, subscriber))
 
     async def _subscribe(self, request: SubscribeRequest, subscriber: ISubscriber) -> ISubscription:
-        group = self._groups.resolve(request.group)
-        follower = self._followers[group]
+        request = evolve(request, group=self._groups.resolve(request.group))
+        follower = self._followers[request.group]
         for filter in request.filters:
             checkFilter(filter)
         subscriptionId = self._idFor(request.subscriptionId)
@@ -122,7 +123,7 @@ class Subscriptions:
                 await self._checkTopics(follower.ledger, request.filters)
             start = None
             if request.isDurable:
-                start = self._positions.get(subscriptionId, group)
+                start = self._positions.get(subscriptionId, request.group)
             if start is None:
                 start = StoredPosition(await self._place(follower, request.offset))
         finally:

@@ -219,6 +219,19 @@ class SubscriptionTests(SynchronousTestCase):
             with self.assertRaises(errors.EventIdInvalid):
                 parseOffset(text)
 
+    def test_blankGroup(self) -> None:
+        """No group means the default one, also for what is kept of it."""
+        request = SubscribeRequest(
+            interfaceType=InterfaceType.STOMP,
+            group=" ",
+            filters=("a",),
+            subscriptionId=UUID,
+            isDurable=True,
+        )
+        subscription = result(self.world.subscriptions.subscribe(request, Reader()))
+        self.assertEqual(subscription.request.group, "1")
+        self.assertIsNotNone(self.world.positions.get(UUID, "1"))
+
     def test_closedTopic(self) -> None:
         """A plain topic must be open where it must exist; its past can be read all the same."""
         world = self.world
