@@ -20,6 +20,7 @@ from uuid import uuid4
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from . import brokers
+from .node import nodeModules
 
 try:
     import paho.mqtt.client as paho
@@ -239,12 +240,7 @@ class MqttJsTests(ClientTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        if shutil.which("node") is None:
-            raise SkipTest("node is not installed")
-        paths = [*filter(None, os.environ.get("NODE_PATH", "").split(os.pathsep)), "node_modules"]
-        self.modules = os.pathsep.join(str(Path(path).absolute()) for path in paths)
-        if not any(Path(path, "mqtt").is_dir() for path in self.modules.split(os.pathsep)):
-            raise SkipTest("mqtt.js is not installed: npm install mqtt")
+        self.modules = nodeModules("mqtt")
 
     def check(self, url: str) -> None:
         """Publish and subscribe in both versions."""

@@ -20,6 +20,8 @@ from twisted.trial.unittest import SkipTest
 
 from tests.functional.daemon import LOCAL, Daemon, DaemonTestCase, reactor
 
+from .node import nodeModules
+
 try:
     import stomp
 except ImportError:
@@ -29,8 +31,8 @@ HERE = Path(__file__).parent
 PATIENCE = 60.0
 """Seconds after which an answer that does not come counts as missing."""
 
-PACKAGES = ("@stomp/stompjs@7", "ws@8")
-"""What npm installs; ws is Node's WebSocket before version 22."""
+PACKAGES = ("@stomp/stompjs", "ws")
+"""From npm; ws is Node's WebSocket before version 22."""
 
 OWN = "12345678-1234-4234-8234-123456789abc"
 STOMP_AT = re.compile(r"STOMP on (\S+):(\d+)")
@@ -211,6 +213,108 @@ class StompPyTests(InteropTestCase):
 class StompJsTests(InteropTestCase):
     """@stomp/stompjs on Node."""
 
+    def test_12(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.tour("StompConnection12", heartbeats=(1000, 1000)))
+
+    async def tour(self, name: str, **more: Any) -> None:
+        """Subscribe, send, get, acknowledge, roll back, be refused."""
+        daemon, host, port = await self.serve("py/one", "py/two")
+        await deferToThread(self.inThread, getattr(stomp, name), host, port, more)
+        self.assertEqual(await daemon.stop(), 0)
+        self.assertNotIn("Traceback", daemon.protocol.output)
+
+    def inThread(self, kind: Any, host: str, port: int, more: dict[str, Any]) -> None:
+        """The tour, which stomp.py takes in threads."""
+        connection, frames = self.connect(kind, host, port, **more)
+        connection.subscribe(
+            "py/one,py/two", id="1", ack="client", headers={"receipt": "subscribed"}
+        )
+        headers, _ = frames.next("RECEIPT")
+        subscriptionId = headers["subscription-id"]
+        body = b"\0h\xc3\xa4llo\xff\n\0"
+        connection.send("py/one", body, headers={"svc-tag": "red", "receipt": "sent"})
+        got = dict(sorted((frames._queue.get(timeout=PATIENCE)[:2]) for _ in range(2)))
+        self.assertEqual(got["RECEIPT"]["receipt-id"], "sent")
+        message = got["MESSAGE"]
+        self.assertEqual(message["eventId"], got["RECEIPT"]["eventId"])
+        self.assertEqual((message["destination"], message["svc-tag"]), ("py/one", "red"))
+        self.assertEqual(message["subscription-id"], subscriptionId)
+        self.acknowledge(connection, message)
+        connection.begin(transaction="t")
+        connection.send("py/two", "1", transaction="t")
+        connection.abort("t")
+        connection.begin(transaction="t")
+        connection.send("py/two", "2", transaction="t")
+        connection.send("py/one", "3", transaction="t")
+        connection.commit("t")
+        for expected in (b"2", b"3"):
+            headers, content = frames.next("MESSAGE")
+            self.assertEqual(content, expected)
+            self.acknowledge(connection, headers)
+        connection.unsubscribe(id="1")
+        connection.send("py/none", "x", headers={"receipt": "bad"})
+        headers, _ = frames.next("ERROR")
+        self.assertEqual((headers["code"], headers["receipt-id"]), ("100101", "bad"))
+        frames.next("")
+
+    def acknowledge(self, connection: Any, headers: dict[str, str]) -> None:
+        """Acknowledge, as each version does."""
+        if isinstance(connection, stomp.StompConnection12):
+            connection.ack(headers["ack"])
+        elif isinstance(connection, stomp.StompConnection11):
+            connection.ack(headers["message-id"], headers["subscription"])
+        else:
+            connection.ack(headers["message-id"])
+
+    def test_resume(self) -> Deferred[None]:
+        """What was not acknowledged comes again, also from a daemon that was started again."""
+        return Deferred.fromCoroutine(self.resume())
+
+    async def resume(self) -> None:
+        """The test."""
+        daemon, host, port = await self.serve("py/one")
+
+        def first() -> None:
+            connection, frames = self.connect(stomp.StompConnection12, host, port)
+            self.durable(connection)
+            frames.next("RECEIPT")
+            for number in range(5):
+                connection.send("py/one", str(number))
+            acks = [frames.next("MESSAGE")[0]["ack"] for _ in range(5)]
+            connection.ack(acks[0])
+            connection.ack(acks[1])
+            connection.disconnect(receipt="bye")
+            # stomp.py tells of the end before it tells of the receipt that made it end.
+            frames.next("")
+            self.assertEqual(frames.next("RECEIPT")[0]["receipt-id"], "bye")
+
+        await deferToThread(first)
+        self.assertEqual(await daemon.stop(), 0)
+        daemon, host, port = await self.serve()
+
+        def second() -> None:
+            connection, frames = self.connect(stomp.StompConnection12, host, port)
+            self.durable(connection)
+            frames.next("RECEIPT")
+            bodies = [frames.next("MESSAGE")[1] for _ in range(3)]
+            self.assertEqual(bodies, [b"2", b"3", b"4"])
+            connection.disconnect()
+
+        await deferToThread(second)
+
+    def durable(self, connection: Any) -> None:
+        """Subscribe under an id of one's own."""
+        connection.subscribe(
+            "py/one",
+            id="1",
+            ack="client-individual",
+            headers={"svc-subscriptionId": OWN, "receipt": "s"},
+        )
+
+
+class StompJsTests(InteropTestCase):
+    """@stomp/stompjs on Node."""
+
     async def modules(self) -> Path:
         """
         Where the package is installed: a folder in the user's cache, so that a second run needs no
@@ -245,12 +349,12 @@ class StompJsTests(InteropTestCase):
 
     async def tour(self, version: str) -> None:
         """Subscribe, publish text, bytes and a transaction, acknowledge, be refused."""
-        modules = await self.modules()
+        modules = nodeModules(*PACKAGES)
         daemon, _, _ = await self.serve("js/topic")
         url = daemon.base.replace("http://", "ws://") + "/stomp"
         pending = getProcessOutputAndValue(
             shutil.which("node"),
-            [str(HERE / "stompjs.js"), str(modules), url, version],
+            [str(HERE / "stompjs.js"), modules, url, version],
             env=os.environ,
             reactor=reactor,
         )
