@@ -1,0 +1,3 @@
+"""
+How fast the broker is, measured on the real daemon. See README.md beside this file.
+"""

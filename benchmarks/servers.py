@@ -1,0 +1,151 @@
+"""
+The servers under load: the real daemon and the bare ones, as children.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from attrs import define
+
+from .load import PATIENCE, Broken
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_TWISTD = "from twisted.scripts.twistd import run; run()"
+
+
+def separateCores() -> tuple[set[int], set[int]]:
+    """
+    The processors for the servers and for the load: one each where there are two or more.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    return ({cores[0]}, {cores[-1]}) if len(cores) > 1 else (set(cores), set(cores))
+
+
+@define(eq=False)
+class Server:
+    """
+    A server that runs.
+
+    @ivar ports: where it serves.
+    """
+
+    process: subprocess.Popen[str]
+    ports: Sequence[int]
+
+    def cpu(self) -> float:
+        """Seconds of processor time that it has used, all its threads together."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory(self) -> int:
+        """Bytes of memory that are its own now."""
+        return int(self._proc("statm").split()[1]) * _PAGE
+
+    def _proc(self, name: str) -> str:
+        return Path(f"/proc/{self.process.pid}/{name}").read_text("ascii")
+
+    def stop(self) -> None:
+        """
+        End it.
+
+        @raise Broken: it does not end, or not well.
+        """
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise Broken("a server does not stop") from None
+        if code not in (0, -signal.SIGTERM):
+            raise Broken(f"a server has ended with {code}")
+
+    def call(self, path: str, **parameters: str) -> Any:
+        """What the daemon's REST interface answers."""
+        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=PATIENCE)
+        try:
+            connection.request("GET", f"/svcbroker{path}?{urlencode(parameters)}")
+            return msgspec.json.decode(connection.getresponse().read())
+        finally:
+            connection.close()
+
+
+def _start(
+    command: Sequence[str],
+    directory: Path,
+    cores: set[int],
+    pattern: str,
+    ports: Callable[[re.Match[str]], Sequence[int]],
+) -> Server:
+    directory.mkdir()
+    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
+    log = directory / "log"
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-u", *command],
+            cwd=directory,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+    return Server(process, ports(_await(process, log, pattern)))
+
+
+def _await(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[str]:
+    for _ in range(int(PATIENCE * 20)):
+        found = re.search(pattern, log.read_text("utf-8"))
+        if found is not None:
+            return found
+        try:
+            process.wait(0.05)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    process.kill()
+    raise Broken(f"a server does not start: {log.read_text('utf-8')}")
+
+
+def startDaemon(directory: Path, ledger: str, cores: set[int]) -> Server:
+    """
+    The real daemon, with a new chain.
+
+    @param directory: made for it: data and log.
+    @param ledger: the description of its ledger.
+    """
+    return _start(
+        [
+            *("-c", _TWISTD, "-n", "--pidfile=", "svcbroker"),
+            *("--http", "tcp:0:interface=127.0.0.1", "--ledger", ledger, "--data-dir", "data"),
+        ],
+        directory,
+        cores,
+        r"serves \S+?:(\d+)/\S*, data in",
+        lambda found: [int(found[1])],
+    )
+
+
+def startBare(directory: Path, cores: set[int]) -> Server:
+    """What the daemon is compared with; see L{benchmarks.bare} for its ports."""
+    return _start(
+        ["-m", "benchmarks.bare"],
+        directory,
+        cores,
+        r"serves ([\d ]+)\n",
+        lambda found: [int(port) for port in found[1].split()],
+    )

@@ -1,0 +1,95 @@
+"""
+The pure parts of the benchmarks: what they count must be right.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from benchmarks.cases import getEvent, postForm, rpc
+from benchmarks.load import Broken, Measured, splitAnswer
+from benchmarks.report import Round, middle, percentile
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\n"
+
+
+class SplitAnswerTests(SynchronousTestCase):
+    """
+    Answers are taken apart where they end.
+    """
+
+    def test_whole(self) -> None:
+        """A whole answer gives its body and what follows it."""
+        self.assertEqual(splitAnswer(HEAD + b"bodyrest"), (b"body", b"rest"))
+
+    def test_everyPart(self) -> None:
+        """As long as anything is missing there is no answer."""
+        whole = HEAD + b"body"
+        for length in range(len(whole)):
+            self.assertIsNone(splitAnswer(whole[:length]))
+
+    def test_otherStatus(self) -> None:
+        """Any status but 200 ends the measurement."""
+        self.assertRaises(Broken, splitAnswer, HEAD.replace(b"200", b"500") + b"body")
+
+    def test_noLength(self) -> None:
+        """An answer of unknown length ends the measurement."""
+        self.assertRaises(Broken, splitAnswer, b"HTTP/1.1 200 OK\r\n\r\n")
+
+
+class CheckTests(SynchronousTestCase):
+    """
+    Only right answers are counted.
+    """
+
+    def test_publish(self) -> None:
+        """A publish counts when it has succeeded."""
+        check = postForm().check
+        self.assertEqual(check(b'{"topic":"t","eventId":"e","status":"SUCCESS"}'), 1)
+        self.assertRaises(Broken, check, b'{"topic":"t","eventId":null,"status":"TIMEOUT"}')
+        self.assertRaises(Broken, check, b'{"code":100101,"message":"no such topic"}')
+
+    def test_batch(self) -> None:
+        """A batch counts when all of it has succeeded."""
+        check = rpc(2)(()).check
+        good = b'{"result":{"status":"SUCCESS"}}'
+        self.assertEqual(check(b"[%b,%b]" % (good, good)), 2)
+        self.assertRaises(Broken, check, b"[%b]" % good)
+        self.assertRaises(Broken, check, b'[%b,%b,{"error":1}]' % (good, good))
+
+    def test_getEvent(self) -> None:
+        """A read counts when it has brought the content."""
+        shape = getEvent(["a", "b"])
+        self.assertRaises(Broken, shape.check, b'{"content":"eHh4"}')
+        asked = [next(shape.requests) for _ in range(3)]
+        self.assertEqual([b"eventId=a" in each for each in asked], [True, False, True])
+
+
+class NumberTests(SynchronousTestCase):
+    """
+    What is made of the measurements.
+    """
+
+    def test_percentile(self) -> None:
+        """A percentile is one of the values."""
+        values = [float(number) for number in range(1, 101)]
+        self.assertEqual([percentile(values, share) for share in (50, 90, 99)], [50, 90, 99])
+        self.assertEqual(percentile([7.0], 99), 7.0)
+        self.assertEqual(percentile([1.0, 2.0], 50), 1.0)
+
+    def test_round(self) -> None:
+        """Rates are per second, latencies in milliseconds, processor time in microseconds."""
+        latencies = array("d", [0.002, 0.001])
+        one = Round.of(
+            Measured(seconds=0.5, events=20, latencies=latencies, clientShare=0.1), 0.001
+        )
+        self.assertEqual((one.requests, one.events, one.cpu), (4, 40, 500))
+        self.assertEqual((one.p50, one.p99), (1, 2))
+
+    def test_middle(self) -> None:
+        """The median is taken of each number by itself."""
+        names = ("requests", "events", "p50", "p90", "p99", "cpu", "clientShare")
+        rounds = [Round(**dict.fromkeys(names, value)) for value in (3.0, 1.0, 2.0)]
+        self.assertEqual(middle(rounds), Round(**dict.fromkeys(names, 2.0)))
