@@ -35,8 +35,8 @@ VARIABLE = "SVCBROKER_TEST_MQTT"
 OURS = "SVCBROKER_TEST_STRICT"
 _RUN = "from twisted.scripts.twistd import run; run()"
 _LOCAL = "tcp:0:interface=127.0.0.1"
-_HTTP = re.compile(r"svcbroker \S+ serves http://([0-9.]+):(\d+)\S*, data in|serves (\S+):(\d+)/")
-_MQTT = re.compile(r"[Mm][Qq][Tt][Tt]\D.*?([0-9.]+):(\d+)")
+_PORT = re.compile(r"(HTTP|MQTT) on (\S+):(\d+)$")
+_SERVES = re.compile(r"svcbroker \S+ serves ")
 _TROUBLE = re.compile(r"Traceback|Unhandled|CRITICAL|\[critical\]|\berror\]")
 
 
@@ -115,9 +115,9 @@ def start(dataDir: Path, arguments: Sequence[str] = (), ledger: str = "memory") 
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    http: tuple[str, int] | None = None
-    mqtt: tuple[str, int] | None = None
-    while http is None or mqtt is None:
+    ports: dict[str, tuple[str, int]] = {}
+    serves = False
+    while not serves:
         try:
             line = lines.get(timeout=TIMEOUT)
         except queue.Empty:
@@ -125,11 +125,10 @@ def start(dataDir: Path, arguments: Sequence[str] = (), ledger: str = "memory") 
         if line is None:
             broker.stop(signal.SIGKILL)
             raise AssertionError(f"the daemon does not serve: {''.join(broker.output)}")
-        if found := _HTTP.search(line):
-            http = (found[1] or found[3].rpartition("/")[2], int(found[2] or found[4]))
-        if found := _MQTT.search(line):
-            mqtt = (found[1], int(found[2]))
-    broker.http, broker.mqtt = http, mqtt
+        if found := _PORT.search(line.rstrip()):
+            ports[found[1]] = (found[2], int(found[3]))
+        serves = _SERVES.search(line) is not None
+    broker.http, broker.mqtt = ports["HTTP"], ports["MQTT"]
     return broker
 
 

@@ -176,7 +176,9 @@ class AliasTests(MqttTestCase):
         self.publisher = self.client()
         self.maximum: int = self.publisher.connack.get("topicAliasMaximum", 0)
 
-    def send(self, topic: str, alias: int, payload: bytes, client: MqttClient | None = None) -> None:
+    def send(
+        self, topic: str, alias: int, payload: bytes, client: MqttClient | None = None
+    ) -> None:
         """Publish with an alias; an empty topic is none."""
         name = self.topic(topic) if topic else ""
         data = publish(V5, name, payload, properties_=[("topicAlias", alias)])

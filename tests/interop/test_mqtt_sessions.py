@@ -134,9 +134,7 @@ class SessionTests(MqttTestCase):
         client.close()
         client = self.persistent("s")
         again = client.expect(PUBLISH)
-        self.assertEqual(
-            (again.payload, again.dup, again.packetId), (b"2", True, second.packetId)
-        )
+        self.assertEqual((again.payload, again.dup, again.packetId), (b"2", True, second.packetId))
         client.complete(again)
         self.assertNothing(client)
 
