@@ -85,6 +85,11 @@ class MqttCarrier:
                 group.retained.stop()
 
     @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._links)
+
+    @property
     def isDraining(self) -> bool:
         """Whether nobody new is let in."""
         return self._drained is not None

@@ -31,6 +31,8 @@ _OURS: Final = frozenset({RETAIN, ENVELOPE, EVENT_ID})
 
 _QOS_OF_OTHERS: Final = 2
 _MILLISECONDS: Final = 1000
+_MAX_TIME: Final = 10**14
+_MAX_INTERVAL: Final = 0xFFFFFFFF
 
 
 class Envelope(Struct, frozen=True, omit_defaults=True):
@@ -66,6 +68,7 @@ class Envelope(Struct, frozen=True, omit_defaults=True):
         return (
             self.v == 1
             and 0 <= self.q <= 2
+            and (self.x is UNSET or 0 <= self.x <= _MAX_TIME)
             and (self.f is UNSET or self.f in (0, 1))
             and not any(text is not UNSET and "\0" in text for text in texts)
             and (self.r is UNSET or not ("+" in self.r or "#" in self.r))
@@ -198,7 +201,8 @@ class Message(Struct, frozen=True):
         """
         if self.expires is None:
             return None
-        return -((int(now() * _MILLISECONDS) - self.expires) // _MILLISECONDS)
+        remaining = -((int(now() * _MILLISECONDS) - self.expires) // _MILLISECONDS)
+        return min(remaining, _MAX_INTERVAL)
 
 
 def messageOf(event: Event, *, hasProperties: bool) -> Message:

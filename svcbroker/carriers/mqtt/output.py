@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 64 * 1024
 """What is more than this does not wait for the end of the turn."""
 
+_UNREAD: Final = 64 * 1024
+"""So much is answered to a client that does not read; then it is not read from either."""
+
 
 class Outputs:
     """
@@ -71,6 +74,7 @@ class Output:
         self._size = 0
         self._isKeeping = False
         self._isBlocked = False
+        self._unread = 0
         self._isHolding = False
         self._isFinishing = False
         self._hasEnded = False
@@ -124,6 +128,9 @@ class Output:
     def unblock(self) -> None:
         """The transport takes more."""
         self._isBlocked = False
+        if self._unread > _UNREAD:
+            self._wire.resumeReading()
+        self._unread = 0
         self._hold()
 
     def _hold(self) -> None:
@@ -145,7 +152,14 @@ class Output:
         return taken
 
     def _write(self, parts: list[bytes]) -> None:
-        self._wire.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self._isBlocked:
+            # Deliveries are held back by now, so these are answers to what the client asks.
+            wasReading = self._unread <= _UNREAD
+            self._unread += len(data)
+            if wasReading and self._unread > _UNREAD:
+                self._wire.pauseReading()
+        self._wire.write(data)
 
     def finish(self) -> None:
         """Send what there is, then close."""

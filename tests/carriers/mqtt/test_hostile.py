@@ -1,0 +1,130 @@
+"""
+Clients that mean no good, or do not know better.
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.mqtt.encoder import encode
+from svcbroker.carriers.mqtt.packets import (
+    MQTT_5,
+    MQTT_311,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Subscribe,
+    TopicSubscription,
+)
+from svcbroker.carriers.mqtt.properties import Properties
+
+from .support import Server
+from .test_codec import packets
+
+
+class HostileTests(SynchronousTestCase):
+    """
+    Nothing a client does makes a traceback, an unbounded buffer or a wedged connection.
+    """
+
+    def check(self, server: Server) -> None:
+        """The broker is well, and serves others."""
+        self.assertEqual(self.flushLoggedErrors(), [])
+        other = server.connected("other")
+        other.subscribe("well", 1)
+        other.publish("well", b"yes", 1)
+        self.assertEqual(other.payloads(), [b"yes"])
+
+    @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
+    @given(st.lists(packets, max_size=8), st.booleans())
+    def test_anyPackets(self, sent: list[Packet], isInOnePiece: bool) -> None:
+        """Any packets in any order, from a client that is connected."""
+        server = Server()
+        client = server.connected(expiry=100)
+        data = [encode(packet, MQTT_5) for packet in sent]
+        for piece in [b"".join(data)] if isInOnePiece else data:
+            if not client.isClosed:
+                client.sendBytes(piece)
+        client.take()
+        if not client.isClosed:
+            client.send(Pingreq())
+            self.assertIn(Pingresp(), client.take())
+        client.lose()
+        self.check(server)
+
+    @settings(deadline=None, max_examples=60)
+    @given(st.binary(max_size=100), st.sampled_from([MQTT_311, MQTT_5]), st.booleans())
+    def test_anyBytes(self, data: bytes, version: int, isConnected: bool) -> None:
+        """Any bytes, before and after CONNECT."""
+        server = Server()
+        client = server.connected(version=version) if isConnected else server.client(version)
+        client.sendBytes(data)
+        client.lose()
+        self.check(server)
+
+    def test_pings(self) -> None:
+        """A client that asks and does not read is not written to without end."""
+        server = Server()
+        client = server.connected()
+        producer = client.transport.producer
+        assert producer is not None
+        producer.pauseProducing()
+        data = encode(Pingreq(), MQTT_5) * 40_000
+        client.sendBytes(data)
+        self.assertEqual(client.transport.producerState, "paused")
+        producer.resumeProducing()
+        server.pump()
+        self.assertEqual(client.transport.producerState, "producing")
+
+    def test_reconnects(self) -> None:
+        """A client that comes and goes leaves nothing behind."""
+        server = Server()
+        for number in range(200):
+            client = server.client((MQTT_311, MQTT_5)[number % 2])
+            client.connect("loop")
+            client.subscribe("t/#", 2)
+            client.publish("t/x", b"x", 1)
+            client.lose()
+        self.assertEqual(len(server.carrier.sessions), 0)
+        self.assertEqual(server.carrier.connections, 0)
+        self.check(server)
+
+    def test_neverReads(self) -> None:
+        """One that never reads costs bounded memory, and harms nobody else."""
+        server = Server()
+        slow, fast = server.connected("slow"), server.connected("fast")
+        slow.subscribe("t")
+        fast.subscribe("t")
+        assert slow.transport.producer is not None
+        slow.transport.producer.pauseProducing()
+        for _ in range(100):
+            server.event("t", bytes(10_000))
+        self.assertEqual(len(fast.payloads()), 100)
+        self.assertLessEqual(len(slow.transport.value()), 300_000)
+
+    def test_publishesWhileSubscribing(self) -> None:
+        """What comes while the disk is waited for waits, within a bound, and then is handled."""
+        server = Server()
+        client = server.connected(expiry=100)
+        client.protocol.dataReceived(
+            encode(Subscribe(1, (TopicSubscription("t", 2),)), MQTT_5)
+            + encode(Publish("t", b"x", 2, packetId=9), MQTT_5) * 3
+        )
+        self.assertEqual(client.transport.producerState, "paused")
+        server.pump()
+        self.assertEqual(client.transport.producerState, "producing")
+        self.assertEqual(client.payloads(), [b"x"])
+
+    def test_deepFilters(self) -> None:
+        """Topics of 128 levels and filters of as many wildcards are nothing special."""
+        server = Server()
+        client = server.connected()
+        topic = "/".join("a" * 128)
+        client.subscribe("/".join("+" * 128), 1)
+        client.publish(topic, b"x", 1, retain=True)
+        self.assertEqual(client.payloads(), [b"x"])
+        client.subscribe("/".join("+" * 127) + "/#", 1, Properties())
+        self.assertEqual(client.payloads(), [b"x"])
