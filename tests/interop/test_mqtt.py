@@ -24,10 +24,13 @@ from .node import nodeModules
 
 try:
     import paho.mqtt.client as paho
+    from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.properties import Properties
 except ImportError:
-    paho = None  # type: ignore[assignment]
+    hasPaho = False
+else:
+    hasPaho = True
 
 TIMEOUT = 30.0
 """Seconds after which a client that does not get anywhere counts as broken."""
@@ -50,9 +53,11 @@ class Paho:
     A paho client whose callbacks can be waited for.
     """
 
-    def __init__(self, test: ClientTestCase, version: int, clientId: str, **options: Any) -> None:
+    def __init__(
+        self, test: ClientTestCase, version: MQTTProtocolVersion, clientId: str, **options: Any
+    ) -> None:
         self.client = paho.Client(
-            paho.CallbackAPIVersion.VERSION2, clientId, protocol=version, **options
+            CallbackAPIVersion.VERSION2, clientId, protocol=version, **options
         )
         self.happened: queue.Queue[tuple[str, Any]] = queue.Queue()
         put = self.happened.put
@@ -89,12 +94,12 @@ class PahoTests(ClientTestCase):
     paho-mqtt.
     """
 
-    if paho is None:
+    if not hasPaho:
         skip = "paho-mqtt is not installed"
 
     def test_exchange(self) -> None:
         """Publish and subscribe with each QoS, in both versions."""
-        for version in (paho.MQTTv311, paho.MQTTv5):
+        for version in (MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5):
             client = Paho(self, version, uuid4().hex)
             _, reason = client.connect()
             self.assertFalse(reason.is_failure)
@@ -112,7 +117,7 @@ class PahoTests(ClientTestCase):
 
     def test_properties(self) -> None:
         """What MQTT 5 hands on arrives, with the event's id."""
-        client = Paho(self, paho.MQTTv5, uuid4().hex)
+        client = Paho(self, MQTTProtocolVersion.MQTTv5, uuid4().hex)
         client.connect()
         client.client.subscribe(self.topic, 1)
         client.next("subscribe")
@@ -135,19 +140,19 @@ class PahoTests(ClientTestCase):
         clientId = uuid4().hex
         expiry = Properties(PacketTypes.CONNECT)
         expiry.SessionExpiryInterval = 300
-        client = Paho(self, paho.MQTTv5, clientId)
+        client = Paho(self, MQTTProtocolVersion.MQTTv5, clientId)
         flags, _ = client.connect(clean_start=True, properties=expiry)
         self.assertFalse(flags.session_present)
         client.client.subscribe(self.topic, 1)
         client.next("subscribe")
         client.leave()
-        publisher = Paho(self, paho.MQTTv311, uuid4().hex)
+        publisher = Paho(self, MQTTProtocolVersion.MQTTv311, uuid4().hex)
         publisher.connect()
         for number in range(3):
             publisher.client.publish(self.topic, str(number), 1)
             publisher.next("publish")
         publisher.leave()
-        client = Paho(self, paho.MQTTv5, clientId)
+        client = Paho(self, MQTTProtocolVersion.MQTTv5, clientId)
         flags, _ = client.connect(clean_start=False, properties=expiry)
         self.assertTrue(flags.session_present)
         self.assertEqual([client.next("message").payload for _ in range(3)], [b"0", b"1", b"2"])
@@ -158,7 +163,7 @@ class PahoTests(ClientTestCase):
         if self.broker.http is None:
             raise SkipTest("a foreign broker")
         self.host, self.port = self.broker.http
-        client = Paho(self, paho.MQTTv5, uuid4().hex, transport="websockets")
+        client = Paho(self, MQTTProtocolVersion.MQTTv5, uuid4().hex, transport="websockets")
         client.client.ws_set_options(path="/svcbroker/mqtt")
         client.connect()
         client.client.subscribe(self.topic, 1)
