@@ -4,8 +4,8 @@ The broker under test.
 It is the daemon, started once for all tests of this package in a process: they use client
 identifiers and topics of their own, so they do not see each other. With the environment variable
 C{SVCBROKER_TEST_MQTT=HOST:PORT} it is whatever listens there: so the tests themselves are
-tried against brokers of others. Where C{SVCBROKER_TEST_STRICT} is set too, none of its deviations
-are forgiven.
+tried against brokers of others; C{SVCBROKER_TEST_MQTT_WS} says where it takes WebSockets. Where
+C{SVCBROKER_TEST_STRICT} is set too, none of its deviations are forgiven.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ TIMEOUT = 60.0
 """Seconds after which a daemon that says nothing counts as broken."""
 
 VARIABLE = "SVCBROKER_TEST_MQTT"
+WEBSOCKET = "SVCBROKER_TEST_MQTT_WS"
 OURS = "SVCBROKER_TEST_STRICT"
 _RUN = "from twisted.scripts.twistd import run; run()"
 _LOCAL = "tcp:0:interface=127.0.0.1"
@@ -140,7 +141,11 @@ def shared() -> Broker:
     elsewhere = os.environ.get(VARIABLE)
     if elsewhere:
         host, _, port = elsewhere.rpartition(":")
-        return Broker((host, int(port)), isOurs=OURS in os.environ)
+        broker = Broker((host, int(port)), isOurs=OURS in os.environ)
+        if webSocket := os.environ.get(WEBSOCKET):
+            host, _, port = webSocket.rpartition(":")
+            broker.http = (host, int(port))
+        return broker
     root = Path(tempfile.mkdtemp(prefix="svcbroker-interop-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     broker = start(root / "data")
