@@ -293,9 +293,6 @@ class Connection:
         granted = await subscriber.subscribe(packet)
         if self._hasEnded:
             return
-        # On disk before the client is told.
-        if self.session is not None and self.session.isPersistent:
-            await self._context.keeper.flush()
         self._suback(packet, granted)
         for each in granted.opened:
             # Not waited for: acknowledgements must come in while these go out.

@@ -76,6 +76,7 @@ class Output:
         self._isBlocked = False
         self._unread = 0
         self._isHolding = False
+        self._isStopped = False
         self._isFinishing = False
         self._hasEnded = False
 
@@ -102,15 +103,18 @@ class Output:
             return
         if self._session is not None and self._session.takeChange():
             self._isKeeping = True
-            parts = self._take()
+            # What waits still counts.
+            parts, self._parts, size = self._parts, [], self._size
             kept = self._outputs.keeper.flush()
-            kept.addCallback(self._kept, parts)
+            kept.addCallback(self._kept, parts, size)
             kept.addErrback(self._failed)
         elif self._parts:
-            self._write(self._take())
+            parts, self._parts, self._size = self._parts, [], 0
+            self._write(parts)
 
-    def _kept(self, _: object, parts: list[bytes]) -> None:
+    def _kept(self, _: object, parts: list[bytes], size: int) -> None:
         self._isKeeping = False
+        self._size -= size
         if self._hasEnded:
             return
         if parts:
@@ -128,14 +132,20 @@ class Output:
     def unblock(self) -> None:
         """The transport takes more."""
         self._isBlocked = False
-        if self._unread > _UNREAD:
-            self._wire.resumeReading()
         self._unread = 0
         self._hold()
 
     def _hold(self) -> None:
-        """Let deliveries come, or not."""
-        isHolding = self._isBlocked or self._size > _AT_ONCE
+        """Let deliveries come, and the client ask, or not."""
+        isFull = self._size > _AT_ONCE
+        isStopped = isFull or self._unread > _UNREAD
+        if isStopped != self._isStopped:
+            self._isStopped = isStopped
+            if isStopped:
+                self._wire.pauseReading()
+            else:
+                self._wire.resumeReading()
+        isHolding = self._isBlocked or isFull
         if isHolding != self._isHolding and self._delivery is not None:
             self._isHolding = isHolding
             if isHolding:
@@ -147,18 +157,12 @@ class Output:
         self._log.failure("What a session must not forget could not be kept", failure)
         self._wire.close()
 
-    def _take(self) -> list[bytes]:
-        taken, self._parts, self._size = self._parts, [], 0
-        return taken
-
     def _write(self, parts: list[bytes]) -> None:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if self._isBlocked:
             # Deliveries are held back by now, so these are answers to what the client asks.
-            wasReading = self._unread <= _UNREAD
             self._unread += len(data)
-            if wasReading and self._unread > _UNREAD:
-                self._wire.pauseReading()
+            self._hold()
         self._wire.write(data)
 
     def finish(self) -> None:

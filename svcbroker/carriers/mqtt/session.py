@@ -105,6 +105,7 @@ class Session:
         self._keeper = keeper
         self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
         self._hasChanged = False
+        self._wantsDisk = False
 
     @property
     def hasNoLocal(self) -> bool:
@@ -219,10 +220,11 @@ class Session:
     def takeChange(self) -> bool:
         """
         Whether something has changed since the last call that must be on disk before the
-        client is told. It is given to the keeper by this call.
+        client is told. What is not given to the keeper yet, is by this call.
         """
+        wantsDisk, self._wantsDisk = self._wantsDisk, False
         if not (self._hasChanged and self.isPersistent):
-            return False
+            return wantsDisk
         self._hasChanged = False
         if self.received or self._sent or self.released:
             kept = KeptExchanges(
@@ -234,8 +236,9 @@ class Session:
         return True
 
     def keep(self) -> None:
-        """Have all but the exchanges on disk, soon."""
+        """Have all but the exchanges on disk before the client is told anything more."""
         if self.isPersistent:
+            self._wantsDisk = True
             kept = KeptSession(
                 group=self.group,
                 clientId=self.clientId,
@@ -244,6 +247,10 @@ class Session:
                 subscriptions=[each.kept for each in self.subscriptions.values()],
             )
             self._keeper.put(SESSION, self.name, msgspec.json.encode(kept))
+
+    def awaitDisk(self) -> None:
+        """Something else was given to the keeper, before the client is told."""
+        self._wantsDisk = True
 
     def discard(self) -> None:
         """Have nothing on disk."""

@@ -99,6 +99,7 @@ class Sessions:
         """
         # [MQTT-3.1.3-2] [MQTT5-3.1.3-2]
         session = self.find(group, clientId)
+        wasThere = session is not None
         if session is not None:
             call = self._expiring.pop(session, None)
             if call is not None:
@@ -120,6 +121,8 @@ class Sessions:
         session.expiry = expiry
         session.absentSince = None
         session.keep()
+        if wasThere and not isPresent:
+            session.awaitDisk()
         if packet.will is not None:
             self.wills.clientConnected(session, packet.will)
         return Opened(session, isPresent)

@@ -86,6 +86,7 @@ class Wills:
             frame=encode(message, MQTT_5),
         )
         self._context.keeper.put(WILL, session.name, msgspec.json.encode(kept))
+        session.awaitDisk()
 
     def clientLeft(self, session: Session) -> None:
         """A client has said good-bye, which takes its will back."""

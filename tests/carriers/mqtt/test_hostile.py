@@ -16,6 +16,7 @@ from svcbroker.carriers.mqtt.packets import (
     Pingreq,
     Pingresp,
     Publish,
+    Suback,
     Subscribe,
     TopicSubscription,
 )
@@ -105,18 +106,26 @@ class HostileTests(SynchronousTestCase):
         self.assertEqual(len(fast.payloads()), 100)
         self.assertLessEqual(len(slow.transport.value()), 300_000)
 
-    def test_publishesWhileSubscribing(self) -> None:
-        """What comes while the disk is waited for waits, within a bound, and then is handled."""
+    def test_asksWhileTheDiskIsWaitedFor(self) -> None:
+        """What is answered while the disk is waited for is bounded, and comes in order."""
         server = Server()
         client = server.connected(expiry=100)
         client.protocol.dataReceived(
             encode(Subscribe(1, (TopicSubscription("t", 2),)), MQTT_5)
             + encode(Publish("t", b"x", 2, packetId=9), MQTT_5) * 3
+            + encode(Pingreq(), MQTT_5)
         )
+        self.assertEqual(client.take()[0], Suback(1, (2,)))
+        client.protocol.dataReceived(
+            encode(Subscribe(2, (TopicSubscription("u", 2),)), MQTT_5)
+            + encode(Pingreq(), MQTT_5) * 40_000
+        )
+        client.look()
+        self.assertEqual(client.packets, [])
         self.assertEqual(client.transport.producerState, "paused")
         server.pump()
         self.assertEqual(client.transport.producerState, "producing")
-        self.assertEqual(client.payloads(), [b"x"])
+        self.assertEqual(client.take()[0], Suback(2, (2,)))
 
     def test_deepFilters(self) -> None:
         """Topics of 128 levels and filters of as many wildcards are nothing special."""
