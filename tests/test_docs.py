@@ -111,7 +111,7 @@ class PageTests(SynchronousTestCase):
         """Every command line of the broker has options that there are, with good values."""
         seen = 0
         for name, text in pages():
-            for found in _RUN.finditer(text):
+            for found in _RUN.finditer(re.sub(r"\\\n\s*", "", text)):
                 arguments = shlex.split(found[1].split("`")[0], comments=True)
                 if any(word in arguments for word in ("--help", "--help-ledger", "--config")):
                     continue

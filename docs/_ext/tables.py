@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from svcbroker import config, errors
+from svcbroker._settings import Switch
 from svcbroker.ledgers import findLedgerFactories
 from svcbroker.operations import (
     COMMON_ERRORS,
@@ -185,12 +186,18 @@ def errorsText() -> str:
     return listTable(("code", "JSON-RPC", "name", "when"), rows, "12 12 24 52")
 
 
+def _optionText(setting: config.Setting) -> str:
+    if isinstance(setting.kind, Switch):
+        return f"``--{setting.name}``, ``--no-{setting.name}``"
+    return f"``--{setting.name} {setting.kind.metavar}``"
+
+
 def settingsText() -> str:
     """The table of settings."""
     rows = [
         (
-            f"``{f'--{setting.name} {setting.kind.metavar}'.rstrip()}``",
-            f"``{setting.default}``",
+            _optionText(setting),
+            f"``{setting.default or 'none'}``",
             setting.help.replace("*", r"\*"),
         )
         for setting in config.SETTINGS
