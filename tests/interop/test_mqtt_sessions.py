@@ -107,7 +107,7 @@ class SessionTests(MqttTestCase):
         """[MQTT-3.1.2-5] Messages with QoS 0 may come or not; others are not hurt by them."""
         client = self.offline((b"a", 0), (b"1", 1), (b"b", 0), (b"2", 1))
         self.publish((b"3", 1))
-        got = []
+        got: list[bytes] = []
         while not got or got[-1] != b"3":
             got.append(client.message().payload)
         self.assertEqual([each for each in got if each.isdigit()], [b"1", b"2", b"3"])

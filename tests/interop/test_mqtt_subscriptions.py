@@ -298,8 +298,8 @@ class Subscribe5Tests(SubscribeTests):
         """[MQTT5-3.3.4-4] [MQTT5-3.3.4-5] Overlapping: all of them, in one copy or several."""
         client = self.identified(("a/b", 1), ("a/+", 2), ("#", 3), ("c", 4))
         client.publish(self.topic("a/b"), b"x")
-        numbers = [each.all("subscriptionId") for each in client.settle()]
-        self.assertEqual(sorted(sum(numbers, [])), [1, 2, 3])
+        numbers = [id_ for each in client.settle() for id_ in each.all("subscriptionId")]
+        self.assertEqual(sorted(numbers), [1, 2, 3])
 
     def test_identifierReplaced(self) -> None:
         """Section 3.8.2.1.2: the same filter again, with another identifier, or none."""
