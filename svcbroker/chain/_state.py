@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from attrs import define, frozen
+from msgspec import Struct
 
 from ..model import Execution, Topic, topicPrefix
 from ._address import topicAddress
@@ -33,8 +34,7 @@ class PrefixConflict(Exception):
     """
 
 
-@frozen
-class Account:
+class Account(Struct, frozen=True):
     """
     Which of a sender's nonces were executed.
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate, pairwise
 
-from attrs import frozen
+from msgspec import Struct
 
 from ..errors import BrokerError
 from ..model import checkExtensions, checkTopicName
@@ -22,6 +23,8 @@ NO_CONTENT = sha256(b"").digest()
 
 _FIXED = struct.Struct(">BB20sQQ32sH")
 _PAIR = struct.Struct(">HH")
+
+_SHORT = 64
 
 MAX_HEAD_SIZE = 20480
 """No transaction's head is longer: a name and extensions at their limits stay far below."""
@@ -35,10 +38,10 @@ class Kind(IntEnum):
     PUBLISH = 3
 
 
-@frozen(kw_only=True)
-class Transaction:
+class Transaction(Struct, frozen=True, kw_only=True):
     """
-    One request, as the chain holds it.
+    One request, as the chain holds it. Made for every event, so it is a C{msgspec} structure, which
+    is made in a ninth of the time of another frozen value; so are other values here.
 
     Its I{head} is everything but the content, which it holds the hash of; so a transaction can
     be listed, and its place in a block proved, without its content.
@@ -131,8 +134,7 @@ class Transaction:
         return U32.size + len(self.head) + len(self.content)
 
 
-@frozen(kw_only=True)
-class _Head:
+class _Head(Struct, frozen=True, kw_only=True):
     """A transaction's head, taken apart."""
 
     kind: Kind
@@ -168,8 +170,7 @@ class _Head:
         )
 
 
-@frozen(kw_only=True)
-class TransactionSummary:
+class TransactionSummary(Struct, frozen=True, kw_only=True):
     """
     What can be said of a transaction without its content.
 
@@ -197,12 +198,23 @@ class TransactionSummary:
 def _encodeExtensions(extensions: Mapping[str, str] | None) -> bytes:
     if not extensions:
         return b"\x00\x00"
+    if len(extensions) == 1:
+        # Often, and then always the same: carriers mark their events.
+        ((name, text),) = extensions.items()
+        if len(name) + len(text) <= _SHORT:
+            return _encodeShort(name, text)
     parts = [U16.pack(len(extensions))]
     for key, value in sorted(
         (key.encode("utf-8"), value.encode("utf-8")) for key, value in extensions.items()
     ):
         parts += (_PAIR.pack(len(key), len(value)), key, value)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _encodeShort(key: str, value: str) -> bytes:
+    name, text = key.encode("utf-8"), value.encode("utf-8")
+    return b"\x00\x01" + _PAIR.pack(len(name), len(text)) + name + text
 
 
 def _decodeExtensions(reader: Reader) -> dict[str, str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from attrs import frozen
+from msgspec import Struct
 
 from ..errors import (
     ContentBlank,
@@ -29,8 +29,7 @@ _EVENT_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", r
 _MAX_NUMBER = 2**63 - 1
 
 
-@frozen
-class EventId:
+class EventId(Struct, frozen=True):
     """
     Where an event stands: C{<8 hex digits>-<sequence>-<height>}.
 
@@ -85,8 +84,7 @@ BEGINNING = Position(0, 0)
 """Before everything."""
 
 
-@frozen(kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """
     One published event, as the ledger holds it.
 

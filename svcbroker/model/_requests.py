@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TypeAlias
 
-from attrs import field, frozen
+from attrs import frozen
+from msgspec import Struct, field
 
 from ._events import EventId
 
@@ -27,13 +28,12 @@ class CloseTopic:
     topic: str
 
 
-@frozen(kw_only=True)
-class PublishEvent:
+class PublishEvent(Struct, frozen=True, kw_only=True):
     """Publish an event to an open topic."""
 
     topic: str
     content: bytes
-    extensions: Mapping[str, str] = field(factory=dict)
+    extensions: Mapping[str, str] = field(default_factory=dict)
 
 
 Request: TypeAlias = OpenTopic | CloseTopic | PublishEvent
@@ -51,8 +51,7 @@ class Execution(IntEnum):
     """Refused: it was in the chain already."""
 
 
-@frozen(kw_only=True)
-class Receipt:
+class Receipt(Struct, frozen=True, kw_only=True):
     """
     A final transaction: it is in a block that will not change and that is on stable storage.
 

@@ -77,6 +77,7 @@ class Session:
     @ivar expiry: the session expiry interval in seconds.
     @ivar isPersistent: whether it outlives its connection. It stays what it was at first.
     @ivar mark: what stands for the client in the events that it publishes.
+    @ivar hasNoLocal: whether it wants to know its own publishes again.
     @ivar subscriptions: by topic filter, as the client wrote it.
     @ivar client: its connection; C{None} while the client is absent.
     @ivar delivery: what goes to the client; C{None} while it is absent.
@@ -91,6 +92,7 @@ class Session:
         self.expiry = expiry
         self.isPersistent = expiry > 0
         self.mark = publisherMark(clientId)
+        self.hasNoLocal = False
         self.subscriptions: dict[str, SessionSubscription] = {}
         self.client: IClient | None = None
         self.delivery: Delivery | None = None
@@ -101,16 +103,13 @@ class Session:
         self._sent: dict[int, Key] = {}
         self._unacknowledged: dict[Key, int] = {}
         self._reserved: set[int] = set()
+        # Keys of what was released on an earlier connection.
+        self._settled: set[Key] = set()
         self._orphans: dict[int, InFlight] = {}
         self._keeper = keeper
         self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
         self._hasChanged = False
         self._wantsDisk = False
-
-    @property
-    def hasNoLocal(self) -> bool:
-        """Whether it wants to know its own publishes again."""
-        return any(each.noLocal for each in self.subscriptions.values())
 
     @property
     def isExpiring(self) -> bool:
@@ -155,7 +154,7 @@ class Session:
     @property
     def isRedelivering(self) -> bool:
         """Whether something is to be sent again when it comes from the log."""
-        return bool(self._unacknowledged) or bool(self.released)
+        return bool(self._unacknowledged) or bool(self._settled)
 
     def takeUnacknowledged(self, key: Key) -> int:
         """The packet identifier with which a message was sent before; 0 where it was not."""
@@ -165,7 +164,7 @@ class Session:
 
     def isReleased(self, key: Key) -> bool:
         """Whether the client has a message already, and only PUBCOMP is missing."""
-        return bool(self.released) and key in self.released.values()
+        return key in self._settled
 
     def takeOrphans(self) -> dict[int, InFlight]:
         """What was sent before and does not come from the log again."""
@@ -176,6 +175,7 @@ class Session:
 
     def keepInFlight(self, inFlight: dict[int, InFlight]) -> None:
         """The connection is gone; these were sent over it and not acknowledged."""
+        self._settle()
         for packetId, flight in inFlight.items():
             self._reserved.add(packetId)
             subscription = flight.subscription
@@ -198,7 +198,9 @@ class Session:
 
     def completed(self, packetId: int) -> None:
         """The exchange is over."""
-        self.released.pop(packetId, None)
+        key = self.released.pop(packetId, None)
+        if key is not None:
+            self._settled.discard(key)
         self._sent.pop(packetId, None)
         self._hasChanged = True
 
@@ -236,7 +238,11 @@ class Session:
         return True
 
     def keep(self) -> None:
-        """Have all but the exchanges on disk before the client is told anything more."""
+        """
+        Have all but the exchanges on disk before the client is told anything more. Called
+        after every change.
+        """
+        self.hasNoLocal = any(each.noLocal for each in self.subscriptions.values())
         if self.isPersistent:
             self._wantsDisk = True
             kept = KeptSession(
@@ -268,3 +274,7 @@ class Session:
         self._sent = kept.sent
         self._unacknowledged = {key: packetId for packetId, key in kept.sent.items()}
         self._reserved = set(kept.sent)
+        self._settle()
+
+    def _settle(self) -> None:
+        self._settled = {key for key in self.released.values() if key is not None}

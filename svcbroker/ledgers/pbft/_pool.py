@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from attrs import frozen
+from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
@@ -17,8 +17,7 @@ from ...errors import BrokerError, Overloaded
 from ...model import Receipt
 
 
-@frozen
-class Waiting:
+class Waiting(Struct, frozen=True):
     """
     A transaction that is not final yet, and who waits for it.
 

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from treq.testing import RequestTraversalAgent
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionRefusedError
@@ -253,7 +254,7 @@ class MessageTests(SynchronousTestCase):
     def test_bodies(self, topic: str, content: bytes, extensions: dict[str, str]) -> None:
         """A body is JSON, whatever the event holds."""
         topic = topic.encode("utf-8", "replace").decode()
-        event = evolve(EVENT, topic=topic, content=content, extensions=extensions)
+        event = replace(EVENT, topic=topic, content=content, extensions=extensions)
         [text] = encodeEvents([event])
         for interfaceType in (InterfaceType.RESTFUL, InterfaceType.JSON_RPC):
             told = json.loads(encodeBody(interfaceType, ID, event, text))

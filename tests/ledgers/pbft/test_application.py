@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import InvalidBlock, Transaction, proposeBlock
@@ -66,7 +67,7 @@ class ApplicationTests(SynchronousTestCase):
 
     def test_contents(self) -> None:
         """What is stored are the contents that the transactions' hashes name."""
-        false = evolve(self.waiting[0], content=b"something else")
+        false = replace(self.waiting[0], content=b"something else")
         candidate = self.application.check(self.block([false]))
         assert candidate is not None
         self.assertEqual(candidate.transactions, self.waiting[:1])
