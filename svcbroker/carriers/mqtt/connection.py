@@ -368,7 +368,9 @@ class Connection:
     def _tooSilent(self) -> None:
         self._timer = None
         left = self._lastPacket + self._keepAlive - self._context.clock.seconds()
-        if self.session is not None and (left > 0 or self._isWaiting):
+        # Who is not read from cannot be heard.
+        isExcused = self._isWaiting or (self._receiving is not None and self._receiving.isPaused)
+        if self.session is not None and (left > 0 or isExcused):
             self._timer = self._context.clock.callLater(
                 left if left > 0 else self._keepAlive, self._tooSilent
             )

@@ -38,6 +38,7 @@ class Receiving:
     there is less.
 
     @ivar unanswered: how many publishes are on their way to the log.
+    @ivar isPaused: whether the client is not read from until there are less.
     """
 
     _log = Logger()
@@ -71,7 +72,7 @@ class Receiving:
         self._quota = settings.receiveMaximum
         # Exchanges with QoS 2 that were begun on this connection.
         self._open: set[int] = set()
-        self._isPaused = False
+        self.isPaused = False
         self._hasEnded = False
         self._idle: Deferred[None] | None = None
 
@@ -144,16 +145,16 @@ class Receiving:
             2 * self.unanswered <= self._settings.receiveMaximum
             and 2 * self._bytes <= _MAX_WAITING_BYTES
         )
-        if self._isPaused and hasRoom:
-            self._isPaused = False
+        if self.isPaused and hasRoom:
+            self.isPaused = False
             self._wire.resumeReading()
         if self._idle is not None and not self.unanswered:
             idle, self._idle = self._idle, None
             idle.callback(None)
 
     def _pause(self) -> None:
-        if not self._isPaused and self.unanswered:
-            self._isPaused = True
+        if not self.isPaused and self.unanswered:
+            self.isPaused = True
             self._wire.pauseReading()
 
     def _published(self, receipt: Receipt, qos: int, packetId: int, size: int) -> None:

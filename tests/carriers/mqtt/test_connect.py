@@ -223,6 +223,19 @@ class KeepAliveTests(SynchronousTestCase):
         server.wait(7)
         self.assertTrue(client.isClosed)
 
+    def test_notReadFrom(self) -> None:
+        """Who is not read from, because the log is slow, is not taken for silent."""
+        server = Server(MqttSettings(receiveMaximum=1))
+        client = server.connected(keepAlive=10)
+        server.ledger.isHolding = True
+        client.send(Publish("t", b"x", 1, packetId=1))
+        server.wait(100)
+        self.assertFalse(client.isClosed)
+        server.ledger.isHolding = False
+        server.ledger.release()
+        server.wait(100)
+        self.assertTrue(client.isClosed)
+
     def test_none(self) -> None:
         """A 3.1.1 client may have no keep-alive."""
         server = Server()
