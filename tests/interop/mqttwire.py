@@ -59,6 +59,7 @@ class MqttClient:
     @ivar version: 4 or 5.
     @ivar clientId: as it was last connected.
     @ivar connack: what CONNECT was answered with.
+    @ivar isTold: whether this server tells why it ends a connection, as MQTT 5, 4.13 recommends.
     @ivar aliases: the topic aliases that the server has set.
     @ivar aliasMaximum: how many of them it may set.
     """
@@ -67,6 +68,7 @@ class MqttClient:
 
     def __init__(self, address: tuple[str, int], version: int) -> None:
         self.version = version
+        self.isTold = False
         self.clientId = ""
         self.aliases: dict[int, str] = {}
         self.aliasMaximum = 0
@@ -211,13 +213,16 @@ class MqttClient:
         Wait until the server ends the connection. Publishes before that are let be.
 
         @param reasons: the reason codes that DISCONNECT may give; any failure if none is named.
+            Where some are, and L{isTold}, there must be a DISCONNECT.
         @return: the DISCONNECT, where there was one.
         """
         last: Packet | None = None
         while True:
             try:
                 packet = self._next(seconds)
-            except Closed:
+            except Closed as closed:
+                if reasons and self.isTold and last is None:
+                    raise AssertionError("no DISCONNECT") from closed
                 return last
             if packet.kind == PUBLISH and last is None:
                 continue

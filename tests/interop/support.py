@@ -59,6 +59,7 @@ class MqttTestCase(SynchronousTestCase):
     def open(self, version: int | None = None) -> MqttClient:
         """A connection on which nothing was sent yet."""
         client = MqttClient(self.broker.mqtt, version or self.version)
+        client.isTold = client.version == V5 and not self.broker.isForeign
         self.addCleanup(client.close)
         return client
 

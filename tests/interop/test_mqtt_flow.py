@@ -5,6 +5,7 @@ Bounds that the two sides of a MQTT 5 connection set each other: section 3.1.2.1
 from __future__ import annotations
 
 from .mqttpackets import (
+    DISCONNECT,
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -141,6 +142,23 @@ class ReceiveMaximumTests(MqttTestCase):
             client.send(publish(V5, topic, b"x", qos=2, packetId=maximum + 1))
             client.closes(0x93)
 
+    def test_ofServerAtOnce(self) -> None:
+        """[MQTT5-3.3.4-8] The same from a client that does not look at answers meanwhile."""
+        client = self.client()
+        maximum = client.connack.get("receiveMaximum", 65_535)
+        self.notForeign("mosquitto 2.0.11 answers PUBREC with 0x97")
+        topic = self.topic("a")
+        for number in range(1, maximum + 2):
+            client.send(publish(V5, topic, b"x", qos=2, packetId=number))
+        received = 0
+        while True:
+            packet = client.receive()
+            if packet.kind != PUBREC:
+                break
+            received += 1
+        self.assertEqual((packet.kind, packet.code), (DISCONNECT, 0x93))
+        self.assertLessEqual(received, maximum)
+
     def test_roomAtServer(self) -> None:
         """Section 4.9: PUBCOMP gives the client its room back."""
         client = self.client()
@@ -191,6 +209,19 @@ class PacketSizeTests(MqttTestCase):
         large.publish(self.topic("a"), b"x" * 1000, 1)
         self.assertEqual(large.message().payload, b"x" * 1000)
         self.assertNothing(small)
+
+    def test_ownProperty(self) -> None:
+        """[MQTT5-3.1.2-24] What the broker adds to a message does not make it too large."""
+        topic = self.topic("a")
+        size = len(publish(V5, topic, bytes(32), qos=1, packetId=1))
+        client = self.client(properties=[("maximumPacketSize", size)])
+        client.subscribe(topic, qos=1)
+        self.client().publish(topic, bytes(32), 1)
+        self.assertEqual(client.message().payload, bytes(32))
+        self.notForeign("mosquitto 2.0.11 does not count the fixed header")
+        self.client().publish(topic, bytes(33), 1)
+        self.client().publish(topic, bytes(31), 1)
+        self.assertEqual(client.message().payload, bytes(31))
 
     def test_retained(self) -> None:
         """[MQTT5-3.1.2-24] Retained ones too."""

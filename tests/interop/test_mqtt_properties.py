@@ -255,6 +255,18 @@ class AliasTests(MqttTestCase):
         for packet in client.messages(12):
             self.assertEqual(packet.topic.encode(), packet.payload)
 
+    def test_fromServerAtOnce(self) -> None:
+        """Section 3.3.2.3.4: the first message sets the alias, later ones do without the topic."""
+        self.notForeign("a server need not use aliases")
+        client = self.client(properties=[("topicAliasMaximum", 1)])
+        topic = self.topic("a")
+        client.subscribe(topic, qos=0)
+        for _ in range(3):
+            self.publisher.publish(topic, b"x", 1)
+        first, *others = client.messages(3)
+        self.assertEqual([each.get("topicAlias") for each in (first, *others)], [1, 1, 1])
+        self.assertEqual([first.size - each.size for each in others], [len(topic)] * 2)
+
     def test_redelivered(self) -> None:
         """[MQTT5-3.3.2-7] What is sent again on another connection can be understood there."""
         client = self.persistent("s", properties=[("topicAliasMaximum", 5)])
