@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-DELAY = 0.05
+DELAY = 0.025
 """Seconds that changes are gathered before they are written together."""
 
 RETRY = 1.0
@@ -71,6 +71,10 @@ class Keeper:
     def items(self, kind: str) -> Sequence[tuple[str, bytes]]:
         """Everything of a kind, by name."""
         return sorted(self._kinds.get(kind, {}).items())
+
+    def count(self, kind: str) -> int:
+        """How many things of a kind are kept."""
+        return len(self._kinds.get(kind, ()))
 
     def put(self, kind: str, name: str, value: bytes) -> None:
         """Keep something, in place of what was kept under its name."""

@@ -101,6 +101,14 @@ class Dispatcher:
         return audiences
 
 
+def eventSize(event: Event) -> int:
+    """How many bytes a publisher made an event of, roughly: its content and extensions."""
+    size = len(event.content)
+    for key, value in event.extensions.items():
+        size += len(key) + len(value)
+    return size
+
+
 def inBatches(events: Sequence[Event]) -> Iterator[Batch]:
     """
     Events in batches of bounded size.
@@ -108,10 +116,11 @@ def inBatches(events: Sequence[Event]) -> Iterator[Batch]:
     batch: list[Event] = []
     size = 0
     for event in events:
-        size += len(event.content)
+        weight = eventSize(event)
+        size += weight
         if batch and (size > MAX_BATCH_BYTES or len(batch) == MAX_BATCH_EVENTS):
             yield Batch(batch)
-            batch, size = [], len(event.content)
+            batch, size = [], weight
         batch.append(event)
     if batch:
         yield Batch(batch)

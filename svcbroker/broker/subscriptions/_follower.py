@@ -12,13 +12,13 @@ from zope.interface import implementer
 
 from ...interfaces import IBlockObserver, ILedger
 from ...model import Block
-from ._dispatcher import Dispatcher
+from ._dispatcher import Dispatcher, eventSize
 
 CACHED_BYTES = 16 * 1024 * 1024
 """How much of the blocks read last is kept for the next who reads them."""
 
 _EVENT_BYTES = 512
-"""What an event costs beside its content, roughly."""
+"""What an event costs beside what its publisher made it of, roughly."""
 
 
 @implementer(IBlockObserver)
@@ -94,7 +94,7 @@ class Follower:
         return reading
 
     def _keep(self, block: Block) -> Block:
-        size = sum(len(event.content) + _EVENT_BYTES for event in block.events)
+        size = sum(eventSize(event) + _EVENT_BYTES for event in block.events)
         replaced = self._cache.pop(block.height, None)
         self._cached += size - (replaced[1] if replaced else 0)
         self._cache[block.height] = (block, size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 from attrs import frozen
+from twisted.internet.defer import Deferred, succeed
 from zope.interface import Interface, implementer
 
 from ...model import Position
@@ -46,6 +47,12 @@ class IPositions(Interface):
     def remove(subscriptionId: str) -> None:
         """Forget a position. Removing one that is not kept changes nothing."""
 
+    def flush() -> Deferred[None]:
+        """Fires when everything until now is on stable storage."""
+
+    def count() -> int:
+        """How many positions are kept."""
+
 
 @implementer(IPositions)
 class MemoryPositions:
@@ -63,6 +70,12 @@ class MemoryPositions:
 
     def remove(self, subscriptionId: str) -> None:
         self._kept.pop(subscriptionId, None)
+
+    def flush(self) -> Deferred[None]:
+        return succeed(None)
+
+    def count(self) -> int:
+        return len(self._kept)
 
 
 _KIND = "position"
@@ -93,3 +106,9 @@ class KeptPositions:
 
     def remove(self, subscriptionId: str) -> None:
         self._keeper.remove(_KIND, subscriptionId)
+
+    def flush(self) -> Deferred[None]:
+        return self._keeper.flush()
+
+    def count(self) -> int:
+        return self._keeper.count(_KIND)

@@ -9,12 +9,14 @@ from uuid import UUID
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...errors import (
     EventNotFound,
     HeightUnknown,
+    Overloaded,
     SubscriptionExists,
     SubscriptionIdInvalid,
     TopicNotFound,
@@ -36,6 +38,12 @@ from ._follower import Follower
 from ._positions import IPositions, MemoryPositions, StoredPosition
 from ._subscription import LogSubscription
 
+GATHER = 0.025
+"""Seconds that a position may stand still on its way to the disk, before the disk's own delay."""
+
+MAX_POSITIONS = 100_000
+"""How many positions of durable subscriptions are kept, of live ones and of others."""
+
 
 @implementer(ISubscriptionDirectory)
 class Subscriptions:
@@ -43,6 +51,8 @@ class Subscriptions:
     Makes subscriptions and knows them all. Carriers call L{subscribe}; the daemon starts and
     stops it.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -68,6 +78,8 @@ class Subscriptions:
         self._positions: IPositions = MemoryPositions() if positions is None else positions
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
+        self._advanced: dict[LogSubscription, None] = {}
+        self._call: IDelayedCall | None = None
 
     def start(self) -> Deferred[None]:
         """
@@ -86,6 +98,9 @@ class Subscriptions:
         """
         for subscription in tuple(self._live.values()):
             subscription.close()
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
         for follower in self._followers.values():
             follower.stop()
 
@@ -108,6 +123,7 @@ class Subscriptions:
         @raise HeightUnknown: the offset is a block above the chain's next one.
         @raise SubscriptionIdInvalid: the id is no UUID.
         @raise SubscriptionExists: the id is in use.
+        @raise Overloaded: too many positions of durable subscriptions are kept already.
         """
         return Deferred.fromCoroutine(self._subscribe(request, subscriber))
 
@@ -121,11 +137,13 @@ class Subscriptions:
         try:
             if request.mustExist:
                 await self._checkTopics(follower.ledger, request.filters)
-            start = None
-            if request.isDurable:
-                start = self._positions.get(subscriptionId, request.group)
+            start = self._resumed(subscriptionId, request, follower)
             if start is None:
                 start = StoredPosition(await self._place(follower, request.offset))
+                if request.isDurable:
+                    self._positions.put(subscriptionId, request.group, start)
+                    # From the answer on it resumes, also after a crash.
+                    await self._positions.flush()
         finally:
             self._reserved.discard(subscriptionId)
         subscription = LogSubscription(
@@ -140,8 +158,27 @@ class Subscriptions:
             moved=self._moved,
         )
         self._live[subscriptionId] = subscription
-        self._moved(subscription)
         return subscription
+
+    def _resumed(
+        self, subscriptionId: str, request: SubscribeRequest, follower: Follower
+    ) -> StoredPosition | None:
+        """Where a subscription resumes; C{None} where it begins."""
+        if not request.isDurable:
+            return None
+        kept = self._positions.get(subscriptionId, request.group)
+        if kept is None:
+            if self._positions.count() >= MAX_POSITIONS:
+                raise Overloaded("the broker keeps as many positions as it can")
+            return None
+        if kept.position.height > follower.committed + 1:
+            self._log.warn(
+                "subscription {id} stands beyond the end of the log, which was put back from a "
+                "backup: it begins with the next event",
+                id=subscriptionId,
+            )
+            return StoredPosition(Position(follower.committed + 1, -1))
+        return kept
 
     def _idFor(self, asked: str | None) -> str:
         if asked is None:
@@ -184,19 +221,32 @@ class Subscriptions:
         self._positions.remove(subscriptionId)
 
     def _moved(self, subscription: LogSubscription) -> None:
+        # What is kept is put together once for all that is acknowledged in these moments.
         if subscription.request.isDurable:
-            self._positions.put(
-                subscription.subscriptionId, subscription.request.group, subscription.stored
-            )
+            self._advanced[subscription] = None
+            if self._call is None:
+                self._call = self._reactor.callLater(GATHER, self._keepAdvanced)
+
+    def _keepAdvanced(self) -> None:
+        self._call = None
+        advanced, self._advanced = self._advanced, {}
+        for subscription in advanced:
+            self._keep(subscription)
+
+    def _keep(self, subscription: LogSubscription) -> None:
+        self._positions.put(
+            subscription.subscriptionId, subscription.request.group, subscription.stored
+        )
 
     def _closed(self, subscription: LogSubscription, forget: bool) -> None:
         self._live.pop(subscription.subscriptionId, None)
+        self._advanced.pop(subscription, None)
         if not subscription.request.isDurable:
             return
         if forget:
             self._positions.remove(subscription.subscriptionId)
         else:
-            self._moved(subscription)
+            self._keep(subscription)
 
     def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
         """See L{ISubscriptionDirectory}."""

@@ -4,6 +4,7 @@ One reader of a group's log.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -72,7 +73,9 @@ class LogSubscription:
         self._isClosed = False
         self._isReading = False
         # Handed over and not acknowledged (False), or acknowledged beyond such a one (True).
-        self._outstanding: dict[Position, bool] = dict.fromkeys(sorted(start.acknowledged), True)
+        self._outstanding: OrderedDict[Position, bool] = OrderedDict.fromkeys(
+            sorted(start.acknowledged), True
+        )
         self._unacknowledged = 0
 
         self.createdAt = int(now() * 1000)
@@ -169,10 +172,8 @@ class LogSubscription:
         if self._unacknowledged == 0:
             outstanding.clear()
         else:
-            for place in list(outstanding):
-                if not outstanding[place]:
-                    break
-                del outstanding[place]
+            while outstanding[next(iter(outstanding))]:
+                outstanding.popitem(last=False)
         self._moved(self)
 
     def rewind(self) -> None:
@@ -184,7 +185,7 @@ class LogSubscription:
         self._history = self._newHistory()
         self._cursor = stored.position
         self._skip = frozenset(stored.acknowledged)
-        self._outstanding = dict.fromkeys(stored.acknowledged, True)
+        self._outstanding = OrderedDict.fromkeys(stored.acknowledged, True)
         self._unacknowledged = 0
         self._read()
 

@@ -20,7 +20,12 @@ from zope.interface.verify import verifyObject
 
 from svcbroker import errors
 from svcbroker.broker import ISubscriptionDirectory
-from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
+from svcbroker.broker.subscriptions import (
+    MemoryPositions,
+    StoredPosition,
+    Subscriptions,
+    _registry,
+)
 from svcbroker.interfaces import Batch, ISubscriber, ISubscription, LedgerContext
 from svcbroker.ledgers.memory import MemoryLedger
 from svcbroker.model import (
@@ -348,6 +353,52 @@ class SubscriptionTests(SynchronousTestCase):
         again.subscription.acknowledge(again.events)
         [record] = result(world.subscriptions.listSubscriptions(None))
         self.assertEqual((record.notified, record.notifying), (4, 0))
+
+    def test_onDiskFirst(self) -> None:
+        """A durable subscription is on disk before its client is told of it."""
+        flushed: Deferred[None] = Deferred()
+        self.patch(self.world.positions, "flush", lambda: flushed)
+        request = SubscribeRequest(
+            interfaceType=InterfaceType.STOMP, group="1", filters=("a",), isDurable=True
+        )
+        subscribed = self.world.subscriptions.subscribe(request, Reader())
+        self.assertNoResult(subscribed)
+        self.assertEqual(self.world.positions.count(), 1)
+        flushed.callback(None)
+        self.successResultOf(subscribed)
+
+    def test_olderLog(self) -> None:
+        """A position beyond the log's end, as after restoring a backup, misses nothing new."""
+        world = self.world
+        beyond = StoredPosition(Position(1000, 3), (Position(1000, 5),))
+        world.positions.put(UUID, "1", beyond)
+        reader = self.durable()
+        world.publish("a", b"1")
+        world.turn()
+        self.assertEqual(reader.contents, [b"1"])
+        self.assertLess(reader.subscription.position, beyond.position)
+
+    def test_tooMany(self) -> None:
+        """Positions are bounded; those that are kept still resume."""
+        self.durable().subscription.close()
+        self.patch(_registry, "MAX_POSITIONS", 1)
+        with self.assertRaises(errors.Overloaded):
+            self.world.subscribe("a", isDurable=True)
+        self.durable()
+
+    def test_gathered(self) -> None:
+        """Many acknowledgements are one change of what is kept."""
+        world = self.world
+        reader = self.durable()
+        for n in range(50):
+            world.publish("a", b"%d" % n)
+        world.turn()
+        puts: list[StoredPosition] = []
+        self.patch(world.positions, "put", lambda id, group, position: puts.append(position))
+        for event in reader.events[:30]:
+            reader.subscription.acknowledge([event])
+        world.clock.advance(1)
+        self.assertEqual(puts, [StoredPosition(Position(reader.events[30].eventId.height, -1))])
 
     def test_forget(self) -> None:
         """A forgotten position is not resumed."""

@@ -206,6 +206,7 @@ class SubscribeTests(SynchronousTestCase):
         subscribing = self.world.subscribe("http://a.example/", subscriptionId=ID)
         self.successResultOf(self.world.webhooks.stop())
         self.world.resolver.held[0]()
+        self.world.settle()
         self.failureResultOf(subscribing, errors.Overloaded)
 
     def test_damaged(self) -> None:
