@@ -16,6 +16,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...broker import Keeper
@@ -44,6 +45,8 @@ class RetainedIndex:
     @ivar height: the height of the last block that it knows.
     """
 
+    _log = Logger()
+
     def __init__(self, ledger: ILedger, keeper: Keeper, reactor: IReactorTime) -> None:
         self.height = 0
         self._ledger = ledger
@@ -69,6 +72,15 @@ class RetainedIndex:
         return Deferred.fromCoroutine(self._catchUp())
 
     async def _catchUp(self) -> None:
+        if self.height > (await self._ledger.getStatistics()).height:
+            self._log.warn(
+                "the log of group {group} is older than what is kept of it: retained "
+                "messages are looked for anew",
+                group=self._ledger.group,
+            )
+            for topic, _ in self._keeper.items(self._kind):
+                self._keeper.remove(self._kind, topic)
+            self._root, self._count, self.height = _Level(), 0, 0
         while self.height < (last := (await self._ledger.getStatistics()).height):
             while self.height < last:
                 self._take(await self._ledger.readBlock(self.height + 1))

@@ -24,7 +24,8 @@ from .session import Session
 
 WILL: Final = "mqtt-will"
 """The kind of L{KeptWill} on disk."""
-_MAX_FRAME: Final = 256 * 1024
+_MAX_FRAME: Final = 2**28 + 5
+"""No packet is larger. What a connection may send was bounded when it was sent."""
 
 
 class KeptWill(Struct, frozen=True, kw_only=True):
@@ -69,9 +70,14 @@ class Wills:
     def start(self) -> None:
         """Go on with what is on disk. Whoever was connected is gone since now."""
         for name, value in self._context.keeper.items(WILL):
-            kept = msgspec.json.decode(value, type=KeptWill)
-            if kept.group in self._context.groups:
-                self._wait(name, kept)
+            try:
+                kept = msgspec.json.decode(value, type=KeptWill)
+                if kept.group in self._context.groups:
+                    self._wait(name, kept)
+            except ValueError:
+                # One will that cannot be read must not keep the broker from starting.
+                self._log.failure("the will of {name} cannot be read", name=name)
+                self._context.keeper.remove(WILL, name)
 
     def clientConnected(self, session: Session, will: Will) -> None:
         """A client has left its will [MQTT-3.1.2-8] [MQTT5-3.1.2-7]."""
