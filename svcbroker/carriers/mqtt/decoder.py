@@ -39,6 +39,7 @@ PROTOCOL_NAME: Final = b"MQTT"
 
 _CONNECT: Final = 1
 _PUBLISH: Final = 3
+_PUBACK: Final = 0x40
 _MAX_HEADER = 5
 _REMEMBERED_TOPICS: Final = 1024
 
@@ -140,6 +141,13 @@ class Decoder:
                 break
             if first >> 4 == _PUBLISH and self.version:
                 append(self._publish(data, first, start, stop))
+            elif first == _PUBACK and length == 2 and self.version:
+                # As hot with many subscribers: no reason, no Reader.
+                packetId = data[start] << 8 | data[start + 1]
+                if not packetId:
+                    # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
+                    raise ProtocolError("a packet identifier is zero")
+                append(Puback(packetId))
             else:
                 append(self._packet(data, first, start, stop))
             position = stop

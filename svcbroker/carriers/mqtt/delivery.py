@@ -167,15 +167,16 @@ class Delivery:
         else:
             data = bytearray(template.data)
             options = subscription.options
-            fill = _PACKET_ID.pack_into
+            granted = options.qos
+            newId, inFlight, fill = self._newId, self._inFlight, _PACKET_ID.pack_into
             for place, message in zip(template.places, template.messages, strict=True):
-                packetId = self._newId()
+                packetId = newId()
                 fill(data, place, packetId)
-                qos = min(message.qos, options.qos)
-                self._inFlight[packetId] = InFlight(subscription, message, options, qos, 0)
-                self._bytes += len(message.event.content)
+                qos = message.qos if message.qos < granted else granted
+                inFlight[packetId] = InFlight(subscription, message, options, qos, 0)
                 if qos == 2:
                     self._session.sent(packetId, subscription.keyOf(message.event))
+            self._bytes += template.size
             self._send(bytes(data))
         if template.others:
             self._done(subscription, template.others)
