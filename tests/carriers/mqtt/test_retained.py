@@ -19,7 +19,7 @@ from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.model import EventId, filterMatches
+from svcbroker.model import EventId, PublishEvent, filterMatches
 from svcbroker.testing.doubles import memoryLedger
 
 from .support import Client, Notes, Server
@@ -85,6 +85,17 @@ class RetainedTests(SynchronousTestCase):
         server.event("c", b"3", svc_retain="1")
         server = Server(None, server.notes, server.ledgers, server.clock)
         self.assertEqual(self.retained(server.connected(), "#"), [b"1", b"3"])
+
+    def test_olderLog(self) -> None:
+        """A log that was put back from a backup is read anew."""
+        server = Server()
+        server.connected("p").publish("a", b"1", 1, retain=True)
+        server.wait(1)
+        server.crash()
+        server = Server(None, server.notes)
+        self.assertEqual(self.retained(server.connected(), "#"), [])
+        server.connected("p").publish("b", b"2", 1, retain=True)
+        self.assertEqual(self.retained(server.connected(), "#"), [b"2"])
 
     def test_retainHandling(self) -> None:
         """Always, only for a new subscription, or never."""
@@ -307,6 +318,25 @@ class WillTests(SynchronousTestCase):
         self.assertEqual(server.ledger.submitted[-1].content, b"gone")
         server.wait(2)
         self.assertEqual(server.ledger.submitted[-1].content, b"delayed")
+
+    def test_large(self) -> None:
+        """A will that the log does not take is lost, and nothing else is."""
+        server = Server()
+        properties = Properties(userProperties=(("k", "v" * 60_000),) * 6)
+        server.connected("a", will=Will("will", b"x", properties=properties)).lose()
+        server.connected("a", will=Will("will", b"x" * 60_000)).lose()
+        (will,) = (each for each in server.ledger.submitted if isinstance(each, PublishEvent))
+        self.assertEqual(len(will.content), 60_000)
+
+    def test_unreadable(self) -> None:
+        """One that cannot be read keeps neither the broker from starting nor others from it."""
+        server = Server()
+        server.connected("a", will=Will("will", b"good", 1))
+        server.wait(1)
+        server.notes.kept["mqtt-will", "1/damaged"] = b"{}"
+        server = server.restarted()
+        self.assertEqual(server.ledger.submitted[-1].content, b"good")
+        self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
     def test_crash(self) -> None:
         """A client that was connected when the broker broke down is gone when it is back."""
