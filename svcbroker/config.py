@@ -150,7 +150,7 @@ class Config:
         "base-path",
         Text(metavar="PATH", normalise=basePath),
         "/svcbroker",
-        "the context path in front of /rest, /admin and /jsonrpc",
+        "the context path in front of /rest, /admin, /jsonrpc, /stomp and /mqtt",
     )
     dataDir: Path = _setting(
         "data-dir",
@@ -221,6 +221,7 @@ class Config:
         Text(metavar="PATH", normalise=anyText),
         "",
         "a file with the secret that signs what is sent to webhooks, or several, one a line",
+        shown="none",
     )
     webhookTimeout: float = _setting(
         "webhook-timeout",
