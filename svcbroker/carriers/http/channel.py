@@ -42,6 +42,7 @@ class BrokerChannel(HTTPChannel):
     _isAnswering = False
     _isRefused = False
     _isLingering = False
+    _isWebSocket = False
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -118,6 +119,26 @@ class BrokerChannel(HTTPChannel):
             self._isAnswering = True
             super().allContentReceived()
 
+    def pauseProducing(self) -> None:
+        """
+        The client does not take its answers. What else it has asked for already has to wait too:
+        a few bytes of request can bring a megabyte of answer.
+        """
+        super().pauseProducing()
+        if not self._isWebSocket:
+            self.paused = True
+            self._networkProducer.pauseProducing()
+
+    def resumeProducing(self) -> None:
+        """
+        The client has taken its answers.
+        """
+        super().resumeProducing()
+        if not self._isWebSocket:
+            self.paused = False
+            self._networkProducer.resumeProducing()
+            self.dataReceived(b"")
+
     def requestDone(self, request: Any) -> None:
         self._isAnswering = False
         super().requestDone(request)
@@ -146,6 +167,7 @@ class BrokerChannel(HTTPChannel):
         # The WebSocket takes the connection over, its end included. What keeps WebSockets has
         # to close them in an orderly stop.
         self.site.channelLost(self)
+        self._isWebSocket = True
         super()._protocolUpgradeForWebsockets(protocol)
 
     def _closeAfterAnswer(self) -> None:

@@ -296,6 +296,23 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(second.json(), {"status": "alive"})
         self.assertTrue(self.connection.isOpen)
 
+    def test_slowReader(self) -> None:
+        """While a client does not take its answers, nothing more is done for it."""
+        self.ledger.isHolding = True
+        self.connection.send(self.publish)
+        # As a transport does whose buffer the first answer fills.
+        self.connection.channel.pauseProducing()
+        self.connection.send(self.publish * 2)
+        self.ledger.isHolding = False
+        self.ledger.release()
+        self.assertEqual(len(self.connection.answers()), 1)
+        self.assertEqual(self.sequence(), 1)
+        self.assertEqual(self.connection.transport.producerState, "paused")
+        self.connection.channel.resumeProducing()
+        self.assertEqual(len(self.connection.answers()), 2)
+        self.assertEqual(self.sequence(), 3)
+        self.assertEqual(self.connection.transport.producerState, "producing")
+
     def test_disconnected(self) -> None:
         """The write of a client that goes away goes on."""
         self.ledger.isHolding = True
