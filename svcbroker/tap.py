@@ -54,10 +54,10 @@ STOMP = "stomp"
 """The name of the port of STOMP."""
 
 MQTT = "mqtt"
+"""The name of the port of MQTT."""
 
 YOUNG_OBJECTS = 50_000
-"""How many new objects the collector waits for."""
-"""The name of the port of MQTT."""
+"""How many new objects the garbage collector waits for before it looks through them."""
 
 _MAX_SECRETS_FILE = 64 * 1024
 
@@ -135,8 +135,7 @@ def _switch(setting: Setting, value: bool) -> Callable[[Options], None]:
     def turn(self: Options) -> None:
         self.give(setting, value)
 
-    default = " (default)" if setting.default == ("on" if value else "off") else ""
-    turn.__doc__ = (setting.help if value else f"turn --{setting.name} off") + default
+    turn.__doc__ = setting.help if value else f"turn --{setting.name} off (default)"
     return turn
 
 
