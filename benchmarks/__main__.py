@@ -25,6 +25,7 @@ from .load import Broken, drive
 from .memory import measureMemory
 from .report import SERVERS, Round, factors, middle, table
 from .servers import CHECKOUT, Server, separateCores, startBare, startDaemon
+from .streaming import IDLE_SUBSCRIBERS, REPLAYED, compareBrokers
 
 RESULTS = CHECKOUT / "benchmarks" / "results"
 WARM_UP = 0.3
@@ -127,6 +128,7 @@ def _options() -> Namespace:
     parser = ArgumentParser(prog="python -m benchmarks", description="Measure the real daemon.")
     parser.add_argument("--quick", action="store_true", help="one short round: a minute")
     parser.add_argument("--memory", action="store_true", help="a million events, and what memory")
+    parser.add_argument("--streaming", action="store_true", help="MQTT and STOMP, and other brokers")
     parser.add_argument("--events", type=int, default=1_000_000, help="events for --memory")
     parser.add_argument("--rounds", type=int, default=3, help="how often each case is measured")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each time")
@@ -148,6 +150,12 @@ def main() -> None:
         if options.memory:
             name = "memory"
             text, numbers = measureMemory(home, options.events)
+        elif options.streaming:
+            name = "streaming"
+            part = 10 if options.quick else 1
+            text, numbers = compareBrokers(
+                home, options.seconds, options.rounds, REPLAYED // part, IDLE_SUBSCRIBERS // part
+            )
         else:
             name = "speed"
             results = compare(home, options.seconds, options.rounds)

@@ -186,7 +186,7 @@ def _idle(broker: Broker, subscribers: int) -> str:
             each.close()
 
 
-def compare(
+def compareBrokers(
     home: Path, seconds: float, rounds: int, replayed: int, subscribers: int
 ) -> tuple[str, Sequence[Mapping[str, Any]]]:
     """
