@@ -135,7 +135,8 @@ def _switch(setting: Setting, value: bool) -> Callable[[Options], None]:
     def turn(self: Options) -> None:
         self.give(setting, value)
 
-    turn.__doc__ = setting.help if value else f"turn --{setting.name} off (default)"
+    default = " (default)" if setting.default == ("on" if value else "off") else ""
+    turn.__doc__ = (setting.help if value else f"turn --{setting.name} off") + default
     return turn
 
 
