@@ -128,7 +128,9 @@ def _options() -> Namespace:
     parser = ArgumentParser(prog="python -m benchmarks", description="Measure the real daemon.")
     parser.add_argument("--quick", action="store_true", help="one short round: a minute")
     parser.add_argument("--memory", action="store_true", help="a million events, and what memory")
-    parser.add_argument("--streaming", action="store_true", help="MQTT and STOMP, and other brokers")
+    parser.add_argument(
+        "--streaming", action="store_true", help="MQTT and STOMP, and other brokers"
+    )
     parser.add_argument("--events", type=int, default=1_000_000, help="events for --memory")
     parser.add_argument("--rounds", type=int, default=3, help="how often each case is measured")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each time")

@@ -51,7 +51,7 @@ class Broker:
     """
 
     name: str
-    processes: Sequence[subprocess.Popen[bytes]]
+    processes: Sequence[subprocess.Popen[str]]
     mqtt: int
     stomp: int | None = None
     destination: str = TOPIC
@@ -92,7 +92,7 @@ class Broker:
                 process.wait()
 
 
-def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+def _signal(process: subprocess.Popen[str], number: int) -> None:
     if process.poll() is None:
         # Each has a session of its own: its children end with it.
         os.killpg(process.pid, number)
@@ -100,7 +100,7 @@ def _signal(process: subprocess.Popen[bytes], number: int) -> None:
 
 def _child(
     command: Sequence[str], directory: Path, cores: set[int], extra: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
+) -> subprocess.Popen[str]:
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "log").open("ab") as output:
         return subprocess.Popen(
@@ -110,6 +110,7 @@ def _child(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            text=True,
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )
@@ -125,7 +126,7 @@ def _freePorts(count: int) -> Sequence[int]:
 
 
 def _awaitPorts(
-    processes: Sequence[subprocess.Popen[bytes]], ports: Sequence[int], directory: Path
+    processes: Sequence[subprocess.Popen[str]], ports: Sequence[int], directory: Path
 ) -> None:
     """Wait until something listens everywhere; end everything where it does not come to that."""
     deadline = perf_counter() + _START_SECONDS

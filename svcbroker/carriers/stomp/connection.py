@@ -198,11 +198,20 @@ class StompProtocol(Protocol):
         self.transport.write(effect.data)
 
     def _publish(self, effect: Publish) -> None:
-        self._settle(
-            effect.answer,
-            self._submit(effect.publication),
-            lambda result: self._session.published(effect.answer, [result], self._clock.seconds()),
+        # The hot one: as _settle() does, without what it makes each time.
+        answer = effect.answer
+        published = self._submit(effect.publication)
+        published.addCallbacks(
+            self._published, self._unpublished, callbackArgs=(answer,), errbackArgs=(answer,)
         )
+        published.addErrback(self._crashed)
+
+    def _published(self, result: SendResult, answer: Answer) -> None:
+        self._perform(self._session.published(answer, (result,), self._clock.seconds()))
+
+    def _unpublished(self, failure: Failure, answer: Answer) -> None:
+        error = self.factory.incidents.explain(failure)
+        self._perform(self._session.failed(answer, error, self._clock.seconds()))
 
     def _submit(self, publication: Publication) -> Deferred[SendResult]:
         return self.factory.broker.publish(
