@@ -175,12 +175,13 @@ class FrameParser:
         lines = text.split("\n")
         # What follows the last two line ends is nothing.
         del lines[-2:]
-        if version not in (Version.V10, Version.V11):
+        if "\r" in text and version not in (Version.V10, Version.V11):
             lines = [line.removesuffix("\r") for line in lines]
         command = lines[0]
         if len(lines) - 1 > self._limits.maxHeaders:
             raise ParameterInvalid(f"there are more than {self._limits.maxHeaders} headers")
-        isEscaped = version in _TO_ESCAPE and command not in _HANDSHAKE
+        isPadded = version is Version.V10
+        isEscaped = "\\" in text and version in _TO_ESCAPE and command not in _HANDSHAKE
         headers: dict[str, str] = {}
         for line in lines[1:]:
             name, colon, value = line.partition(":")
@@ -188,7 +189,7 @@ class FrameParser:
                 raise ParameterInvalid("a header line has no name or no colon")
             if isEscaped and "\\" in line:
                 name, value = _unescape(name, version), _unescape(value, version)
-            elif version is Version.V10:
+            elif isPadded:
                 # STOMP 1.0 pads values in its own examples; later versions never trim.
                 name, value = name.strip(" "), value.strip(" ")
             headers.setdefault(name, value)
