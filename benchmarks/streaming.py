@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from socket import socket
 from statistics import median
@@ -170,8 +171,19 @@ def _sequence(broker: Broker) -> int:
     return number
 
 
-def _idle(broker: Broker, subscribers: int) -> str:
-    """What an idle subscriber costs, in words for the table."""
+def _idle(start: Callable[[], Broker], subscribers: int) -> str:
+    """
+    What an idle subscriber costs, in words for the table. On a broker of its own: one that was
+    under load has memory that it does not use.
+    """
+    broker = start()
+    try:
+        return _idleOn(broker, subscribers)
+    finally:
+        broker.stop()
+
+
+def _idleOn(broker: Broker, subscribers: int) -> str:
     for each in gather(broker.mqtt, 10, perf_counter() + IDLE_SECONDS):
         each.close()
     before = broker.memory()
@@ -203,25 +215,20 @@ def compareBrokers(
     missing: list[str] = []
     with ExitStack() as stack:
         brokers: list[Broker] = []
-
-        def add(name: str, start: Callable[[], Broker]) -> None:
+        starts: list[Callable[[Path], Broker]] = [
+            *(partial(startDaemon, ledger=ledger, cores=serverCores) for ledger in LEDGERS),
+            partial(startMosquitto, cores=serverCores),
+            partial(startRabbit, cores=serverCores),
+        ]
+        for number, start in enumerate(list(starts)):
             try:
-                broker = start()
+                broker = start(home / f"broker{number}")
             except Missing as reason:
-                missing.append(f"{name} was not measured: {reason}.")
-            else:
-                stack.callback(broker.stop)
-                brokers.append(broker)
-
-        for number, ledger in enumerate(LEDGERS):
-            directory = home / f"daemon{number}"
-            brokers.append(startDaemon(directory, ledger, serverCores))
-            stack.callback(brokers[-1].stop)
-        add("mosquitto", lambda: startMosquitto(home / "mosquitto", serverCores))
-        add("RabbitMQ", lambda: startRabbit(home / "rabbit", serverCores))
-        # First, while none of them has memory that it does not use.
-        idle = [_idle(broker, subscribers) for broker in brokers]
-        for broker in brokers:
+                missing.append(f"Not measured: {reason}.")
+                starts.remove(start)
+                continue
+            stack.callback(broker.stop)
+            brokers.append(broker)
             if broker.daemon is not None:
                 _prepareReplay(broker, replayed)
         for turn in range(rounds):
@@ -238,8 +245,12 @@ def compareBrokers(
                         f"{one.rate:.0f}/s, {one.p50:.2f} ms",
                         file=sys.stderr,
                     )
-        results = {key: _middle(each) for key, each in found.items()}
-        text = _table(brokers, results, idle, subscribers)
+    idle = [
+        _idle(partial(start, home / f"idle{number}"), subscribers)
+        for number, start in enumerate(starts)
+    ]
+    results = {key: _middle(each) for key, each in found.items()}
+    text = _table(brokers, results, idle, subscribers)
     numbers = [
         {"load": ROWS[number].name, "broker": name, **asdict(one)}
         for (number, name), one in results.items()
