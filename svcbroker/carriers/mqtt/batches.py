@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...interfaces import Batch
 from ...model import Event
 from .encoder import encodePublish
-from .messages import Message, messageOf
+from .messages import Message, messageOf, withoutEventId
 from .packets import MQTT_5
 from .properties import NO_PROPERTIES, Properties, encodeProperties
 from .wire import encodeVariableByteInteger, lengthSize, withoutLength
@@ -106,6 +106,27 @@ def _template(messages: Sequence[Message], options: Options) -> FrameTemplate | 
     return FrameTemplate(
         b"".join(frames), tuple(places), tuple(identified), tuple(others), largest, size
     )
+
+
+def encodeWithin(
+    limit: int,
+    message: Message,
+    options: Options,
+    packetId: int,
+    *,
+    flags: int,
+    topic: bytes,
+    extra: Properties,
+) -> bytes | None:
+    """
+    One message as a PUBLISH of at most C{limit} bytes; C{None} where it is larger. What the broker
+    adds is left out rather than that the message is lost.
+    """
+    encoded = encodeMessage(message, options, packetId, flags=flags, topic=topic, extra=extra)
+    if len(encoded) > limit and options.version == MQTT_5:
+        plain = withoutEventId(message)
+        encoded = encodeMessage(plain, options, packetId, flags=flags, topic=topic, extra=extra)
+    return encoded if len(encoded) <= limit else None
 
 
 def encodeMessage(

@@ -14,6 +14,7 @@ from twisted.internet.interfaces import (
     IDelayedCall,
     IPushProducer,
     ITCPTransport,
+    IWriteDescriptor,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
@@ -124,6 +125,8 @@ class Link:
         self._timeout: IDelayedCall | None = None
         self._isClosing = False
         self._isGone = False
+        self._isHeld = False
+        self._isDirect = IWriteDescriptor.providedBy(transport)
         self.connection = self._makeConnection(carrier, remote)
         if ITCPTransport.providedBy(transport):
             # Acknowledgements are small, and somebody waits for them.
@@ -162,9 +165,13 @@ class Link:
     # IWire
 
     def write(self, data: bytes) -> None:
-        """Send."""
-        if not self._isGone:
-            self._transport.write(data)
+        """Send, now rather than in the next turn: what is sent is gathered before."""
+        if self._isGone:
+            return
+        self._transport.write(data)
+        if self._isDirect and not (self._isHeld or self._isClosing):
+            # If this fails, the reactor finds out when it tries what is left, or reads.
+            self._transport.doWrite()
 
     def close(self) -> None:
         """Send what is left, then close; not for ever."""
@@ -195,10 +202,12 @@ class Link:
 
     def pauseProducing(self) -> None:
         """The transport takes no more for now."""
+        self._isHeld = True
         self.connection.hold()
 
     def resumeProducing(self) -> None:
         """The transport takes more."""
+        self._isHeld = False
         self.connection.release()
 
     def stopProducing(self) -> None:

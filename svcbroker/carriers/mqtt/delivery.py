@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...interfaces import Batch
 from ...model import Event
-from .batches import FrameTemplate, Options, encodeMessage, messagesOf, templateOf
+from .batches import FrameTemplate, Options, encodeWithin, messagesOf, templateOf
 from .encoder import DUP, PUBREL, encode, encodeSuccess
 from .messages import Message, messageOf
 from .packets import MQTT_5, Puback, Pubcomp, Pubrec, Pubrel
@@ -265,7 +265,8 @@ class Delivery:
             topic, alias, isNew = self._aliasOf(topic)
             if alias:
                 extra = msgspec.structs.replace(extra, topicAlias=alias)
-        encoded = encodeMessage(
+        encoded = encodeWithin(
+            self._maximumPacketSize,
             message,
             options,
             packetId,
@@ -273,9 +274,8 @@ class Delivery:
             topic=topic,
             extra=extra,
         )
-        if len(encoded) > self._maximumPacketSize:
-            # [MQTT5-3.1.2-27]
-            return False
+        if encoded is None:
+            return False  # [MQTT5-3.1.2-27]
         if isNew:
             self._aliases[message.topic] = alias
         self._send(encoded)

@@ -226,6 +226,13 @@ def messageOf(event: Event, *, hasProperties: bool) -> Message:
     )
 
 
+def withoutEventId(message: Message) -> Message:
+    """A message as its publisher sent it, without the property that the broker adds."""
+    added = Properties(userProperties=((EVENT_ID, str(message.event.eventId)),))
+    before, _, behind = message.properties.rpartition(withoutLength(encodeProperties(added)))
+    return msgspec.structs.replace(message, properties=before + behind)
+
+
 def _encodeProperties(event: Event, envelope: Envelope) -> bytes:
     if envelope.v == 0 and not event.extensions:
         userProperties: tuple[tuple[str, str], ...] = ()
