@@ -124,7 +124,7 @@ def machine() -> Mapping[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "processors": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        "load": round(os.getloadavg()[0], 2),
     }
 
 
