@@ -78,15 +78,17 @@ def publishKnown(server: Server) -> Sequence[str]:
     return ids
 
 
-def compare(home: Path, seconds: float, rounds: int) -> Sequence[tuple[Case, Round]]:
+def compare(home: Path, seconds: float, rounds: int) -> Sequence[tuple[Case, Sequence[Round]]]:
     """
-    Measure all cases, in turn, several times.
+    Measure all cases, in turn, several times: there and back, and what is to be compared one soon
+    after the other, so that a machine that is busy with something else spoils little.
 
     @param home: an empty directory.
     """
     serverCores, loadCores = separateCores()
     os.sched_setaffinity(0, loadCores)
     found: dict[int, list[Round]] = {number: [] for number in range(len(CASES))}
+    order = sorted(found, key=lambda number: _kind(CASES[number]))
     with ExitStack() as stack:
         daemons: dict[str, Server] = {}
         known: dict[str, Sequence[str]] = {}
@@ -97,8 +99,7 @@ def compare(home: Path, seconds: float, rounds: int) -> Sequence[tuple[Case, Rou
         bare = startBare(home / "bare", serverCores)
         stack.callback(bare.stop)
         for turn in range(rounds):
-            numbers = list(found)
-            for number in numbers if turn % 2 == 0 else reversed(numbers):
+            for number in order if turn % 2 == 0 else reversed(order):
                 case = CASES[number]
                 if isinstance(case.server, str):
                     server, port = daemons[case.server], daemons[case.server].ports[0]
@@ -111,7 +112,11 @@ def compare(home: Path, seconds: float, rounds: int) -> Sequence[tuple[Case, Rou
                     f"{case.connections}: {one.requests:.0f}/s, {one.p50:.2f} ms",
                     file=sys.stderr,
                 )
-    return [(CASES[number], middle(each)) for number, each in found.items()]
+    return [(CASES[number], each) for number, each in found.items()]
+
+
+def _kind(case: Case) -> tuple[int, bool]:
+    return case.connections, "GET" in case.name
 
 
 def machine() -> Mapping[str, Any]:
@@ -120,7 +125,7 @@ def machine() -> Mapping[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "processors": os.cpu_count(),
-        "load": os.getloadavg()[0],
+        "load": round(os.getloadavg()[0], 2),
     }
 
 
@@ -161,12 +166,16 @@ def main() -> None:
         else:
             name = "speed"
             results = compare(home, options.seconds, options.rounds)
-            text = f"{table(results)}\n\n{factors(results)}"
+            medians = [(case, middle(each)) for case, each in results]
+            text = f"{table(medians)}\n\n{factors(results)}"
             numbers = [
-                {"server": SERVERS[case.server], "load": case.name}
-                | {"connections": case.connections}
-                | asdict(one)
-                for case, one in results
+                {
+                    "server": SERVERS[case.server],
+                    "load": case.name,
+                    "connections": case.connections,
+                    "rounds": [asdict(one) for one in each],
+                }
+                for case, each in results
             ]
     finally:
         shutil.rmtree(home)
