@@ -292,4 +292,6 @@ def _tooMuch(call: _Call) -> bytes | None:
 
 def routes(path: str, broker: Broker, incidents: Incidents) -> Iterator[Route]:
     """The route of JSON-RPC."""
-    yield Route(path=path, methods=("POST",), handler=JSONRPC(broker, incidents).handle)
+    yield Route(
+        path=path, methods=("POST",), handler=JSONRPC(broker, incidents).handle, isDirect=True
+    )

@@ -74,5 +74,8 @@ def routes(prefix: str, broker: Broker, incidents: Incidents) -> Iterator[Route]
     """
     for name, call in tie(OPERATIONS, broker, incidents).items():
         yield Route(
-            path=f"{prefix}/{name}", methods=("GET", "POST"), handler=RestCall(name, call).handle
+            path=f"{prefix}/{name}",
+            methods=("GET", "POST"),
+            handler=RestCall(name, call).handle,
+            isDirect=True,
         )

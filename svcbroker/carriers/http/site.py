@@ -178,7 +178,7 @@ def makeSite(
             isTree=False,
         ),
     )
-    app = makeApp(
+    everything = tuple(
         chain(
             rest.routes(f"{base}/rest", broker, incidents),
             admin.routes(f"{base}/admin", broker, incidents),
@@ -186,9 +186,8 @@ def makeSite(
             openapi.routes(base),
             health.routes(broker),
             routes,
-        ),
-        areas,
-        incidents,
+        )
     )
+    app = makeApp(everything, areas, incidents)
     maxBody = _PERCENT_ENCODED * broker.limits.maxContent + BODY_MARGIN
-    return BrokerSite(Root(app), settings, areas, incidents, broker.clock, maxBody)
+    return BrokerSite(Root(app, everything), settings, areas, incidents, broker.clock, maxBody)
