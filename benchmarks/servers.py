@@ -132,6 +132,7 @@ def startDaemon(directory: Path, ledger: str, cores: set[int]) -> Server:
         [
             *("-c", _TWISTD, "-n", "--pidfile=", "svcbroker"),
             *("--http", "tcp:0:interface=127.0.0.1", "--ledger", ledger, "--data-dir", "data"),
+            *("--stomp", "", "--mqtt", ""),
         ],
         directory,
         cores,
