@@ -153,6 +153,7 @@ def main() -> None:
     began = {"started": time.strftime("%Y-%m-%d %H:%M:%S %Z"), **machine()}
     RESULTS.mkdir(exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix="run-", dir=options.dir))
+    numbers: Sequence[Mapping[str, Any]]
     try:
         if options.memory:
             name = "memory"
