@@ -296,6 +296,29 @@ class SubscriptionTests(SynchronousTestCase):
             self.assertEqual(reader.batches[0].encoded("form", encode), b"x")
         self.assertEqual(len(made), 1)
 
+    def test_crowd(self) -> None:
+        """Ten thousand who wait, one who never reads and one who comes and goes harm nobody, and
+        nothing is left of those who have gone."""
+        world = self.world
+        idle = [world.subscribe(f"idle/{n}", "idle/+/x") for n in range(10_000)]
+        deaf = world.subscribe("a", flow=False)
+        reader = world.subscribe("a")
+        for n in range(100):
+            restless = world.subscribe("a", offset=Edge.FIRST)
+            world.publish("a", b"%d" % n)
+            world.clock.advance(0)
+            restless.subscription.close()
+        world.turn()
+        self.assertEqual(reader.contents, [b"%d" % n for n in range(100)])
+        self.assertEqual((deaf.batches, [each for each in idle if each.batches]), ([], []))
+        for each in (*idle, deaf, reader):
+            each.subscription.close()
+        world.turn()
+        follower = world.subscriptions._followers["1"]
+        self.assertEqual(follower.dispatcher._audiences, {})
+        self.assertEqual(follower.dispatcher._trie._plain, {})
+        self.assertEqual(world.clock.getDelayedCalls(), [])
+
     def test_closeInDelivery(self) -> None:
         """Who ends a subscription in the middle of a block gets nothing more."""
         world = self.world
