@@ -18,7 +18,7 @@ ROOT = Path(svcbroker.__file__).parent
 # and itself.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("", "_build"),
-    ("version",),
+    ("version", "_addresses"),
     ("errors",),
     ("model",),
     ("chain", "interfaces", "_iledger", "_ifactory", "_isubscriber"),
@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("operations",),
     ("carriers",),
     ("console", "client"),
-    ("_settings", "_serving", "_ports", "_addresses", "_datadir", "_threads", "logs", "config"),
+    ("_settings", "_serving", "_ports", "_datadir", "_threads", "logs", "config"),
     ("service",),
     ("tap",),
 )
@@ -39,7 +39,6 @@ NEIGHBOURS = {
     ("interfaces", "_isubscriber"),
     ("_ifactory", "_iledger"),
     ("config", "_settings"),
-    ("_ports", "_addresses"),
 }
 # The test kit may use the whole house but its roof.
 KIT = "testing"

@@ -68,7 +68,6 @@ class Reader:
             raise Malformed("there are bytes after the end")
 
 
-U8 = struct.Struct(">B")
 U16 = struct.Struct(">H")
 U32 = struct.Struct(">I")
 U64 = struct.Struct(">Q")

@@ -107,16 +107,6 @@ class LogSubscription:
                 return StoredPosition(Position(place.height, place.index - 1), tuple(beyond))
         return StoredPosition(self.position, tuple(self._outstanding))
 
-    @property
-    def unacknowledged(self) -> int:
-        """How many events were handed over and not acknowledged."""
-        return self._unacknowledged
-
-    @property
-    def isBehind(self) -> bool:
-        """Whether events may wait in the log."""
-        return not self._isLive
-
     async def waiting(self) -> int:
         """
         How many events wait: those not acknowledged, and those in the log. Where there is a

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IAddress,
@@ -21,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from ..._addresses import peerText
 from ..http import Route
 from ..websocket import WebSocketResource
 from .connection import Connection
@@ -262,12 +262,3 @@ def webSocketRoute(factory: MqttFactory, basePath: str, origins: Iterable[str] =
         isBinary=True,  # [MQTT-6.0.0-1] [MQTT5-6.0.0-1]
     )
     return Route(path=f"{basePath}/mqtt", methods=("GET",), handler=lambda request: resource)
-
-
-def peerText(address: IAddress) -> str:
-    """A client's address, as operators see it."""
-    if isinstance(address, IPv4Address):
-        return f"{address.host}:{address.port}"
-    if isinstance(address, IPv6Address):
-        return f"[{address.host}]:{address.port}"
-    return "unix"

@@ -56,11 +56,6 @@ class ReasonCode(IntEnum):
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED = 0xA1
     WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED = 0xA2
 
-    @property
-    def isFailure(self) -> bool:
-        """Whether it tells of a failure."""
-        return self >= 0x80
-
 
 class ConnectReturnCode(IntEnum):
     """

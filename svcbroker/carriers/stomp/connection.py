@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
-from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from ..._addresses import peerText
 from ...broker import SendResult
 from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
@@ -337,12 +337,3 @@ _PERFORM: Final[dict[type[Any], Callable[[StompProtocol, Any], None]]] = {
     Unsubscribe: StompProtocol._unsubscribe,
     Close: StompProtocol._drop,
 }
-
-
-def peerText(address: IAddress) -> str:
-    """A client's address, as operators see it."""
-    if isinstance(address, IPv4Address):
-        return f"{address.host}:{address.port}"
-    if isinstance(address, IPv6Address):
-        return f"[{address.host}]:{address.port}"
-    return "unix"
