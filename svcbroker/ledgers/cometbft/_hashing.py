@@ -1,0 +1,129 @@
+"""
+What the engine hashes and signs: canonical Protocol Buffers, and Merkle trees over them.
+
+The engine's specification is C{spec/core/encoding.md} and C{spec/consensus/signing.md} at
+CometBFT v0.38. Its Merkle trees are those of RFC 6962, as ours are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import sha256
+
+from ...chain import leafHash, merkleRoot
+from ._values import BlockId, Header, Member
+
+_PRECOMMIT = 2
+_MASK = 2**64 - 1
+_FIXED = struct.Struct("<q")
+
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+
+
+def uvarint(value: int) -> bytes:
+    """A number from 0 to 2**64 - 1, seven bits a byte."""
+    data = bytearray()
+    while value > 0x7F:
+        data.append(value & 0x7F | 0x80)
+        value >>= 7
+    data.append(value)
+    return bytes(data)
+
+
+def _number(field: int, value: int) -> bytes:
+    """A number field, left out where it is 0. Negative ones take ten bytes."""
+    return uvarint(field << 3 | _VARINT) + uvarint(value & _MASK) if value else b""
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return uvarint(field << 3 | _FIXED64) + _FIXED.pack(value) if value else b""
+
+
+def _message(field: int, data: bytes) -> bytes:
+    """An inner message that stands there even where it is empty."""
+    return uvarint(field << 3 | _BYTES) + uvarint(len(data)) + data
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    """A field of bytes, left out where there are none."""
+    return _message(field, data) if data else b""
+
+
+def _text(field: int, text: str) -> bytes:
+    return _bytes(field, text.encode("utf-8"))
+
+
+def _instant(time: int) -> bytes:
+    seconds, nanos = divmod(time, 10**9)
+    return _number(1, seconds) + _number(2, nanos)
+
+
+def _blockId(value: BlockId) -> bytes:
+    """As it stands in headers; in votes it is written alike."""
+    parts = _number(1, value.parts.total) + _bytes(2, value.parts.hash)
+    return _bytes(1, value.hash) + _message(2, parts)
+
+
+def headerHash(header: Header) -> bytes:
+    """
+    The hash of a block: the root over its header's fields.
+    """
+    fields = (
+        _number(1, header.version.block) + _number(2, header.version.app),
+        _text(1, header.chainId),
+        _number(1, header.height),
+        _instant(header.time),
+        _blockId(header.lastBlockId),
+        _bytes(1, header.lastCommitHash),
+        _bytes(1, header.dataHash),
+        _bytes(1, header.validatorsHash),
+        _bytes(1, header.nextValidatorsHash),
+        _bytes(1, header.consensusHash),
+        _bytes(1, header.appHash),
+        _bytes(1, header.lastResultsHash),
+        _bytes(1, header.evidenceHash),
+        _bytes(1, header.proposerAddress),
+    )
+    return merkleRoot([leafHash(field) for field in fields])
+
+
+def validatorsHash(members: Sequence[Member]) -> bytes:
+    """
+    The hash of a set of validators, in their order.
+    """
+    return merkleRoot(
+        [
+            leafHash(_message(1, _message(1, member.key)) + _number(2, member.power))
+            for member in members
+        ]
+    )
+
+
+def votePayload(chainId: str, height: int, round: int, blockId: BlockId, time: int) -> bytes:
+    """
+    The bytes that a validator signs to make a block final.
+    """
+    data = b"".join(
+        (
+            _number(1, _PRECOMMIT),
+            _fixed(2, height),
+            _fixed(3, round),
+            _message(4, _blockId(blockId)),
+            _message(5, _instant(time)),
+            _text(6, chainId),
+        )
+    )
+    return uvarint(len(data)) + data
+
+
+def transactionHash(transaction: bytes) -> bytes:
+    """What the engine calls a transaction."""
+    return sha256(transaction).digest()
+
+
+def dataHash(transactions: Sequence[bytes]) -> bytes:
+    """
+    The hash of a block's transactions.
+    """
+    return merkleRoot([leafHash(transactionHash(each)) for each in transactions])
