@@ -1,0 +1,175 @@
+"""
+Frames of the ABCI socket: a length, then a request or a response. Bytes, and no transport.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._schema import decode, encode
+from .._wire import (
+    DELIMITED,
+    Malformed,
+    checkTag,
+    encodeTag,
+    encodeVarint,
+    readLength,
+    readVarint,
+    skip,
+)
+from . import requests, responses
+from .requests import Request
+from .responses import Response
+
+MAX_FRAME: Final = 128 * 1024 * 1024
+"""Bytes that a frame has at most, where nothing else is said: a block has at most 100 MiB."""
+
+_MAX_PREFIX: Final = 10
+
+REQUESTS: Final[dict[int, type[Request]]] = {
+    1: requests.EchoRequest,
+    2: requests.FlushRequest,
+    3: requests.InfoRequest,
+    5: requests.InitChainRequest,
+    6: requests.QueryRequest,
+    8: requests.CheckTxRequest,
+    11: requests.CommitRequest,
+    12: requests.ListSnapshotsRequest,
+    13: requests.OfferSnapshotRequest,
+    14: requests.LoadSnapshotChunkRequest,
+    15: requests.ApplySnapshotChunkRequest,
+    16: requests.PrepareProposalRequest,
+    17: requests.ProcessProposalRequest,
+    18: requests.ExtendVoteRequest,
+    19: requests.VerifyVoteExtensionRequest,
+    20: requests.FinalizeBlockRequest,
+}
+"""Requests by the number that they have in C{Request}."""
+
+RESPONSES: Final[dict[int, type[Response]]] = {
+    1: responses.ExceptionResponse,
+    2: responses.EchoResponse,
+    3: responses.FlushResponse,
+    4: responses.InfoResponse,
+    6: responses.InitChainResponse,
+    7: responses.QueryResponse,
+    9: responses.CheckTxResponse,
+    12: responses.CommitResponse,
+    13: responses.ListSnapshotsResponse,
+    14: responses.OfferSnapshotResponse,
+    15: responses.LoadSnapshotChunkResponse,
+    16: responses.ApplySnapshotChunkResponse,
+    17: responses.PrepareProposalResponse,
+    18: responses.ProcessProposalResponse,
+    19: responses.ExtendVoteResponse,
+    20: responses.VerifyVoteExtensionResponse,
+    21: responses.FinalizeBlockResponse,
+}
+"""Responses by the number that they have in C{Response}: one more than the request's."""
+
+_TAGS: Final[dict[type, bytes]] = {
+    kind: encodeTag(number, DELIMITED)
+    for table in (REQUESTS, RESPONSES)
+    for number, kind in table.items()
+}
+
+
+def encodeFrame(value: Request | Response) -> bytes:
+    """
+    A request or a response as a frame.
+
+    @raise ValueError: a field has a value that cannot be written.
+    """
+    content = encode(value)
+    head = _TAGS[type(value)] + encodeVarint(len(content))
+    return b"".join((encodeVarint(len(head) + len(content)), head, content))
+
+
+def decodeRequest(data: bytes) -> Request:
+    """
+    Read what a frame holds, without its length.
+
+    @raise Malformed: it is no request, or one that ABCI 2.0 does not have.
+    """
+    number, start, end = _envelope(data, REQUESTS)
+    return decode(REQUESTS[number], data, start, end)
+
+
+def decodeResponse(data: bytes) -> Response:
+    """
+    Read what a frame holds, without its length.
+
+    @raise Malformed: it is no response, or one that ABCI 2.0 does not have.
+    """
+    number, start, end = _envelope(data, RESPONSES)
+    return decode(RESPONSES[number], data, start, end)
+
+
+def _envelope(data: bytes, table: dict[int, type]) -> tuple[int, int, int]:
+    """Which message it is, and where it stands: the last one that is known."""
+    position, size = 0, len(data)
+    found: tuple[int, int, int] | None = None
+    unknown = 0
+    while position < size:
+        tag, position = readVarint(data, position, size)
+        number, kind = checkTag(tag)
+        if number not in table:
+            unknown = number
+            position = skip(data, tag, position, size)
+            continue
+        if kind != DELIMITED:
+            raise Malformed(f"message {number} has wire type {kind}")
+        start, position = readLength(data, position, size)
+        found = number, start, position
+    if found is None:
+        raise Malformed(f"message {unknown} is not known" if unknown else "there is no message")
+    return found
+
+
+class FrameParser:
+    """
+    Cuts a stream of bytes into frames.
+    """
+
+    def __init__(self, maxFrame: int = MAX_FRAME) -> None:
+        """
+        @param maxFrame: bytes that a frame has at most, without its length.
+        """
+        self._maxFrame = maxFrame
+        self._buffer = bytearray()
+        self._start = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes."""
+        if self._start:
+            # What was read goes in one piece, not a frame at a time.
+            del self._buffer[: self._start]
+            self._start = 0
+        self._buffer += data
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes wait for the rest of their frame, or to be asked for."""
+        return len(self._buffer) - self._start
+
+    def nextFrame(self) -> bytes | None:
+        """
+        What the next frame holds, without its length; C{None} until more bytes come.
+
+        @raise Malformed: this is no frame, or one that is too large. Nothing after it can be read.
+        """
+        buffer, start = self._buffer, self._start
+        prefix = bytes(buffer[start : start + _MAX_PREFIX])
+        if len(prefix) < _MAX_PREFIX and all(byte >= 0x80 for byte in prefix):
+            # The length has come in part, or not at all.
+            return None
+        length, used = readVarint(prefix, 0, len(prefix))
+        if length > self._maxFrame:
+            raise Malformed(f"a frame has at most {self._maxFrame} bytes, not {length}")
+        begin = start + used
+        end = begin + length
+        if end > len(buffer):
+            return None
+        frame = bytes(memoryview(buffer)[begin:end])
+        self._start = end
+        return frame

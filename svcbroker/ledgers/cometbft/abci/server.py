@@ -1,0 +1,371 @@
+"""
+The one module of ABCI that touches a transport: the server that an engine connects to.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from inspect import iscoroutine
+from pathlib import Path
+from typing import Any, Final, cast
+
+from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IListeningPort,
+    IPushProducer,
+    IReactorTime,
+    IReactorUNIX,
+)
+from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from .._wire import Malformed
+from . import requests
+from .application import Application
+from .codec import MAX_FRAME, FrameParser, decodeRequest, encodeFrame
+from .requests import EchoRequest, FlushRequest, Request
+from .responses import EchoResponse, ExceptionResponse, FlushResponse, Response
+
+MAX_CONNECTIONS: Final = 16
+"""An engine has four. Those of one that has just ended may still be there."""
+
+MAX_UNIX_PATH: Final = 107
+"""Bytes that the path of a UNIX socket has at most."""
+
+READ_AHEAD: Final = 1024 * 1024
+"""Bytes after which nothing more is read, while a request before them is not yet answered."""
+
+TURN: Final = 64
+"""Requests that a connection has answered before it is the turn of others."""
+
+_CALLS: Final[dict[type[Request], str]] = {
+    requests.InfoRequest: "info",
+    requests.InitChainRequest: "initChain",
+    requests.QueryRequest: "query",
+    requests.CheckTxRequest: "checkTx",
+    requests.CommitRequest: "commit",
+    requests.ListSnapshotsRequest: "listSnapshots",
+    requests.OfferSnapshotRequest: "offerSnapshot",
+    requests.LoadSnapshotChunkRequest: "loadSnapshotChunk",
+    requests.ApplySnapshotChunkRequest: "applySnapshotChunk",
+    requests.PrepareProposalRequest: "prepareProposal",
+    requests.ProcessProposalRequest: "processProposal",
+    requests.ExtendVoteRequest: "extendVote",
+    requests.VerifyVoteExtensionRequest: "verifyVoteExtension",
+    requests.FinalizeBlockRequest: "finalizeBlock",
+}
+# These wait for none but those of their own connection.
+_FREE: Final = frozenset({"query", "checkTx", "listSnapshots", "loadSnapshotChunk"})
+
+_log = Logger()
+
+
+class Closed(Exception):
+    """The server calls nothing any more."""
+
+
+class AbciFactory(Factory):
+    """
+    Answers an engine's four connections from an application.
+
+    @ivar connections: how many are open.
+    @ivar failure: why the application cannot go on; C{None} where it can.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        application: Application,
+        *,
+        clock: IReactorTime,
+        failed: Callable[[Failure], object],
+        changed: Callable[[int], object] = lambda count: None,
+        maxFrame: int = MAX_FRAME,
+    ) -> None:
+        """
+        @param clock: gives others their turn.
+        @param failed: told once, with the reason, that the application cannot go on. Nothing is
+            called any more then, nobody is let in, and the process should end.
+        @param changed: told how many connections are open, whenever one has come or gone.
+        @param maxFrame: bytes that a request has at most.
+        """
+        self._application = application
+        self.clock = clock
+        self._failed = failed
+        self._changed = changed
+        self.maxFrame = maxFrame
+        self.failure: Failure | None = None
+        self._open: set[AbciConnection] = set()
+        self._lock = DeferredLock()
+        self._isClosed = False
+        self._running = 0
+        self._quiet: list[Deferred[None]] = []
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    def buildProtocol(self, addr: IAddress | None) -> AbciConnection | None:
+        """See C{IProtocolFactory}."""
+        if self._isClosed or len(self._open) >= MAX_CONNECTIONS:
+            _log.warn("A connection of an engine was refused")
+            return None
+        protocol = AbciConnection(self)
+        protocol.factory = self
+        return protocol
+
+    def close(self) -> Deferred[None]:
+        """
+        End all connections, and call nothing any more.
+
+        @return: fires when the application has answered what it was called for.
+        """
+        self._isClosed = True
+        for connection in list(self._open):
+            connection.end()
+        if not self._running:
+            return succeed(None)
+        quiet: Deferred[None] = Deferred()
+        self._quiet.append(quiet)
+        return quiet
+
+    def opened(self, connection: AbciConnection) -> None:
+        """A connection has come."""
+        self._open.add(connection)
+        self._changed(len(self._open))
+
+    def ended(self, connection: AbciConnection) -> None:
+        """A connection has gone."""
+        self._open.discard(connection)
+        self._changed(len(self._open))
+
+    def fail(self, failure: Failure) -> None:
+        """The application cannot go on."""
+        if self.failure is not None:
+            return
+        self.failure = failure
+        _log.failure("The application cannot go on", failure)
+        try:
+            self.close()
+        finally:
+            self._failed(failure)
+
+    def call(self, request: Request, connection: AbciConnection) -> Response | Deferred[Response]:
+        """
+        Have the application answer.
+
+        @raise Closed: it is not called any more.
+        """
+        if isinstance(request, FlushRequest):
+            return FlushResponse()
+        if isinstance(request, EchoRequest):
+            return EchoResponse(message=request.message)
+        name = _CALLS[type(request)]
+        if name not in _FREE:
+            return Deferred.fromCoroutine(self._callInTurn(name, request, connection))
+        return self._call(name, request)
+
+    def _call(self, name: str, request: Request) -> Response | Deferred[Response]:
+        if self._isClosed:
+            raise Closed
+        answer = getattr(self._application, name)(request)
+        if iscoroutine(answer):
+            answer = Deferred.fromCoroutine(answer)
+        if isinstance(answer, Deferred):
+            self._running += 1
+            answer.addBoth(self._returned)
+        return cast("Response | Deferred[Response]", answer)
+
+    async def _callInTurn(
+        self, name: str, request: Request, connection: AbciConnection
+    ) -> Response:
+        await self._lock.acquire()
+        try:
+            if not connection.connected:
+                # An engine that is gone does not want it any more.
+                raise Closed
+            answer = self._call(name, request)
+            return await answer if isinstance(answer, Deferred) else answer
+        finally:
+            self._lock.release()
+
+    def _returned(self, result: Any) -> Any:
+        self._running -= 1
+        if not self._running:
+            quiet, self._quiet = self._quiet, []
+            for waiting in quiet:
+                waiting.callback(None)
+        return result
+
+
+@implementer(IPushProducer)
+class AbciConnection(Protocol):
+    """
+    One connection: requests are answered in order, one after the other.
+    """
+
+    def __init__(self, factory: AbciFactory) -> None:
+        self._server = factory
+        self._parser = FrameParser(factory.maxFrame)
+        self._isWaiting = False
+        self._isFull = False
+        self._isHeld = False
+        self._isEnding = False
+        self._next: IDelayedCall | None = None
+
+    @property
+    def _transport(self) -> Any:
+        # A byte stream that is consumer and push producer as well, which no interface says.
+        return self.transport
+
+    def connectionMade(self) -> None:
+        """See C{IProtocol}."""
+        self._transport.registerProducer(self, True)
+        self._server.opened(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """See C{IProtocol}."""
+        if self._isEnding:
+            return
+        self._parser.feed(data)
+        self._goOn()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """See C{IProtocol}."""
+        self._isEnding = True
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        self._server.ended(self)
+
+    def end(self) -> None:
+        """Answer nothing more."""
+        if not self._isEnding:
+            self._isEnding = True
+            self._transport.unregisterProducer()
+            self._transport.loseConnection()
+
+    # What the engine does not read stays with the transport, which says when that is too much.
+
+    def pauseProducing(self) -> None:
+        """See C{IPushProducer}."""
+        self._isFull = True
+
+    def resumeProducing(self) -> None:
+        """See C{IPushProducer}."""
+        self._isFull = False
+        self._goOn()
+
+    def stopProducing(self) -> None:
+        """See C{IProducer}. The connection ends."""
+
+    def _goOn(self) -> None:
+        """Answer what has come, as far as it is its turn."""
+        for _ in range(TURN):
+            if self._isWaiting or self._isFull or self._isEnding or self._next is not None:
+                break
+            if not self._answerNext():
+                break
+        else:
+            self._next = self._server.clock.callLater(0, self._takeTurn)
+        self._hold()
+
+    def _takeTurn(self) -> None:
+        self._next = None
+        self._goOn()
+
+    def _hold(self) -> None:
+        """Read no further where there is too much to answer."""
+        isStuck = self._isWaiting or self._isFull or self._next is not None
+        wanted = isStuck and self._parser.buffered > READ_AHEAD
+        if wanted is not self._isHeld and not self._isEnding:
+            self._isHeld = wanted
+            if wanted:
+                self._transport.pauseProducing()
+            else:
+                self._transport.resumeProducing()
+
+    def _answerNext(self) -> bool:
+        """Answer one request; whether there was one."""
+        try:
+            frame = self._parser.nextFrame()
+            if frame is None:
+                return False
+            request = decodeRequest(frame)
+        except Malformed as error:
+            # The engine, or who pretends to be it, is at fault; the application is sound.
+            _log.error("An engine sent what is no request: {error}", error=str(error))
+            self._refuse(f"no request of ABCI 2.0: {error}")
+            return False
+        try:
+            answer = self._server.call(request, self)
+        except Exception:
+            self._fail(Failure())
+            return False
+        if isinstance(answer, Deferred):
+            self._isWaiting = True
+            answer.addCallbacks(self._answered, self._failedLater)
+        else:
+            self._send(answer)
+        return True
+
+    def _answered(self, answer: Response) -> None:
+        self._isWaiting = False
+        self._send(answer)
+        self._goOnSoon()
+
+    def _failedLater(self, failure: Failure) -> None:
+        self._isWaiting = False
+        self._fail(failure)
+
+    def _goOnSoon(self) -> None:
+        # Not from inside: that would stand as deep as requests have come.
+        if self._next is None and not self._isEnding:
+            self._next = self._server.clock.callLater(0, self._takeTurn)
+
+    def _send(self, answer: Response) -> None:
+        if self._isEnding:
+            return
+        try:
+            frame = encodeFrame(answer)
+        except Exception:
+            self._fail(Failure())
+            return
+        self._transport.write(frame)
+
+    def _fail(self, failure: Failure) -> None:
+        if failure.check(Closed):
+            return
+        self._refuse(f"the application cannot go on: {type(failure.value).__name__}")
+        self._server.fail(failure)
+
+    def _refuse(self, text: str) -> None:
+        if not self._isEnding:
+            self._transport.write(encodeFrame(ExceptionResponse(error=text)))
+            self.end()
+
+
+def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IListeningPort:
+    """
+    Listen where only this user can connect.
+
+    @param path: of the socket. What is left there by a process that was killed is removed; that
+        no other lives is up to the caller, who has the lock of the directory.
+    @raise ValueError: the path is too long, or something else than a socket is there.
+    @raise twisted.internet.error.CannotListenError: the operating system refuses.
+    """
+    size = len(bytes(path))
+    if size > MAX_UNIX_PATH:
+        raise ValueError(f"the path of a socket has at most {MAX_UNIX_PATH} bytes, not {size}")
+    if path.is_symlink() or path.exists():
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise ValueError(f"{path} is no socket")
+        path.unlink()
+    return reactor.listenUNIX(str(path), factory, mode=0o600)
