@@ -37,7 +37,7 @@ from ._wire import (
     readVarint,
     signed32,
     signed64,
-    skip,
+    skipField,
     unsigned32,
 )
 
@@ -355,7 +355,7 @@ def _decode(kind: type[T], data: bytes, position: int, end: int) -> T:
             number, wireType = checkTag(tag)
             if number in numbers:
                 raise Malformed(f"field {number} of {kind.__name__} has wire type {wireType}")
-            position = skip(data, tag, position, end)
+            position = skipField(data, tag, position, end)
             continue
         name, field = found
         start = position
@@ -372,7 +372,7 @@ def _decode(kind: type[T], data: bytes, position: int, end: int) -> T:
             bare, position = readVarint(data, position, end)
             value = field.convert(bare)
         else:
-            position = skip(data, tag, position, end)
+            position = skipField(data, tag, position, end)
             value = field.convert(int.from_bytes(data[start:position], "little"))
         if field.isList:
             values.setdefault(name, []).append(value)

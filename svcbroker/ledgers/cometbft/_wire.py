@@ -109,7 +109,7 @@ def unsigned32(value: int) -> int:
     return value & _BITS32
 
 
-def skip(data: bytes, tag: int, position: int, end: int) -> int:
+def skipField(data: bytes, tag: int, position: int, end: int) -> int:
     """
     Pass over the value of a field that is not known.
 
@@ -169,7 +169,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, int]]:
         if kind == DELIMITED:
             start, position = readLength(data, position, end)
         else:
-            start, position = position, skip(data, tag, position, end)
+            start, position = position, skipField(data, tag, position, end)
         yield number, kind, start, position
 
 

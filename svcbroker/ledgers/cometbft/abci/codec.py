@@ -15,7 +15,7 @@ from .._wire import (
     encodeVarint,
     readLength,
     readVarint,
-    skip,
+    skipField,
 )
 from . import requests, responses
 from .requests import Request
@@ -115,7 +115,7 @@ def _envelope(data: bytes, table: dict[int, type]) -> tuple[int, int, int]:
         number, kind = checkTag(tag)
         if number not in table:
             unknown = number
-            position = skip(data, tag, position, size)
+            position = skipField(data, tag, position, size)
             continue
         if kind != DELIMITED:
             raise Malformed(f"message {number} has wire type {kind}")
