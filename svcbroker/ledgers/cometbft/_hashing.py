@@ -13,36 +13,24 @@ from hashlib import sha256
 
 from ...chain import leafHash, merkleRoot
 from ._values import BlockId, Header, Member
+from ._wire import DELIMITED, FIXED64, VARINT, delimited, encodeTag, encodeVarint
 
 _PRECOMMIT = 2
-_MASK = 2**64 - 1
 _FIXED = struct.Struct("<q")
-
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
-
-
-def uvarint(value: int) -> bytes:
-    """A number from 0 to 2**64 - 1, seven bits a byte."""
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    data.append(value)
-    return bytes(data)
 
 
 def _number(field: int, value: int) -> bytes:
     """A number field, left out where it is 0. Negative ones take ten bytes."""
-    return uvarint(field << 3 | _VARINT) + uvarint(value & _MASK) if value else b""
+    return encodeTag(field, VARINT) + encodeVarint(value) if value else b""
 
 
 def _fixed(field: int, value: int) -> bytes:
-    return uvarint(field << 3 | _FIXED64) + _FIXED.pack(value) if value else b""
+    return encodeTag(field, FIXED64) + _FIXED.pack(value) if value else b""
 
 
 def _message(field: int, data: bytes) -> bytes:
     """An inner message that stands there even where it is empty."""
-    return uvarint(field << 3 | _BYTES) + uvarint(len(data)) + data
+    return encodeTag(field, DELIMITED) + delimited(data)
 
 
 def _bytes(field: int, data: bytes) -> bytes:
@@ -114,7 +102,7 @@ def votePayload(chainId: str, height: int, round: int, blockId: BlockId, time: i
             _text(6, chainId),
         )
     )
-    return uvarint(len(data)) + data
+    return delimited(data)
 
 
 def transactionHash(transaction: bytes) -> bytes:

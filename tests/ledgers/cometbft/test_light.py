@@ -371,7 +371,7 @@ class PurityTests(SynchronousTestCase):
 
     def test_imports(self) -> None:
         """What verification is made of imports itself, the chain, and little else."""
-        pure = {"_values", "_hashing", "_genesis", "_inclusion", "_light"}
+        pure = {"_wire", "_values", "_hashing", "_genesis", "_inclusion", "_light"}
         others = {"__future__", "attrs", "base64", "binascii", "collections", "cryptography"}
         others |= {"datetime", "enum", "functools", "hashlib", "msgspec", "re", "struct", "typing"}
         for module in pure:

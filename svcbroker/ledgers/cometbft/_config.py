@@ -1,0 +1,246 @@
+"""
+The engine's C{config.toml}: only what differs from what CometBFT 0.38 takes by itself, or what
+must not change below us when it takes something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+CONFIG = Path("config/config.toml")
+
+MAX_SOCKET_PATH: Final = 107
+"""The most bytes that the path of a Unix socket can have."""
+
+_OVERHEAD: Final = 64 * 1024
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
+
+
+class ConfigInvalid(Exception):
+    """Settings that no engine can run on. The text is one line for the operator."""
+
+
+@frozen(kw_only=True)
+class Address:
+    """
+    Where something listens.
+
+    @ivar host: a name or an address.
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@frozen(kw_only=True)
+class Peer:
+    """
+    Another engine.
+
+    @ivar nodeId: its id: 40 hexadecimal digits.
+    """
+
+    nodeId: str
+    address: Address
+
+    def __str__(self) -> str:
+        return f"{self.nodeId}@{self.address}"
+
+
+@frozen(kw_only=True)
+class StateSync:
+    """
+    How an engine without blocks begins from a snapshot of another one's application.
+
+    @ivar servers: two engines' RPC at least, as C{host:port}: their headers must agree.
+    @ivar height: a height that is trusted.
+    @ivar hash: the hash of its block.
+    @ivar period: for how long validators are trusted not to sign for a fork, in seconds. A
+        chain on which nothing was published for longer could not be joined, so it is long.
+    """
+
+    servers: Sequence[Address]
+    height: int
+    hash: bytes
+    period: int = 10 * 365 * 86400
+
+
+@frozen(kw_only=True)
+class Tuning:
+    """
+    How fast an engine is, and what it keeps. All engines of a chain should have the same.
+
+    @ivar commit: how long an engine waits after a block for more votes before the next one, in
+        seconds; blocks follow each other no faster.
+    @ivar propose: how long the others wait for a proposer, in seconds.
+    @ivar flush: how long a peer's messages may wait to be sent together, in seconds.
+    @ivar gossip: how often an engine looks what its peers lack, in seconds.
+    @ivar rate: the most bytes a second to a peer, and from it.
+    @ivar transactions: how many transactions may wait for a block.
+    @ivar transactionBytes: how many bytes of them.
+    @ivar maxTransaction: the largest transaction in bytes.
+    @ivar emptyBlocks: whether blocks are made when nothing waits.
+    """
+
+    commit: float = 0.1
+    propose: float = 2.0
+    flush: float = 0.005
+    gossip: float = 0.01
+    rate: int = 20 * 1024 * 1024
+    transactions: int = 5000
+    transactionBytes: int = 256 * 1024 * 1024
+    maxTransaction: int = 4 * 1024 * 1024
+    emptyBlocks: bool = False
+
+
+@frozen(kw_only=True)
+class EngineConfig:
+    """
+    What one engine is told.
+
+    @ivar name: what it is called in the others' lists.
+    @ivar application: what it replicates: the path of a Unix socket, or the name of one of
+        the engine's own examples.
+    @ivar rpc: where it listens for us. Whoever reaches it may submit transactions.
+    @ivar p2p: where it listens for its peers.
+    @ivar external: where its peers reach it, where that differs.
+    @ivar peers: the engines that it keeps connections to.
+    @ivar isPrivate: whether peers may have addresses of private networks, several on one.
+    @ivar stateSync: how to begin without blocks; C{None}: with the first block.
+    """
+
+    name: str
+    application: Path | str
+    rpc: Address
+    p2p: Address
+    external: Address | None = None
+    peers: Sequence[Peer] = ()
+    isPrivate: bool = True
+    stateSync: StateSync | None = None
+    tuning: Tuning = Tuning()
+
+
+def checkName(name: str, what: str) -> str:
+    """
+    Make sure that the engine takes a name.
+
+    @param what: whose name it is, for the operator.
+    @raise ConfigInvalid: it does not.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise ConfigInvalid(f"{what} has a name that is not 1 to 50 of [A-Za-z0-9._-]: {name!r}")
+    return name
+
+
+def encodeConfig(config: EngineConfig) -> bytes:
+    """
+    The text of C{config.toml}.
+
+    @raise ConfigInvalid: the engine would not run on it.
+    """
+    tuning, sync = config.tuning, config.stateSync
+    top: dict[str, object] = {
+        "proxy_app": _application(config.application),
+        "moniker": checkName(config.name, "a node"),
+        "log_level": "info",
+        "log_format": "plain",
+    }
+    rpc: dict[str, object] = {
+        "laddr": f"tcp://{config.rpc}",
+        # A transaction stands in base64 in its request.
+        "max_body_bytes": tuning.maxTransaction * 4 // 3 + _OVERHEAD,
+        "max_open_connections": 900,
+    }
+    p2p: dict[str, object] = {
+        "laddr": f"tcp://{config.p2p}",
+        "external_address": "" if config.external is None else str(config.external),
+        "persistent_peers": ",".join(map(str, config.peers)),
+        "unconditional_peer_ids": ",".join(peer.nodeId for peer in config.peers),
+        "persistent_peers_max_dial_period": "5s",
+        "addr_book_strict": not config.isPrivate,
+        "allow_duplicate_ip": config.isPrivate,
+        # Who belongs to the network is known. Nobody else is looked for.
+        "pex": False,
+        "flush_throttle_timeout": _span(tuning.flush),
+        "send_rate": tuning.rate,
+        "recv_rate": tuning.rate,
+    }
+    mempool: dict[str, object] = {
+        "type": "flood",
+        # Transactions do not become bad while they wait.
+        "recheck": False,
+        "size": tuning.transactions,
+        "max_txs_bytes": tuning.transactionBytes,
+        "cache_size": 4 * tuning.transactions,
+        "max_tx_bytes": tuning.maxTransaction,
+    }
+    consensus: dict[str, object] = {
+        "timeout_propose": _span(tuning.propose),
+        "timeout_propose_delta": _span(tuning.propose / 4),
+        "timeout_commit": _span(tuning.commit),
+        "create_empty_blocks": tuning.emptyBlocks,
+        "create_empty_blocks_interval": "0s",
+        "peer_gossip_sleep_duration": _span(tuning.gossip),
+    }
+    statesync: dict[str, object] = {"enable": sync is not None}
+    if sync is not None:
+        if len(sync.servers) < 2:
+            raise ConfigInvalid("state sync needs the addresses of two engines' RPC at least")
+        statesync |= {
+            "rpc_servers": ",".join(map(str, sync.servers)),
+            "trust_height": sync.height,
+            "trust_hash": sync.hash.hex().upper(),
+            "trust_period": f"{sync.period}s",
+            "discovery_time": "5s",
+            "chunk_request_timeout": "10s",
+        }
+    sections: Mapping[str, Mapping[str, object]] = {
+        "": top,
+        "rpc": rpc,
+        "p2p": p2p,
+        "mempool": mempool,
+        "statesync": statesync,
+        "consensus": consensus,
+        # The application has an index of its own.
+        "tx_index": {"indexer": "null"},
+    }
+    lines = ["# Made by svcbroker. What is not here is as CometBFT has it by itself."]
+    for section, values in sections.items():
+        lines.extend(["", f"[{section}]"] if section else [""])
+        lines.extend(f"{key} = {_toml(value)}" for key, value in values.items())
+    return "\n".join([*lines, ""]).encode("utf-8")
+
+
+def _application(application: Path | str) -> str:
+    if isinstance(application, str):
+        return application
+    if len(bytes(application)) > MAX_SOCKET_PATH:
+        raise ConfigInvalid(
+            f"the path of a socket is longer than {MAX_SOCKET_PATH} bytes, which no system takes: "
+            f"{application}"
+        )
+    return f"unix://{application}"
+
+
+def _span(seconds: float) -> str:
+    """A time span as the engine reads it."""
+    return f"{round(seconds * 1000)}ms"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    text = str(value)
+    if not text.isprintable():
+        raise ConfigInvalid(f"this cannot be written in the engine's configuration: {text!r}")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,225 @@
+"""
+Engines' home directories, laid out without the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from ._config import (
+    CONFIG,
+    Address,
+    ConfigInvalid,
+    EngineConfig,
+    Peer,
+    StateSync,
+    Tuning,
+    checkName,
+    encodeConfig,
+)
+from ._genesis import (
+    MAX_BLOCK_BYTES,
+    Genesis,
+    decodeGenesis,
+    encodeGenesis,
+    makeValidator,
+)
+from ._keyfiles import EngineKeys, makeKeys, readKeys, writeFile
+from ._values import BadAnswer, Instant
+
+GENESIS = Path("config/genesis.json")
+SOCKET = "abci.sock"
+
+
+class LayoutError(Exception):
+    """A directory that cannot be laid out. The text is one line for the operator."""
+
+
+@frozen(kw_only=True)
+class NodePlan:
+    """
+    Where one engine will live.
+
+    @ivar home: its home directory.
+    @ivar name: what it is called.
+    @ivar rpc: where it listens for its broker.
+    @ivar p2p: where it listens for its peers.
+    @ivar external: where its peers reach it, where that differs.
+    @ivar socket: the socket of the application, where it is not C{abci.sock} in its home.
+    @ivar power: the weight of its vote.
+    """
+
+    home: Path
+    name: str
+    rpc: Address
+    p2p: Address
+    external: Address | None = None
+    socket: Path | str | None = None
+    power: int = 1
+
+    @property
+    def application(self) -> Path | str:
+        """What the engine replicates."""
+        return self.home.absolute() / SOCKET if self.socket is None else self.socket
+
+    def peer(self, keys: EngineKeys) -> Peer:
+        """The engine as its peers see it."""
+        return Peer(nodeId=keys.nodeId, address=self.external or self.p2p)
+
+
+@frozen(kw_only=True)
+class NetworkPlan:
+    """
+    A network of engines that does not exist yet.
+
+    @ivar chainId: the engine's name of the chain: 1 to 50 of C{[A-Za-z0-9._-]}.
+    @ivar created: when it begins.
+    @ivar nodes: the validators.
+    @ivar blockBytes: the most bytes that a block may have.
+    @ivar isPrivate: whether the engines' addresses may be those of private networks, and
+        several on one.
+    @ivar appState: what the application is given at the beginning: any JSON.
+    """
+
+    chainId: str
+    created: Instant
+    nodes: Sequence[NodePlan]
+    blockBytes: int = 8 * 1024 * 1024
+    isPrivate: bool = True
+    tuning: Tuning = Tuning()
+    appState: Any = None
+
+
+def layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequence[EngineKeys]:
+    """
+    Make the home directories of a new network.
+
+    The genesis is written last, and a home that has one is left alone. What was cut off before
+    can be done again: keys that are there are kept.
+
+    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @return: who the engines are, in the order of the plan.
+    @raise LayoutError: a home is in use, the plan cannot be, or nothing can be written.
+    """
+    try:
+        return _layOutNetwork(plan, entropy)
+    except ConfigInvalid as error:
+        raise LayoutError(str(error)) from error
+    except OSError as error:
+        raise LayoutError(f"cannot write {error.filename}: {error.strerror}") from error
+
+
+def _layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequence[EngineKeys]:
+    checkName(plan.chainId, "the chain")
+    if not plan.nodes:
+        raise LayoutError("a network has one node at least")
+    if not 1024 <= plan.blockBytes <= MAX_BLOCK_BYTES:
+        raise LayoutError(f"a block has 1024 to {MAX_BLOCK_BYTES} bytes, not {plan.blockBytes}")
+    for node in plan.nodes:
+        _checkUnused(node.home)
+        # Whatever is wrong is said before anything is written.
+        encodeConfig(_configOf(node, (), plan.tuning, plan.isPrivate))
+    keys = [makeKeys(node.home, entropy) for node in plan.nodes]
+    peers = [node.peer(each) for node, each in zip(plan.nodes, keys, strict=True)]
+    genesis = encodeGenesis(
+        Genesis(
+            genesisTime=plan.created,
+            chainId=plan.chainId,
+            validators=tuple(
+                makeValidator(each.validator, node.power, node.name)
+                for node, each in zip(plan.nodes, keys, strict=True)
+            ),
+        ),
+        plan.blockBytes,
+        plan.appState,
+    )
+    for index, node in enumerate(plan.nodes):
+        others = [peer for number, peer in enumerate(peers) if number != index]
+        config = _configOf(node, others, plan.tuning, plan.isPrivate)
+        writeFile(node.home / CONFIG, encodeConfig(config))
+    for node in plan.nodes:
+        writeFile(node.home / GENESIS, genesis)
+    return keys
+
+
+def layOutJoining(
+    node: NodePlan,
+    genesis: bytes,
+    peers: Sequence[Peer],
+    entropy: Callable[[int], bytes],
+    *,
+    stateSync: StateSync | None = None,
+    isPrivate: bool = True,
+    tuning: Tuning | None = None,
+) -> EngineKeys:
+    """
+    Make the home directory of one more engine of a network that exists. It follows, and decides
+    nothing before the chain has made it a validator.
+
+    @param genesis: the network's genesis file, as the others have it.
+    @param peers: engines to connect to.
+    @param stateSync: where it is to begin with a snapshot, and not with the first block.
+    @return: who the engine is.
+    @raise LayoutError: the home is in use, this cannot be, or nothing can be written.
+    """
+    try:
+        decodeGenesis(genesis)
+        _checkUnused(node.home)
+        config = _configOf(node, peers, tuning or Tuning(), isPrivate, stateSync)
+        text = encodeConfig(config)
+        keys = makeKeys(node.home, entropy)
+        writeFile(node.home / CONFIG, text)
+        writeFile(node.home / GENESIS, genesis)
+    except BadAnswer as error:
+        raise LayoutError(f"this is not the genesis of a network: {error}") from error
+    except ConfigInvalid as error:
+        raise LayoutError(str(error)) from error
+    except OSError as error:
+        raise LayoutError(f"cannot write {error.filename}: {error.strerror}") from error
+    return keys
+
+
+def readLayout(home: Path) -> tuple[Genesis, EngineKeys]:
+    """
+    Read what a home directory says: the genesis, and who the engine is.
+
+    @raise LayoutError: it is not an engine's home.
+    @raise KeyFileDamaged: its keys cannot be used.
+    """
+    path = home / GENESIS
+    try:
+        genesis = decodeGenesis(path.read_bytes())
+    except OSError:
+        raise LayoutError(f"{path} cannot be read: is {home} an engine's home?") from None
+    except BadAnswer as error:
+        raise LayoutError(f"{path} is not the genesis of a network: {error}") from error
+    return genesis, readKeys(home)
+
+
+def _checkUnused(home: Path) -> None:
+    if (home / GENESIS).exists():
+        raise LayoutError(f"{home} is the home of an engine already")
+
+
+def _configOf(
+    node: NodePlan,
+    peers: Sequence[Peer],
+    tuning: Tuning,
+    isPrivate: bool,
+    stateSync: StateSync | None = None,
+) -> EngineConfig:
+    return EngineConfig(
+        name=node.name,
+        application=node.application,
+        rpc=node.rpc,
+        p2p=node.p2p,
+        external=node.external,
+        peers=peers,
+        isPrivate=isPrivate,
+        stateSync=stateSync,
+        tuning=tuning,
+    )

@@ -1,0 +1,349 @@
+"""
+Home directories of engines.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import tomllib
+from base64 import b64decode
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.ledgers.cometbft._config import Address, Peer, StateSync, Tuning
+from svcbroker.ledgers.cometbft._genesis import decodeGenesis
+from svcbroker.ledgers.cometbft._hashing import validatorsHash
+from svcbroker.ledgers.cometbft._keyfiles import KeyFileDamaged, makeKeys, readKeys
+from svcbroker.ledgers.cometbft._layout import (
+    LayoutError,
+    NetworkPlan,
+    NodePlan,
+    layOutJoining,
+    layOutNetwork,
+    readLayout,
+)
+from svcbroker.ledgers.cometbft._values import Instant
+
+from .support import START, recorded
+
+
+def counting() -> Callable[[int], bytes]:
+    """Entropy that is other bytes each time, and the same in each test."""
+    numbers = iter(range(10**6))
+    return lambda size: sha256(b"%d" % next(numbers)).digest()[:size]
+
+
+def planFor(root: Path, count: int = 4, **changes: Any) -> NetworkPlan:
+    """A network on one machine."""
+    nodes = [
+        NodePlan(
+            home=root / f"node{index}",
+            name=f"node{index}",
+            rpc=Address(host="127.0.0.1", port=26657 + 10 * index),
+            p2p=Address(host="127.0.0.1", port=26656 + 10 * index),
+        )
+        for index in range(count)
+    ]
+    return evolve(NetworkPlan(chainId="chain-1", created=START, nodes=nodes), **changes)
+
+
+class LayoutCase(SynchronousTestCase):
+    """
+    A test with a short path: that of a socket must not be long.
+    """
+
+    def setUp(self) -> None:
+        parent = tempfile.mkdtemp(prefix="svcbroker-")
+        self.addCleanup(shutil.rmtree, parent)
+        self.root = Path(parent) / "net"
+
+    def json(self, path: str) -> Any:
+        """One of the files."""
+        return json.loads((self.root / path).read_bytes())
+
+    def toml(self, path: str) -> Any:
+        """One of the configurations."""
+        return tomllib.loads((self.root / path).read_text("utf-8"))
+
+
+class NetworkTests(LayoutCase):
+    """
+    L{layOutNetwork}.
+    """
+
+    def test_genesis(self) -> None:
+        """All nodes have one genesis, in the form of the engine's own, naming all of them."""
+        keys = layOutNetwork(planFor(self.root, appState={"group": "g"}), counting())
+        texts = {(self.root / f"node{i}/config/genesis.json").read_bytes() for i in range(4)}
+        self.assertEqual(len(texts), 1)
+        written = self.json("node0/config/genesis.json")
+        self.assertEqual(written.pop("app_state"), {"group": "g"})
+        model = recorded("genesis")["genesis"]
+        self.assertEqual(set(written), set(model))
+        self.assertEqual(written["consensus_params"].keys(), model["consensus_params"].keys())
+        self.assertEqual(written["consensus_params"]["block"]["max_bytes"], str(8 * 2**20))
+        for validator, other, each in zip(
+            written["validators"], model["validators"], keys, strict=True
+        ):
+            self.assertEqual(validator.keys(), other.keys())
+            self.assertEqual(b64decode(validator["pub_key"]["value"]), each.validator)
+            self.assertEqual(validator["address"], sha256(each.validator).hexdigest()[:40].upper())
+        self.assertEqual(written["genesis_time"], "2027-01-15T08:00:00Z")
+
+    def test_recordedGenesis(self) -> None:
+        """What is read of a genesis is what the engine's own says."""
+        genesis = decodeGenesis(json.dumps(recorded("genesis")["genesis"]).encode())
+        header = recorded("header_height_3")["header"]
+        self.assertEqual(genesis.chainId, header["chain_id"])
+        self.assertEqual(validatorsHash(genesis.members).hex().upper(), header["validators_hash"])
+        self.assertEqual(genesis.validators[0].name, "node0")
+
+    def test_config(self) -> None:
+        """Each node connects to all others, and finds its application in its home."""
+        keys = layOutNetwork(planFor(self.root), counting())
+        config = self.toml("node1/config/config.toml")
+        self.assertEqual(config["moniker"], "node1")
+        self.assertEqual(
+            config["proxy_app"], f"unix://{(self.root / 'node1').absolute()}/abci.sock"
+        )
+        self.assertEqual(config["rpc"]["laddr"], "tcp://127.0.0.1:26667")
+        self.assertEqual(config["p2p"]["laddr"], "tcp://127.0.0.1:26666")
+        peers = [f"{keys[i].nodeId}@127.0.0.1:{26656 + 10 * i}" for i in (0, 2, 3)]
+        self.assertEqual(config["p2p"]["persistent_peers"].split(","), peers)
+        self.assertIs(config["p2p"]["allow_duplicate_ip"], True)
+        self.assertIs(config["p2p"]["addr_book_strict"], False)
+        self.assertIs(config["p2p"]["pex"], False)
+        self.assertIs(config["mempool"]["recheck"], False)
+        self.assertIs(config["consensus"]["create_empty_blocks"], False)
+        self.assertEqual(config["consensus"]["timeout_commit"], "100ms")
+        self.assertEqual(config["tx_index"]["indexer"], "null")
+        self.assertIs(config["statesync"]["enable"], False)
+
+    def test_tuning(self) -> None:
+        """What is set arrives, and the largest transaction goes through the engine's door."""
+        tuning = Tuning(commit=0.5, maxTransaction=3000000, transactions=17, emptyBlocks=True)
+        layOutNetwork(planFor(self.root, tuning=tuning, isPrivate=False), counting())
+        config = self.toml("node0/config/config.toml")
+        self.assertEqual(config["consensus"]["timeout_commit"], "500ms")
+        self.assertIs(config["consensus"]["create_empty_blocks"], True)
+        self.assertEqual(config["mempool"]["max_tx_bytes"], 3000000)
+        self.assertEqual(config["mempool"]["size"], 17)
+        self.assertGreater(config["rpc"]["max_body_bytes"], 4000000)
+        self.assertIs(config["p2p"]["allow_duplicate_ip"], False)
+        self.assertIs(config["p2p"]["addr_book_strict"], True)
+
+    def test_addresses(self) -> None:
+        """Addresses of IPv6 stand in brackets; peers use the external one."""
+        node = NodePlan(
+            home=self.root / "a",
+            name="a",
+            rpc=Address(host="::1", port=1),
+            p2p=Address(host="::", port=2),
+            external=Address(host="a.example", port=3),
+        )
+        other = NodePlan(
+            home=self.root / "b",
+            name="b",
+            rpc=Address(host="::1", port=4),
+            p2p=Address(host="::1", port=5),
+            socket=Path("/run/b.sock"),
+        )
+        keys = layOutNetwork(planFor(self.root, nodes=[node, other]), counting())
+        config = self.toml("a/config/config.toml")
+        self.assertEqual(config["rpc"]["laddr"], "tcp://[::1]:1")
+        self.assertEqual(config["p2p"]["external_address"], "a.example:3")
+        self.assertEqual(config["p2p"]["persistent_peers"], f"{keys[1].nodeId}@[::1]:5")
+        config = self.toml("b/config/config.toml")
+        self.assertEqual(config["p2p"]["persistent_peers"], f"{keys[0].nodeId}@a.example:3")
+        self.assertEqual(config["proxy_app"], "unix:///run/b.sock")
+
+    def test_keyFiles(self) -> None:
+        """Keys have the engine's form, and only their owner reads them."""
+        (keys,) = layOutNetwork(planFor(self.root, 1), counting())
+        node = self.json("node0/config/node_key.json")["priv_key"]
+        self.assertEqual(node["type"], "tendermint/PrivKeyEd25519")
+        public = b64decode(node["value"])[32:]
+        self.assertEqual(keys.nodeId, sha256(public).digest()[:20].hex())
+        validator = self.json("node0/config/priv_validator_key.json")
+        self.assertEqual(set(validator), {"address", "pub_key", "priv_key"})
+        self.assertEqual(b64decode(validator["pub_key"]["value"]), keys.validator)
+        self.assertEqual(b64decode(validator["priv_key"]["value"])[32:], keys.validator)
+        state = self.json("node0/data/priv_validator_state.json")
+        self.assertEqual(state, {"height": "0", "round": 0, "step": 0})
+        for name in ("node_key", "priv_validator_key"):
+            path = self.root / f"node0/config/{name}.json"
+            self.assertEqual(path.stat().st_mode & 0o777, 0o600)
+        self.assertEqual((self.root / "node0").stat().st_mode & 0o777, 0o700)
+
+    def test_differentKeys(self) -> None:
+        """No two keys are alike."""
+        keys = layOutNetwork(planFor(self.root), counting())
+        self.assertEqual(len({each.nodeId for each in keys}), 4)
+        self.assertEqual(len({each.validator for each in keys}), 4)
+
+    def test_readLayout(self) -> None:
+        """A home says what it was made with."""
+        keys = layOutNetwork(planFor(self.root), counting())
+        genesis, read = readLayout(self.root / "node2")
+        self.assertEqual(read, keys[2])
+        self.assertEqual(genesis.chainId, "chain-1")
+        self.assertEqual(len(genesis.members), 4)
+
+    def test_twice(self) -> None:
+        """A network is not laid out over another one."""
+        layOutNetwork(planFor(self.root), counting())
+        with self.assertRaises(LayoutError) as raised:
+            layOutNetwork(planFor(self.root), counting())
+        self.assertIn("is the home of an engine already", str(raised.exception))
+
+    def test_cutOff(self) -> None:
+        """What was begun goes on with the keys, and with what was signed."""
+        keys = makeKeys(self.root / "node0", counting())
+        state = self.root / "node0/data/priv_validator_state.json"
+        state.write_text('{"height": "7", "round": 0, "step": 3}')
+        laidOut = layOutNetwork(planFor(self.root), lambda size: sha256(b"x").digest())
+        self.assertEqual(laidOut[0], keys)
+        self.assertIn("7", state.read_text())
+
+    def test_refused(self) -> None:
+        """What no engine would run on is said before anything is written."""
+        deep = NodePlan(
+            home=self.root / ("x" * 100),
+            name="deep",
+            rpc=Address(host="127.0.0.1", port=1),
+            p2p=Address(host="127.0.0.1", port=2),
+        )
+        named = NodePlan(
+            home=self.root / "x", name="\u00e9\n", rpc=deep.rpc, p2p=deep.p2p, socket="kvstore"
+        )
+        for words, plan in (
+            ("1 to 50", planFor(self.root, chainId="x" * 51)),
+            ("1 to 50", planFor(self.root, chainId="a b")),
+            ("one node", planFor(self.root, nodes=[])),
+            ("a block has", planFor(self.root, blockBytes=0)),
+            ("a block has", planFor(self.root, blockBytes=2**40)),
+            ("longer than 107 bytes", planFor(self.root, nodes=[deep])),
+            ("a node has a name", planFor(self.root, nodes=[named])),
+        ):
+            error = self.assertRaises(LayoutError, layOutNetwork, plan, counting())
+            self.assertIn(words, str(error))
+        self.assertFalse(self.root.exists())
+
+    def test_notWritable(self) -> None:
+        """Where nothing can be written, the operator is told where."""
+        self.root.write_text("a file")
+        error = self.assertRaises(LayoutError, layOutNetwork, planFor(self.root), counting())
+        self.assertIn("cannot write", str(error))
+        self.assertIn(str(self.root), str(error))
+
+
+class JoiningTests(LayoutCase):
+    """
+    L{layOutJoining}.
+    """
+
+    PEER = Peer(nodeId="ab" * 20, address=Address(host="127.0.0.1", port=26656))
+
+    def setUp(self) -> None:
+        super().setUp()
+        layOutNetwork(planFor(self.root, 1), counting())
+        self.genesis = (self.root / "node0/config/genesis.json").read_bytes()
+        self.node = NodePlan(
+            home=self.root / "new",
+            name="new",
+            rpc=Address(host="127.0.0.1", port=1),
+            p2p=Address(host="127.0.0.1", port=2),
+        )
+
+    def test_follows(self) -> None:
+        """It has the network's genesis, peers, and keys of its own."""
+        keys = layOutJoining(self.node, self.genesis, [self.PEER], counting())
+        self.assertEqual((self.root / "new/config/genesis.json").read_bytes(), self.genesis)
+        self.assertEqual(readKeys(self.node.home), keys)
+        config = self.toml("new/config/config.toml")
+        self.assertEqual(config["p2p"]["persistent_peers"], f"{'ab' * 20}@127.0.0.1:26656")
+        self.assertIs(config["statesync"]["enable"], False)
+
+    def test_stateSync(self) -> None:
+        """It begins with a snapshot, which the headers of two servers vouch for."""
+        servers = [Address(host="127.0.0.1", port=26657), Address(host="::1", port=26667)]
+        sync = StateSync(servers=servers, height=12, hash=bytes(32))
+        layOutJoining(self.node, self.genesis, [self.PEER], counting(), stateSync=sync)
+        written = self.toml("new/config/config.toml")["statesync"]
+        self.assertIs(written["enable"], True)
+        self.assertEqual(written["rpc_servers"], "127.0.0.1:26657,[::1]:26667")
+        self.assertEqual(written["trust_height"], 12)
+        self.assertEqual(written["trust_hash"], "00" * 32)
+        self.assertEqual(written["trust_period"], "315360000s")
+
+    def test_refused(self) -> None:
+        """What cannot be is refused before there are keys."""
+        sync = StateSync(servers=[Address(host="a", port=1)], height=1, hash=bytes(32))
+        for words, genesis, stateSync in (
+            ("two engines", self.genesis, sync),
+            ("not the genesis", b"{}", None),
+            ("not the genesis", b"\xff", None),
+        ):
+            error = self.assertRaises(
+                LayoutError,
+                layOutJoining,
+                self.node,
+                genesis,
+                [self.PEER],
+                counting(),
+                stateSync=stateSync,
+            )
+            self.assertIn(words, str(error))
+        self.assertFalse(self.node.home.exists())
+
+
+class ReadingTests(LayoutCase):
+    """
+    Homes that somebody has damaged.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        layOutNetwork(planFor(self.root, 1), counting())
+        self.home = self.root / "node0"
+
+    def test_noHome(self) -> None:
+        """A directory without a genesis is no home."""
+        with self.assertRaises(LayoutError):
+            readLayout(self.root)
+
+    def test_badGenesis(self) -> None:
+        """A genesis that is none is said to be none."""
+        (self.home / "config/genesis.json").write_text("{}")
+        with self.assertRaises(LayoutError):
+            readLayout(self.home)
+
+    def test_keys(self) -> None:
+        """Keys that are missing, or are no keys, or do not fit together are not used."""
+        path = self.home / "config/node_key.json"
+        good = path.read_text()
+        value = json.loads(good)["priv_key"]["value"]
+        for text in (
+            "",
+            "{}",
+            good.replace("PrivKeyEd25519", "PrivKeySecp256k1"),
+            good.replace(value, value[:40]),
+            good.replace(value[:4], "AAAA" if value[:4] != "AAAA" else "BBBB"),
+        ):
+            path.write_text(text)
+            with self.assertRaises(KeyFileDamaged):
+                readKeys(self.home)
+        path.unlink()
+        with self.assertRaises(KeyFileDamaged):
+            readKeys(self.home)
+
+    def test_instant(self) -> None:
+        """The genesis' time goes through the file."""
+        self.assertEqual(readLayout(self.home)[0].genesisTime, Instant(START))
