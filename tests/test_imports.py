@@ -21,8 +21,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("version", "_addresses"),
     ("errors",),
     ("model",),
-    ("chain", "interfaces", "_iledger", "_ifactory", "_isubscriber"),
+    ("chain", "interfaces", "_iledger", "_ifactory", "_isubscriber", "_ifaulty"),
     ("storage",),
+    ("archive",),
     ("ledgers",),
     ("broker",),
     ("operations",),
@@ -35,8 +36,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 # Neighbours on one floor that may see each other, one way.
 NEIGHBOURS = {
     ("interfaces", "_iledger"),
+    ("interfaces", "_ifaulty"),
     ("interfaces", "_ifactory"),
-    ("interfaces", "_isubscriber"),
+    ("interfaces", "_isubscriber", "_ifaulty"),
     ("_ifactory", "_iledger"),
     ("config", "_settings"),
 }
