@@ -4,7 +4,9 @@ What a command is: its line in the table, its options, its exit codes and where 
 
 from __future__ import annotations
 
+import getopt
 import sys
+from collections.abc import Sequence
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, TextIO
@@ -66,15 +68,40 @@ class Console:
         self.errors.write(f"{line}\n")
 
 
-class CommandOptions(usage.Options):
+class VersionedOptions(usage.Options):
     """
-    The options of a command. Bad values raise C{usage.UsageError} with one line.
+    Options that know our version, and borrow no help text from elsewhere.
     """
+
+    longdesc = ""
 
     def opt_version(self) -> None:
         """Show the version and exit."""
         sys.stdout.write(f"svcbroker {readVersion().version}\n")
         raise SystemExit(0)
+
+
+class CommandOptions(VersionedOptions):
+    """
+    The options of a command. Bad values raise C{usage.UsageError} with one line. Options may
+    stand behind arguments, too.
+
+    @cvar synopsis: the arguments, for the help text.
+    """
+
+    synopsis = "[options]"
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """See C{usage.Options}."""
+        try:
+            given, arguments = getopt.gnu_getopt(list(options or ()), self.shortOpt, self.longOpt)
+        except getopt.error as error:
+            raise usage.UsageError(str(error)) from None
+        sorted = [
+            f"{name}={value}" if f"{name[2:]}=" in self.longOpt else name + value
+            for name, value in given
+        ]
+        super().parseOptions([*sorted, "--", *arguments])
 
 
 class ProgressOptions(CommandOptions):

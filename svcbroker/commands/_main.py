@@ -12,11 +12,18 @@ from typing import Any
 
 from twisted.python import usage
 
-from ._command import Command, CommandError, CommandOptions, Console, Exit
+from ._command import (
+    Command,
+    CommandError,
+    CommandOptions,
+    Console,
+    Exit,
+    VersionedOptions,
+)
 from ._table import COMMANDS
 
 
-class MainOptions(CommandOptions):
+class MainOptions(VersionedOptions):
     """
     C{svcbroker [options] COMMAND ...}.
     """
@@ -34,6 +41,10 @@ class MainOptions(CommandOptions):
             [command.name, None, _optionsOf(command), command.summary] for command in commands
         ]
         super().__init__()
+
+    def getSynopsis(self) -> str:
+        """See C{usage.Options}. It stands in front of a command's own, too."""
+        return self.synopsis if self.subCommand is None else "Usage: svcbroker"
 
     def postOptions(self) -> None:
         """See C{usage.Options}."""

@@ -65,7 +65,8 @@ class FaultControls:
         changes = {name: value for name, value in given.items() if value is not None}
         network = self._nodes.network
         network.conditions = evolve(network.conditions, **changes)
-        self._tell(f"the network is now {network.conditions}")
+        told = ", ".join(f"{name} {_text(value)}" for name, value in changes.items())
+        self._tell(f"the network has {told}")
 
     def heal(self) -> None:
         """End all faults."""
@@ -127,3 +128,7 @@ class FaultControls:
         self._log.warn(
             "a fault made on purpose in group {group}: {what}", group=self._group, what=what
         )
+
+
+def _text(value: Any) -> str:
+    return str(sorted(value)) if isinstance(value, frozenset) else str(value)
