@@ -33,6 +33,7 @@ class FaceTests(SynchronousTestCase):
             "IFaultyLedger",
             "ILedger",
             "ILedgerFactory",
+            "IProvableLedger",
             "ISubscriber",
             "ISubscription",
             "InvalidDescription",

@@ -21,7 +21,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("version", "_addresses"),
     ("errors",),
     ("model",),
-    ("chain", "interfaces", "_iledger", "_ifactory", "_isubscriber", "_ifaulty"),
+    ("chain",),
+    ("proofs",),
+    ("interfaces", "_iledger", "_iprovable", "_ifaulty", "_ifactory", "_isubscriber"),
     ("storage",),
     ("archive",),
     ("ledgers",),
@@ -38,8 +40,10 @@ NEIGHBOURS = {
     ("interfaces", "_iledger"),
     ("interfaces", "_ifaulty"),
     ("interfaces", "_ifactory"),
-    ("interfaces", "_isubscriber", "_ifaulty"),
+    ("interfaces", "_iprovable"),
+    ("interfaces", "_isubscriber"),
     ("_ifactory", "_iledger"),
+    ("_iprovable", "_iledger"),
     ("config", "_settings"),
 }
 # The test kit may use the whole house but its roof.

@@ -4,5 +4,6 @@ and backed up. Nothing here decides anything or waits for anybody; no Twisted.
 """
 
 from ._history import storedHistory
+from ._prover import Prover
 
-__all__ = ["storedHistory"]
+__all__ = ["Prover", "storedHistory"]

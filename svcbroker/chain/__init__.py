@@ -28,7 +28,7 @@ from ._genesis import Genesis
 from ._header import Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, historyPath
 from ._merkle import MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
-from ._receipts import TransactionReceipt, decodeReceipts, encodeReceipts
+from ._receipts import TransactionReceipt, decodeReceipts, encodeReceipts, receiptLeaf
 from ._state import Account, ChainState, Outcome
 from ._transaction import (
     MAX_HEAD_SIZE,
@@ -92,6 +92,7 @@ __all__ = [
     "merkleRoot",
     "proposeBlock",
     "quorum",
+    "receiptLeaf",
     "rootOfPath",
     "selectTransactions",
     "tableSize",

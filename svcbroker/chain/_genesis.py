@@ -13,7 +13,7 @@ from ._header import Header
 from ._history import History
 from ._merkle import EMPTY_ROOT
 from ._state import EMPTY_STATE_ROOT, ChainState
-from ._validators import KEY_SIZE, ValidatorSet
+from ._validators import KEY_SIZE, MAX_VALIDATORS, ValidatorSet
 
 _TAG = b"svcbroker/genesis\x01"
 _NO_PARENT = bytes(32)
@@ -71,8 +71,8 @@ class Genesis:
         count = reader.number(U16)
         validators = tuple(reader.take(KEY_SIZE) for _ in range(count))
         reader.finish()
-        if not validators:
-            raise Malformed("a genesis names at least one node")
+        if not 1 <= count <= MAX_VALIDATORS:
+            raise Malformed(f"a genesis names 1 to {MAX_VALIDATORS} nodes, not {count}")
         if len(set(validators)) != count:
             # One key under two indexes would count twice in every certificate.
             raise Malformed("a genesis names one node twice")

@@ -13,9 +13,10 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from ...archive import Prover
 from ...chain import Header, Malformed, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable
-from ...interfaces import IBlockObserver, IFaultyLedger, ILedger, LedgerContext
+from ...interfaces import IBlockObserver, IFaultyLedger, IProvableLedger, LedgerContext
 from ...model import (
     Block,
     BlockRecord,
@@ -33,6 +34,7 @@ from ...model import (
     Topic,
     TransactionRecord,
 )
+from ...proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 from ...storage import StorageError
 from .._observers import Observers
 from .._reader import ChainReader
@@ -59,7 +61,7 @@ make progress.
 """
 
 
-@implementer(ILedger, IFaultyLedger)
+@implementer(IProvableLedger, IFaultyLedger)
 class PbftLedger:
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
@@ -144,6 +146,7 @@ class PbftLedger:
             self._makeReplica,
         )
         self._faults = FaultControls(self.group, self.nodes, settings.conditions)
+        self._prover = Prover(genesis, chain.store)
         self._reader = ChainReader(chain.state, chain.store, self._breathe)
         self._maker = TransactionMaker(genesis.chain, context.now)
         self._maker.resume(chain.state.account(self._maker.sender).highest)
@@ -223,6 +226,18 @@ class PbftLedger:
 
     def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
         return self._search(lambda: self._reader.countEvents(filters, first))
+
+    def getGenesis(self) -> Deferred[GenesisFields]:
+        return self._read(self._prover.genesis)
+
+    def getCheckpoint(self, height: int | None) -> Deferred[Checkpoint]:
+        return self._read(lambda: self._prover.checkpoint(height))
+
+    def prove(self, eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
+        return self._read(lambda: self._prover.event(eventId, checkpoint))
+
+    def proveConsistency(self, older: int, newer: int) -> Deferred[ConsistencyProof]:
+        return self._read(lambda: self._prover.consistency(older, newer))
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)
