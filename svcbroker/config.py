@@ -244,6 +244,13 @@ class Config:
         "how many events may be under way to webhooks at the same time; a quarter of them to "
         "one host",
     )
+    faults: bool = _setting(
+        "faults",
+        Switch(),
+        False,
+        "let operators stop nodes and break the network between them, to try an application",
+        shown="off",
+    )
     shutdownTimeout: float = _setting(
         "shutdown-timeout",
         Seconds(maximum=3600),

@@ -3,14 +3,18 @@ The contracts of the house, in one public face.
 """
 
 from ._ifactory import ILedgerFactory, InvalidDescription, LedgerContext
+from ._ifaulty import IFaultyLedger
 from ._iledger import IBlockObserver, ILedger
+from ._iprovable import IProvableLedger
 from ._isubscriber import Batch, ISubscriber, ISubscription
 
 __all__ = [
     "Batch",
     "IBlockObserver",
+    "IFaultyLedger",
     "ILedger",
     "ILedgerFactory",
+    "IProvableLedger",
     "ISubscriber",
     "ISubscription",
     "InvalidDescription",

@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ._datadir import DataDirectoryError, lockDataDirectory
+from ._operatorfile import OperatorFileError
 from ._ports import Port, PortPlan
 from ._threads import LedgerThread
 from .errors import BrokerError
@@ -115,6 +116,7 @@ class Plan:
     @ivar maxContent: the largest content of an event in bytes.
     @ivar shutdownTimeout: how long a stop may take, in seconds.
     @ivar version: the version, for the log.
+    @ivar hasFaults: whether operators may make faults, for the log.
     """
 
     dataDir: Path
@@ -124,6 +126,7 @@ class Plan:
     maxContent: int
     shutdownTimeout: float
     version: str
+    hasFaults: bool = False
 
 
 @frozen(kw_only=True)
@@ -249,6 +252,12 @@ class BrokerService(Service):
         return ledger
 
     def _announce(self) -> None:
+        if self._plan.hasFaults:
+            _log.warn(
+                "FAULTS ARE ON: whoever may read {dataDir} can stop nodes and cut their network. "
+                "Never run like this what others rely on.",
+                dataDir=str(self._plan.dataDir.absolute()),
+            )
         for port in self._ports:
             _log.info("{name} on {address}", name=port.plan.name.upper(), address=port.address)
         groups = ", ".join(f"{group.id} on {group.kind}" for group in self._plan.groups)
@@ -263,7 +272,7 @@ class BrokerService(Service):
 
     def _explain(self, failure: Failure) -> Failure:
         """What an operator can do something about becomes a L{StartError}."""
-        if failure.check(DataDirectoryError):
+        if failure.check(DataDirectoryError, OperatorFileError):
             return Failure(StartError(str(failure.value)))
         return failure
 

@@ -24,6 +24,7 @@ from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
 from twisted.python.components import Componentized
 
+from ._operatorfile import OperatorFile, operatorUrl
 from ._ports import PortPlan
 from ._serving import Carriers, Part
 from ._settings import Several, Switch
@@ -178,6 +179,7 @@ def makePlan(config: Config, reactor: Any) -> Plan:
         maxContent=config.maxContent,
         shutdownTimeout=config.shutdownTimeout,
         version=readVersion().version,
+        hasFaults=config.faults,
     )
 
 
@@ -384,6 +386,7 @@ def makeService(options: Options) -> IService:
             version=readVersion(),
             subscriptions=subscriptions,
             webhooks=webhooks,
+            hasFaults=config.faults,
         )
         stomp = StompFactory(
             broker,
@@ -407,7 +410,9 @@ def makeService(options: Options) -> IService:
             webSocketRoute(stomp, settings.basePath, settings.corsOrigins),
             mqtt.webSocketRoute(mqttFactory, settings.basePath, settings.corsOrigins),
         ]
-        site = makeSite(broker, settings, routes)
+        url = operatorUrl(address, settings.basePath, config.http)
+        operatorFile = OperatorFile(config.dataDir, url, world.entropy)
+        site = makeSite(broker, settings, routes, operatorToken=operatorFile.token)
         return Carriers(
             factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory},
             parts=[
@@ -415,6 +420,7 @@ def makeService(options: Options) -> IService:
                 Part(drain=stomp.drain),
                 Part(start=mqttCarrier.start, drain=mqttCarrier.drain),
                 Part(start=webhooks.start, drain=webhooks.stop),
+                Part(start=operatorFile.start, drain=operatorFile.drain),
             ],
             broker=broker,
             subscriptions=subscriptions,

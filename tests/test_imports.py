@@ -21,23 +21,29 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("version", "_addresses"),
     ("errors",),
     ("model",),
-    ("chain", "interfaces", "_iledger", "_ifactory", "_isubscriber"),
+    ("chain",),
+    ("proofs",),
+    ("interfaces", "_iledger", "_iprovable", "_ifaulty", "_ifactory", "_isubscriber"),
     ("storage",),
+    ("archive",),
     ("ledgers",),
     ("broker",),
     ("operations",),
     ("carriers",),
     ("console", "client"),
-    ("_settings", "_serving", "_ports", "_datadir", "_threads", "logs", "config"),
+    ("_settings", "_serving", "_ports", "_datadir", "_operatorfile", "_threads", "logs", "config"),
     ("service",),
-    ("tap",),
+    ("tap", "commands"),
 )
 # Neighbours on one floor that may see each other, one way.
 NEIGHBOURS = {
     ("interfaces", "_iledger"),
+    ("interfaces", "_ifaulty"),
     ("interfaces", "_ifactory"),
+    ("interfaces", "_iprovable"),
     ("interfaces", "_isubscriber"),
     ("_ifactory", "_iledger"),
+    ("_iprovable", "_iledger"),
     ("config", "_settings"),
 }
 # The test kit may use the whole house but its roof.
@@ -115,7 +121,7 @@ class DirectionTests(SynchronousTestCase):
                 if room == other or (room, other) in NEIGHBOURS:
                     continue
                 if room == KIT:
-                    if other in {"tap", "service"}:
+                    if other in {"tap", "service", "commands"}:
                         wrong.append(f"{name} imports {target}")
                 elif other == KIT or floorOf(other) >= floorOf(room):
                     wrong.append(f"{name} imports {target}")

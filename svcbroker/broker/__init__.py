@@ -9,6 +9,7 @@ from ._admin import Administration
 from ._broker import Broker
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._keeper import Keeper
+from ._operator import Operator
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import (
     DEFAULT_PAGE_SIZE,
@@ -36,6 +37,7 @@ __all__ = [
     "NoSubscriptions",
     "NoWebhooks",
     "NumberedPage",
+    "Operator",
     "SendResult",
     "SendStatus",
     "Waiters",

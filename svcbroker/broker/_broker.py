@@ -29,6 +29,7 @@ from ..model import (
 from ..version import VersionRecord
 from ._admin import Administration
 from ._groups import Groups, Limits
+from ._operator import Operator
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import NumberedPage, SendResult, SendStatus, appliedSize, pageOffset
 from ._waiters import Waiters
@@ -52,6 +53,7 @@ class Broker:
     @ivar limits: what it takes.
     @ivar clock: how it measures time.
     @ivar admin: what operators may ask.
+    @ivar operator: what operators may change.
     @ivar webhooks: who sends events to URLs.
     """
 
@@ -65,6 +67,7 @@ class Broker:
         version: VersionRecord,
         subscriptions: ISubscriptionDirectory | None = None,
         webhooks: IWebhooks | None = None,
+        hasFaults: bool = False,
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
@@ -72,6 +75,7 @@ class Broker:
         @param version: what C{getVersion} tells.
         @param subscriptions: what C{listSubscription} tells.
         @param webhooks: what C{subscribe} and C{unSubscribe} ask.
+        @param hasFaults: whether operators may make faults.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
@@ -85,6 +89,7 @@ class Broker:
             version=version,
             subscriptions=NoSubscriptions() if subscriptions is None else subscriptions,
         )
+        self.operator = Operator(self.groups, self._waiters, hasFaults=hasFaults)
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""

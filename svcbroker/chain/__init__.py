@@ -23,11 +23,12 @@ from ._certificate import (
     quorum,
     votePayload,
 )
-from ._encoding import Malformed
+from ._encoding import Malformed, VersionUnknown
 from ._genesis import Genesis
 from ._header import Header, leaderIndex
-from ._merkle import MerkleTree, leafHash, merkleRoot
-from ._receipts import TransactionReceipt, decodeReceipts, encodeReceipts
+from ._history import History, HistoryNode, NodeSource, historyPath
+from ._merkle import MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
+from ._receipts import TransactionReceipt, decodeReceipts, encodeReceipts, receiptLeaf
 from ._state import Account, ChainState, Outcome
 from ._transaction import (
     MAX_HEAD_SIZE,
@@ -39,26 +40,43 @@ from ._transaction import (
     encodeBody,
     tableSize,
 )
+from ._validators import (
+    MAX_VALIDATORS,
+    ChangeRefused,
+    ValidatorChange,
+    ValidatorSet,
+    changePayload,
+    verifySignature,
+)
 
 __all__ = [
     "MAX_HEAD_SIZE",
+    "MAX_VALIDATORS",
     "Account",
     "Candidate",
     "Certificate",
     "CertificateInvalid",
     "ChainState",
+    "ChangeRefused",
     "Genesis",
     "Header",
+    "History",
+    "HistoryNode",
     "InvalidBlock",
     "Kind",
     "Malformed",
     "MerkleTree",
+    "NodeSource",
     "Outcome",
     "Phase",
     "Transaction",
     "TransactionReceipt",
     "TransactionSummary",
+    "ValidatorChange",
+    "ValidatorSet",
+    "VersionUnknown",
     "accountAddress",
+    "changePayload",
     "checkBlock",
     "checkCertificate",
     "decodeBody",
@@ -67,13 +85,18 @@ __all__ = [
     "encodeBody",
     "encodeReceipts",
     "faultsTolerated",
+    "historyPath",
     "leaderIndex",
     "leafHash",
+    "merklePath",
     "merkleRoot",
     "proposeBlock",
     "quorum",
+    "receiptLeaf",
+    "rootOfPath",
     "selectTransactions",
     "tableSize",
     "topicAddress",
+    "verifySignature",
     "votePayload",
 ]

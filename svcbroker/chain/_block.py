@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from attrs import frozen
 
 from ..model import topicPrefix
-from ._genesis import validatorsHash
 from ._header import Header, leaderIndex
+from ._history import History
 from ._merkle import merkleRoot
 from ._receipts import receiptRoot
 from ._state import ChainState, Outcome, PrefixConflict
@@ -30,6 +30,7 @@ class Candidate:
     @ivar body: their canonical encoding.
     @ivar offsets: where each of them starts in C{body}, and after the last of these the end.
     @ivar outcome: what they do to the state.
+    @ivar history: the chain's history with this block's header.
     """
 
     header: Header
@@ -37,6 +38,7 @@ class Candidate:
     body: bytes
     offsets: Sequence[int]
     outcome: Outcome
+    history: History
 
 
 def selectTransactions(
@@ -72,7 +74,6 @@ def proposeBlock(
     view: int,
     timestamp: int,
     transactions: Sequence[Transaction],
-    validators: Sequence[bytes],
 ) -> Candidate:
     """
     Make the block that comes after C{parent}.
@@ -82,7 +83,6 @@ def proposeBlock(
     @param timestamp: the proposer's time in milliseconds since the epoch; a time before the
         parent's counts as the parent's.
     @param transactions: what L{selectTransactions} gave.
-    @param validators: the public keys of the nodes that will decide it.
     """
     height = parent.height + 1
     timestamp = max(timestamp, parent.timestamp)
@@ -93,18 +93,25 @@ def proposeBlock(
         chain=parent.chain,
         height=height,
         parent=parent.hash,
+        history=state.history.root,
         view=view,
-        proposer=leaderIndex(view, height, len(validators)),
+        proposer=leaderIndex(view, height, len(state.validators.keys)),
         timestamp=timestamp,
         transactionRoot=merkleRoot(hashes),
         receiptRoot=receiptRoot(hashes, outcome.receipts),
         stateRoot=outcome.stateRoot,
-        validators=validatorsHash(validators),
+        validators=state.validators.hash,
+        nextValidators=outcome.validators.hash,
         transactionCount=len(transactions),
         transactionTotal=parent.transactionTotal + len(transactions),
     )
     return Candidate(
-        header=header, transactions=transactions, body=body, offsets=offsets, outcome=outcome
+        header=header,
+        transactions=transactions,
+        body=body,
+        offsets=offsets,
+        outcome=outcome,
+        history=state.history.after(header.hash),
     )
 
 
@@ -113,13 +120,11 @@ def checkBlock(
     parent: Header,
     header: Header,
     transactions: Sequence[Transaction],
-    validators: Sequence[bytes],
 ) -> Candidate:
     """
     Execute a block that somebody else made, and make sure that it may come after C{parent}.
 
     @param state: the state after C{parent}.
-    @param validators: the public keys of the nodes that decide it.
     @raise InvalidBlock: anything in its header is not what it must be.
     """
     if header.view < parent.view:
@@ -127,9 +132,7 @@ def checkBlock(
     if header.timestamp < parent.timestamp:
         raise InvalidBlock("its time is before its parent's")
     try:
-        candidate = proposeBlock(
-            state, parent, header.view, header.timestamp, transactions, validators
-        )
+        candidate = proposeBlock(state, parent, header.view, header.timestamp, transactions)
     except PrefixConflict:
         raise InvalidBlock("two of its events might have the same id") from None
     if candidate.header != header:

@@ -11,6 +11,10 @@ class Malformed(ValueError):
     """Bytes that are not the canonical encoding of anything."""
 
 
+class VersionUnknown(Malformed):
+    """Bytes of a format that this code does not know."""
+
+
 class Reader:
     """
     Takes fields off the front of some bytes, and never more than there are.

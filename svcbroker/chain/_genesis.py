@@ -4,30 +4,19 @@ The beginning of a chain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
 
 from attrs import field, frozen
 
 from ._encoding import U16, U64, Malformed, Reader
 from ._header import Header
+from ._history import History
 from ._merkle import EMPTY_ROOT
-from ._state import EMPTY_STATE_ROOT
+from ._state import EMPTY_STATE_ROOT, ChainState
+from ._validators import KEY_SIZE, MAX_VALIDATORS, ValidatorSet
 
 _TAG = b"svcbroker/genesis\x01"
-_KEY_SIZE = 32
 _NO_PARENT = bytes(32)
-
-
-def validatorsHash(validators: Sequence[bytes]) -> bytes:
-    """
-    The hash of a set of nodes.
-
-    @param validators: their Ed25519 public keys in the order of their indexes.
-    """
-    return sha256(
-        b"svcbroker/validators\x00" + U16.pack(len(validators)) + b"".join(validators)
-    ).digest()
 
 
 @frozen(kw_only=True)
@@ -37,8 +26,8 @@ class Genesis:
 
     @ivar group: the id of the group whose log the chain is.
     @ivar created: when it was made, in milliseconds since the epoch.
-    @ivar validators: the Ed25519 public keys (32 bytes each) of its nodes, in the order of
-        their indexes.
+    @ivar validators: the Ed25519 public keys (32 bytes each) of its first nodes, in the order
+        of their indexes.
     @ivar encoded: its canonical encoding.
     @ivar chain: the chain's id: the hash of the encoding.
     """
@@ -80,14 +69,23 @@ class Genesis:
         group = reader.text(reader.number(U16))
         created = reader.number(U64)
         count = reader.number(U16)
-        validators = tuple(reader.take(_KEY_SIZE) for _ in range(count))
+        validators = tuple(reader.take(KEY_SIZE) for _ in range(count))
         reader.finish()
-        if not validators:
-            raise Malformed("a genesis names at least one node")
+        if not 1 <= count <= MAX_VALIDATORS:
+            raise Malformed(f"a genesis names 1 to {MAX_VALIDATORS} nodes, not {count}")
         if len(set(validators)) != count:
             # One key under two indexes would count twice in every certificate.
             raise Malformed("a genesis names one node twice")
         return cls(group=group, created=created, validators=validators)
+
+    @property
+    def validatorSet(self) -> ValidatorSet:
+        """The set that decides the first block."""
+        return ValidatorSet(0, self.validators)
+
+    def state(self) -> ChainState:
+        """The state that the first block finds."""
+        return ChainState(self.chain, self.validatorSet, History.of([self.header().hash]))
 
     def header(self) -> Header:
         """The header of height 0, which the first block has as its parent."""
@@ -95,13 +93,15 @@ class Genesis:
             chain=self.chain,
             height=0,
             parent=_NO_PARENT,
+            history=EMPTY_ROOT,
             view=0,
             proposer=0,
             timestamp=self.created,
             transactionRoot=EMPTY_ROOT,
             receiptRoot=EMPTY_ROOT,
             stateRoot=EMPTY_STATE_ROOT,
-            validators=validatorsHash(self.validators),
+            validators=self.validatorSet.hash,
+            nextValidators=self.validatorSet.hash,
             transactionCount=0,
             transactionTotal=0,
         )

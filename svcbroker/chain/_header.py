@@ -9,11 +9,11 @@ from hashlib import sha256
 
 from attrs import field, frozen
 
-from ._encoding import Malformed
+from ._encoding import Malformed, VersionUnknown
 
-VERSION = 1
+VERSION = 2
 _TAG = b"svcbroker/header"
-_HEADER = struct.Struct(">16sB32sQ32sQHQ32s32s32s32sIQ")
+_HEADER = struct.Struct(">16sB32sQ32s32sQHQ32s32s32s32s32sIQ")
 
 
 def leaderIndex(view: int, height: int, nodes: int) -> int:
@@ -31,6 +31,8 @@ class Header:
     @ivar chain: the id of its chain: the hash of the genesis.
     @ivar height: its height; genesis has 0.
     @ivar parent: the hash of the header before; zeros in genesis.
+    @ivar history: the Merkle root over the hashes of all headers before, from genesis on, so
+        that any of them can be proved from this one.
     @ivar view: the view in which it was first proposed. It never falls along a chain.
     @ivar proposer: the index of the node that proposed it.
     @ivar timestamp: its time, in milliseconds since the epoch; it never falls along a chain.
@@ -38,6 +40,7 @@ class Header:
     @ivar receiptRoot: the Merkle root of how they ended.
     @ivar stateRoot: the root of the state after it.
     @ivar validators: the hash of the set of nodes that decides it.
+    @ivar nextValidators: the hash of the set that decides the next one.
     @ivar transactionCount: how many transactions it has.
     @ivar transactionTotal: how many the chain has up to and including it.
     @ivar encoded: its canonical encoding.
@@ -47,6 +50,7 @@ class Header:
     chain: bytes
     height: int
     parent: bytes
+    history: bytes
     view: int
     proposer: int
     timestamp: int
@@ -54,6 +58,7 @@ class Header:
     receiptRoot: bytes
     stateRoot: bytes
     validators: bytes
+    nextValidators: bytes
     transactionCount: int
     transactionTotal: int
     encoded: bytes = field(init=False, repr=False, eq=False)
@@ -67,6 +72,7 @@ class Header:
             self.chain,
             self.height,
             self.parent,
+            self.history,
             self.view,
             self.proposer,
             self.timestamp,
@@ -74,6 +80,7 @@ class Header:
             self.receiptRoot,
             self.stateRoot,
             self.validators,
+            self.nextValidators,
             self.transactionCount,
             self.transactionTotal,
         )
@@ -87,26 +94,29 @@ class Header:
         """
         Read a header.
 
-        @raise Malformed: the bytes are not a header.
+        @raise Malformed: the bytes are not a header; L{VersionUnknown} where they are one of
+            another format.
         """
+        if not data.startswith(_TAG):
+            raise Malformed("this is not a header")
+        if data[len(_TAG) : len(_TAG) + 1] != bytes([VERSION]):
+            raise VersionUnknown(f"only headers of format {VERSION} are known")
         if len(data) != _HEADER.size:
             raise Malformed(f"a header has {_HEADER.size} bytes, not {len(data)}")
-        tag, version, *fields = _HEADER.unpack(data)
-        if tag != _TAG:
-            raise Malformed("this is not a header")
-        if version != VERSION:
-            raise Malformed(f"header version {version} is not known")
+        _, _, *fields = _HEADER.unpack(data)
         return cls(
             chain=fields[0],
             height=fields[1],
             parent=fields[2],
-            view=fields[3],
-            proposer=fields[4],
-            timestamp=fields[5],
-            transactionRoot=fields[6],
-            receiptRoot=fields[7],
-            stateRoot=fields[8],
-            validators=fields[9],
-            transactionCount=fields[10],
-            transactionTotal=fields[11],
+            history=fields[3],
+            view=fields[4],
+            proposer=fields[5],
+            timestamp=fields[6],
+            transactionRoot=fields[7],
+            receiptRoot=fields[8],
+            stateRoot=fields[9],
+            validators=fields[10],
+            nextValidators=fields[11],
+            transactionCount=fields[12],
+            transactionTotal=fields[13],
         )

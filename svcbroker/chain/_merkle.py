@@ -10,6 +10,8 @@ from hashlib import sha256
 
 from attrs import frozen
 
+from ._encoding import Malformed
+
 EMPTY_ROOT = sha256(b"").digest()
 
 
@@ -40,6 +42,55 @@ def merkleRoot(leaves: Sequence[bytes]) -> bytes:
             above.append(level[-1])
         level = above
     return level[0]
+
+
+def merklePath(leaves: Sequence[bytes], index: int) -> Sequence[bytes]:
+    """
+    What proves that a leaf is in a tree: the siblings on its way up, from the lowest
+    (RFC 6962, 2.1.1).
+
+    @param leaves: hashes made by L{leafHash}.
+    @param index: the leaf's place, from 0.
+    """
+    path: list[bytes] = []
+    level = leaves
+    while len(level) > 1:
+        if index ^ 1 < len(level):
+            path.append(level[index ^ 1])
+        above = [nodeHash(level[i], level[i + 1]) for i in range(0, len(level) - 1, 2)]
+        if len(level) % 2:
+            above.append(level[-1])
+        level = above
+        index >>= 1
+    return path
+
+
+def rootOfPath(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """
+    The root that a path leads to.
+
+    @param leaf: the leaf's hash.
+    @param index: its place, from 0.
+    @param size: how many leaves the tree has.
+    @raise Malformed: a tree of this size has no such leaf, or not such a path to it.
+    """
+    if not 0 <= index < size:
+        raise Malformed(f"a tree of {size} leaves has no leaf {index}")
+    node, position, last = leaf, index, size - 1
+    siblings = iter(path)
+    try:
+        while last:
+            if position & 1:
+                node = nodeHash(next(siblings), node)
+            elif position < last:
+                node = nodeHash(node, next(siblings))
+            # else it has no sibling and moves up as it is.
+            position, last = position >> 1, last >> 1
+    except StopIteration:
+        raise Malformed("the path is too short") from None
+    if next(siblings, None) is not None:
+        raise Malformed("the path is too long")
+    return node
 
 
 @frozen(kw_only=True)

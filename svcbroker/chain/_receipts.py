@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..model import Execution
 from ._encoding import Malformed
-from ._merkle import merkleRoot
+from ._merkle import leafHash, merkleRoot
 
 _RECEIPT = struct.Struct(">BQ")
 
@@ -49,6 +49,13 @@ def decodeReceipts(data: bytes) -> Sequence[TransactionReceipt]:
         ]
     except ValueError:
         raise Malformed("an execution is not known") from None
+
+
+def receiptLeaf(transactionHash: bytes, receipt: TransactionReceipt) -> bytes:
+    """
+    The leaf hash of a transaction's receipt.
+    """
+    return leafHash(transactionHash + _RECEIPT.pack(*receipt))
 
 
 def receiptRoot(

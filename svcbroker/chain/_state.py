@@ -15,9 +15,11 @@ from msgspec import Struct
 from ..model import Execution, Topic, topicPrefix
 from ._address import topicAddress
 from ._encoding import U16, U64, Malformed
+from ._history import History
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash
 from ._receipts import TransactionReceipt
 from ._transaction import Kind, Transaction
+from ._validators import ChangeRefused, ValidatorChange, ValidatorSet
 
 NONCE_WINDOW = 1024
 """How far behind the highest nonce of its sender a transaction may still be executed."""
@@ -123,6 +125,7 @@ class Outcome:
     @ivar accounts: new and changed accounts with their addresses, by index.
     @ivar published: for each topic that events were published to, by index, the positions of
         their transactions in the block. Their sequence numbers run up to the topic's.
+    @ivar validators: the set of nodes that decides the next block.
     @ivar stateRoot: the root of the state after it.
     """
 
@@ -130,6 +133,7 @@ class Outcome:
     topics: Mapping[int, Topic]
     accounts: Mapping[int, tuple[bytes, Account]]
     published: Mapping[int, Sequence[int]]
+    validators: ValidatorSet
     stateRoot: bytes
     topicOverlay: Overlay
     accountOverlay: Overlay
@@ -169,11 +173,15 @@ class ChainState:
     changes it.
 
     @ivar chain: the chain's id: the hash of its genesis.
+    @ivar validators: the set of nodes that decides the next block.
+    @ivar history: the headers up to the latest block's.
     """
 
     def __init__(
         self,
         chain: bytes,
+        validators: ValidatorSet,
+        history: History,
         topics: Iterable[Topic] = (),
         accounts: Iterable[tuple[bytes, Account]] = (),
     ) -> None:
@@ -182,6 +190,8 @@ class ChainState:
         @param accounts: all accounts with their addresses in the order of their appearance.
         """
         self.chain = chain
+        self.validators = validators
+        self.history = history
         self._topics = list(topics)
         self._topicIndexes = {topic.name: i for i, topic in enumerate(self._topics)}
         self._open = [i for i, topic in enumerate(self._topics) if topic.isOpen]
@@ -246,7 +256,9 @@ class ChainState:
         created = len(self._topics)
         repeated = TransactionReceipt(Execution.REPEATED, 0)
         notFound = TransactionReceipt(Execution.TOPIC_NOT_FOUND, 0)
+        refused = TransactionReceipt(Execution.REFUSED, 0)
         done = TransactionReceipt(Execution.DONE, 0)
+        validators = self.validators
 
         for position, transaction in enumerate(transactions):
             sender = transaction.sender
@@ -257,6 +269,15 @@ class ChainState:
             accounts[sender] = account.after(transaction.nonce)
 
             name = transaction.topic
+            if transaction.kind is Kind.VALIDATORS:
+                following = self._following(transaction)
+                # One change a block: each set decides at least one.
+                if following is None or validators is not self.validators:
+                    receipts.append(refused)
+                else:
+                    validators = following
+                    receipts.append(done)
+                continue
             draft = drafts.get(name) or self._draft(name)
             if transaction.kind is Kind.OPEN:
                 if draft is None:
@@ -295,7 +316,16 @@ class ChainState:
             draft.published.append(position)
             receipts.append(TransactionReceipt(Execution.DONE, draft.sequence))
 
-        return self._outcome(receipts, drafts, accounts)
+        return self._outcome(receipts, drafts, accounts, validators)
+
+    def _following(self, transaction: Transaction) -> ValidatorSet | None:
+        """The set of nodes that a transaction changes to; C{None} where it must not."""
+        try:
+            change = ValidatorChange.decode(transaction.content)
+            change.check(self.chain, self.validators)
+        except (Malformed, ChangeRefused):
+            return None
+        return change.following
 
     def _draft(self, name: str) -> _Draft | None:
         index = self._topicIndexes.get(name)
@@ -318,6 +348,7 @@ class ChainState:
         receipts: Sequence[TransactionReceipt],
         drafts: Mapping[str, _Draft],
         accounts: Mapping[bytes, Account],
+        validators: ValidatorSet,
     ) -> Outcome:
         topics = {
             draft.index: draft.finish(name) for name, draft in drafts.items() if draft.changed
@@ -342,6 +373,7 @@ class ChainState:
             published={
                 draft.index: draft.published for draft in drafts.values() if draft.published
             },
+            validators=validators,
             stateRoot=stateRoot(
                 topicOverlay.root, topicOverlay.size, accountOverlay.root, accountOverlay.size
             ),
@@ -349,10 +381,14 @@ class ChainState:
             accountOverlay=accountOverlay,
         )
 
-    def apply(self, outcome: Outcome) -> None:
+    def apply(self, outcome: Outcome, history: History) -> None:
         """
         Make an outcome of L{execute} the state. Nothing else may have been applied since.
+
+        @param history: the history with the header of its block.
         """
+        self.validators = outcome.validators
+        self.history = history
         for index in sorted(outcome.topics):
             topic = outcome.topics[index]
             if index == len(self._topics):

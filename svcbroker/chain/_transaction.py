@@ -36,6 +36,7 @@ class Kind(IntEnum):
     OPEN = 1
     CLOSE = 2
     PUBLISH = 3
+    VALIDATORS = 4
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
@@ -47,6 +48,9 @@ class Transaction(Struct, frozen=True, kw_only=True):
     be listed, and its place in a block proved, without its content.
 
     @ivar sender: the sender's address: 20 bytes.
+    @ivar topic: the name of the topic that it is about; empty for a change of validators.
+    @ivar content: the event's, or an encoded
+        L{ValidatorChange<svcbroker.chain.ValidatorChange>}.
     @ivar nonce: the sender's number for it, from 1. The chain executes no number twice.
     @ivar timestamp: when it was submitted, in milliseconds since the epoch.
     @ivar head: its canonical encoding without the content.
@@ -106,15 +110,9 @@ class Transaction(Struct, frozen=True, kw_only=True):
         """
         head = _Head.read(entry)
         content = entry[head.size :]
-        if head.kind is not Kind.PUBLISH and (content or head.extensions):
-            raise Malformed("only a publish has content and extensions")
         if sha256(content).digest() != head.contentHash:
             raise Malformed("the content is not the one that the transaction names")
-        try:
-            checkTopicName(head.topic)
-            checkExtensions(head.extensions)
-        except BrokerError as error:
-            raise Malformed(error.message) from None
+        head.check(hasContent=bool(content))
         encoded = entry[: head.size]
         return cls(
             kind=head.kind,
@@ -168,6 +166,22 @@ class _Head(Struct, frozen=True, kw_only=True):
             extensions=_decodeExtensions(reader),
             size=reader.position,
         )
+
+    def check(self, hasContent: bool) -> None:
+        """
+        @raise Malformed: it is not valid for its kind.
+        """
+        if self.kind is Kind.VALIDATORS:
+            if self.topic or self.extensions:
+                raise Malformed("a change of validators has neither topic nor extensions")
+            return
+        if self.kind is not Kind.PUBLISH and (hasContent or self.extensions):
+            raise Malformed("only a publish has content and extensions")
+        try:
+            checkTopicName(self.topic)
+            checkExtensions(self.extensions)
+        except BrokerError as error:
+            raise Malformed(error.message) from None
 
 
 class TransactionSummary(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from ..chain import (
     Kind,
     Transaction,
     TransactionReceipt,
+    ValidatorChange,
     accountAddress,
     topicAddress,
 )
@@ -58,13 +59,12 @@ class TransactionMaker:
 
     def make(self, request: Request) -> Transaction:
         """The transaction that carries out a request."""
-        self._nonce += 1
-        timestamp = int(self._now() * 1000)
+        nonce, timestamp = self._next()
         if isinstance(request, PublishEvent):
             return Transaction.create(
                 Kind.PUBLISH,
                 self.sender,
-                self._nonce,
+                nonce,
                 timestamp,
                 request.topic,
                 request.content,
@@ -72,7 +72,18 @@ class TransactionMaker:
             )
         kind = Kind.OPEN if isinstance(request, OpenTopic) else Kind.CLOSE
         assert kind is Kind.OPEN or isinstance(request, CloseTopic)
-        return Transaction.create(kind, self.sender, self._nonce, timestamp, request.topic)
+        return Transaction.create(kind, self.sender, nonce, timestamp, request.topic)
+
+    def makeChange(self, change: ValidatorChange) -> Transaction:
+        """The transaction that carries out a change of the set of nodes."""
+        nonce, timestamp = self._next()
+        return Transaction.create(
+            Kind.VALIDATORS, self.sender, nonce, timestamp, "", change.encode()
+        )
+
+    def _next(self) -> tuple[int, int]:
+        self._nonce += 1
+        return self._nonce, int(self._now() * 1000)
 
 
 def eventIdOf(transaction: Transaction, receipt: TransactionReceipt, height: int) -> EventId | None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from ..chain import Candidate, ChainState, Genesis, proposeBlock
+from ..chain import Candidate, Genesis, proposeBlock
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
 from ..interfaces import IBlockObserver, ILedger, InvalidDescription, LedgerContext
 from ..model import (
@@ -68,7 +68,7 @@ class MemoryLedger:
             created=int(context.now() * 1000),
             validators=(context.entropy(32),),
         )
-        self._state = ChainState(self._genesis.chain)
+        self._state = self._genesis.state()
         self._maker = TransactionMaker(self._genesis.chain, context.now)
         self._blocks: list[Candidate] = []
         self._observers = Observers()
@@ -92,9 +92,8 @@ class MemoryLedger:
             parent.view,
             int(self._now() * 1000),
             [self._maker.make(request)],
-            self._genesis.validators,
         )
-        self._state.apply(candidate.outcome)
+        self._state.apply(candidate.outcome, candidate.history)
         self._blocks.append(candidate)
         self._observers.tell(lambda: self._block(candidate))
         return succeed(receiptsOf(candidate)[0])

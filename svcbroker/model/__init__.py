@@ -6,6 +6,7 @@ engine; wire names such as C{topicName} live in the carriers' codecs.
 """
 
 from ._events import BEGINNING, Event, EventId, Position, checkContent, checkExtensions
+from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
 from ._pages import Page
 from ._patterns import checkFilter, filterMatches, isPattern
 from ._records import (
@@ -37,15 +38,19 @@ from ._topics import Topic, checkTopicName, topicPrefix
 
 __all__ = [
     "BEGINNING",
+    "MAX_DELAY",
     "Block",
     "BlockRecord",
     "CloseTopic",
+    "Contradiction",
     "Edge",
     "Event",
     "EventId",
     "Execution",
+    "FaultReport",
     "Health",
     "InterfaceType",
+    "NodeCondition",
     "NodeRecord",
     "NodeType",
     "Offset",

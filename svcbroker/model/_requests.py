@@ -49,6 +49,8 @@ class Execution(IntEnum):
     """Refused: there was no such open topic when its turn came."""
     REPEATED = 2
     """Refused: it was in the chain already."""
+    REFUSED = 3
+    """Refused: a change of the set of nodes that they did not agree to."""
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

@@ -2,13 +2,14 @@
 The interface, declared once.
 
 Each operation and each admin query is one L{Operation}: its name, its parameters, what it
-answers and how it can fail. REST, JSON-RPC, the admin queries and the OpenAPI document are all
-made from these declarations. Nothing here knows HTTP.
+answers and how it can fail. REST, JSON-RPC, the admin queries, the operator calls and the OpenAPI
+document are all made from these declarations. Nothing here knows HTTP.
 """
 
 from ._declarations import Operation, bindJSON, bindText
 from ._failures import Incidents
 from ._operations import COMMON_ERRORS
+from ._operator import OPERATOR_CALLS
 from ._parameters import ExtensionsKind, Kind, Parameter
 from ._queries import QUERIES
 from ._records import Envelope, ErrorRecord
@@ -19,6 +20,7 @@ __all__ = [
     "COMMON_ERRORS",
     "EVENT",
     "OPERATIONS",
+    "OPERATOR_CALLS",
     "QUERIES",
     "Envelope",
     "ErrorRecord",

@@ -143,7 +143,9 @@ def _node(record: model.NodeRecord) -> records.Node:
     )
 
 
-def _envelope(type: Any, render: Callable[[Any], Any]) -> Result:
+def envelope(type: Any, render: Callable[[Any], Any]) -> Result:
+    """What an admin query answers: a value of this type in an envelope."""
+
     def renderEnvelope(answer: Any) -> records.Envelope[Any]:
         return records.Envelope(0, "success", render(answer))
 
@@ -156,7 +158,7 @@ def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
             answer.page.total, answer.index, answer.size, [render(i) for i in answer.page.items]
         )
 
-    return _envelope(records.AdminPage[type], renderPage)
+    return envelope(records.AdminPage[type], renderPage)
 
 
 BOOLEAN = Result(type=bool, render=_same)
@@ -166,10 +168,10 @@ SEND_RESULT = Result(type=records.SendResult, render=_sendResult)
 TOPIC_PAGE = Result(type=records.TopicPage, render=_topicPage)
 TOPIC_STATE = Result(type=records.TopicState, render=_topicState)
 
-STRINGS = _envelope(list[str], _same)
-SUBSCRIPTIONS = _envelope(dict[str, dict[str, records.Subscription]], _subscriptions)
-VERSION = _envelope(records.Version, _version)
-STATISTICS = _envelope(records.GroupStatistics, _statistics)
+STRINGS = envelope(list[str], _same)
+SUBSCRIPTIONS = envelope(dict[str, dict[str, records.Subscription]], _subscriptions)
+VERSION = envelope(records.Version, _version)
+STATISTICS = envelope(records.GroupStatistics, _statistics)
 TRANSACTIONS = _adminPage(records.Transaction, _transaction)
 BLOCKS = _adminPage(records.Block, _block)
 NODES = _adminPage(records.Node, _node)

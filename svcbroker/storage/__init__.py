@@ -8,14 +8,17 @@ two use connections of their own, and a read sees what was synced before it bega
 
 from ._errors import StorageDamaged, StorageError, StorageFailed, StorageRefused
 from ._notes import NoteStore
+from ._reader import ChainReader
 from ._rows import (
     AccountRow,
     Append,
     BlockHeadRow,
     BlockRow,
+    HistoryRow,
     TopicBlockRow,
     TopicRow,
     TransactionPlace,
+    ValidatorsRow,
     packPositions,
 )
 from ._store import Store
@@ -25,6 +28,8 @@ __all__ = [
     "Append",
     "BlockHeadRow",
     "BlockRow",
+    "ChainReader",
+    "HistoryRow",
     "NoteStore",
     "StorageDamaged",
     "StorageError",
@@ -34,5 +39,6 @@ __all__ = [
     "TopicBlockRow",
     "TopicRow",
     "TransactionPlace",
+    "ValidatorsRow",
     "packPositions",
 ]

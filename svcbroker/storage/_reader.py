@@ -18,6 +18,7 @@ from ._rows import (
     TopicBlockRow,
     TopicRow,
     TransactionPlace,
+    ValidatorsRow,
 )
 
 PRINT_SIZE: Final = 4
@@ -239,6 +240,46 @@ class ChainReader:
             raise self._damage("the reservation is missing")
         height, round = rows[0]
         return height, round
+
+    def historyNodes(self, level: int, first: int, count: int) -> Sequence[bytes]:
+        """
+        Inner nodes of the history tree, by rising position.
+
+        @param level: a level that is kept.
+        @param first: the position of the first one.
+        @param count: the most to answer. Those that are not there are left out.
+        """
+        rows = self._rows(
+            "SELECT hash FROM history WHERE level = ? AND position BETWEEN ? AND ? "
+            "ORDER BY position",
+            level,
+            first,
+            first + count - 1,
+        )
+        return [hash for (hash,) in rows]
+
+    def blockHashes(self, first: int, count: int) -> Sequence[bytes]:
+        """
+        The hashes of up to C{count} blocks from a height on, in order.
+        """
+        rows = self._rows(
+            "SELECT hash FROM head WHERE height BETWEEN ? AND ? ORDER BY height",
+            first,
+            first + count - 1,
+        )
+        return [hash for (hash,) in rows]
+
+    def validatorSets(self) -> Sequence[ValidatorsRow]:
+        """
+        The sets of nodes that came after the first one, in order.
+        """
+        rows = self._rows(
+            "SELECT generation, height, encoded FROM validator_set ORDER BY generation"
+        )
+        return [
+            ValidatorsRow(generation=generation, height=height, encoded=encoded)
+            for generation, height, encoded in rows
+        ]
 
     def _findPrint(
         self, wanted: bytes, newestFirst: bool, segments: int

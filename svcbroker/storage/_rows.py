@@ -109,6 +109,36 @@ class TopicBlockRow:
 
 
 @frozen(kw_only=True)
+class HistoryRow:
+    """
+    An inner node of the history tree.
+
+    @ivar level: its level; the leaves have 0.
+    @ivar position: its place in its level, from 0.
+    @ivar hash: 32 bytes.
+    """
+
+    level: int
+    position: int
+    hash: bytes
+
+
+@frozen(kw_only=True)
+class ValidatorsRow:
+    """
+    A set of nodes that came after the first one.
+
+    @ivar generation: how many sets there were before it.
+    @ivar height: the height of the block that brought it.
+    @ivar encoded: the set, encoded.
+    """
+
+    generation: int
+    height: int
+    encoded: bytes
+
+
+@frozen(kw_only=True)
 class TransactionPlace:
     """
     Where a transaction stands.
@@ -131,6 +161,8 @@ class Append:
     @ivar topics: topics that it created or changed.
     @ivar accounts: accounts that it created or changed.
     @ivar topicBlocks: for each topic with events in it, where they stand.
+    @ivar history: inner nodes of the history tree that it completed.
+    @ivar validators: the set of nodes that it brought; C{None} where the set stays.
     """
 
     block: BlockRow
@@ -138,6 +170,8 @@ class Append:
     topics: Sequence[TopicRow] = ()
     accounts: Sequence[AccountRow] = ()
     topicBlocks: Sequence[TopicBlockRow] = ()
+    history: Sequence[HistoryRow] = ()
+    validators: ValidatorsRow | None = None
 
 
 def packPositions(positions: Iterable[tuple[int, int]]) -> bytes:

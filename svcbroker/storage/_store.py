@@ -260,6 +260,17 @@ class Store(ChainReader):
                 for row in append.topicBlocks
             ],
         )
+        if append.history:
+            writing.executemany(
+                "INSERT INTO history (level, position, hash) VALUES (?, ?, ?)",
+                [(row.level, row.position, row.hash) for row in append.history],
+            )
+        if append.validators is not None:
+            row = append.validators
+            writing.execute(
+                "INSERT INTO validator_set (generation, height, encoded) VALUES (?, ?, ?)",
+                (row.generation, row.height, row.encoded),
+            )
 
     def _transact(self, work: Callable[[], object]) -> None:
         """

@@ -20,7 +20,7 @@ from twisted.web.server import Site
 from ...broker import Broker
 from ...errors import ContentTooLarge, QueryTooLong
 from ...operations import Incidents
-from . import admin, health, jsonrpc, openapi, rest
+from . import admin, health, jsonrpc, openapi, operator, rest
 from .channel import BrokerChannel
 from .encoding import encodeError
 from .request import BrokerRequest
@@ -158,18 +158,21 @@ def makeSite(
     settings: HttpSettings,
     routes: Iterable[Route] = (),
     incidents: Incidents | None = None,
+    operatorToken: str | None = None,
 ) -> BrokerSite:
     """
     The site of a broker.
 
     @param routes: more paths: WebSockets, the console, metrics.
     @param incidents: keeps the causes of unexpected failures.
+    @param operatorToken: what operators have to know; C{None} where there are no operator calls.
     """
     if incidents is None:
         incidents = Incidents()
     base = settings.basePath
     areas = (
         Area(prefix=f"{base}/rest", methods=("GET", "POST"), encodeError=encodeError),
+        Area(prefix=f"{base}/admin/operator", methods=("POST",), encodeError=encodeError),
         Area(prefix=f"{base}/admin", methods=("GET",), encodeError=encodeError),
         Area(
             prefix=f"{base}/jsonrpc",
@@ -182,6 +185,9 @@ def makeSite(
         chain(
             rest.routes(f"{base}/rest", broker, incidents),
             admin.routes(f"{base}/admin", broker, incidents),
+            ()
+            if operatorToken is None
+            else operator.routes(f"{base}/admin/operator", broker, operatorToken, incidents),
             jsonrpc.routes(f"{base}/jsonrpc", broker, incidents),
             openapi.routes(base),
             health.routes(broker),

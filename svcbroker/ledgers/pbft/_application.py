@@ -12,7 +12,6 @@ from ...chain import (
     Candidate,
     Certificate,
     ChainState,
-    Genesis,
     Header,
     InvalidBlock,
     Malformed,
@@ -50,7 +49,6 @@ class BlockApplication:
 
     def __init__(
         self,
-        genesis: Genesis,
         state: ChainState,
         store: Store,
         pool: TransactionPool,
@@ -68,7 +66,6 @@ class BlockApplication:
         self.head = head
         self.isStoring = False
         self.mayBeEmpty = False
-        self._validators = genesis.validators
         self._state = state
         self._store = store
         self._pool = pool
@@ -132,7 +129,6 @@ class BlockApplication:
             view,
             self._milliseconds(),
             selectTransactions(self._pool.transactions(), self._maxBytes, MAX_TRANSACTIONS),
-            self._validators,
         )
         self._candidates[candidate.header.hash] = candidate
         return candidate
@@ -159,7 +155,7 @@ class BlockApplication:
         # Where the clock went back, the parent's time is as good as now.
         if header.timestamp > max(self._milliseconds(), self.head.timestamp) + MAX_DRIFT:
             raise InvalidBlock("its time is too far ahead")
-        candidate = checkBlock(self._state, self.head, header, transactions, self._validators)
+        candidate = checkBlock(self._state, self.head, header, transactions)
         self._candidates[header.hash] = candidate
         return candidate
 

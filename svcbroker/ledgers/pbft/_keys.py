@@ -1,22 +1,22 @@
 """
-The replicas' keys: files, signers that refuse to contradict themselves, and verification.
+The replicas' keys: signers that refuse to contradict themselves, and verification.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import (
-    Ed25519PrivateKey,
-    Ed25519PublicKey,
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ...chain import (
+    Phase,
+    ValidatorChange,
+    ValidatorSet,
+    changePayload,
+    verifySignature,
+    votePayload,
 )
 
-from ...chain import Phase, votePayload
-
-SEED_SIZE = 32
 _CACHE_SIZE = 4096
 
 
@@ -25,10 +25,6 @@ class DoubleSign(Exception):
     A replica was about to sign two different things for one height, round and phase. It never
     does; that it tried is a bug in the replica.
     """
-
-
-class KeysDamaged(Exception):
-    """Key files that cannot be used. The text is one line for the operator."""
 
 
 class Verifier:
@@ -41,7 +37,6 @@ class Verifier:
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
         self._known: set[tuple[int, bytes, bytes]] = set()
-        self._public = [Ed25519PublicKey.from_public_bytes(key) for key in keys]
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """
@@ -52,11 +47,9 @@ class Verifier:
         entry = (index, payload, signature)
         if entry in self._known:
             return True
-        if not 0 <= index < len(self._public):
+        if not 0 <= index < len(self.keys):
             return False
-        try:
-            self._public[index].verify(signature, payload)
-        except InvalidSignature:
+        if not verifySignature(self.keys[index], payload, signature):
             return False
         self._remember(entry)
         return True
@@ -128,58 +121,23 @@ def publicKey(seed: bytes) -> bytes:
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
-def loadSeeds(directory: Path, count: int) -> Sequence[bytes]:
+def signChange(
+    chain: bytes, current: ValidatorSet, keys: Sequence[bytes], seeds: Sequence[bytes]
+) -> ValidatorChange:
     """
-    Read the replicas' private keys.
+    A change of the set of replicas, approved by all of them and by all that are to come.
 
-    @raise KeysDamaged: one is missing or is not a key.
+    @param chain: the chain's id.
+    @param keys: the public keys of the new set.
+    @param seeds: all their private keys, in any order.
     """
-    return [_readSeed(_path(directory, index)) for index in range(count)]
-
-
-def makeSeeds(directory: Path, count: int, entropy: Callable[[int], bytes]) -> Sequence[bytes]:
-    """
-    Make the replicas' private keys and write them to files that only their owner can read.
-    Keys that are there already are kept, so that a start that was cut off can go on.
-
-    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-    @raise OSError: they cannot be written.
-    """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    seeds: list[bytes] = []
-    for index in range(count):
-        path = _path(directory, index)
-        if path.exists():
-            seeds.append(_readSeed(path))
-            continue
-        seed = entropy(SEED_SIZE)
-        temporary = path.with_suffix(".new")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(seed.hex() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        seeds.append(seed)
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    return seeds
-
-
-def _path(directory: Path, index: int) -> Path:
-    return directory / f"node{index}.key"
-
-
-def _readSeed(path: Path) -> bytes:
-    try:
-        seed = bytes.fromhex(path.read_text("ascii"))
-    except OSError:
-        raise KeysDamaged(f"{path} cannot be read: put it back from a backup") from None
-    except ValueError:
-        seed = b""
-    if len(seed) != SEED_SIZE:
-        raise KeysDamaged(f"{path} is not a key: put it back from a backup")
-    return seed
+    following = ValidatorSet(current.generation + 1, tuple(keys))
+    payload = changePayload(chain, current, following)
+    signatures = {
+        publicKey(seed): Ed25519PrivateKey.from_private_bytes(seed).sign(payload) for seed in seeds
+    }
+    return ValidatorChange(
+        following=following,
+        approvals=[(index, signatures[key]) for index, key in enumerate(current.keys)],
+        acceptances=[signatures[key] for key in keys],
+    )

@@ -4,23 +4,26 @@ The embedded ledger as the broker sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...chain import Header, Malformed, quorum
+from ...archive import Prover
+from ...chain import Header, Malformed, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable
-from ...interfaces import IBlockObserver, ILedger, LedgerContext
+from ...interfaces import IBlockObserver, IFaultyLedger, IProvableLedger, LedgerContext
 from ...model import (
     Block,
     BlockRecord,
     Event,
     EventId,
+    Execution,
+    FaultReport,
     Health,
     NodeRecord,
     NodeType,
@@ -31,14 +34,17 @@ from ...model import (
     Topic,
     TransactionRecord,
 )
+from ...proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 from ...storage import StorageError
 from .._observers import Observers
 from .._reader import ChainReader
 from .._views import TransactionMaker
 from ._application import BlockApplication
-from ._keys import Signer
+from ._faults import FaultControls
+from ._keyring import KeyRing
+from ._keys import Signer, Verifier
 from ._nodeset import NodeSet
-from ._opening import openChain
+from ._opening import KEYS_NAME, openChain
 from ._pool import TransactionPool
 from ._ports import Application, Timing
 from ._producer import BlockProducer, Stage
@@ -55,7 +61,7 @@ make progress.
 """
 
 
-@implementer(ILedger)
+@implementer(IProvableLedger, IFaultyLedger)
 class PbftLedger:
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
@@ -82,6 +88,7 @@ class PbftLedger:
         self._settings = PbftSettings() if settings is None else settings
         self._makeReplica = makeReplica
         self._observers = Observers()
+        self._changing = DeferredLock()
 
     def start(self) -> Deferred[None]:
         try:
@@ -96,11 +103,9 @@ class PbftLedger:
             context.directory, self.group, settings.nodes, context.now, context.entropy
         )
         genesis = chain.genesis
-        self._validators = genesis.validators
         self._state = chain.state
         self._pool = TransactionPool(settings.mempool)
         application = BlockApplication(
-            genesis=genesis,
             state=chain.state,
             store=chain.store,
             pool=self._pool,
@@ -119,21 +124,29 @@ class PbftLedger:
             observers=self._observers,
             interval=settings.interval,
             empty=settings.empty,
+            reform=self._reform,
         )
+        self._keys = KeyRing(
+            context.directory / KEYS_NAME,
+            genesis.chain,
+            chain.seeds,
+            context.entropy,
+            context.runInThread,
+        )
+        rules, signers = self._committee(chain.seeds)
         self.nodes = NodeSet(
             context.reactor,
             Random(settings.seed),
-            Rules(chain=genesis.chain, verifier=chain.verifier),
-            [
-                Signer(index, seed, genesis.chain, chain.verifier)
-                for index, seed in enumerate(chain.seeds)
-            ],
+            rules,
+            signers,
             application,
             Timing.forNetwork(settings.interval + settings.timeout, settings.conditions.delay[1]),
             self._producer.decided,
             settings.conditions,
             self._makeReplica,
         )
+        self._faults = FaultControls(self.group, self.nodes, settings.conditions)
+        self._prover = Prover(genesis, chain.store)
         self._reader = ChainReader(chain.state, chain.store, self._breathe)
         self._maker = TransactionMaker(genesis.chain, context.now)
         self._maker.resume(chain.state.account(self._maker.sender).highest)
@@ -142,6 +155,50 @@ class PbftLedger:
         except StorageError as error:
             chain.store.close()
             raise LedgerUnavailable(str(error)) from error
+
+    def _committee(self, seeds: Sequence[bytes]) -> tuple[Rules, Sequence[Signer]]:
+        """
+        What replicas of the state's set of nodes are made with.
+
+        @param seeds: their private keys, by index.
+        """
+        verifier = Verifier(self._state.validators.keys)
+        chain = self._state.chain
+        return Rules(chain=chain, verifier=verifier), [
+            Signer(index, seed, chain, verifier) for index, seed in enumerate(seeds)
+        ]
+
+    def _reform(self, head: Header) -> None:
+        self.nodes.reform(*self._committee(self._keys.seeds(self._state.validators)), head)
+
+    def changeNodes(
+        self, rotate: Sequence[int] = (), count: int | None = None
+    ) -> Deferred[ValidatorSet]:
+        """
+        Give nodes new keys, or change how many there are, by a transaction that all nodes sign.
+
+        The old keys are removed from the disk once the change is final. Proofs of blocks
+        before it still verify: each set's quorum vouches for the next.
+
+        @param rotate: the indexes of the nodes that get new keys.
+        @param count: how many nodes there are to be; C{None} for as many as there are.
+        @return: fires with the new set, which decides from the next block on.
+        @raise svcbroker.errors.ParameterInvalid: there is no such node, nothing would change,
+            or the number of nodes is out of range.
+        @raise svcbroker.errors.LedgerUnavailable: the keys cannot be written, or as for
+            L{submit}.
+        """
+        return self._changing.run(lambda: Deferred.fromCoroutine(self._changeNodes(rotate, count)))
+
+    async def _changeNodes(self, rotate: Sequence[int], count: int | None) -> ValidatorSet:
+        current = self._state.validators
+        self._checkOpen()
+        change = await self._keys.prepare(current, rotate, count)
+        receipt = await self._producer.submit(self._maker.makeChange(change))
+        if receipt.execution is not Execution.DONE:
+            raise LedgerUnavailable("the chain refused the change of the nodes")
+        await self._keys.retire(change)
+        return change.following
 
     def stop(self) -> Deferred[None]:
         return self._producer.stop()
@@ -170,6 +227,18 @@ class PbftLedger:
     def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
         return self._search(lambda: self._reader.countEvents(filters, first))
 
+    def getGenesis(self) -> Deferred[GenesisFields]:
+        return self._read(self._prover.genesis)
+
+    def getCheckpoint(self, height: int | None) -> Deferred[Checkpoint]:
+        return self._read(lambda: self._prover.checkpoint(height))
+
+    def prove(self, eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
+        return self._read(lambda: self._prover.event(eventId, checkpoint))
+
+    def proveConsistency(self, older: int, newer: int) -> Deferred[ConsistencyProof]:
+        return self._read(lambda: self._prover.consistency(older, newer))
+
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)
 
@@ -177,7 +246,8 @@ class PbftLedger:
         self._observers.remove(observer)
 
     def getStatistics(self) -> Deferred[Statistics]:
-        return self._read(lambda: self._reader.getStatistics(len(self._validators)))
+        nodes = len(self._state.validators.keys)
+        return self._read(lambda: self._reader.getStatistics(nodes))
 
     def listBlocks(
         self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
@@ -195,7 +265,7 @@ class PbftLedger:
         running = set(self.nodes.running)
         nodes = [
             NodeRecord(
-                nodeId=self._validators[replica.index],
+                nodeId=self._state.validators.keys[replica.index],
                 name=None,
                 view=replica.view,
                 nodeType=NodeType.SEALER,
@@ -206,6 +276,28 @@ class PbftLedger:
             if name is None
         ]
         return succeed(Page(total=len(nodes), items=nodes[offset : offset + limit]))
+
+    def stopNode(self, index: int) -> Deferred[None]:
+        return self._read(lambda: self._faults.stopNode(index))
+
+    def startNode(self, index: int) -> Deferred[None]:
+        return self._read(lambda: self._faults.startNode(index))
+
+    def setNetwork(
+        self,
+        *,
+        delay: tuple[float, float] | None = None,
+        loss: float | None = None,
+        duplication: float | None = None,
+        cut: Collection[tuple[int, int]] | None = None,
+    ) -> Deferred[None]:
+        return self._read(lambda: self._faults.setNetwork(delay, loss, duplication, cut))
+
+    def heal(self) -> Deferred[None]:
+        return self._read(self._faults.heal)
+
+    def describeFaults(self) -> Deferred[FaultReport]:
+        return self._read(self._faults.describe)
 
     def getHealth(self) -> Deferred[Health]:
         reason = self._whatIsWrong()
@@ -218,9 +310,12 @@ class PbftLedger:
             return "the ledger is stopping"
         if self._producer.trouble:
             return self._producer.trouble
-        running, needed = len(self.nodes.running), quorum(len(self._validators))
-        if running < needed:
-            return f"{running} of {len(self._validators)} nodes run, {needed} are needed"
+        running, nodes = len(self.nodes.running), len(self._state.validators.keys)
+        if running < quorum(nodes):
+            return f"{running} of {nodes} nodes run, {quorum(nodes)} are needed"
+        isolation = self._faults.isolation()
+        if isolation:
+            return isolation
         oldest = self._pool.oldest
         patience = PATIENCE + self._settings.interval
         if oldest is not None and self._context.reactor.seconds() - oldest > patience:

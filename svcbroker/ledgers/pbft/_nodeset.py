@@ -97,6 +97,18 @@ class NodeSet:
         for index in self.running:
             self._perform(index, begun[index])
 
+    def reform(self, rules: Rules, signers: Sequence[Signer], head: Header) -> None:
+        """
+        Have another set of replicas decide from here on.
+
+        @param head: the header of the last block, which is stored and brought the change.
+        """
+        round = self.nextRound(head.height + 1)
+        self._rules = rules
+        self._signers = signers
+        self._stopped = {index for index in self._stopped if index < len(signers)}
+        self.start(head, round)
+
     def _makeNode(self, signer: Signer, head: Header) -> _Node:
         replica = self._makeReplica(signer, self._rules, self._application, self._timing, head)
 

@@ -11,6 +11,7 @@ from struct import error as StructError
 
 from attrs import frozen
 
+from ...archive import storedHistory
 from ...chain import (
     Account,
     Certificate,
@@ -18,13 +19,16 @@ from ...chain import (
     ChainState,
     Genesis,
     Header,
+    History,
     Malformed,
+    ValidatorSet,
+    VersionUnknown,
     checkCertificate,
 )
 from ...errors import LedgerUnavailable
-from ...storage import StorageError, Store
-from ._keys import KeysDamaged, Verifier, loadSeeds, makeSeeds, publicKey
-from ._settings import DEFAULT_NODES
+from ...storage import BlockHeadRow, StorageError, Store
+from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds
+from ._keys import publicKey
 
 STORE_NAME = "ledger.sqlite"
 KEYS_NAME = "keys"
@@ -42,7 +46,6 @@ class OpenedChain:
 
     genesis: Genesis
     seeds: Sequence[bytes]
-    verifier: Verifier
     store: Store
     state: ChainState
     head: Header
@@ -51,15 +54,14 @@ class OpenedChain:
 def openChain(
     directory: Path,
     group: str,
-    nodes: int | None,
+    nodes: int,
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
 ) -> OpenedChain:
     """
     Open the chain in a directory. Where there is none, begin one.
 
-    @param nodes: how many nodes a new chain gets, and one that exists must have; C{None} where
-        any number will do.
+    @param nodes: how many nodes a new chain gets. One that exists keeps its own.
     @param now: the wall clock: seconds since the epoch.
     @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
     @raise LedgerUnavailable: it cannot be opened. The message is one line for the operator.
@@ -67,17 +69,22 @@ def openChain(
     path = directory / STORE_NAME
     try:
         if not path.exists():
-            _layOut(directory, group, DEFAULT_NODES if nodes is None else nodes, now, entropy)
+            _layOut(directory, group, nodes, now, entropy)
         store = Store.open(path)
     except (StorageError, KeysDamaged) as error:
         raise LedgerUnavailable(str(error)) from error
     except OSError as error:
         raise LedgerUnavailable(f"{directory} cannot be written: {error.strerror}") from error
     try:
-        return _load(directory, store, group, nodes)
+        return _load(directory, store, group)
     except (StorageError, KeysDamaged) as error:
         store.close()
         raise LedgerUnavailable(str(error)) from error
+    except VersionUnknown as error:
+        store.close()
+        raise LedgerUnavailable(
+            f"{path} has another format ({error}): run the svcbroker that wrote it"
+        ) from error
     except (CertificateInvalid, ValueError, OverflowError, StructError) as error:
         store.close()
         raise LedgerUnavailable(f"{path} is damaged ({error}): restore it from a backup") from error
@@ -110,9 +117,8 @@ def _layOut(
         os.close(handle)
 
 
-def _load(directory: Path, store: Store, group: str, nodes: int | None) -> OpenedChain:
+def _load(directory: Path, store: Store, group: str) -> OpenedChain:
     genesis = Genesis.decode(store.genesis)
-    count = len(genesis.validators)
     if genesis.chain != store.chainId:
         raise Malformed("its genesis is not the one it was made with")
     if genesis.group != group:
@@ -120,53 +126,64 @@ def _load(directory: Path, store: Store, group: str, nodes: int | None) -> Opene
             f"{store.path} is the chain of group {genesis.group}, not of group {group}: "
             "move it back to where it was"
         )
-    if nodes not in (None, count):
-        raise LedgerUnavailable(
-            f"{store.path} is a chain of {count} nodes: start it with nodes={count}, or leave "
-            "nodes out"
-        )
-    seeds = loadSeeds(directory / KEYS_NAME, count)
-    if tuple(publicKey(seed) for seed in seeds) != genesis.validators:
-        raise LedgerUnavailable(
-            f"{directory / KEYS_NAME} has not the keys of this chain: put them back from a backup"
-        )
-    verifier = Verifier(genesis.validators)
-    state = ChainState(
-        genesis.chain,
-        (row.topic for row in store.topics()),
-        ((row.address, Account.decode(row.state)) for row in store.accounts()),
-    )
-    return OpenedChain(
-        genesis=genesis,
-        seeds=seeds,
-        verifier=verifier,
-        store=store,
-        state=state,
-        head=_verifiedHead(genesis, store, state, verifier),
-    )
-
-
-def _verifiedHead(genesis: Genesis, store: Store, state: ChainState, verifier: Verifier) -> Header:
-    """
-    The header of the last block, made sure of: it is signed by a quorum, and the topics and
-    accounts in the store are those that it stands for.
-    """
-    head = genesis.header()
     row = store.tip()
-    if row is not None:
-        head = Header.decode(row.header)
-        said = (row.hash, row.height, row.transactionTotal, genesis.chain)
-        if (head.hash, head.height, head.transactionTotal, head.chain) != said:
-            raise Malformed("the last block is not the one it is said to be")
-        checkCertificate(
-            Certificate.decode(row.certificate),
-            head,
-            len(genesis.validators),
-            verifier.verify,
-        )
-    if state.root != head.stateRoot:
-        raise Malformed("the topics are not those of the last block")
+    deciders, validators = _lastSets(store, genesis, 0 if row is None else row.height)
+    head = genesis.header() if row is None else _verifiedHead(genesis, row, deciders)
+    state = _verifiedState(genesis, store, head, validators)
     height, _ = store.reservation()
     if height > head.height + 1:
         raise Malformed(f"blocks after {head.height} are missing")
+    return OpenedChain(
+        genesis=genesis,
+        seeds=loadSeeds(directory / KEYS_NAME, validators.keys),
+        store=store,
+        state=state,
+        head=head,
+    )
+
+
+def _lastSets(store: Store, genesis: Genesis, height: int) -> tuple[ValidatorSet, ValidatorSet]:
+    """
+    The set of nodes that decided the last block, and the one that decides the next.
+    """
+    rows = store.validatorSets()
+    sets = [genesis.validatorSet, *(ValidatorSet.decode(row.encoded) for row in rows)]
+    if rows and rows[-1].height == height:
+        return sets[-2], sets[-1]
+    return sets[-1], sets[-1]
+
+
+def _verifiedHead(genesis: Genesis, row: BlockHeadRow, deciders: ValidatorSet) -> Header:
+    """
+    The header of the last block, made sure of: it is signed by a quorum.
+    """
+    head = Header.decode(row.header)
+    said = (row.hash, row.height, row.transactionTotal, genesis.chain, deciders.hash)
+    if (head.hash, head.height, head.transactionTotal, head.chain, head.validators) != said:
+        raise Malformed("the last block is not the one it is said to be")
+    certificate = Certificate.decode(row.certificate)
+    checkCertificate(certificate, head, len(deciders.keys), deciders.verify)
     return head
+
+
+def _verifiedState(
+    genesis: Genesis, store: Store, head: Header, validators: ValidatorSet
+) -> ChainState:
+    """
+    The state after the last block, made sure of: it is the one that the header stands for.
+    """
+    history = History.load(head.height, storedHistory(store, genesis.header().hash))
+    if history.root != head.history:
+        raise Malformed("the history is not that of the last block")
+    if validators.hash != head.nextValidators:
+        raise Malformed("the set of nodes is not that of the last block")
+    state = ChainState(
+        genesis.chain,
+        validators,
+        history.after(head.hash),
+        (row.topic for row in store.topics()),
+        ((row.address, Account.decode(row.state)) for row in store.accounts()),
+    )
+    if state.root != head.stateRoot:
+        raise Malformed("the topics are not those of the last block")
+    return state

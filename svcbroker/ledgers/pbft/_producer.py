@@ -73,11 +73,14 @@ class BlockProducer:
         observers: Observers,
         interval: float,
         empty: float | None,
+        reform: Callable[[Header], None],
     ) -> None:
         """
         @param runInThread: runs blocking disk work, one call after the other.
         @param interval: seconds from one block to the next at least.
         @param empty: seconds after which a block is made although nothing waits.
+        @param reform: has another set of replicas decide, after the header of a stored block
+            that brought it.
         """
         self.stage = Stage.IDLE
         self.trouble = ""
@@ -90,6 +93,7 @@ class BlockProducer:
         self._observers = observers
         self._interval = interval
         self._empty = empty
+        self._reform = reform
         self._heartbeat = LazyTimer(reactor, self._beat)
         self._call: IDelayedCall | None = None
         self._lastBlock = reactor.seconds() - interval
@@ -189,9 +193,11 @@ class BlockProducer:
     def _stored(self, candidate: Candidate) -> None:
         header = candidate.header
         self.trouble = ""
-        self._state.apply(candidate.outcome)
+        self._state.apply(candidate.outcome, candidate.history)
         self._application.endStoring(isStored=True)
         self._nodes.stored(header.height)
+        if header.nextValidators != header.validators:
+            self._reform(header)
         self.stage = Stage.IDLE
         self._armHeartbeat()
         done = self._pool.take(len(candidate.transactions))

@@ -9,8 +9,10 @@ from ...storage import (
     AccountRow,
     Append,
     BlockRow,
+    HistoryRow,
     TopicBlockRow,
     TopicRow,
+    ValidatorsRow,
     packPositions,
 )
 
@@ -47,4 +49,17 @@ def appendOf(candidate: Candidate, certificate: Certificate) -> Append:
             )
             for index, places in outcome.published.items()
         ],
+        history=[
+            HistoryRow(level=level, position=position, hash=hash)
+            for level, position, hash in candidate.history.completed
+        ],
+        validators=(
+            None
+            if header.validators == header.nextValidators
+            else ValidatorsRow(
+                generation=outcome.validators.generation,
+                height=header.height,
+                encoded=outcome.validators.encoded,
+            )
+        ),
     )

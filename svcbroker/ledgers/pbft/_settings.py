@@ -10,6 +10,7 @@ from typing import Any
 from attrs import frozen
 
 from ...interfaces import InvalidDescription
+from ...model import MAX_DELAY
 from ._network import Conditions
 
 DEFAULT_NODES = 4
@@ -38,12 +39,11 @@ class PbftSettings:
     """
     The settings of the embedded ledger; L{SETTINGS} says what they mean.
 
-    @ivar nodes: C{None} where it was left open.
     @ivar empty: C{None} where no empty blocks are made.
     @ivar seed: C{None} where the network's accidents cannot be foreseen.
     """
 
-    nodes: int | None = None
+    nodes: int = DEFAULT_NODES
     interval: float = 0.01
     empty: float | None = None
     timeout: float = 1.0
@@ -69,7 +69,7 @@ def _integer(text: str, lowest: int, highest: int) -> int:
 
 def _delay(text: str) -> tuple[float, float]:
     shortest, dash, longest = text.rpartition("-")
-    high = _number(longest, 0, 60)
+    high = _number(longest, 0, MAX_DELAY)
     return (_number(shortest, 0, high) if dash else 0.0, high)
 
 

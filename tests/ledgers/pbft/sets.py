@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from svcbroker.chain import (
     Candidate,
     Certificate,
-    ChainState,
     Genesis,
     Header,
     InvalidBlock,
@@ -53,7 +52,7 @@ class Committee:
             group="1", created=NOW * 1000, validators=tuple(map(publicKey, self.seeds))
         )
         self.head = self.genesis.header()
-        self.state = ChainState(self.genesis.chain, (), ())
+        self.state = self.genesis.state()
         self._keys = [Ed25519PrivateKey.from_private_bytes(seed) for seed in self.seeds]
 
     def rules(self) -> Rules:
@@ -64,7 +63,7 @@ class Committee:
         """A block without transactions; each C{name} gives another one."""
         head = self.head if parent is None else parent
         time = head.timestamp + name
-        return proposeBlock(self.state, head, view, time, [], self.genesis.validators)
+        return proposeBlock(self.state, head, view, time, [])
 
     def block(self, name: int = 0, view: int = 0, parent: Header | None = None) -> ProposedBlock:
         """The same on the wire."""
@@ -211,6 +210,7 @@ class PlainApplication:
             body=made.body,
             offsets=made.offsets,
             outcome=made.outcome,
+            history=made.history,
         )
 
     def decided(self, height: int) -> tuple[Header, Certificate] | None:

@@ -1,0 +1,188 @@
+"""
+Making proofs from a stored chain.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..chain import (
+    Certificate,
+    Genesis,
+    Header,
+    Transaction,
+    TransactionSummary,
+    ValidatorSet,
+    decodeReceipts,
+    decodeTable,
+    historyPath,
+    merklePath,
+    receiptLeaf,
+)
+from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
+from ..model import EventId
+from ..proofs import (
+    Checkpoint,
+    CheckpointFields,
+    ConsistencyProof,
+    EventFields,
+    EventProof,
+    FinalHeader,
+    GenesisFields,
+    HeaderFields,
+    NodeChange,
+    PbftCertificate,
+    contentFields,
+)
+from ..storage import BlockHeadRow, ChainReader
+from ._history import storedHistory
+
+
+class Prover:
+    """
+    Makes the proofs of L{svcbroker.proofs}.
+
+    All of it fails with L{Malformed<svcbroker.chain.Malformed>} or
+    L{StorageError<svcbroker.storage.StorageError>} where the store is damaged.
+    """
+
+    def __init__(self, genesis: Genesis, store: ChainReader) -> None:
+        self._genesis = genesis
+        self._store = store
+        self._history = storedHistory(store, genesis.header().hash)
+
+    def genesis(self) -> GenesisFields:
+        """The beginning of the chain."""
+        return GenesisFields.of(self._genesis)
+
+    def checkpoint(self, height: int | None) -> Checkpoint:
+        """
+        A block as a checkpoint.
+
+        @param height: its height; C{None} for the latest one.
+        @raise HeightUnknown: there is no such block.
+        """
+        if height is None:
+            tip = self._store.tip()
+            height = tip.height if tip else 0
+        return Checkpoint.of(self._header(height))
+
+    def consistency(self, older: int, newer: int) -> ConsistencyProof:
+        """
+        A proof that the chain up to one block is the beginning of the chain up to another.
+
+        @raise HeightUnknown: the newer one is above the chain's height.
+        @raise ParameterInvalid: the heights are not in that order.
+        """
+        header = self._header(newer)
+        return ConsistencyProof(
+            format="svcbroker/consistency-proof/1",
+            older=str(Checkpoint.of(self._header(self._below(older, newer)))),
+            newer=HeaderFields.of(header),
+            path=self._path(older, newer),
+        )
+
+    def event(self, eventId: EventId, checkpoint: int | None = None) -> EventProof:
+        """
+        A proof of an event.
+
+        @param checkpoint: the height of a later block that is to vouch for it too.
+        @raise HeightUnknown: its block, or the checkpoint's, is above the chain's height.
+        @raise EventNotFound: there is no such event.
+        @raise ParameterInvalid: the checkpoint is not after the event's block.
+        """
+        height = eventId.height
+        final = self._final(height)
+        later = None
+        if checkpoint is not None:
+            anchor = self._final(checkpoint)
+            later = CheckpointFields(
+                header=anchor.header,
+                certificate=anchor.certificate,
+                path=self._path(self._below(height, checkpoint), checkpoint),
+            )
+        offset, length = self._place(eventId)
+        row = self._store.block(height)
+        if row is None:
+            raise HeightUnknown()
+        offsets = decodeTable(row.body)
+        index = bisect_left(offsets, offset)
+        hashes = [
+            TransactionSummary.decode(row.body[start:end]).hash for start, end in pairwise(offsets)
+        ]
+        receipts = decodeReceipts(row.receipts)
+        leaves = list(map(receiptLeaf, hashes, receipts))
+        return EventProof(
+            format="svcbroker/event-proof/1",
+            event=_eventFields(eventId, Transaction.decode(row.body[offset : offset + length])),
+            index=index,
+            transactionPath=_hex(merklePath(hashes, index)),
+            receiptPath=_hex(merklePath(leaves, index)),
+            block=final,
+            genesis=self.genesis(),
+            changes=self._changes(height if checkpoint is None else checkpoint),
+            checkpoint=later,
+        )
+
+    def _place(self, eventId: EventId) -> tuple[int, int]:
+        for row in self._store.topicBlock(eventId.prefix, eventId.height):
+            place = row.position(eventId.sequence)
+            if place is not None:
+                return place
+        raise EventNotFound()
+
+    def _changes(self, height: int) -> Sequence[NodeChange]:
+        """The changes of the set of nodes below a height."""
+        changes = []
+        for row in self._store.validatorSets():
+            if row.height < height:
+                final = self._final(row.height)
+                nodes = ValidatorSet.decode(row.encoded).keys
+                changes.append(
+                    NodeChange(
+                        header=final.header, certificate=final.certificate, nodes=_hex(nodes)
+                    )
+                )
+        return changes
+
+    def _path(self, older: int, newer: int) -> Sequence[str]:
+        return _hex(historyPath(older, newer, self._history))
+
+    def _below(self, older: int, newer: int) -> int:
+        if not 0 <= older < newer:
+            raise ParameterInvalid(f"block {newer} does not come after block {older}")
+        return older
+
+    def _header(self, height: int) -> Header:
+        return Header.decode(self._row(height).header) if height else self._genesis.header()
+
+    def _final(self, height: int) -> FinalHeader:
+        row = self._row(height)
+        return FinalHeader(
+            header=HeaderFields.of(Header.decode(row.header)),
+            certificate=PbftCertificate.of(Certificate.decode(row.certificate)),
+        )
+
+    def _row(self, height: int) -> BlockHeadRow:
+        row = self._store.blockHead(height) if 0 < height < 2**63 else None
+        if row is None:
+            raise HeightUnknown()
+        return row
+
+
+def _eventFields(eventId: EventId, transaction: Transaction) -> EventFields:
+    return EventFields(
+        eventId=str(eventId),
+        topicName=transaction.topic,
+        **contentFields(transaction.content),
+        extensions=transaction.extensions,
+        sender=transaction.sender.hex(),
+        nonce=transaction.nonce,
+        timestamp=transaction.timestamp,
+    )
+
+
+def _hex(hashes: Sequence[bytes]) -> Sequence[str]:
+    return [hash.hex() for hash in hashes]

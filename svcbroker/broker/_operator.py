@@ -1,0 +1,141 @@
+"""
+What an operator may change, not only ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import permutations, product
+
+from twisted.internet.defer import Deferred
+
+from ..errors import NotAuthorized, ParameterInvalid
+from ..interfaces import IFaultyLedger
+from ..model import FaultReport
+from ._groups import Groups
+from ._waiters import Waiters
+
+
+class Operator:
+    """
+    The operator calls. Who may make them is the carrier's to check.
+
+    All calls about faults answer how things are afterwards. They fail with
+    L{NotAuthorized<svcbroker.errors.NotAuthorized>} where faults were not allowed at the start,
+    and with L{ParameterInvalid<svcbroker.errors.ParameterInvalid>} where the group's ledger is
+    no L{IFaultyLedger<svcbroker.interfaces.IFaultyLedger>}.
+    """
+
+    def __init__(self, groups: Groups, waiters: Waiters, *, hasFaults: bool) -> None:
+        """
+        @param hasFaults: whether faults may be made.
+        """
+        self._groups = groups
+        self._waiters = waiters
+        self._hasFaults = hasFaults
+
+    def showFaults(self, groupId: str | None) -> Deferred[FaultReport]:
+        """How the nodes of a group and their network are."""
+        return Deferred.fromCoroutine(self._showFaults(groupId))
+
+    async def _showFaults(self, groupId: str | None) -> FaultReport:
+        return await self._report(self._faulty(groupId))
+
+    def stopNode(self, groupId: str | None, node: int) -> Deferred[FaultReport]:
+        """
+        Stop a node.
+
+        @raise ParameterInvalid: there is no such node.
+        """
+        return Deferred.fromCoroutine(self._stopNode(groupId, node))
+
+    async def _stopNode(self, groupId: str | None, node: int) -> FaultReport:
+        ledger = self._faulty(groupId)
+        await self._waiters.wait(ledger.stopNode(node))
+        return await self._report(ledger)
+
+    def startNode(self, groupId: str | None, node: int) -> Deferred[FaultReport]:
+        """
+        Let a stopped node go on.
+
+        @raise ParameterInvalid: there is no such node.
+        """
+        return Deferred.fromCoroutine(self._startNode(groupId, node))
+
+    async def _startNode(self, groupId: str | None, node: int) -> FaultReport:
+        ledger = self._faulty(groupId)
+        await self._waiters.wait(ledger.startNode(node))
+        return await self._report(ledger)
+
+    def setNetwork(
+        self,
+        groupId: str | None,
+        delay: tuple[float, float] | None = None,
+        loss: float | None = None,
+        duplication: float | None = None,
+        islands: Sequence[Collection[int]] | None = None,
+        links: Collection[tuple[int, int]] | None = None,
+    ) -> Deferred[FaultReport]:
+        """
+        Change the network between the nodes. What is C{None} stays as it is; islands and links
+        replace, together, what was cut before.
+
+        @param islands: sets of nodes between which nothing passes; nodes that are in none of
+            them are one more.
+        @param links: pairs (from, to) of nodes between which nothing passes, in that direction.
+        @raise ParameterInvalid: there is no such node, or one is on two islands.
+        """
+        return Deferred.fromCoroutine(
+            self._setNetwork(groupId, delay, loss, duplication, islands, links)
+        )
+
+    async def _setNetwork(
+        self,
+        groupId: str | None,
+        delay: tuple[float, float] | None,
+        loss: float | None,
+        duplication: float | None,
+        islands: Sequence[Collection[int]] | None,
+        links: Collection[tuple[int, int]] | None,
+    ) -> FaultReport:
+        ledger = self._faulty(groupId)
+        cut: set[tuple[int, int]] | None = None
+        if islands is not None or links is not None:
+            count = len((await self._report(ledger)).nodes)
+            cut = _between(islands or (), count) | set(links or ())
+        await self._waiters.wait(
+            ledger.setNetwork(delay=delay, loss=loss, duplication=duplication, cut=cut)
+        )
+        return await self._report(ledger)
+
+    def heal(self, groupId: str | None) -> Deferred[FaultReport]:
+        """End all faults."""
+        return Deferred.fromCoroutine(self._heal(groupId))
+
+    async def _heal(self, groupId: str | None) -> FaultReport:
+        ledger = self._faulty(groupId)
+        await self._waiters.wait(ledger.heal())
+        return await self._report(ledger)
+
+    def _faulty(self, groupId: str | None) -> IFaultyLedger:
+        ledger = self._groups.ledger(groupId)
+        if not self._hasFaults:
+            raise NotAuthorized("faults are off: start the daemon with --faults")
+        faulty: IFaultyLedger | None = IFaultyLedger(ledger, None)
+        if faulty is None:
+            raise ParameterInvalid("groupId: the ledger of this group has no nodes to make fail")
+        return faulty
+
+    async def _report(self, ledger: IFaultyLedger) -> FaultReport:
+        return await self._waiters.wait(ledger.describeFaults())
+
+
+def _between(islands: Sequence[Collection[int]], count: int) -> set[tuple[int, int]]:
+    """The links between islands, the rest of the nodes being one more."""
+    named = [node for island in islands for node in island]
+    for node in named:
+        if named.count(node) > 1:
+            raise ParameterInvalid(f"islands: node {node} is there twice")
+    rest = [node for node in range(count) if node not in named]
+    everything = [*islands, rest] if islands else []
+    return {link for one, other in permutations(everything, 2) for link in product(one, other)}

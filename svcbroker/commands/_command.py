@@ -1,0 +1,135 @@
+"""
+What a command is: its line in the table, its options, its exit codes and where it writes.
+"""
+
+from __future__ import annotations
+
+import getopt
+import sys
+from collections.abc import Sequence
+from enum import IntEnum
+from importlib import import_module
+from typing import Any, TextIO
+
+from attrs import field, frozen
+from twisted.python import usage
+
+from ..version import readVersion
+
+
+class Exit(IntEnum):
+    """
+    The exit codes of every command.
+    """
+
+    GOOD = 0
+    """It was done, or what was checked is good."""
+    BAD = 1
+    """What was checked is not good, or a daemon refused what it was asked."""
+    USAGE = 2
+    """Wrong usage, or it could not even be tried: no such file, no daemon that runs."""
+    INTERNAL = 70
+    """Something that nobody thought of: a bug."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+    BROKEN_PIPE = 141
+    """Nobody reads the results any more."""
+
+
+class CommandError(Exception):
+    """
+    A command cannot go on. The text is one line for the operator.
+
+    @ivar code: the exit code.
+    """
+
+    def __init__(self, message: str, code: int = Exit.USAGE) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@frozen(kw_only=True)
+class Console:
+    """
+    Where a command writes: results to C{output}, everything else to C{errors}.
+
+    Bytes go to C{output.buffer}.
+    """
+
+    output: TextIO = field(factory=lambda: sys.stdout)
+    errors: TextIO = field(factory=lambda: sys.stderr)
+
+    def say(self, line: str) -> None:
+        """Write a line of the results."""
+        self.output.write(f"{line}\n")
+
+    def warn(self, line: str) -> None:
+        """Write a line that belongs to no result."""
+        self.errors.write(f"{line}\n")
+
+
+class VersionedOptions(usage.Options):
+    """
+    Options that know our version, and borrow no help text from elsewhere.
+    """
+
+    longdesc = ""
+
+    def opt_version(self) -> None:
+        """Show the version and exit."""
+        sys.stdout.write(f"svcbroker {readVersion().version}\n")
+        raise SystemExit(0)
+
+
+class CommandOptions(VersionedOptions):
+    """
+    The options of a command. Bad values raise C{usage.UsageError} with one line. Options may
+    stand behind arguments, too.
+
+    @cvar synopsis: the arguments, for the help text.
+    """
+
+    synopsis = "[options]"
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """See C{usage.Options}."""
+        try:
+            given, arguments = getopt.gnu_getopt(list(options or ()), self.shortOpt, self.longOpt)
+        except getopt.error as error:
+            raise usage.UsageError(str(error)) from None
+        sorted = [
+            f"{name}={value}" if f"{name[2:]}=" in self.longOpt else name + value
+            for name, value in given
+        ]
+        super().parseOptions([*sorted, "--", *arguments])
+
+
+class ProgressOptions(CommandOptions):
+    """
+    Options of a command that shows how far it is; see
+    L{progressBar<svcbroker.commands._progress.progressBar>}.
+    """
+
+    optFlags = [
+        ["progress", None, "Show a progress bar on standard error although it is no terminal."]
+    ]
+
+
+@frozen
+class Command:
+    """
+    One command.
+
+    @ivar name: its name on the command line.
+    @ivar summary: what it does, in a sentence.
+    @ivar module: the module that has its C{Options} and its C{run(options, console)}, which
+        returns the exit code or raises L{CommandError}; by default the one of its name here.
+    """
+
+    name: str
+    summary: str
+    module: str = field(default="", kw_only=True)
+
+    def load(self) -> Any:
+        """Import its module."""
+        return import_module(self.module or f"{__package__}.{self.name}")

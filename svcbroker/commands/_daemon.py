@@ -1,0 +1,177 @@
+"""
+Asking a running daemon for an operator call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from OpenSSL import SSL
+from treq import collect
+from treq.client import HTTPClient
+from twisted.internet.defer import Deferred, TimeoutError
+from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
+from twisted.internet.ssl import CertificateOptions
+from twisted.internet.task import react
+from twisted.python import usage
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    Agent,
+    RequestTransmissionFailed,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+from twisted.web.iweb import IAgent, IPolicyForHTTPS
+from zope.interface import implementer
+
+from .._operatorfile import Operating, OperatorFileError, readOperatorFile
+from .._settings import Seconds
+from ._command import CommandError, CommandOptions, Exit
+
+T = TypeVar("T")
+
+MAX_ANSWER: Final = 16 * 1024 * 1024
+"""The longest answer that is read, in bytes."""
+
+_BROKEN = (ConnectionClosed, RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived)
+
+
+class DaemonOptions(CommandOptions):
+    """
+    Options of a command that asks a running daemon.
+    """
+
+    optParameters: list[list[Any]] = [
+        ["group", None, None, "The group that is meant. [default: 1]"],
+        ["timeout", None, "30", "How many seconds the daemon may take."],
+    ]
+
+    def postOptions(self) -> None:
+        """See C{usage.Options}."""
+        try:
+            self["timeout"] = Seconds(maximum=3600).parse(self["timeout"])
+        except ValueError as error:
+            raise usage.UsageError(f"--timeout: {error}") from None
+
+
+class DaemonClient:
+    """
+    Makes operator calls.
+    """
+
+    def __init__(self, operating: Operating, agent: IAgent) -> None:
+        """
+        @param operating: where the daemon is, and what proves an operator.
+        @param agent: speaks HTTP.
+        """
+        self._operating = operating
+        self._http = HTTPClient(agent)
+
+    async def call(self, name: str, **parameters: object) -> Any:
+        """
+        Make a call.
+
+        @param name: its path below C{/admin/operator/}.
+        @param parameters: its parameters; those that are C{None} are left out.
+        @return: the data of its answer.
+        @raise CommandError: there is no daemon, or it refuses.
+        """
+        url = self._operating.url
+        given = {key: value for key, value in parameters.items() if value is not None}
+        try:
+            body = await self._post(f"{url}/admin/operator/{name}", json.dumps(given).encode())
+        except ConnectError:
+            raise CommandError(
+                f"no daemon answers at {url}: it has ended without telling, or is not up yet"
+            ) from None
+        except _BROKEN:
+            raise CommandError(f"the daemon at {url} closed the connection") from None
+        try:
+            answer = json.loads(body)
+            code, message, data = answer["code"], str(answer["message"]), answer.get("data")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            raise CommandError(f"what answers at {url} is no svcbroker") from None
+        if code != 0:
+            raise CommandError(f"the daemon refused: {message}", Exit.BAD)
+        return data
+
+    async def _post(self, url: str, data: bytes) -> bytes:
+        headers: dict[bytes | str, bytes | str] = {
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {self._operating.token}",
+        }
+        response = await self._http.post(
+            url,
+            data=data,
+            headers=headers,
+            # The token is for this address and no other.
+            allow_redirects=False,
+        )
+        pieces = bytearray()
+
+        def take(piece: bytes) -> None:
+            if len(pieces) + len(piece) > MAX_ANSWER:
+                raise CommandError(f"the answer has more than {MAX_ANSWER} bytes")
+            pieces.extend(piece)
+
+        await collect(response, take)
+        return bytes(pieces)
+
+
+def askDaemon(
+    dataDir: Path, timeout: float, ask: Callable[[DaemonClient], Coroutine[Any, Any, T]]
+) -> T:
+    """
+    Ask the daemon that runs on a data directory. Runs the reactor, so it may be called once in
+    a process.
+
+    @param timeout: how many seconds all of it may take.
+    @param ask: makes the calls.
+    @return: what C{ask} answers.
+    @raise CommandError: there is no daemon, it refuses, or it takes too long.
+    """
+    try:
+        operating = readOperatorFile(dataDir)
+    except OperatorFileError as error:
+        raise CommandError(str(error)) from None
+    answers: list[T] = []
+    failures: list[Failure] = []
+
+    def main(reactor: Any) -> Deferred[None]:
+        client = DaemonClient(operating, Agent(reactor, ThisMachine()))
+        asking = Deferred.fromCoroutine(ask(client)).addTimeout(timeout, reactor)
+        return asking.addCallbacks(answers.append, failures.append)
+
+    try:
+        react(main)
+    except SystemExit:
+        # What came of it is known already; if nothing is, somebody has lost patience.
+        if not (answers or failures):
+            raise KeyboardInterrupt from None
+    for failure in failures:
+        if failure.check(TimeoutError):
+            raise CommandError(f"the daemon gave no answer in {timeout:g} seconds")
+        failure.raiseException()
+    return answers[0]
+
+
+@implementer(IPolicyForHTTPS)
+class ThisMachine:
+    """
+    Takes any certificate: the name in it is one for other machines, and the connection leaves
+    this one as little as a plain one.
+    """
+
+    def creatorForNetloc(self, hostname: bytes, port: int) -> IOpenSSLClientConnectionCreator:
+        """See C{IPolicyForHTTPS}."""
+        return _Creator()
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class _Creator:
+    def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
+        return SSL.Connection(CertificateOptions().getContext(), None)

@@ -1,0 +1,14 @@
+"""
+The table of all commands.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ._command import Command
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    Command("fault", "Stop nodes of a running daemon, and cut or slow down their network."),
+)
+"""Every command, in the order in which the help text shows them."""

@@ -1,0 +1,112 @@
+"""
+The files that the replicas' private keys are in: one a key, for their owner's eyes only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ._keys import publicKey
+
+SEED_SIZE = 32
+_SUFFIX = ".key"
+
+
+class KeysDamaged(Exception):
+    """Key files that cannot be used. The text is one line for the operator."""
+
+
+def makeSeeds(directory: Path, count: int, entropy: Callable[[int], bytes]) -> Sequence[bytes]:
+    """
+    Make the private keys of a new chain's replicas. Keys that are there already are kept, so
+    that a start that was cut off can go on.
+
+    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @raise OSError: they cannot be written.
+    @raise KeysDamaged: one that is there is not a key.
+    """
+    seeds: list[bytes] = []
+    missing: dict[str, bytes] = {}
+    for index in range(count):
+        name = f"node{index}"
+        path = directory / (name + _SUFFIX)
+        seed = _readSeed(path) if path.exists() else missing.setdefault(name, entropy(SEED_SIZE))
+        seeds.append(seed)
+    writeSeeds(directory, missing)
+    return seeds
+
+
+def writeSeeds(directory: Path, seeds: Mapping[str, bytes]) -> None:
+    """
+    Write private keys to files of these names, on stable storage when this returns.
+
+    @raise OSError: they cannot be written.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, seed in seeds.items():
+        path = directory / (name + _SUFFIX)
+        temporary = path.with_suffix(".new")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(seed.hex() + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    _sync(directory)
+
+
+def loadSeeds(directory: Path, keys: Sequence[bytes]) -> Sequence[bytes]:
+    """
+    Read the private keys of some public ones, in their order, whatever files they are in.
+
+    @raise KeysDamaged: one is missing, or a file is not a key.
+    """
+    found = {key: seed for _, key, seed in _read(directory)}
+    for index, key in enumerate(keys):
+        if key not in found:
+            raise KeysDamaged(
+                f"{directory} has no key of node {index} ({key.hex()[:16]}...): put it back from "
+                "a backup"
+            )
+    return [found[key] for key in keys]
+
+
+def removeSeeds(directory: Path, keys: Collection[bytes]) -> None:
+    """
+    Remove the private keys of some public ones.
+
+    @raise OSError: one cannot be removed.
+    """
+    for path, key, _ in list(_read(directory)):
+        if key in keys:
+            path.unlink()
+    _sync(directory)
+
+
+def _read(directory: Path) -> Iterator[tuple[Path, bytes, bytes]]:
+    """Each key file with its public key and its private one."""
+    for path in sorted(directory.glob("*" + _SUFFIX)):
+        seed = _readSeed(path)
+        yield path, publicKey(seed), seed
+
+
+def _readSeed(path: Path) -> bytes:
+    try:
+        seed = bytes.fromhex(path.read_text("ascii"))
+    except OSError:
+        raise KeysDamaged(f"{path} cannot be read: put it back from a backup") from None
+    except ValueError:
+        seed = b""
+    if len(seed) != SEED_SIZE:
+        raise KeysDamaged(f"{path} is not a key: put it back from a backup")
+    return seed
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

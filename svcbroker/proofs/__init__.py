@@ -1,0 +1,48 @@
+"""
+Proofs: that an event is in a log, and that a log only grew, for somebody who does not trust the
+broker.
+
+To check one takes no broker, no network and no Twisted::
+
+    from svcbroker.proofs import verifyProof
+    event = verifyProof(Path("proof.json").read_bytes(), chain=bytes.fromhex("5fa2..."))
+    print(event.topic, event.content)
+
+C{docs/proofs.rst} is the specification.
+"""
+
+from ._checkpoint import Checkpoint
+from ._format import (
+    CheckpointFields,
+    ConsistencyProof,
+    EventFields,
+    EventProof,
+    FinalHeader,
+    GenesisFields,
+    HeaderFields,
+    NodeChange,
+    NodeSignature,
+    PbftCertificate,
+    contentFields,
+)
+from ._verify import ProofInvalid, ProvedEvent, readGenesis, verifyConsistency, verifyProof
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointFields",
+    "ConsistencyProof",
+    "EventFields",
+    "EventProof",
+    "FinalHeader",
+    "GenesisFields",
+    "HeaderFields",
+    "NodeChange",
+    "NodeSignature",
+    "PbftCertificate",
+    "ProofInvalid",
+    "ProvedEvent",
+    "contentFields",
+    "readGenesis",
+    "verifyConsistency",
+    "verifyProof",
+]

@@ -1,0 +1,303 @@
+"""
+What proofs look like: JSON that holds all that is needed to check it.
+
+C{docs/proofs.rst} is the specification. Binary fields are lower-case hexadecimal digits. A field
+that is not known here is refused, so that nothing in a proof goes unchecked.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping, Sequence
+from struct import error as StructError
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType
+
+from ..chain import Certificate, Genesis, Header, Malformed
+from ..model import EventId, topicPrefix
+
+
+def unhex(text: str, size: int) -> bytes:
+    """
+    The bytes that some digits stand for.
+
+    @param size: how many bytes there must be.
+    @raise Malformed: it is something else, or written in another way than proofs are.
+    """
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        data = b""
+    if len(data) != size or data.hex() != text:
+        raise Malformed(f"{text[:80]!r} are not {size} bytes in lower-case hexadecimal digits")
+    return data
+
+
+class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    The beginning of a chain.
+
+    @ivar group: the id of its group.
+    @ivar created: when it was made, in milliseconds since the epoch.
+    @ivar nodes: the public keys of its first nodes.
+    @ivar chain: the chain's id, which follows from the rest.
+    """
+
+    group: str
+    created: int
+    nodes: Sequence[str]
+    chain: str
+
+    @classmethod
+    def of(cls, genesis: Genesis) -> GenesisFields:
+        """What is said of a genesis."""
+        return cls(
+            group=genesis.group,
+            created=genesis.created,
+            nodes=[key.hex() for key in genesis.validators],
+            chain=genesis.chain.hex(),
+        )
+
+    def genesis(self) -> Genesis:
+        """
+        The genesis that they are of.
+
+        @raise Malformed: they are not of one.
+        """
+        keys = tuple(unhex(key, 32) for key in self.nodes)
+        try:
+            made = Genesis(group=self.group, created=self.created, validators=keys)
+        except StructError as error:
+            raise Malformed(f"the genesis is not one: {error}") from None
+        # Reading checks what making takes for granted.
+        genesis = Genesis.decode(made.encoded)
+        if genesis.chain.hex() != self.chain:
+            raise Malformed("the genesis is not that of the chain it names")
+        return genesis
+
+
+class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A header; its fields are those of L{Header<svcbroker.chain.Header>}.
+    """
+
+    chain: str
+    height: int
+    parent: str
+    history: str
+    view: int
+    proposer: int
+    timestamp: int
+    transactionRoot: str
+    receiptRoot: str
+    stateRoot: str
+    validators: str
+    nextValidators: str
+    transactionCount: int
+    transactionTotal: int
+
+    @classmethod
+    def of(cls, header: Header) -> HeaderFields:
+        """What is said of a header."""
+        values: dict[str, Any] = {
+            name: value.hex() if isinstance(value := getattr(header, name), bytes) else value
+            for name in cls.__struct_fields__
+        }
+        return cls(**values)
+
+    def header(self) -> Header:
+        """
+        The header that they are of.
+
+        @raise Malformed: they are not of one.
+        """
+        values: dict[str, Any] = {
+            name: unhex(value, 32) if isinstance(value := getattr(self, name), str) else value
+            for name in self.__struct_fields__
+        }
+        try:
+            return Header(**values)
+        except StructError as error:
+            raise Malformed(f"a header is not one: {error}") from None
+
+
+class NodeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A node's commit vote.
+
+    @ivar node: its index.
+    """
+
+    node: int
+    signature: str
+
+
+class PbftCertificate(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pbft"
+):
+    """
+    The commit votes of a quorum; see L{Certificate<svcbroker.chain.Certificate>}.
+    """
+
+    round: int
+    signatures: Sequence[NodeSignature]
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> PbftCertificate:
+        """What is said of a certificate."""
+        return cls(
+            round=certificate.round,
+            signatures=[
+                NodeSignature(node=index, signature=signature.hex())
+                for index, signature in certificate.signatures
+            ],
+        )
+
+    def certificate(self) -> Certificate:
+        """
+        The certificate that they are of.
+
+        @raise Malformed: they are not of one.
+        """
+        return Certificate(
+            round=self.round,
+            signatures=[(each.node, unhex(each.signature, 64)) for each in self.signatures],
+        )
+
+
+AnyCertificate: TypeAlias = PbftCertificate
+"""What makes a header final, by the kind of ledger."""
+
+
+class FinalHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A header, and what makes it final."""
+
+    header: HeaderFields
+    certificate: AnyCertificate
+
+
+class NodeChange(FinalHeader, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    The header of a block that changed the set of nodes. The set before vouches for it.
+
+    @ivar nodes: the public keys of the set that decides from the next block on.
+    """
+
+    nodes: Sequence[str]
+
+
+class EventFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    An event, and the transaction that published it.
+
+    @ivar content: the content where it is UTF-8, and otherwise C{contentBase64} has it.
+    @ivar sender: the address of the account that sent the transaction.
+    @ivar nonce: the sender's number for it.
+    @ivar timestamp: when it was submitted, in milliseconds since the epoch.
+    """
+
+    eventId: str
+    topicName: str
+    content: str | UnsetType = UNSET
+    contentBase64: str | UnsetType = UNSET
+    extensions: Mapping[str, str]
+    sender: str
+    nonce: int
+    timestamp: int
+
+    @property
+    def contentBytes(self) -> bytes:
+        """
+        The content.
+
+        @raise Malformed: there is none, or there are two.
+        """
+        match self.content, self.contentBase64:
+            case str(text), UnsetType():
+                return text.encode("utf-8")
+            case UnsetType(), str(encoded):
+                return _unbase64(encoded)
+            case _:
+                raise Malformed("an event has one content")
+
+    def id(self) -> EventId:
+        """
+        The event's id, which fits its topic.
+
+        @raise Malformed: it does not.
+        """
+        eventId = EventId.parse(self.eventId)
+        if str(eventId) != self.eventId or eventId.prefix != topicPrefix(self.topicName):
+            raise Malformed("the event's id is not of its topic")
+        return eventId
+
+
+def contentFields(content: bytes) -> Mapping[str, str]:
+    """
+    What an event's content is written as.
+    """
+    try:
+        return {"content": content.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"contentBase64": b64encode(content).decode("ascii")}
+
+
+def _unbase64(text: str) -> bytes:
+    try:
+        data = b64decode(text, validate=True)
+    except (Base64Error, ValueError):
+        data = b""
+    if b64encode(data).decode("ascii") != text:
+        raise Malformed("the content is not in canonical base64")
+    return data
+
+
+class CheckpointFields(FinalHeader, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A later header that has the event's block in its history.
+
+    @ivar path: the way from the hash of the event's block to its C{history}.
+    """
+
+    path: Sequence[str]
+
+
+class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    An event, and everything that proves it from the beginning of its chain.
+
+    @ivar genesis: the beginning of the chain.
+    @ivar changes: every change of the set of nodes up to the last header of the proof.
+    @ivar block: the header of the event's block.
+    @ivar index: which transaction of the block the event's is, from 0.
+    @ivar transactionPath: the way from the transaction to the header's C{transactionRoot}.
+    @ivar receiptPath: the way from its receipt to the header's C{receiptRoot}.
+    @ivar checkpoint: a later header that vouches for the block too, if one was asked for.
+    """
+
+    format: Literal["svcbroker/event-proof/1"]
+    event: EventFields
+    index: int
+    transactionPath: Sequence[str]
+    receiptPath: Sequence[str]
+    block: FinalHeader
+    genesis: GenesisFields
+    changes: Sequence[NodeChange] = ()
+    checkpoint: CheckpointFields | None = None
+
+
+class ConsistencyProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    That the chain of an older checkpoint is the beginning of the chain of a newer one.
+
+    @ivar older: the older header's height and hash, as L{Checkpoint} writes them.
+    @ivar newer: the newer header.
+    @ivar path: the way from the older header's hash to the newer one's C{history}.
+    """
+
+    format: Literal["svcbroker/consistency-proof/1"]
+    older: str
+    newer: HeaderFields
+    path: Sequence[str]

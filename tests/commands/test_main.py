@@ -1,0 +1,196 @@
+"""
+Tests for L{svcbroker.commands}: from a command line to an exit code.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from twisted.python import usage
+from twisted.trial.unittest import SynchronousTestCase
+
+import svcbroker
+from svcbroker import __version__
+from svcbroker.commands import COMMANDS, main
+from svcbroker.commands._command import (
+    Command,
+    CommandError,
+    CommandOptions,
+    Console,
+    Exit,
+    ProgressOptions,
+)
+from svcbroker.commands._progress import counted, progressBar
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class MainTests(SynchronousTestCase):
+    """
+    One command of the test's own.
+    """
+
+    def setUp(self) -> None:
+        self.output, self.errors = io.StringIO(), io.StringIO()
+        self.patch(sys, "stdout", self.output)
+        self.patch(sys, "stderr", self.errors)
+
+    def main(self, run: Callable[[Any, Console], int], *argv: str) -> int:
+        """The exit code of a command that does C{run}."""
+
+        class Options(ProgressOptions):
+            optParameters = [["number", None, 1, "A number.", int]]
+
+        module: Any = ModuleType("svcbroker_test_command")
+        module.Options, module.run = Options, run
+        sys.modules[module.__name__] = module
+        self.addCleanup(sys.modules.pop, module.__name__, None)
+        return main(argv, [Command("do", "Do it.", module=module.__name__)])
+
+    def fails(self, error: BaseException, *argv: str) -> tuple[int, str]:
+        """The exit code of a command that raises, and what it says."""
+
+        def run(options: Any, console: Console) -> int:
+            raise error
+
+        code = self.main(run, *argv, "do")
+        self.assertEqual(self.output.getvalue(), "")
+        return code, self.errors.getvalue()
+
+    def test_codes(self) -> None:
+        """A command's code is that of the process; it is given its options and writes results."""
+
+        def run(options: Any, console: Console) -> int:
+            console.say(f"number {options['number']}")
+            return Exit.BAD
+
+        self.assertEqual(self.main(run, "do", "--number=7"), 1)
+        self.assertEqual((self.output.getvalue(), self.errors.getvalue()), ("number 7\n", ""))
+
+    def test_usage(self) -> None:
+        """Wrong usage is told in a line, with code 2."""
+        for argv, line in [
+            ([], "svcbroker: which command? See: svcbroker --help\n"),
+            (["nosuch"], "svcbroker: Unknown command: nosuch\n"),
+            (["--nosuch"], "svcbroker: option --nosuch not recognized\n"),
+            (["do", "--nosuch"], "svcbroker do: option --nosuch not recognized\n"),
+        ]:
+            self.errors.truncate(self.errors.seek(0))
+            self.assertEqual(self.main(lambda options, console: 0, *argv), 2)
+            self.assertEqual(self.errors.getvalue(), line)
+
+    def test_failures(self) -> None:
+        """Each way to fail is one line and a code of its own."""
+        for error, code, line in [
+            (CommandError("no\ndaemon"), 2, "svcbroker do: no daemon\n"),
+            (CommandError("refused", Exit.BAD), 1, "svcbroker do: refused\n"),
+            (usage.UsageError("odd"), 2, "svcbroker do: odd\n"),
+            (FileNotFoundError(2, "No such file", "x"), 2, "svcbroker do: x: No such file\n"),
+            (
+                ValueError("y"),
+                70,
+                "svcbroker do: unforeseen error (see --traceback): ValueError: y\n",
+            ),
+            (KeyboardInterrupt(), 130, ""),
+        ]:
+            self.errors.truncate(self.errors.seek(0))
+            self.assertEqual(self.fails(error), (code, line))
+
+    def test_traceback(self) -> None:
+        """Whoever wants to see where a bug is can."""
+        code, text = self.fails(ValueError("y"), "--traceback")
+        self.assertEqual(code, 70)
+        self.assertIn("Traceback", text)
+
+    def test_shows(self) -> None:
+        """Help and version are results."""
+        for argv, words in [
+            (["--help"], "Do it."),
+            (["--version"], f"svcbroker {__version__}\n"),
+            (["do", "--help"], "--number="),
+            (["do", "--version"], f"svcbroker {__version__}\n"),
+        ]:
+            self.output.truncate(self.output.seek(0))
+            self.assertEqual(self.main(lambda options, console: 1, *argv), 0)
+            self.assertIn(words, self.output.getvalue())
+
+    def progress(self, errors: io.StringIO, *argv: str) -> str:
+        """What a command of three steps shows of its progress."""
+        self.patch(sys, "stderr", errors)
+
+        def run(options: Any, console: Console) -> int:
+            with progressBar(console, options, "doing", "steps") as report:
+                console.say(str(list(counted("abc", report, 3))))
+            return 0
+
+        self.assertEqual(self.main(run, "do", *argv), 0)
+        self.assertEqual(self.output.getvalue(), "['a', 'b', 'c']\n")
+        return errors.getvalue()
+
+    def test_progressOnTerminal(self) -> None:
+        """A terminal is shown a bar."""
+        self.assertIn("3/3", self.progress(Terminal()))
+
+    def test_progressWanted(self) -> None:
+        """Who asks for it is shown a bar."""
+        self.assertIn("3/3", self.progress(io.StringIO(), "--progress"))
+
+    def test_noProgress(self) -> None:
+        """A file is not."""
+        self.assertEqual(self.progress(io.StringIO()), "")
+
+
+class TableTests(SynchronousTestCase):
+    """
+    The real commands.
+    """
+
+    def test_complete(self) -> None:
+        """Each has options and can be run; its summary is a sentence."""
+        for command in COMMANDS:
+            module = command.load()
+            self.assertTrue(callable(module.run), command.name)
+            self.assertIsInstance(module.Options(), CommandOptions, command.name)
+            self.assertTrue(command.summary.endswith("."), command.name)
+
+    def process(self, *argv: str, **keywords: Any) -> subprocess.Popen[bytes]:
+        """The script as a process."""
+        path = os.pathsep.join(
+            filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
+        )
+        return subprocess.Popen(
+            [sys.executable, *argv],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            **keywords,
+        )
+
+    def test_lazy(self) -> None:
+        """The help text imports no command, no progress bar and no reactor."""
+        code = (
+            "import sys; from svcbroker.commands import COMMANDS, main; main(['--help']);"
+            "names = {f'svcbroker.commands.{each.name}' for each in COMMANDS};"
+            "sys.exit(bool({*names, 'tqdm', 'twisted.internet.reactor'} & set(sys.modules)))"
+        )
+        with self.process("-c", code, stdout=subprocess.DEVNULL) as process:
+            self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
+
+    def test_brokenPipe(self) -> None:
+        """Where nobody reads the results, the process ends quietly."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        with self.process("-m", "svcbroker.commands", "--help", stdout=writer) as process:
+            os.close(writer)
+            self.assertEqual((process.communicate()[1], process.returncode), (b"", 141))
