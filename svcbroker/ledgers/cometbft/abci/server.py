@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from inspect import iscoroutine
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.internet.interfaces import (
@@ -29,7 +29,7 @@ from . import requests
 from .application import Application
 from .codec import MAX_FRAME, FrameParser, decodeRequest, encodeFrame
 from .requests import EchoRequest, FlushRequest, Request
-from .responses import EchoResponse, ExceptionResponse, FlushResponse, Response
+from .responses import EchoResponse, ExceptionResponse, FlushResponse
 
 MAX_CONNECTIONS: Final = 16
 """An engine has four. Those of one that has just ended may still be there."""
@@ -61,6 +61,8 @@ _CALLS: Final[dict[type[Request], str]] = {
 }
 # These wait for none but those of their own connection.
 _FREE: Final = frozenset({"query", "checkTx", "listSnapshots", "loadSnapshotChunk"})
+
+_FLUSHED: Final = encodeFrame(FlushResponse())
 
 _log = Logger()
 
@@ -151,44 +153,47 @@ class AbciFactory(Factory):
         if self.failure is not None:
             return
         self.failure = failure
-        _log.failure("The application cannot go on", failure)
         try:
             self.close()
         finally:
             self._failed(failure)
 
-    def call(self, request: Request, connection: AbciConnection) -> Response | Deferred[Response]:
+    def call(self, request: Request, connection: AbciConnection) -> bytes | Deferred[bytes]:
         """
         Have the application answer.
 
+        @return: the frame to answer with.
         @raise Closed: it is not called any more.
         """
         if isinstance(request, FlushRequest):
-            return FlushResponse()
+            return _FLUSHED
         if isinstance(request, EchoRequest):
-            return EchoResponse(message=request.message)
+            return encodeFrame(EchoResponse(message=request.message))
         name = _CALLS[type(request)]
         if name not in _FREE:
             return Deferred.fromCoroutine(self._callInTurn(name, request, connection))
         return self._call(name, request)
 
-    def _call(self, name: str, request: Request) -> Response | Deferred[Response]:
+    def _call(self, name: str, request: Request) -> bytes | Deferred[bytes]:
         if self._isClosed:
             raise Closed
-        answer = getattr(self._application, name)(request)
-        if iscoroutine(answer):
-            answer = Deferred.fromCoroutine(answer)
-        if isinstance(answer, Deferred):
-            self._running += 1
-            answer.addBoth(self._returned)
-        return cast("Response | Deferred[Response]", answer)
+        try:
+            answer = getattr(self._application, name)(request)
+            if iscoroutine(answer):
+                answer = Deferred.fromCoroutine(answer)
+            if not isinstance(answer, Deferred):
+                return encodeFrame(answer)
+        except Exception:
+            # At once: somebody else may have the next turn before the owner hears of it.
+            self._isClosed = True
+            raise
+        self._running += 1
+        return answer.addCallback(encodeFrame).addBoth(self._returned)
 
-    async def _callInTurn(
-        self, name: str, request: Request, connection: AbciConnection
-    ) -> Response:
+    async def _callInTurn(self, name: str, request: Request, connection: AbciConnection) -> bytes:
         await self._lock.acquire()
         try:
-            if not connection.connected:
+            if not connection.isOpen:
                 # An engine that is gone does not want it any more.
                 raise Closed
             answer = self._call(name, request)
@@ -197,6 +202,8 @@ class AbciFactory(Factory):
             self._lock.release()
 
     def _returned(self, result: Any) -> Any:
+        if isinstance(result, Failure):
+            self._isClosed = True
         self._running -= 1
         if not self._running:
             quiet, self._quiet = self._quiet, []
@@ -217,6 +224,7 @@ class AbciConnection(Protocol):
         self._isWaiting = False
         self._isFull = False
         self._isHeld = False
+        self._isInside = False
         self._isEnding = False
         self._next: IDelayedCall | None = None
 
@@ -224,6 +232,11 @@ class AbciConnection(Protocol):
     def _transport(self) -> Any:
         # A byte stream that is consumer and push producer as well, which no interface says.
         return self.transport
+
+    @property
+    def isOpen(self) -> bool:
+        """Whether answers can still be sent."""
+        return not self._isEnding
 
     def connectionMade(self) -> None:
         """See C{IProtocol}."""
@@ -249,6 +262,9 @@ class AbciConnection(Protocol):
         """Answer nothing more."""
         if not self._isEnding:
             self._isEnding = True
+            if self._next is not None:
+                self._next.cancel()
+                self._next = None
             self._transport.unregisterProducer()
             self._transport.loseConnection()
 
@@ -268,13 +284,15 @@ class AbciConnection(Protocol):
 
     def _goOn(self) -> None:
         """Answer what has come, as far as it is its turn."""
+        self._isInside = True
         for _ in range(TURN):
             if self._isWaiting or self._isFull or self._isEnding or self._next is not None:
                 break
             if not self._answerNext():
                 break
         else:
-            self._next = self._server.clock.callLater(0, self._takeTurn)
+            self._goOnSoon()
+        self._isInside = False
         self._hold()
 
     def _takeTurn(self) -> None:
@@ -313,32 +331,25 @@ class AbciConnection(Protocol):
             self._isWaiting = True
             answer.addCallbacks(self._answered, self._failedLater)
         else:
-            self._send(answer)
+            self._transport.write(answer)
         return True
 
-    def _answered(self, answer: Response) -> None:
+    def _answered(self, answer: bytes) -> None:
         self._isWaiting = False
-        self._send(answer)
-        self._goOnSoon()
+        if self._isEnding:
+            return
+        self._transport.write(answer)
+        if not self._isInside:
+            # Not at once: who has just answered is not to be called from inside.
+            self._goOnSoon()
 
     def _failedLater(self, failure: Failure) -> None:
         self._isWaiting = False
         self._fail(failure)
 
     def _goOnSoon(self) -> None:
-        # Not from inside: that would stand as deep as requests have come.
-        if self._next is None and not self._isEnding:
+        if self._next is None:
             self._next = self._server.clock.callLater(0, self._takeTurn)
-
-    def _send(self, answer: Response) -> None:
-        if self._isEnding:
-            return
-        try:
-            frame = encodeFrame(answer)
-        except Exception:
-            self._fail(Failure())
-            return
-        self._transport.write(frame)
 
     def _fail(self, failure: Failure) -> None:
         if failure.check(Closed):
