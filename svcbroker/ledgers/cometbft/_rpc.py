@@ -1,0 +1,189 @@
+"""
+A client of one engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.web.iweb import IAgent
+
+from . import _calls as calls
+from ._answers import (
+    BlockAnswer,
+    Blockchain,
+    BlockResults,
+    Broadcast,
+    CommitAnswer,
+    ConsensusParams,
+    ConsensusState,
+    Mempool,
+    NetInfo,
+    Status,
+    TransactionAnswer,
+)
+from ._calls import Call, EngineError, Reason
+from ._genesis import Genesis
+from ._http import EngineDoor
+from ._light import MAX_MEMBERS, LightBlock, LightBlockInvalid, makeLightBlock
+from ._values import Header, Validator
+
+T = TypeVar("T")
+
+TIMEOUT: Final = 10.0
+"""How long a request may take, in seconds; the engine gives up at the same time."""
+
+MAX_ANSWER: Final = 192 * 1024 * 1024
+"""The most bytes of an answer: that of the largest block there can be, in base64."""
+
+MAX_BROADCAST_ANSWER: Final = 64 * 1024
+
+
+class EngineRpc:
+    """
+    Calls of one engine.
+
+    Every method's Deferred may fail with L{EngineError}, whose C{reason} says whether the engine
+    has refused, or could not be reached. Nothing is tried twice.
+    """
+
+    def __init__(
+        self,
+        agent: IAgent,
+        clock: IReactorTime,
+        url: str,
+        timeout: float = TIMEOUT,
+        maxAnswer: int = MAX_ANSWER,
+    ) -> None:
+        """
+        @param agent: speaks HTTP; in the daemon, what L{makeAgent
+            <svcbroker.ledgers.cometbft._http.makeAgent>} makes.
+        @param url: the engine's RPC, such as C{http://127.0.0.1:26657}.
+        @param timeout: how long a request may take, in seconds.
+        @param maxAnswer: the most bytes that an answer may have.
+        """
+        self._door = EngineDoor(agent, clock, url, timeout, maxAnswer)
+        self._broadcasts = EngineDoor(agent, clock, url, timeout, MAX_BROADCAST_ANSWER)
+
+    def broadcast(self, transaction: bytes) -> Deferred[Broadcast]:
+        """
+        Hand in a transaction.
+
+        @return: fires when the application has looked at it, and it waits for a block if the
+            code is 0.
+        @raise EngineError: with L{Reason.KNOWN} it waits already, or is in a block; where the
+            error C{isInDoubt}, it may.
+        """
+        posted = self._broadcasts.post(calls.encodeBroadcast(transaction))
+        return posted.addCallback(calls.decodeBroadcast)
+
+    def ask(self, call: Call[T]) -> Deferred[T]:
+        """
+        Make one call of L{svcbroker.ledgers.cometbft._calls}.
+        """
+        posted = self._door.post(calls.encodeCall(call))
+        return posted.addCallback(lambda body: calls.decodeAnswer(call, body))
+
+    def askAll(self, several: Sequence[Call[Any]]) -> Deferred[list[Any]]:
+        """
+        Make some calls in one request: 1 to L{MAX_BATCH<calls.MAX_BATCH>}. The engine answers
+        them one after the other; it may decide a block in between.
+
+        @return: fires with the results in the order of the calls; one that is refused fails all.
+        """
+        posted = self._door.post(calls.encodeBatch(several))
+        return posted.addCallback(lambda body: calls.decodeBatch(several, body))
+
+    def status(self) -> Deferred[Status]:
+        """Who the engine is, and how far."""
+        return self.ask(calls.status())
+
+    def netInfo(self) -> Deferred[NetInfo]:
+        """Whom it is connected to."""
+        return self.ask(calls.netInfo())
+
+    def consensusState(self) -> Deferred[ConsensusState]:
+        """Where it and its peers are in deciding."""
+        return self.ask(calls.consensusState())
+
+    def mempool(self) -> Deferred[Mempool]:
+        """What waits for a block."""
+        return self.ask(calls.mempool())
+
+    def genesis(self) -> Deferred[Genesis]:
+        """The beginning of the chain."""
+        return self.ask(calls.genesis()).addCallback(lambda answer: answer.genesis)
+
+    def consensusParams(self, height: int | None = None) -> Deferred[ConsensusParams]:
+        """What the validators have agreed on."""
+        return self.ask(calls.consensusParams(height)).addCallback(
+            lambda answer: answer.consensusParams
+        )
+
+    def block(self, height: int | None = None) -> Deferred[BlockAnswer]:
+        """A block; the newest where the height is left open."""
+        return self.ask(calls.block(height))
+
+    def blockResults(self, height: int | None = None) -> Deferred[BlockResults]:
+        """What the application said of a block."""
+        return self.ask(calls.blockResults(height))
+
+    def header(self, height: int | None = None) -> Deferred[Header]:
+        """A header; the newest where the height is left open."""
+        return self.ask(calls.header(height)).addCallback(lambda answer: answer.header)
+
+    def commit(self, height: int | None = None) -> Deferred[CommitAnswer]:
+        """A header with the votes for it; the newest where the height is left open."""
+        return self.ask(calls.commit(height))
+
+    def blockchain(self, lowest: int, highest: int) -> Deferred[Blockchain]:
+        """
+        Blocks without their transactions, newest first: at most 20.
+
+        @raise ValueError: at once: these are more.
+        """
+        return self.ask(calls.blockchain(lowest, highest))
+
+    def transaction(self, hash: bytes) -> Deferred[TransactionAnswer]:
+        """A transaction and its path. Engines without an index, as ours are, refuse it."""
+        return self.ask(calls.transaction(hash))
+
+    def validators(self, height: int | None = None) -> Deferred[Sequence[Validator]]:
+        """
+        All that decide a height, in the engine's order; the next one where it is left open.
+        """
+        return Deferred.fromCoroutine(self._validators(height))
+
+    async def _validators(self, height: int | None) -> Sequence[Validator]:
+        found: list[Validator] = []
+        page = 1
+        while True:
+            answer = await self.ask(calls.validators(height, page))
+            if page == 1:
+                # A block may be decided between two pages.
+                height, total = answer.blockHeight, answer.total
+            found.extend(answer.validators)
+            if len(found) >= total:
+                return found
+            if not answer.validators or len(found) > MAX_MEMBERS:
+                raise EngineError(Reason.BAD_ANSWER, "the list of validators does not end")
+            page += 1
+
+    def lightBlock(self, height: int) -> Deferred[LightBlock]:
+        """
+        What proves that the block of a height is final. Whether it does is not looked at.
+        """
+        return Deferred.fromCoroutine(self._lightBlock(height))
+
+    async def _lightBlock(self, height: int) -> LightBlock:
+        commit, page = await self.askAll([calls.commit(height), calls.validators(height)])
+        members = page.validators
+        if len(members) < page.total:
+            members = await self.validators(height)
+        try:
+            return makeLightBlock(commit.signedHeader.header, commit.signedHeader.commit, members)
+        except LightBlockInvalid as error:
+            raise EngineError(Reason.BAD_ANSWER, str(error)) from error

@@ -1,0 +1,422 @@
+"""
+The client of an engine, against one that answers what a real one answered.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.client import ResponseNeverReceived
+from twisted.web.iweb import IAgent
+from zope.interface import implementer
+
+from svcbroker.ledgers.cometbft import _calls as calls
+from svcbroker.ledgers.cometbft._calls import EngineError, Reason
+from svcbroker.ledgers.cometbft._http import checkUrl
+from svcbroker.ledgers.cometbft._light import Trust
+from svcbroker.ledgers.cometbft._rpc import EngineRpc
+
+from .fakeengine import FakeEngine
+from .support import recorded, recordedGenesis, recordedLightBlock, recordedTransactions
+
+TWO: list[calls.Call[Any]] = [calls.status(), calls.mempool()]
+
+
+@implementer(IAgent)
+class BrokenAgent:
+    """An agent whose requests fail."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def request(self, *arguments: Any, **more: Any) -> Deferred[Any]:
+        return fail(self._error)
+
+
+class RpcCase(SynchronousTestCase):
+    """
+    A client, and an engine.
+    """
+
+    def setUp(self) -> None:
+        self.engine = FakeEngine()
+        self.clock = Clock()
+        self.rpc = self.clientOf(self.engine.agent)
+
+    def clientOf(self, agent: IAgent, **settings: Any) -> EngineRpc:
+        """A client that speaks through an agent."""
+        return EngineRpc(agent, self.clock, "http://127.0.0.1:26657", **settings)
+
+    def answerOf(self, asked: Deferred[Any]) -> Any:
+        """What the engine answers."""
+        self.engine.agent.flush()
+        return self.successResultOf(asked)
+
+    def errorOf(self, asked: Deferred[Any]) -> EngineError:
+        """Why the engine does not answer."""
+        self.engine.agent.flush()
+        error = self.failureResultOf(asked, EngineError).value
+        assert isinstance(error, EngineError)
+        return error
+
+
+class BroadcastTests(RpcCase):
+    """
+    L{EngineRpc.broadcast}.
+    """
+
+    TX = b"\x00\xfftransaction"
+
+    def answer(self, parameters: Mapping[str, Any]) -> Any:
+        """What a real engine answers to a good transaction."""
+        return {
+            "code": 0,
+            "data": "",
+            "log": "",
+            "codespace": "",
+            "hash": sha256(self.TX).hexdigest().upper(),
+        }
+
+    def test_taken(self) -> None:
+        """The transaction goes out in base64; the answer has its hash."""
+        self.engine.answers["broadcast_tx_sync"] = self.answer
+        broadcast = self.answerOf(self.rpc.broadcast(self.TX))
+        self.assertEqual(broadcast.code, 0)
+        self.assertEqual(broadcast.hash, sha256(self.TX).digest())
+        self.assertEqual(
+            self.engine.calls, [("broadcast_tx_sync", {"tx": b64encode(self.TX).decode()})]
+        )
+
+    def test_refusedByApplication(self) -> None:
+        """What the application says comes through."""
+        self.engine.answers["broadcast_tx_sync"] = lambda parameters: (
+            self.answer(parameters)
+            | {
+                "code": 7,
+                "log": "no",
+            }
+        )
+        broadcast = self.answerOf(self.rpc.broadcast(self.TX))
+        self.assertEqual((broadcast.code, broadcast.log), (7, "no"))
+
+    def test_refusedByEngine(self) -> None:
+        """What the engine says has a reason, and is not in doubt."""
+        for words, reason in (
+            ("tx already exists in cache", Reason.KNOWN),
+            (
+                "mempool is full: number of txs 5000 (max: 5000), total txs bytes 1 (max: 2)",
+                Reason.FULL,
+            ),
+            ("Tx too large. Max size is 1048576, but got 1048577", Reason.TOO_LARGE),
+            ("error reading request body: http: request body too large", Reason.TOO_LARGE),
+            ("something else", Reason.REFUSED),
+        ):
+            self.engine.refuse("broadcast_tx_sync", words)
+            error = self.errorOf(self.rpc.broadcast(self.TX))
+            self.assertIs(error.reason, reason)
+            self.assertEqual(error.words, words)
+            self.assertFalse(error.isInDoubt)
+
+    def test_status(self) -> None:
+        """The engine explains itself also where the status is one of a failure."""
+        self.engine.status = 500
+        self.engine.refuse("broadcast_tx_sync", "tx already exists in cache")
+        self.assertIs(self.errorOf(self.rpc.broadcast(self.TX)).reason, Reason.KNOWN)
+
+    def test_longWords(self) -> None:
+        """An engine's words are cut."""
+        self.engine.refuse("broadcast_tx_sync", "x" * 5000)
+        self.assertLess(len(str(self.errorOf(self.rpc.broadcast(self.TX)))), 400)
+
+    def test_largeAnswer(self) -> None:
+        """An answer to a transaction is short."""
+        self.engine.raw = b" " * 70000
+        error = self.errorOf(self.rpc.broadcast(self.TX))
+        self.assertIs(error.reason, Reason.BAD_ANSWER)
+        self.assertTrue(error.isInDoubt)
+
+
+class TroubleTests(RpcCase):
+    """
+    When there is no answer.
+    """
+
+    def test_timeout(self) -> None:
+        """An engine that says nothing is given up, and what it was asked is in doubt."""
+        self.engine.isSilent = True
+        asked = self.rpc.status()
+        self.engine.agent.flush()
+        self.clock.advance(9.9)
+        self.assertNoResult(asked)
+        self.clock.advance(0.2)
+        error = self.errorOf(asked)
+        self.assertIs(error.reason, Reason.TIMEOUT)
+        self.assertTrue(error.isInDoubt)
+
+    def test_noTimerLeft(self) -> None:
+        """An answer ends the waiting."""
+        self.answerOf(self.rpc.status())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_unreachable(self) -> None:
+        """No connection is told from a refusal."""
+        for trouble in (
+            ConnectionRefusedError(),
+            ResponseNeverReceived([Failure(ConnectionRefusedError())]),
+        ):
+            error = self.errorOf(self.clientOf(BrokenAgent(trouble)).status())
+            self.assertIs(error.reason, Reason.UNREACHABLE)
+            self.assertIn("refused", error.words)
+            self.assertTrue(error.isInDoubt)
+
+    def test_notJson(self) -> None:
+        """What is no answer of an engine is said to be none."""
+        for raw in (b"", b"<html>", b"[]", b"null", b'{"result": 1}', b'{"result": {}}', b"\xff"):
+            self.engine.raw = raw
+            self.assertIs(self.errorOf(self.rpc.status()).reason, Reason.BAD_ANSWER)
+
+    def test_limit(self) -> None:
+        """An answer has a largest size."""
+        error = self.errorOf(self.clientOf(self.engine.agent, maxAnswer=500).status())
+        self.assertIs(error.reason, Reason.BAD_ANSWER)
+        self.assertIn("500 bytes", error.words)
+
+    def test_noSuchHeight(self) -> None:
+        """A height that the engine has not is told from other refusals."""
+        for words in (
+            "height 9 must be less than or equal to the current blockchain height 8",
+            "height 1 is not available, lowest height is 5",
+        ):
+            self.engine.refuse("header", words)
+            self.assertIs(self.errorOf(self.rpc.header(9)).reason, Reason.NO_SUCH_HEIGHT)
+
+    def test_cancel(self) -> None:
+        """Who does not wait any more is told so, and nothing else."""
+        self.engine.isSilent = True
+        asked = self.rpc.status()
+        asked.cancel()
+        self.failureResultOf(asked)
+
+
+class RecordedTests(RpcCase):
+    """
+    Each call reads what a real engine answered to it.
+    """
+
+    def test_status(self) -> None:
+        status = self.answerOf(self.rpc.status())
+        self.assertEqual(status.syncInfo.latestBlockHeight, 10)
+        self.assertIs(status.syncInfo.catchingUp, False)
+        self.assertEqual(status.nodeInfo.moniker, "node0")
+        self.assertEqual(status.validatorInfo.votingPower, 1)
+
+    def test_netInfo(self) -> None:
+        info = self.answerOf(self.rpc.netInfo())
+        self.assertEqual(info.nPeers, 3)
+        self.assertEqual([p.nodeInfo.moniker for p in info.peers], ["node1", "node2", "node3"])
+
+    def test_consensusState(self) -> None:
+        state = self.answerOf(self.rpc.consensusState())
+        self.assertEqual((state.roundState.height, state.roundState.round), (11, 0))
+        self.assertEqual([p.peerState.roundState.height for p in state.peers], [11, 11, 11])
+
+    def test_mempool(self) -> None:
+        self.assertEqual(self.answerOf(self.rpc.mempool()).total, 0)
+
+    def test_genesis(self) -> None:
+        self.assertEqual(self.answerOf(self.rpc.genesis()), recordedGenesis())
+
+    def test_consensusParams(self) -> None:
+        params = self.answerOf(self.rpc.consensusParams(10))
+        self.assertEqual((params.block.maxBytes, params.block.maxGas), (22020096, -1))
+        self.assertEqual(self.engine.calls, [("consensus_params", {"height": "10"})])
+
+    def test_block(self) -> None:
+        answer = self.answerOf(self.rpc.block(3))
+        self.assertEqual(list(answer.block.transactions), recordedTransactions())
+        self.assertEqual(answer.block.header.height, 3)
+        self.assertEqual(answer.block.lastCommit.height, 2)
+
+    def test_blockResults(self) -> None:
+        results = self.answerOf(self.rpc.blockResults(3))
+        self.assertEqual([each.code for each in results.txsResults], [0])
+        self.assertEqual(len(results.appHash), 32)
+
+    def test_header(self) -> None:
+        header = self.answerOf(self.rpc.header(3))
+        self.assertEqual(header, recordedLightBlock().header)
+
+    def test_newest(self) -> None:
+        """A height that is left open is left to the engine."""
+        self.answerOf(self.rpc.header())
+        self.assertEqual(self.engine.calls, [("header", {})])
+
+    def test_commit(self) -> None:
+        answer = self.answerOf(self.rpc.commit(3))
+        self.assertIs(answer.canonical, True)
+        self.assertEqual(len(answer.signedHeader.commit.signatures), 4)
+
+    def test_blockchain(self) -> None:
+        answer = self.answerOf(self.rpc.blockchain(1, 5))
+        self.assertEqual([meta.header.height for meta in answer.blockMetas], [5, 4, 3, 2, 1])
+        self.assertEqual([meta.numTxs for meta in answer.blockMetas], [4, 4, 1, 0, 0])
+        self.assertEqual(self.engine.calls, [("blockchain", {"minHeight": "1", "maxHeight": "5"})])
+
+    def test_blockchainBounds(self) -> None:
+        """More headers than the engine gives are not asked for."""
+        self.answerOf(self.rpc.blockchain(1, 20))
+        self.assertRaises(ValueError, self.rpc.blockchain, 1, 21)
+        self.assertRaises(ValueError, self.rpc.blockchain, 2, 1)
+
+    def test_transaction(self) -> None:
+        """Ours have no index of transactions."""
+        self.engine.refuse("tx", "transaction indexing is disabled")
+        self.assertIs(self.errorOf(self.rpc.transaction(bytes(32))).reason, Reason.REFUSED)
+
+
+class ValidatorsTests(RpcCase):
+    """
+    L{EngineRpc.validators}.
+    """
+
+    def pages(self, size: int) -> Callable[[Mapping[str, Any]], Any]:
+        """What answers the recorded validators in pages."""
+        whole = recorded("validators")
+
+        def answer(parameters: Mapping[str, Any]) -> Any:
+            start = (int(parameters["page"]) - 1) * size
+            some = whole["validators"][start : start + size]
+            return whole | {"validators": some, "count": str(len(some))}
+
+        return answer
+
+    def test_onePage(self) -> None:
+        """They come in the engine's order."""
+        found = self.answerOf(self.rpc.validators(3))
+        self.assertEqual(
+            [each.address.hex().upper() for each in found],
+            [each["address"] for each in recorded("validators")["validators"]],
+        )
+        self.assertEqual(
+            self.engine.calls, [("validators", {"height": "3", "page": "1", "per_page": "100"})]
+        )
+
+    def test_pages(self) -> None:
+        """All pages are read, of the height of the first one."""
+        self.engine.answers["validators"] = self.pages(3)
+        found = self.answerOf(self.rpc.validators())
+        self.assertEqual(len(found), 4)
+        self.assertEqual(
+            [(call.get("height"), call["page"]) for _, call in self.engine.calls],
+            [(None, "1"), ("11", "2")],
+        )
+
+    def test_endless(self) -> None:
+        """A list that does not become longer ends."""
+        whole = recorded("validators")
+        self.engine.answers["validators"] = lambda parameters: (
+            whole
+            | {
+                "validators": [],
+                "total": "9",
+            }
+        )
+        self.assertIs(self.errorOf(self.rpc.validators()).reason, Reason.BAD_ANSWER)
+
+    def test_lightBlock(self) -> None:
+        """What proves a block is asked for in one request, and proves it."""
+        block = self.answerOf(self.rpc.lightBlock(3))
+        self.assertEqual(block, recordedLightBlock())
+        Trust.ofGenesis(recordedGenesis()).follow(block)
+
+    def test_lightBlockOfMany(self) -> None:
+        """Validators of more than one page are all there."""
+        self.engine.answers["validators"] = self.pages(3)
+        self.assertEqual(self.answerOf(self.rpc.lightBlock(3)), recordedLightBlock())
+
+    def test_lightBlockWithOtherKeys(self) -> None:
+        """A network with keys of other kinds is not one of ours."""
+        whole = recorded("validators")
+        whole["validators"][0]["pub_key"]["type"] = "tendermint/PubKeySecp256k1"
+        self.engine.answers["validators"] = lambda parameters: whole
+        self.assertIs(self.errorOf(self.rpc.lightBlock(3)).reason, Reason.BAD_ANSWER)
+
+
+class BatchTests(RpcCase):
+    """
+    L{EngineRpc.askAll}.
+    """
+
+    def test_several(self) -> None:
+        """Results come in the order of the calls, whatever the order of the answers."""
+        several: list[calls.Call[Any]] = [calls.header(3), calls.status(), calls.mempool()]
+        header, status, mempool = self.answerOf(self.rpc.askAll(several))
+        self.assertEqual(header.header.height, 3)
+        self.assertEqual(status.nodeInfo.moniker, "node0")
+        self.assertEqual(mempool.total, 0)
+        answers = [
+            {"id": index, "result": result}
+            for index, result in enumerate(
+                [recorded("header_height_3"), recorded("status"), recorded("num_unconfirmed_txs")]
+            )
+        ]
+        self.engine.raw = json.dumps(answers[::-1]).encode()
+        self.assertEqual(self.answerOf(self.rpc.askAll(several)), [header, status, mempool])
+
+    def test_one(self) -> None:
+        """The engine answers a batch of one with a bare object."""
+        (status,) = self.answerOf(self.rpc.askAll([calls.status()]))
+        self.assertEqual(status.nodeInfo.moniker, "node0")
+
+    def test_refusedWhole(self) -> None:
+        """The engine may refuse a batch as a whole."""
+        self.engine.raw = b'{"id": -1, "error": {"code": -32600, "message": "Invalid Request"}}'
+        error = self.errorOf(self.rpc.askAll(TWO))
+        self.assertIs(error.reason, Reason.REFUSED)
+        self.assertEqual(error.words, "Invalid Request")
+
+    def test_refusedOne(self) -> None:
+        """One that is refused fails all."""
+        self.engine.refuse("header", "height 9 is not available, lowest height is 10")
+        error = self.errorOf(self.rpc.askAll([*TWO, calls.header(9)]))
+        self.assertIs(error.reason, Reason.NO_SUCH_HEIGHT)
+
+    def test_missing(self) -> None:
+        """An answer that is missing is missed."""
+        for raw in (b"[]", b'[{"id": 0, "result": {}}]', b"[1]", b"{}", b"", b"["):
+            self.engine.raw = raw
+            error = self.errorOf(self.rpc.askAll(TWO))
+            self.assertIs(error.reason, Reason.BAD_ANSWER)
+
+    def test_bounds(self) -> None:
+        """More calls than the engine takes are not sent."""
+        self.answerOf(self.rpc.askAll([calls.status()] * 10))
+        self.assertRaises(ValueError, self.rpc.askAll, [calls.status()] * 11)
+        self.assertRaises(ValueError, self.rpc.askAll, [])
+
+
+class UrlTests(SynchronousTestCase):
+    """
+    L{checkUrl}.
+    """
+
+    def test_good(self) -> None:
+        """Where engines listen."""
+        for url in ("http://127.0.0.1:26657", "https://a.example/", "http://[::1]:1"):
+            self.assertEqual(checkUrl(url), url)
+
+    def test_bad(self) -> None:
+        """Where they do not."""
+        for url in ("", "127.0.0.1:26657", "tcp://127.0.0.1:26657", "http://", "http://a/b",
+                    "http://a?b", "http://a#b", "http://a:x", "http://a:0", "http://a:65536",
+                    "http://\u00e9", "http://" + "a" * 3000):  # fmt: skip
+            self.assertRaises(ValueError, checkUrl, url)
