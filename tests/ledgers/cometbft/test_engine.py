@@ -1,0 +1,445 @@
+"""
+The engine as a child: on a clock, with a process that is not there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
+from twisted.internet.interfaces import IProcessTransport
+from twisted.internet.task import Clock
+from twisted.logger import LogLevel, globalLogPublisher
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from svcbroker.ledgers.cometbft._engine import (
+    CONNECTIONS,
+    Engine,
+    EngineLimits,
+    EngineState,
+    IEngineReactor,
+)
+from svcbroker.ledgers.cometbft._enginelog import MAX_LINE, LineSplitter, LogLine, readLine
+
+LIMITS = EngineLimits(firstDelay=1, maxDelay=8, jitter=0.5, steady=60, patience=10)
+
+
+class FakeProcess:
+    """
+    The transport of a process that is not there.
+    """
+
+    pid = 4711
+
+    def __init__(self, child: Any, arguments: Sequence[str]) -> None:
+        self.child = child
+        self.arguments = list(arguments)
+        self.signals: list[str] = []
+        self.isStdinOpen = True
+        self.hasExited = False
+
+    def closeStdin(self) -> None:
+        """See C{IProcessTransport}."""
+        self.isStdinOpen = False
+
+    def signalProcess(self, name: str) -> None:
+        """See C{IProcessTransport}."""
+        if self.hasExited:
+            raise ProcessExitedAlready
+        self.signals.append(name)
+
+    def end(self, status: int | None = 1, signal: int | None = None) -> None:
+        """The process ends."""
+        error = ProcessTerminated(status, signal) if status or signal else ProcessDone(0)
+        self.child.processEnded(Failure(error))
+
+
+@implementer(IEngineReactor)
+class FakeReactor(Clock):
+    """
+    A clock that also makes processes that are not there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.processes: list[FakeProcess] = []
+        self.options: list[Mapping[str, Any]] = []
+        self.error: OSError | None = None
+
+    def spawnProcess(
+        self,
+        processProtocol: Any,
+        executable: Any,
+        args: Any = (),
+        env: Any = None,
+        path: Any = None,
+        uid: Any = None,
+        gid: Any = None,
+        usePTY: Any = 0,
+        childFDs: Any = None,
+    ) -> IProcessTransport:
+        """See C{IReactorProcess}."""
+        if self.error is not None:
+            raise self.error
+        process: Any = FakeProcess(processProtocol, args)
+        self.processes.append(process)
+        self.options.append({"env": env, "path": path, "executable": executable})
+        processProtocol.makeConnection(process)
+        transport: IProcessTransport = process
+        return transport
+
+
+class EngineTestCase(SynchronousTestCase):
+    """
+    An engine, and what it says.
+    """
+
+    def setUp(self) -> None:
+        self.reactor = FakeReactor()
+        self.chance = 0.0
+        self.engine = Engine(
+            ["/bin/cometbft", "start"],
+            reactor=self.reactor,
+            entropy=lambda: self.chance,
+            limits=LIMITS,
+            environment={"GOMAXPROCS": "2"},
+            directory=Path("/data"),
+        )
+
+    @property
+    def process(self) -> FakeProcess:
+        """The process that was started last."""
+        return self.reactor.processes[-1]
+
+    def connect(self) -> None:
+        """The engine connects to the application."""
+        for count in range(1, CONNECTIONS + 1):
+            self.engine.connectionsChanged(count)
+
+
+class LifeTests(EngineTestCase):
+    """
+    It starts, and starts again.
+    """
+
+    def test_start(self) -> None:
+        """It is started with its arguments, and is running when it has its connections."""
+        self.assertIs(self.engine.state, EngineState.STOPPED)
+        self.assertEqual(self.engine.reason, "the engine is stopped")
+        self.assertIsNone(self.engine.pid)
+        self.engine.start()
+        self.assertEqual(self.process.arguments[0], sys.executable)
+        self.assertEqual(self.process.arguments[-2:], ["/bin/cometbft", "start"])
+        self.assertEqual(
+            self.reactor.options,
+            [{"env": {"GOMAXPROCS": "2"}, "path": "/data", "executable": sys.executable}],
+        )
+        self.assertFalse(self.process.isStdinOpen)
+        self.assertEqual(self.engine.pid, 4711)
+        self.assertIs(self.engine.state, EngineState.STARTING)
+        self.assertEqual(self.engine.reason, "the engine is starting")
+        self.connect()
+        self.assertIs(self.engine.state, EngineState.RUNNING)
+        self.assertEqual(self.engine.reason, "")
+
+    def test_startTwice(self) -> None:
+        """There is one process at most."""
+        self.engine.start()
+        self.engine.start()
+        self.assertEqual(len(self.reactor.processes), 1)
+
+    def test_again(self) -> None:
+        """When it ends it is started again, later each time, up to a bound."""
+        self.engine.start()
+        delays = []
+        for _ in range(6):
+            self.process.end(status=3)
+            self.assertIs(self.engine.state, EngineState.WAITING)
+            (call,) = self.reactor.getDelayedCalls()
+            delays.append(call.getTime() - self.reactor.seconds())
+            started = len(self.reactor.processes)
+            self.reactor.advance(delays[-1] - 0.01)
+            self.assertEqual(len(self.reactor.processes), started)
+            self.reactor.advance(0.01)
+            self.assertEqual(len(self.reactor.processes), started + 1)
+        self.assertEqual(delays, [1, 2, 4, 8, 8, 8])
+
+    def test_forever(self) -> None:
+        """However often it ends, the delay can be computed."""
+        self.engine.start()
+        for _ in range(2000):
+            self.process.end()
+            self.reactor.advance(8)
+        self.assertEqual(len(self.reactor.processes), 2001)
+
+    def test_jitter(self) -> None:
+        """Chance adds to the delay, within a bound."""
+        self.chance = 1.0
+        self.engine.start()
+        self.process.end()
+        (call,) = self.reactor.getDelayedCalls()
+        self.assertEqual(call.getTime(), 1.5)
+
+    def test_reason(self) -> None:
+        """It says how often it has ended, how, and when it will be started."""
+        self.engine.start()
+        self.process.end(status=3)
+        self.assertEqual(
+            self.engine.reason,
+            "the engine has ended once, at last with status 3; next start in 1.0 s",
+        )
+        self.reactor.advance(0.25)
+        self.assertIn("next start in 0.8 s", self.engine.reason)
+        self.reactor.advance(0.75)
+        self.assertEqual(
+            self.engine.reason, "the engine has ended once, at last with status 3; it is starting"
+        )
+        self.process.end(signal=9)
+        self.assertEqual(
+            self.engine.reason,
+            "the engine has ended 2 times, at last by signal 9; next start in 2.0 s",
+        )
+        self.reactor.advance(2)
+        self.process.end(status=0)
+        self.assertIn("3 times, at last with status 0", self.engine.reason)
+
+    def test_steady(self) -> None:
+        """After a long life an end counts as the first."""
+        self.engine.start()
+        self.process.end()
+        self.reactor.advance(1)
+        self.process.end()
+        self.reactor.advance(2)
+        self.reactor.advance(LIMITS.steady)
+        self.process.end()
+        self.assertIn("has ended once", self.engine.reason)
+        self.assertIn("next start in 1.0 s", self.engine.reason)
+
+    def test_noProcess(self) -> None:
+        """Where there can be no process, it is tried again."""
+        self.reactor.error = BlockingIOError(11, "Resource temporarily unavailable")
+        self.engine.start()
+        self.assertIs(self.engine.state, EngineState.WAITING)
+        self.assertIn("before it started", self.engine.reason)
+        self.reactor.error = None
+        self.reactor.advance(1)
+        self.assertIs(self.engine.state, EngineState.STARTING)
+
+
+class EndTests(EngineTestCase):
+    """
+    It ends, and is ended.
+    """
+
+    def test_stop(self) -> None:
+        """It is asked to end, and not started again."""
+        self.engine.start()
+        self.connect()
+        stopped = self.engine.stop()
+        self.assertEqual(self.process.signals, ["TERM"])
+        self.assertIs(self.engine.state, EngineState.ENDING)
+        self.assertEqual(self.engine.reason, "the engine is ending")
+        self.assertNoResult(stopped)
+        again = self.engine.stop()
+        self.process.end(status=0)
+        self.successResultOf(stopped)
+        self.successResultOf(again)
+        self.assertIs(self.engine.state, EngineState.STOPPED)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+        self.assertEqual(self.process.signals, ["TERM"])
+
+    def test_kill(self) -> None:
+        """It is killed when it takes too long."""
+        self.engine.start()
+        stopped = self.engine.stop()
+        self.reactor.advance(LIMITS.patience)
+        self.assertEqual(self.process.signals, ["TERM", "KILL"])
+        self.assertIs(self.engine.state, EngineState.ENDING)
+        self.process.end(signal=9)
+        self.successResultOf(stopped)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_stopWaiting(self) -> None:
+        """It is not started again when it is stopped in between."""
+        self.engine.start()
+        self.process.end()
+        self.successResultOf(self.engine.stop())
+        self.assertIs(self.engine.state, EngineState.STOPPED)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_stopStopped(self) -> None:
+        """There is nothing to wait for where it was not started."""
+        self.successResultOf(self.engine.stop())
+
+    def test_startAfterStop(self) -> None:
+        """It can be started again, and its ends are counted anew."""
+        self.engine.start()
+        self.process.end()
+        self.engine.stop()
+        self.engine.start()
+        self.assertEqual(self.engine.reason, "the engine is starting")
+        self.assertEqual(len(self.reactor.processes), 2)
+
+    def test_exited(self) -> None:
+        """It may have ended already when it is asked to."""
+        self.engine.start()
+        self.process.hasExited = True
+        stopped = self.engine.stop()
+        self.process.end(status=0)
+        self.successResultOf(stopped)
+
+    def test_lostConnections(self) -> None:
+        """When it has lost the application it has some time to end by itself."""
+        self.engine.start()
+        self.connect()
+        self.engine.connectionsChanged(CONNECTIONS - 1)
+        self.engine.connectionsChanged(0)
+        self.assertIs(self.engine.state, EngineState.STARTING)
+        self.assertEqual(self.engine.reason, "the engine has lost the application")
+        self.process.end(status=1)
+        self.assertIs(self.engine.state, EngineState.WAITING)
+        self.assertEqual(len(self.reactor.getDelayedCalls()), 1)
+        self.reactor.advance(1)
+        self.assertEqual(len(self.reactor.processes), 2)
+
+    def test_clings(self) -> None:
+        """When it does not, it is ended, and started again."""
+        self.engine.start()
+        self.connect()
+        self.engine.connectionsChanged(0)
+        self.reactor.advance(LIMITS.patience)
+        self.assertEqual(self.process.signals, ["TERM"])
+        self.reactor.advance(LIMITS.patience)
+        self.assertEqual(self.process.signals, ["TERM", "KILL"])
+        self.process.end(signal=9)
+        self.assertIs(self.engine.state, EngineState.WAITING)
+        self.reactor.advance(1)
+        self.assertEqual(len(self.reactor.processes), 2)
+        self.assertEqual(self.process.signals, [])
+
+    def test_connectionsReturn(self) -> None:
+        """Where the connections come back, nothing happens."""
+        self.engine.start()
+        self.connect()
+        self.engine.connectionsChanged(3)
+        self.engine.connectionsChanged(4)
+        self.reactor.advance(LIMITS.patience)
+        self.assertEqual(self.process.signals, [])
+        self.assertIs(self.engine.state, EngineState.RUNNING)
+
+    def test_slowStart(self) -> None:
+        """An engine that has not connected yet may take its time."""
+        self.engine.start()
+        self.engine.connectionsChanged(1)
+        self.engine.connectionsChanged(0)
+        self.reactor.advance(100 * LIMITS.patience)
+        self.assertEqual(self.process.signals, [])
+
+
+class OutputTests(EngineTestCase):
+    """
+    What it says goes to the log.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.events: list[dict[str, Any]] = []
+        observer: Any = self.events.append
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        self.engine.start()
+
+    def said(self) -> list[tuple[str, str]]:
+        """Levels and texts of what went to the log."""
+        return [
+            (event["log_level"].name, event["text"]) for event in self.events if "text" in event
+        ]
+
+    def test_lines(self) -> None:
+        """Lines have the level that the engine gives them."""
+        child = self.process.child
+        child.outReceived(b"I[2026-11-20|16:30:09.277] executed block     module=state heig")
+        self.assertEqual(self.said(), [])
+        child.outReceived(b"ht=3\nE[2026-11-20|16:30:09.3] dialing failed   module=p2p err=no\n")
+        child.outReceived(b"D[2026-11-20|16:30:09.3] tick\r\n\nplain\n")
+        child.errReceived(b"panic: oh\n")
+        self.assertEqual(
+            self.said(),
+            [
+                ("info", "executed block module=state height=3"),
+                ("error", "dialing failed module=p2p err=no"),
+                ("debug", "tick"),
+                ("info", "plain"),
+                ("error", "panic: oh"),
+            ],
+        )
+        self.assertEqual(self.events[0]["module"], "state")
+        self.assertIs(self.events[0]["log_level"], LogLevel.info)
+
+    def test_lastLine(self) -> None:
+        """A last line without an end is a line."""
+        self.process.child.errReceived(b"killed")
+        self.process.end()
+        self.assertEqual(self.said()[0], ("error", "killed"))
+
+    def test_consensusFailure(self) -> None:
+        """An engine that lives but has given up is ended, and started again."""
+        self.connect()
+        line = b"E[2026-11-20|16:30:09.3] CONSENSUS FAILURE!!!      module=consensus err=disk\n"
+        self.process.child.outReceived(line)
+        self.process.child.outReceived(line)
+        self.assertEqual(self.process.signals, ["TERM"])
+        self.process.end(status=0)
+        self.assertIs(self.engine.state, EngineState.WAITING)
+
+
+class LineTests(SynchronousTestCase):
+    """
+    Lines of the engine's log.
+    """
+
+    def test_real(self) -> None:
+        """A line as the engine writes it."""
+        self.assertEqual(
+            readLine(
+                "I[2026-11-20|16:30:09.277] Generated private validator                  "
+                "module=main keyFile=/tmp/key.json ",
+                isError=False,
+            ),
+            LogLine(
+                level="info",
+                text="Generated private validator module=main keyFile=/tmp/key.json",
+                module="main",
+            ),
+        )
+
+    def test_quoted(self) -> None:
+        """Only an error of the engine's own is fatal, not one that is spoken of."""
+        for text, isFatal in (
+            ("E[x] CONSENSUS FAILURE!!!  module=consensus", True),
+            ("I[x] CONSENSUS FAILURE!!!  module=consensus", False),
+            ('E[x] peer says  module=p2p err="CONSENSUS FAILURE!!!"', False),
+            ("CONSENSUS FAILURE!!!", False),
+        ):
+            self.assertIs(readLine(text, isError=False).isFatal, isFatal)
+
+    def test_long(self) -> None:
+        """A line that is too long comes in pieces, and nothing of it is kept."""
+        splitter = LineSplitter()
+        lines = []
+        for _ in range(10):
+            lines += splitter.feed(b"x" * 5000)
+        self.assertEqual([len(line) for line in lines], [MAX_LINE] * 3)
+        self.assertEqual([len(line) for line in splitter.rest()], [50000 - 3 * MAX_LINE])
+        self.assertEqual(splitter.rest(), [])
+        whole = splitter.feed(b"y" * (MAX_LINE + 1) + b"\nz\n")
+        self.assertEqual([len(line) for line in whole], [MAX_LINE, 1, 1])
+
+    def test_notText(self) -> None:
+        """What is no UTF-8 is shown as far as it can be."""
+        self.assertEqual(LineSplitter().feed(b"a\xffb\n"), ["a\ufffdb"])
