@@ -1,5 +1,5 @@
 """
-That a transaction is in a block of the engine: Merkle paths in the manner of RFC 6962.
+That a transaction is in a block of the engine.
 """
 
 from __future__ import annotations
@@ -8,27 +8,23 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ...chain import leafHash, merkleRoot
+from ...chain import leafHash, merklePath, rootOfPath
 from ._hashing import transactionHash
 from ._values import Hex, Natural
 
 
 class Path(Struct, frozen=True, kw_only=True):
     """
-    The way from a leaf to its tree's root.
+    The way from a transaction to the hash of all of its block's.
 
-    @ivar index: which leaf it is, from 0.
-    @ivar total: how many the tree has.
-    @ivar aunts: the hashes to go up with, from the leaf's sibling on.
+    @ivar index: which one it is, from 0.
+    @ivar total: how many there are.
+    @ivar aunts: the hashes to go up with, from its neighbour's on.
     """
 
     index: Natural
     total: Natural
     aunts: tuple[Hex, ...]
-
-
-class PathInvalid(Exception):
-    """A path that no tree has."""
 
 
 def pathOf(transactions: Sequence[bytes], index: int) -> Path:
@@ -38,18 +34,11 @@ def pathOf(transactions: Sequence[bytes], index: int) -> Path:
     @param index: which one, from 0.
     @raise IndexError: there is no such.
     """
-    level = [leafHash(transactionHash(each)) for each in transactions]
-    if not 0 <= index < len(level):
+    if not 0 <= index < len(transactions):
         raise IndexError(index)
-    aunts = []
-    position = index
-    while len(level) > 1:
-        sibling = position ^ 1
-        if sibling < len(level):
-            aunts.append(Hex(level[sibling]))
-        level = [merkleRoot(level[left : left + 2]) for left in range(0, len(level), 2)]
-        position >>= 1
-    return Path(index=index, total=len(transactions), aunts=tuple(aunts))
+    leaves = [leafHash(transactionHash(each)) for each in transactions]
+    aunts = tuple(map(Hex, merklePath(leaves, index)))
+    return Path(index=index, total=len(leaves), aunts=aunts)
 
 
 def rootOf(transaction: bytes, path: Path) -> bytes:
@@ -57,22 +46,6 @@ def rootOf(transaction: bytes, path: Path) -> bytes:
     The hash of the transactions of the block that a transaction is in, if its path is right:
     to be compared with the header's C{dataHash}.
 
-    @raise PathInvalid: the path is too short or too long, or lies outside its tree.
+    @raise Malformed: no block has such a path.
     """
-    if path.index >= path.total:
-        raise PathInvalid("the path begins outside its tree")
-    node = leafHash(transactionHash(transaction))
-    position, width = path.index, path.total
-    aunts = iter(path.aunts)
-    while width > 1:
-        # The last node of a row of odd width has no sibling and moves up as it is.
-        if position ^ 1 < width:
-            aunt = next(aunts, None)
-            if aunt is None:
-                raise PathInvalid("the path is too short")
-            node = merkleRoot((aunt, node) if position & 1 else (node, aunt))
-        position >>= 1
-        width = (width + 1) >> 1
-    if next(aunts, None) is not None:
-        raise PathInvalid("the path is too long")
-    return node
+    return rootOfPath(leafHash(transactionHash(transaction)), path.index, path.total, path.aunts)

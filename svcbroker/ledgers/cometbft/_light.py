@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 from attrs import frozen
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from ...chain import verifySignature
 from ._genesis import Genesis
 from ._hashing import headerHash, validatorsHash, votePayload
 from ._values import (
@@ -155,15 +154,7 @@ def _verifierOf(block: LightBlock) -> Callable[[Member, Vote], bool]:
         block.round,
         BlockId(hash=Hex(block.hash), parts=block.parts),
     )
-    return lambda member, vote: _isSigned(member.key, payloadAt(vote.time), vote.signature)
-
-
-def _isSigned(key: bytes, payload: bytes, signature: bytes) -> bool:
-    try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, payload)
-    except (InvalidSignature, ValueError):  # C{ValueError}: it is no key.
-        return False
-    return True
+    return lambda member, vote: verifySignature(member.key, payloadAt(vote.time), vote.signature)
 
 
 def verifyLightBlock(block: LightBlock, chainId: str, validators: bytes) -> None:

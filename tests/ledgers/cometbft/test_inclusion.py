@@ -7,8 +7,9 @@ from __future__ import annotations
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.chain import Malformed
 from svcbroker.ledgers.cometbft._hashing import dataHash
-from svcbroker.ledgers.cometbft._inclusion import Path, PathInvalid, pathOf, rootOf
+from svcbroker.ledgers.cometbft._inclusion import Path, pathOf, rootOf
 from svcbroker.ledgers.cometbft._values import Hex
 
 from .support import recordedLightBlock, recordedTransactions
@@ -52,12 +53,12 @@ class PathTests(SynchronousTestCase):
         transactions = [b"transaction %d" % index for index in range(5)]
         path = pathOf(transactions, 1)
         for aunts in (path.aunts[:-1], (*path.aunts, path.aunts[0]), ()):
-            with self.assertRaises(PathInvalid):
+            with self.assertRaises(Malformed):
                 rootOf(transactions[1], msgspec.structs.replace(path, aunts=aunts))
 
     def test_outside(self) -> None:
         """There is no path from outside."""
         self.assertRaises(IndexError, pathOf, [b"one"], 1)
         self.assertRaises(IndexError, pathOf, [b"one"], -1)
-        self.assertRaises(PathInvalid, rootOf, b"one", Path(index=1, total=1, aunts=()))
-        self.assertRaises(PathInvalid, rootOf, b"one", Path(index=0, total=0, aunts=()))
+        self.assertRaises(Malformed, rootOf, b"one", Path(index=1, total=1, aunts=()))
+        self.assertRaises(Malformed, rootOf, b"one", Path(index=0, total=0, aunts=()))
