@@ -6,7 +6,7 @@ transactions give the same bytes and hashes on any machine, so every ledger that
 blocks runs this code unchanged. C{docs/chain.rst} is its specification.
 """
 
-from ._address import accountAddress, topicAddress
+from ._address import accountAddress, keyAddress, topicAddress
 from ._block import (
     Candidate,
     InvalidBlock,
@@ -86,6 +86,7 @@ __all__ = [
     "encodeReceipts",
     "faultsTolerated",
     "historyPath",
+    "keyAddress",
     "leaderIndex",
     "leafHash",
     "merklePath",

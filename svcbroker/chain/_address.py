@@ -32,3 +32,14 @@ def accountAddress(chain: bytes, name: str) -> bytes:
     @param chain: the chain's id: the hash of its genesis.
     """
     return _derive(b"svcbroker/account\x00", chain, name)
+
+
+@lru_cache(maxsize=4096)
+def keyAddress(chain: bytes, key: bytes) -> bytes:
+    """
+    The address of an account that has a key.
+
+    @param chain: the chain's id: the hash of its genesis.
+    @param key: its Ed25519 public key: 32 bytes.
+    """
+    return sha256(b"svcbroker/key\x00" + chain + key).digest()[-ADDRESS_SIZE:]

@@ -93,7 +93,21 @@ def readKeys(home: Path) -> EngineKeys:
     )
 
 
+def readValidatorSeed(home: Path) -> bytes | None:
+    """
+    Read the private key that an engine votes with; C{None} where it is not here.
+
+    @raise KeyFileDamaged: it is here and is no key, or cannot be read.
+    """
+    path = home / VALIDATOR_KEY
+    return _readSeed(path) if path.exists() else None
+
+
 def _readPublic(path: Path) -> bytes:
+    return publicKey(_readSeed(path))
+
+
+def _readSeed(path: Path) -> bytes:
     try:
         key = _decode(path.read_bytes()).privKey
     except OSError:
@@ -102,13 +116,14 @@ def _readPublic(path: Path) -> bytes:
         key = None
     if key is None or key.type != _PRIVATE or len(key.value) != 2 * SEED_SIZE:
         raise KeyFileDamaged(f"{path} is not a key: put it back from a backup")
-    public = _public(key.value[:SEED_SIZE])
-    if public != key.value[SEED_SIZE:]:
+    seed = key.value[:SEED_SIZE]
+    if publicKey(seed) != key.value[SEED_SIZE:]:
         raise KeyFileDamaged(f"{path} is damaged: put it back from a backup")
-    return public
+    return seed
 
 
-def _public(seed: bytes) -> bytes:
+def publicKey(seed: bytes) -> bytes:
+    """The public key of a private one."""
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
@@ -117,7 +132,7 @@ def _text(data: bytes) -> str:
 
 
 def _privateKey(seed: bytes) -> dict[str, str]:
-    return {"type": _PRIVATE, "value": _text(seed + _public(seed))}
+    return {"type": _PRIVATE, "value": _text(seed + publicKey(seed))}
 
 
 def _nodeKeyFile(seed: bytes) -> bytes:
@@ -125,7 +140,7 @@ def _nodeKeyFile(seed: bytes) -> bytes:
 
 
 def _validatorKeyFile(seed: bytes) -> bytes:
-    public = _public(seed)
+    public = publicKey(seed)
     return _json(
         {
             "address": addressOf(public).hex().upper(),

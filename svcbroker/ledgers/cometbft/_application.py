@@ -1,0 +1,245 @@
+"""
+The ABCI application: what the engine's blocks do to the chain on this disk.
+
+For each block of the engine there is one of ours, of the same height: its header follows from
+what C{FinalizeBlock} brings, and nothing else. The application's hash is the hash of our last
+header that has transactions. So the engine's next header stands for everything that ours does,
+and blocks without transactions leave it alone, which keeps the engine from making ever more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from ...chain import Candidate, Genesis, Header, ValidatorSet
+from ...storage import Store
+from ...version import readVersion
+from .._loading import loadChain
+from .._rows import appendOf
+from ._machine import Machine, Refused
+from ._values import addressOf
+from .abci import BaseApplication, requests, responses
+from .abci.types import PublicKey, TransactionResult, ValidatorUpdate
+
+STORE_NAME = "ledger.sqlite"
+APP_VERSION = 1
+
+POWER = 1
+"""The power of every validator: each has one vote, as our sets of nodes have it."""
+
+_SEARCH_STEP = 1000
+_NANOSECONDS = 1_000_000
+
+
+class ApplicationFailed(Exception):
+    """The application cannot go on with this engine. The text is one line for the operator."""
+
+
+class ChainApplication(BaseApplication):
+    """
+    Keeps one chain, as the engine says.
+
+    @ivar store: the chain on disk; C{None} before the chain has begun.
+    @ivar machine: the state machine; C{None} before the chain has begun.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        runInThread: Callable[..., Deferred[Any]],
+        begun: Callable[[], object],
+        committed: Callable[[Candidate], object],
+    ) -> None:
+        """
+        @param directory: where the chain is kept; it exists.
+        @param runInThread: runs blocking disk work, one call after the other.
+        @param begun: told when there is a chain: when one begins, or was there.
+        @param committed: told of each block that is on stable storage.
+        """
+        self.store: Store | None = None
+        self.machine: Machine | None = None
+        self._path = directory / STORE_NAME
+        self._runInThread = runInThread
+        self._begun = begun
+        self._committed = committed
+        self._executed: Candidate | None = None
+        self._hash = b""
+
+    # The chain on disk.
+
+    def open(self) -> None:
+        """
+        Go on with the chain that is on the disk, if there is one.
+
+        @raise svcbroker.storage.StorageError: it cannot be opened.
+        @raise ValueError: it is damaged.
+        """
+        if self._path.exists():
+            self.adopt(Store.open(self._path))
+
+    def adopt(self, store: Store) -> None:
+        """
+        Go on with a chain.
+
+        @param store: it; closed where this fails.
+        @raise svcbroker.storage.StorageError: it cannot be read.
+        @raise ValueError: it is damaged.
+        """
+        try:
+            chain = loadChain(store)
+            self._hash = _lastHash(store, chain.genesis)
+        except BaseException:
+            store.close()
+            raise
+        self.store, self.machine = store, Machine(chain.state, chain.head)
+        self._begun()
+
+    def close(self) -> None:
+        """Close the chain."""
+        store, self.store, self.machine = self.store, None, None
+        self._executed = None
+        if store is not None:
+            store.close()
+
+    @property
+    def genesis(self) -> Genesis:
+        """The beginning of the chain, which has begun."""
+        return Genesis.decode(self._running[0].genesis)
+
+    @property
+    def _running(self) -> tuple[Store, Machine]:
+        if self.store is None or self.machine is None:
+            raise ApplicationFailed("the engine went on with a chain that has not begun here")
+        return self.store, self.machine
+
+    # What the engine calls.
+
+    def info(self, request: requests.InfoRequest) -> responses.InfoResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        height = 0 if self.machine is None else self.machine.head.height
+        return responses.InfoResponse(
+            data="svcbroker",
+            version=readVersion().version,
+            appVersion=APP_VERSION,
+            lastBlockHeight=height,
+            lastBlockAppHash=self._hash if height else b"",
+        )
+
+    def initChain(self, request: requests.InitChainRequest) -> responses.InitChainResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        genesis = _genesisOf(request)
+        if self.machine is not None and self.machine.head.height:
+            raise ApplicationFailed(f"{self._path} has blocks already, the engine has none")
+        if self.store is None or self.store.genesis != genesis.encoded:
+            self.close()
+            self._path.unlink(missing_ok=True)
+            self.adopt(Store.create(self._path, chainId=genesis.chain, genesis=genesis.encoded))
+        return responses.InitChainResponse(appHash=genesis.header().hash)
+
+    def checkTx(self, request: requests.CheckTxRequest) -> responses.CheckTxResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        _, machine = self._running
+        try:
+            machine.check(request.tx)
+        except Refused as refusal:
+            return responses.CheckTxResponse(code=refusal.code, log=str(refusal))
+        return responses.CheckTxResponse()
+
+    def prepareProposal(
+        self, request: requests.PrepareProposalRequest
+    ) -> responses.PrepareProposalResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        _, machine = self._running
+        return responses.PrepareProposalResponse(
+            txs=tuple(machine.select(request.txs, request.maxTxBytes))
+        )
+
+    def processProposal(
+        self, request: requests.ProcessProposalRequest
+    ) -> responses.ProcessProposalResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        _, machine = self._running
+        isGood = machine.isValid(request.txs)
+        return responses.ProcessProposalResponse(
+            status=responses.Verdict.ACCEPT if isGood else responses.Verdict.REJECT
+        )
+
+    def finalizeBlock(
+        self, request: requests.FinalizeBlockRequest
+    ) -> responses.FinalizeBlockResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        _, machine = self._running
+        if request.height != machine.head.height + 1:
+            raise ApplicationFailed(
+                f"the engine decided block {request.height}, here {machine.head.height} is the last"
+            )
+        before = machine.state.validators
+        proposers = {addressOf(key): key for key in before.keys}
+        execution = machine.execute(
+            request.txs,
+            request.height,
+            request.time // _NANOSECONDS,
+            proposers.get(request.proposerAddress, b""),
+        )
+        self._executed = candidate = execution.candidate
+        return responses.FinalizeBlockResponse(
+            txResults=tuple(TransactionResult(code=code) for code in execution.codes),
+            validatorUpdates=_updates(before, candidate.outcome.validators),
+            appHash=candidate.header.hash if candidate.transactions else self._hash,
+        )
+
+    async def commit(self, request: requests.CommitRequest) -> responses.CommitResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        store, machine = self._running
+        candidate, self._executed = self._executed, None
+        if candidate is None:
+            raise ApplicationFailed("the engine commits what was not executed")
+        await self._runInThread(store.append, appendOf(candidate, None))
+        machine.apply(candidate)
+        if candidate.transactions:
+            self._hash = candidate.header.hash
+        self._committed(candidate)
+        return responses.CommitResponse()
+
+
+def _genesisOf(request: requests.InitChainRequest) -> Genesis:
+    """Our genesis of the engine's."""
+    if request.initialHeight > 1:
+        raise ApplicationFailed("the engine's genesis must begin with height 1")
+    keys = []
+    for update in request.validators:
+        if update.publicKey.ed25519 is None or update.power != POWER:
+            raise ApplicationFailed(
+                f"each validator in the engine's genesis must have an Ed25519 key and power {POWER}"
+            )
+        keys.append(update.publicKey.ed25519)
+    genesis = Genesis(
+        group=request.chainId, created=request.time // _NANOSECONDS, validators=tuple(keys)
+    )
+    return Genesis.decode(genesis.encoded)
+
+
+def _updates(before: ValidatorSet, after: ValidatorSet) -> tuple[ValidatorUpdate, ...]:
+    """What the engine is told of a change of the set of nodes."""
+    gone = [(key, 0) for key in before.keys if key not in after.keys]
+    come = [(key, POWER) for key in after.keys if key not in before.keys]
+    return tuple(
+        ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=power) for key, power in gone + come
+    )
+
+
+def _lastHash(store: Store, genesis: Genesis) -> bytes:
+    """The hash of the last header with transactions, or of genesis."""
+    row = store.tip()
+    last = 0 if row is None else row.height
+    while last > 0:
+        first = max(1, last - _SEARCH_STEP + 1)
+        for head in reversed(store.blockHeads(first, last)):
+            if Header.decode(head.header).transactionCount:
+                return head.hash
+        last = first - 1
+    return genesis.header().hash

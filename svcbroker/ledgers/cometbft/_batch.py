@@ -1,0 +1,150 @@
+"""
+What the engine takes for a transaction: a batch of ours, signed by the broker that sends it.
+
+The engine authenticates nobody. So a batch names the broker's key, and a validator that vouches
+for that key; both have signed. Batches of brokers that no validator of the day vouches for are
+not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from attrs import frozen
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ...chain import (
+    Malformed,
+    Transaction,
+    ValidatorSet,
+    decodeBody,
+    encodeBody,
+    keyAddress,
+    verifySignature,
+)
+
+_TAG = b"svcbroker/batch\x01"
+_CHAIN = len(_TAG)
+_KEY = _CHAIN + 32
+_SPONSOR = _KEY + 32
+_VOUCHER = _SPONSOR + 32
+_BODY = _VOUCHER + 64
+_SIGNATURE = 64
+
+OVERHEAD = _BODY + _SIGNATURE
+"""Bytes that a batch has besides its transactions."""
+
+
+class Unauthorized(Exception):
+    """A batch of somebody who may not send one. The text says why."""
+
+
+def voucherPayload(chain: bytes, key: bytes) -> bytes:
+    """
+    The bytes that a validator signs to vouch for a broker.
+
+    @param chain: the chain's id.
+    @param key: the broker's public key.
+    """
+    return b"svcbroker/broker\x00" + chain + key
+
+
+@frozen(kw_only=True)
+class Identity:
+    """
+    Who a broker is on a chain.
+
+    @ivar seed: its private key: 32 bytes.
+    @ivar sponsor: the public key of the validator that vouches for it.
+    @ivar voucher: the validator's signature over L{voucherPayload}.
+    """
+
+    seed: bytes
+    sponsor: bytes
+    voucher: bytes
+
+    @property
+    def key(self) -> bytes:
+        """Its public key."""
+        return Ed25519PrivateKey.from_private_bytes(self.seed).public_key().public_bytes_raw()
+
+
+@frozen(kw_only=True)
+class Batch:
+    """
+    Transactions of one broker, in order.
+
+    @ivar key: the broker's public key.
+    @ivar sponsor: the public key of the validator that vouches for it.
+    """
+
+    key: bytes
+    sponsor: bytes
+    transactions: Sequence[Transaction]
+
+
+class BatchMaker:
+    """
+    Makes a broker's batches.
+    """
+
+    def __init__(self, chain: bytes, identity: Identity) -> None:
+        """
+        @param chain: the chain's id.
+        """
+        self._key = Ed25519PrivateKey.from_private_bytes(identity.seed)
+        self._start = _TAG + chain + identity.key + identity.sponsor + identity.voucher
+        self.sender = keyAddress(chain, identity.key)
+
+    def make(self, transactions: Sequence[Transaction]) -> bytes:
+        """
+        A signed batch.
+
+        @param transactions: their sender is L{sender}.
+        """
+        body, _ = encodeBody(transactions)
+        data = self._start + body
+        return data + self._key.sign(data)
+
+
+def readBatch(data: bytes, chain: bytes) -> Batch:
+    """
+    Read a batch and make sure that its broker has signed it. Whether its sponsor is a validator
+    is left to L{checkSponsor}.
+
+    @param chain: the chain's id.
+    @raise Malformed: it is not a batch of this chain.
+    @raise Unauthorized: it is not signed by its broker, or that one is vouched for by nobody.
+    """
+    if not data.startswith(_TAG) or len(data) < OVERHEAD:
+        raise Malformed("this is not a batch")
+    if data[_CHAIN:_KEY] != chain:
+        raise Malformed("the batch is of another chain")
+    key, sponsor = data[_KEY:_SPONSOR], data[_SPONSOR:_VOUCHER]
+    if not _isVouchedFor(chain, key, sponsor, data[_VOUCHER:_BODY]):
+        raise Unauthorized("nobody vouches for the batch's broker")
+    if not verifySignature(key, data[:-_SIGNATURE], data[-_SIGNATURE:]):
+        raise Unauthorized("the batch is not signed by its broker")
+    transactions = decodeBody(data[_BODY:-_SIGNATURE])
+    if not transactions:
+        raise Malformed("the batch is empty")
+    sender = keyAddress(chain, key)
+    if any(transaction.sender != sender for transaction in transactions):
+        raise Unauthorized("the batch has transactions of somebody else")
+    return Batch(key=key, sponsor=sponsor, transactions=transactions)
+
+
+def checkSponsor(batch: Batch, validators: ValidatorSet) -> None:
+    """
+    Make sure that a validator of the day vouches for a batch's broker.
+
+    @raise Unauthorized: none does.
+    """
+    if batch.sponsor not in validators.keys:
+        raise Unauthorized("who vouches for the batch's broker is not a validator")
+
+
+@lru_cache(maxsize=4096)
+def _isVouchedFor(chain: bytes, key: bytes, sponsor: bytes, voucher: bytes) -> bool:
+    return verifySignature(sponsor, voucherPayload(chain, key), voucher)

@@ -1,0 +1,131 @@
+"""
+Who this broker is on a chain: its key, and the validator that vouches for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from attrs import frozen
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from msgspec import Struct
+
+from ...chain import ValidatorSet, verifySignature
+from ._batch import Identity, voucherPayload
+from ._keyfiles import KeyFileDamaged, publicKey, readValidatorSeed, writeFile
+
+KEY_NAME = "broker.key"
+VOUCHER_NAME = "broker.voucher"
+SEED_SIZE = 32
+
+
+class IdentityMissing(Exception):
+    """A broker that may not send to its chain. The text is one line for the operator."""
+
+
+class Voucher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A validator's word for a broker, as it is handed over.
+
+    @ivar broker: the broker's public key.
+    @ivar validator: the validator's public key.
+    @ivar signature: the validator's signature over L{voucherPayload}.
+    """
+
+    broker: str
+    validator: str
+    signature: str
+
+
+def vouch(seed: bytes, chain: bytes, broker: bytes) -> Voucher:
+    """
+    Vouch for a broker.
+
+    @param seed: the validator's private key: 32 bytes.
+    @param chain: the chain's id.
+    @param broker: the broker's public key.
+    """
+    key = Ed25519PrivateKey.from_private_bytes(seed)
+    return Voucher(
+        broker=broker.hex(),
+        validator=publicKey(seed).hex(),
+        signature=key.sign(voucherPayload(chain, broker)).hex(),
+    )
+
+
+@frozen(kw_only=True)
+class IdentityFiles:
+    """
+    Where a broker's identity is kept.
+
+    @ivar directory: the ledger's directory; it exists.
+    @ivar home: the engine's home. Where its validator's key can be read, that one vouches.
+    """
+
+    directory: Path
+    home: Path
+
+    def load(
+        self, chain: bytes, validators: ValidatorSet, entropy: Callable[[int], bytes]
+    ) -> Identity:
+        """
+        The broker's identity; its key is made where there is none.
+
+        @param chain: the chain's id.
+        @param validators: who may vouch for it.
+        @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+        @raise IdentityMissing: no validator vouches for it, or a file is not what it should be.
+        """
+        try:
+            seed = self._seed(entropy)
+            broker = publicKey(seed)
+            voucher = self._voucher(chain, validators, broker)
+        except (OSError, KeyFileDamaged) as error:
+            raise IdentityMissing(str(error)) from error
+        return Identity(
+            seed=seed,
+            sponsor=bytes.fromhex(voucher.validator),
+            voucher=bytes.fromhex(voucher.signature),
+        )
+
+    def _seed(self, entropy: Callable[[int], bytes]) -> bytes:
+        path = self.directory / KEY_NAME
+        if not path.exists():
+            writeFile(path, entropy(SEED_SIZE).hex().encode("ascii") + b"\n", 0o600)
+        try:
+            seed = bytes.fromhex(path.read_text("ascii"))
+        except ValueError:
+            seed = b""
+        if len(seed) != SEED_SIZE:
+            raise IdentityMissing(f"{path} is not a key: put it back from a backup")
+        return seed
+
+    def _voucher(self, chain: bytes, validators: ValidatorSet, broker: bytes) -> Voucher:
+        path = self.directory / VOUCHER_NAME
+        if not path.exists():
+            seed = readValidatorSeed(self.home)
+            if seed is None or publicKey(seed) not in validators.keys:
+                raise IdentityMissing(
+                    f"no validator vouches for this broker: have one sign {broker.hex()}, and put "
+                    f"what it gives into {path}"
+                )
+            writeFile(path, msgspec.json.encode(vouch(seed, chain, broker)) + b"\n")
+        try:
+            voucher = msgspec.json.decode(path.read_bytes(), type=Voucher)
+            isGood = voucher.broker == broker.hex() and verifySignature(
+                bytes.fromhex(voucher.validator),
+                voucherPayload(chain, broker),
+                bytes.fromhex(voucher.signature),
+            )
+        except (msgspec.MsgspecError, ValueError):
+            isGood = False
+        if not isGood:
+            raise IdentityMissing(f"{path} does not vouch for this broker on this chain")
+        if bytes.fromhex(voucher.validator) not in validators.keys:
+            raise IdentityMissing(
+                f"who vouches for this broker in {path} is not a validator any more: have another "
+                "one do so"
+            )
+        return voucher

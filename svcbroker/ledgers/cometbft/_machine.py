@@ -1,0 +1,222 @@
+"""
+The state machine that the engine replicates: which batches may stand in a block, and what a block
+of them does.
+
+Deterministic, as the engine demands: everything follows from the state and what the engine hands
+over. It is L{svcbroker.chain} that executes; here is what lies between batches and it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from hashlib import sha256
+
+from attrs import frozen
+
+from ...chain import (
+    Candidate,
+    ChainState,
+    Header,
+    Kind,
+    Malformed,
+    Transaction,
+    leaderIndex,
+    proposeBlock,
+)
+from ...model import topicPrefix
+from ._batch import Batch, Unauthorized, checkSponsor, readBatch
+
+KNOWN_BYTES = 64 * 1024 * 1024
+"""Bytes of batches that are kept, so that none is read twice on its way into a block."""
+
+
+class Code(IntEnum):
+    """What becomes of a batch. The engine hashes it into the header that comes next."""
+
+    OK = 0
+    MALFORMED = 1
+    UNAUTHORIZED = 2
+    REPEATED = 3
+    CONFLICT = 4
+
+
+class Refused(Exception):
+    """A batch that may not stand in a block now. The text says why."""
+
+    def __init__(self, code: Code, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@frozen(kw_only=True)
+class Execution:
+    """
+    What a block of batches does.
+
+    @ivar codes: what became of each batch.
+    """
+
+    candidate: Candidate
+    codes: Sequence[Code]
+
+
+class _Draft:
+    """
+    The block that batches are put into one by one.
+    """
+
+    def __init__(self, state: ChainState) -> None:
+        self._state = state
+        self._nonces: set[tuple[bytes, int]] = set()
+        self._topics: dict[str, str] = {}
+        self.transactions: list[Transaction] = []
+
+    def add(self, batch: Batch) -> None:
+        """
+        Put a batch in, where it fits.
+
+        @raise Refused: it has nothing new, or publishes to a topic whose event ids begin as
+            those of another topic in the block do.
+        """
+        nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
+        if not any(self._state.account(sender).accepts(nonce) for sender, nonce in nonces):
+            raise Refused(Code.REPEATED, "everything in the batch was executed already")
+        topics = dict(self._topics)
+        for one in batch.transactions:
+            if one.kind is Kind.PUBLISH:
+                prefix = topicPrefix(one.topic)
+                if topics.setdefault(prefix, one.topic) != one.topic:
+                    raise Refused(Code.CONFLICT, "two topics of the block share event ids")
+        self._topics = topics
+        self._nonces |= nonces
+        self.transactions += batch.transactions
+
+
+class Machine:
+    """
+    One chain's state machine.
+
+    @ivar state: the state after L{head}; it changes with L{apply} alone.
+    @ivar head: the header of the last block.
+    """
+
+    def __init__(self, state: ChainState, head: Header) -> None:
+        self.state = state
+        self.head = head
+        self._known: OrderedDict[bytes, tuple[int, Batch]] = OrderedDict()
+        self._knownBytes = 0
+
+    def check(self, data: bytes) -> None:
+        """
+        See whether a batch may wait for a block.
+
+        @raise Refused: it may not.
+        """
+        _Draft(self.state).add(self._read(data))
+
+    def select(self, waiting: Iterable[bytes], maxBytes: int) -> Sequence[bytes]:
+        """
+        What of the waiting batches goes into the next block, in order.
+
+        It ends before one that would not fit, so that none overtakes another; those that may
+        not stand in a block at all are left out.
+
+        @param maxBytes: the most bytes that the engine takes, with its own framing.
+        """
+        draft, chosen, left = _Draft(self.state), [], maxBytes
+        for data in waiting:
+            left -= framedSize(data)
+            if left < 0:
+                break
+            try:
+                draft.add(self._read(data))
+            except Refused as refusal:
+                if refusal.code is Code.CONFLICT and chosen:
+                    break
+                left += framedSize(data)
+                continue
+            chosen.append(data)
+        return chosen
+
+    def isValid(self, block: Sequence[bytes]) -> bool:
+        """Whether a block of these batches may be voted for: all of them may stand in it."""
+        draft = _Draft(self.state)
+        try:
+            for data in block:
+                draft.add(self._read(data))
+        except Refused:
+            return False
+        return True
+
+    def execute(
+        self, block: Sequence[bytes], height: int, timestamp: int, proposer: bytes
+    ) -> Execution:
+        """
+        Execute a decided block. Changes nothing.
+
+        @param timestamp: its time in milliseconds since the epoch.
+        @param proposer: the public key of the validator that proposed it, if it is known.
+        """
+        draft, codes = _Draft(self.state), []
+        for data in block:
+            try:
+                draft.add(self._read(data))
+            except Refused as refusal:
+                # Only where more than a third of the validators are at fault.
+                codes.append(refusal.code)
+            else:
+                codes.append(Code.OK)
+        view = self._viewOf(proposer, height)
+        candidate = proposeBlock(self.state, self.head, view, timestamp, draft.transactions)
+        return Execution(candidate=candidate, codes=codes)
+
+    def apply(self, candidate: Candidate) -> None:
+        """Make an executed block, which is stored, the last one."""
+        self.state.apply(candidate.outcome, candidate.history)
+        self.head = candidate.header
+
+    def _viewOf(self, proposer: bytes, height: int) -> int:
+        """
+        The lowest view that names this proposer: so our headers name the engine's, by the same
+        rule as on every chain.
+        """
+        keys, view = self.state.validators.keys, self.head.view
+        if proposer not in keys:
+            # One that is leaving the set, or whose turn in it has not come in our headers.
+            return view
+        return view + (keys.index(proposer) - leaderIndex(view, height, len(keys))) % len(keys)
+
+    def _read(self, data: bytes) -> Batch:
+        digest = sha256(data).digest()
+        known = self._known.get(digest)
+        if known is not None:
+            self._known.move_to_end(digest)
+            batch = known[1]
+        else:
+            try:
+                batch = readBatch(data, self.state.chain)
+            except Malformed as error:
+                raise Refused(Code.MALFORMED, str(error)) from None
+            except Unauthorized as error:
+                raise Refused(Code.UNAUTHORIZED, str(error)) from None
+            self._remember(digest, len(data), batch)
+        try:
+            checkSponsor(batch, self.state.validators)
+        except Unauthorized as error:
+            raise Refused(Code.UNAUTHORIZED, str(error)) from None
+        return batch
+
+    def _remember(self, digest: bytes, size: int, batch: Batch) -> None:
+        self._known[digest] = (size, batch)
+        self._knownBytes += size
+        while self._knownBytes > KNOWN_BYTES:
+            _, (oldest, _) = self._known.popitem(last=False)
+            self._knownBytes -= oldest
+
+
+def framedSize(data: bytes) -> int:
+    """How many bytes the engine counts for a transaction: a field of a message."""
+    size = len(data)
+    return 1 + (max(size.bit_length(), 1) + 6) // 7 + size
