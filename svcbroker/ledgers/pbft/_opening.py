@@ -11,22 +11,19 @@ from struct import error as StructError
 
 from attrs import frozen
 
-from ...archive import storedHistory
 from ...chain import (
-    Account,
     Certificate,
     CertificateInvalid,
     ChainState,
     Genesis,
     Header,
-    History,
     Malformed,
-    ValidatorSet,
     VersionUnknown,
     checkCertificate,
 )
 from ...errors import LedgerUnavailable
-from ...storage import BlockHeadRow, StorageError, Store
+from ...storage import StorageError, Store
+from .._loading import loadChain
 from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds
 from ._keys import publicKey
 
@@ -118,72 +115,25 @@ def _layOut(
 
 
 def _load(directory: Path, store: Store, group: str) -> OpenedChain:
-    genesis = Genesis.decode(store.genesis)
-    if genesis.chain != store.chainId:
-        raise Malformed("its genesis is not the one it was made with")
+    stored = loadChain(store)
+    genesis, head = stored.genesis, stored.head
     if genesis.group != group:
         raise LedgerUnavailable(
             f"{store.path} is the chain of group {genesis.group}, not of group {group}: "
             "move it back to where it was"
         )
     row = store.tip()
-    deciders, validators = _lastSets(store, genesis, 0 if row is None else row.height)
-    head = genesis.header() if row is None else _verifiedHead(genesis, row, deciders)
-    state = _verifiedState(genesis, store, head, validators)
+    if row is not None:
+        deciders = stored.deciders
+        certificate = Certificate.decode(row.certificate)
+        checkCertificate(certificate, head, len(deciders.keys), deciders.verify)
     height, _ = store.reservation()
     if height > head.height + 1:
         raise Malformed(f"blocks after {head.height} are missing")
     return OpenedChain(
         genesis=genesis,
-        seeds=loadSeeds(directory / KEYS_NAME, validators.keys),
+        seeds=loadSeeds(directory / KEYS_NAME, stored.state.validators.keys),
         store=store,
-        state=state,
+        state=stored.state,
         head=head,
     )
-
-
-def _lastSets(store: Store, genesis: Genesis, height: int) -> tuple[ValidatorSet, ValidatorSet]:
-    """
-    The set of nodes that decided the last block, and the one that decides the next.
-    """
-    rows = store.validatorSets()
-    sets = [genesis.validatorSet, *(ValidatorSet.decode(row.encoded) for row in rows)]
-    if rows and rows[-1].height == height:
-        return sets[-2], sets[-1]
-    return sets[-1], sets[-1]
-
-
-def _verifiedHead(genesis: Genesis, row: BlockHeadRow, deciders: ValidatorSet) -> Header:
-    """
-    The header of the last block, made sure of: it is signed by a quorum.
-    """
-    head = Header.decode(row.header)
-    said = (row.hash, row.height, row.transactionTotal, genesis.chain, deciders.hash)
-    if (head.hash, head.height, head.transactionTotal, head.chain, head.validators) != said:
-        raise Malformed("the last block is not the one it is said to be")
-    certificate = Certificate.decode(row.certificate)
-    checkCertificate(certificate, head, len(deciders.keys), deciders.verify)
-    return head
-
-
-def _verifiedState(
-    genesis: Genesis, store: Store, head: Header, validators: ValidatorSet
-) -> ChainState:
-    """
-    The state after the last block, made sure of: it is the one that the header stands for.
-    """
-    history = History.load(head.height, storedHistory(store, genesis.header().hash))
-    if history.root != head.history:
-        raise Malformed("the history is not that of the last block")
-    if validators.hash != head.nextValidators:
-        raise Malformed("the set of nodes is not that of the last block")
-    state = ChainState(
-        genesis.chain,
-        validators,
-        history.after(head.hash),
-        (row.topic for row in store.topics()),
-        ((row.address, Account.decode(row.state)) for row in store.accounts()),
-    )
-    if state.root != head.stateRoot:
-        raise Malformed("the topics are not those of the last block")
-    return state

@@ -19,11 +19,11 @@ from ...errors import LedgerUnavailable
 from ...model import Receipt
 from ...storage import StorageError, StorageFailed, Store
 from .._observers import Observers
+from .._rows import appendOf
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
 from ._nodeset import NodeSet
 from ._pool import TransactionPool
-from ._rows import appendOf
 from ._timers import LazyTimer
 
 RETRY = 1.0

@@ -4,8 +4,8 @@ From a decided block to the rows that are stored of it.
 
 from __future__ import annotations
 
-from ...chain import Candidate, Certificate, encodeReceipts
-from ...storage import (
+from ..chain import Candidate, Certificate, encodeReceipts
+from ..storage import (
     AccountRow,
     Append,
     BlockRow,
@@ -17,9 +17,11 @@ from ...storage import (
 )
 
 
-def appendOf(candidate: Candidate, certificate: Certificate) -> Append:
+def appendOf(candidate: Candidate, certificate: Certificate | None) -> Append:
     """
     Everything that a block changes, as the store takes it.
+
+    @param certificate: what makes it final; C{None} where an engine keeps that.
     """
     header, outcome, offsets = candidate.header, candidate.outcome, candidate.offsets
     return Append(
@@ -27,7 +29,7 @@ def appendOf(candidate: Candidate, certificate: Certificate) -> Append:
             height=header.height,
             hash=header.hash,
             header=header.encoded,
-            certificate=certificate.encode(),
+            certificate=b"" if certificate is None else certificate.encode(),
             transactionTotal=header.transactionTotal,
             body=candidate.body,
             receipts=encodeReceipts(outcome.receipts),
