@@ -86,10 +86,14 @@ class DelayKind(Kind):
 
 
 class FaultyNode(Struct, frozen=True):
-    """One node: whether it runs, the view that it is in, and the latest block that it knows."""
+    """
+    One node: whether it runs, whether it leads next as it sees it, the view that it is in, and the
+    latest block that it knows.
+    """
 
     index: int
     running: bool
+    leader: bool
     pbftView: int
     blockNumber: int
 
@@ -122,7 +126,8 @@ def faultsOf(report: model.FaultReport) -> Faults:
     """What is on the wire."""
     return Faults(
         nodes=[
-            FaultyNode(each.index, each.isRunning, each.view, each.height) for each in report.nodes
+            FaultyNode(each.index, each.isRunning, each.isLeader, each.view, each.height)
+            for each in report.nodes
         ],
         quorum=report.quorum,
         delay=list(report.delay),

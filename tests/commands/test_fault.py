@@ -19,8 +19,8 @@ from svcbroker.commands import fault, main
 
 REPORT = {
     "nodes": [
-        {"index": 0, "running": False, "pbftView": 3, "blockNumber": 7},
-        {"index": 1, "running": True, "pbftView": 4, "blockNumber": 8},
+        {"index": 0, "running": False, "leader": True, "pbftView": 3, "blockNumber": 7},
+        {"index": 1, "running": True, "leader": True, "pbftView": 4, "blockNumber": 8},
     ],
     "quorum": 2,
     "delay": [0.0, 0.5],
@@ -31,7 +31,7 @@ REPORT = {
 }
 SHOWN = """\
 node 0: stopped view 3, block 7
-node 1: runs    view 4, block 8
+node 1: leads   view 4, block 8
 network: delay 0-0.5 s, loss 0.25, duplication 0
 cut: 0:1 1:0
 node 1 contradicted itself at block 5, round 2

@@ -24,7 +24,6 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.utils import getProcessOutputAndValue
 
 import svcbroker
-from svcbroker.chain import leaderIndex
 
 from .daemon import TIMEOUT, Daemon, DaemonProtocol, DaemonTestCase, reactor
 
@@ -96,10 +95,9 @@ class ViewChangeTests(FaultTestCase):
         self.assertIn("FAULTS ARE ON", daemon.protocol.output)
         await daemon.call("/rest/open", topic="t")
         self.assertEqual(await self.publish(daemon, "first"), ("SUCCESS", 1))
-        before = await self.nodes(daemon)
-        height = max(node["blockNumber"] for node in before)
-        view = max(node["pbftView"] for node in before)
-        leader = leaderIndex(view, height + 1, 4)
+        view = max(node["pbftView"] for node in await self.nodes(daemon))
+        nodes = (await self.done("show"))["nodes"]
+        [leader] = [node["index"] for node in nodes if node["leader"]]
         report = await self.done("stop", str(leader))
         self.assertEqual([node["running"] for node in report["nodes"]].count(False), 1)
         self.assertEqual(await self.publish(daemon, "second"), ("SUCCESS", 2))

@@ -26,7 +26,7 @@ from .support import BASE, Answer, Connection, requestBytes
 TOKEN = "0f" * 32
 HERE = IPv4Address("TCP", "127.0.0.1", 50000)
 REPORT = FaultReport(
-    nodes=[NodeCondition(index=0, isRunning=False, view=3, height=7)],
+    nodes=[NodeCondition(index=0, isRunning=False, isLeader=True, view=3, height=7)],
     quorum=1,
     delay=(0.0, 0.5),
     loss=0.25,
@@ -122,7 +122,15 @@ class OperatorTests(SynchronousTestCase):
                 "code": 0,
                 "message": "success",
                 "data": {
-                    "nodes": [{"index": 0, "running": False, "pbftView": 3, "blockNumber": 7}],
+                    "nodes": [
+                        {
+                            "index": 0,
+                            "running": False,
+                            "leader": True,
+                            "pbftView": 3,
+                            "blockNumber": 7,
+                        }
+                    ],
                     "quorum": 1,
                     "delay": [0.0, 0.5],
                     "loss": 0.25,

@@ -56,7 +56,7 @@ class FaultTests(SynchronousTestCase):
     def test_leader(self) -> None:
         """Without its leader the set goes on in a higher view, and takes it back afterwards."""
         before = self.report()
-        leader = next(each.index for each in self.rig.nodes.replicas if each.isLeader)
+        [leader] = [node.index for node in before.nodes if node.isLeader]
         self.successResultOf(self.ledger.stopNode(leader))
         self.assertEqual(self.running(), [index != leader for index in range(4)])
         self.rig.publish()
