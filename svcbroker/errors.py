@@ -144,7 +144,7 @@ class EventNotFound(BrokerError):
 
 
 class HeightUnknown(BrokerError):
-    """An event id whose block is above the chain's height."""
+    """A height, or an event id whose block is, above the chain's height."""
 
     code, rpcCode, text = 100304, -32024, "the event id names a block above the chain's height"
 

@@ -52,6 +52,7 @@ class DefaultTests(SynchronousTestCase):
                 "webhookTimeout": 10.0,
                 "webhookMaxDelay": 300.0,
                 "webhookConnections": 64,
+                "faults": False,
                 "shutdownTimeout": 30.0,
             },
         )

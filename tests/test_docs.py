@@ -21,7 +21,7 @@ from twisted.trial.unittest import SynchronousTestCase, TestCase
 from svcbroker.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
 from svcbroker.interfaces import ILedgerFactory, InvalidDescription
-from svcbroker.operations import OPERATIONS, QUERIES
+from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES
 from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
 
@@ -65,6 +65,7 @@ class TableTests(SynchronousTestCase):
         for text, prefix, calls in (
             (tables.operationsText(), "/rest", OPERATIONS),
             (tables.queriesText(), "/admin", QUERIES),
+            (tables.operatorText(), "/admin/operator", OPERATOR_CALLS),
         ):
             sections = text.split(".. _call-")[1:]
             self.assertEqual(len(sections), len(calls))
@@ -80,7 +81,8 @@ class TableTests(SynchronousTestCase):
     def test_records(self) -> None:
         """Every record that a call refers to has a section."""
         defined = set(re.findall(r"\.\. _record-(\w+):", tables.recordsText()))
-        texts = tables.operationsText() + tables.queriesText() + tables.recordsText()
+        texts = tables.operationsText() + tables.queriesText() + tables.operatorText()
+        texts += tables.recordsText()
         self.assertEqual(set(re.findall(r"<record-(\w+)>", texts)) - defined, set())
         self.assertIn("SendResult", defined)
 

@@ -30,6 +30,7 @@ class FaceTests(SynchronousTestCase):
             interfaces,
             "Batch",
             "IBlockObserver",
+            "IChangeableLedger",
             "IFaultyLedger",
             "ILedger",
             "ILedgerFactory",

@@ -23,7 +23,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("chain",),
     ("proofs",),
-    ("interfaces", "_iledger", "_iprovable", "_ifaulty", "_ifactory", "_isubscriber"),
+    ("interfaces", "_iledger", "_iprovable", "_ifaulty", "_ichangeable", "_ifactory", "_isubscriber"),
     ("storage",),
     ("archive",),
     ("ledgers",),
@@ -39,6 +39,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 NEIGHBOURS = {
     ("interfaces", "_iledger"),
     ("interfaces", "_ifaulty"),
+    ("interfaces", "_ichangeable"),
     ("interfaces", "_ifactory"),
     ("interfaces", "_iprovable"),
     ("interfaces", "_isubscriber"),

@@ -221,6 +221,10 @@ class DeclarationTests(SynchronousTestCase):
                 "state": ["topic", "groupId"],
                 "subscribe": ["topic", "groupId", "subscriptionId", "url", "offset", "tag"],
                 "unSubscribe": ["subscriptionId"],
+                "proof": ["eventId", "groupId", "checkpoint"],
+                "checkpoint": ["groupId", "height"],
+                "consistency": ["groupId", "older", "newer"],
+                "genesis": ["groupId"],
             },
         )
         self.assertEqual(

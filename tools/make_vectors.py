@@ -25,18 +25,21 @@ from svcbroker.chain import (
     Phase,
     Transaction,
     TransactionReceipt,
+    ValidatorChange,
+    ValidatorSet,
     accountAddress,
+    changePayload,
     encodeBody,
     encodeReceipts,
     faultsTolerated,
     leaderIndex,
     leafHash,
+    merklePath,
     merkleRoot,
     quorum,
     topicAddress,
     votePayload,
 )
-from svcbroker.chain._genesis import validatorsHash
 from svcbroker.chain._receipts import receiptRoot
 from svcbroker.chain._state import accountLeaf, topicLeaf
 from svcbroker.ledgers.pbft._messages import PreparedCertificate, roundChangeDigest
@@ -58,6 +61,17 @@ from tools.vectorcases import (
     sign,
 )
 from tools.vectorchain import makeChain, nextBlocks
+from tools.vectorsets import (
+    FIRST,
+    HISTORY,
+    LATER_KEYS,
+    LATER_SEEDS,
+    badChanges,
+    changes,
+    historyPaths,
+    historyRoots,
+    sets,
+)
 
 DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "chain.json"
 Json = dict[str, Any]
@@ -70,11 +84,13 @@ def hexes(values: Sequence[bytes]) -> list[str]:
 
 def keyVectors() -> Json:
     """The nodes' keys."""
+    later = [key.public_key().public_bytes_raw() for key in LATER_KEYS]
     return {
-        "nodes": [
+        name: [
             {"seed": seed.hex(), "publicKey": key.hex()}
-            for seed, key in zip(SEEDS, VALIDATORS, strict=True)
+            for seed, key in zip(seeds, keys, strict=True)
         ]
+        for name, seeds, keys in (("nodes", SEEDS, VALIDATORS), ("later", LATER_SEEDS, later))
     }
 
 
@@ -84,7 +100,7 @@ def genesisVector(genesis: Genesis) -> Json:
         "group": genesis.group,
         "created": genesis.created,
         "validators": hexes(genesis.validators),
-        "validatorsHash": validatorsHash(genesis.validators).hex(),
+        "validatorsHash": genesis.validatorSet.hash.hex(),
         "encoded": genesis.encoded.hex(),
         "chain": genesis.chain.hex(),
         "header": headerVector(genesis.header()),
@@ -159,14 +175,48 @@ def receiptVectors() -> list[Json]:
 def merkleVectors() -> list[Json]:
     """Trees of 0 to 9 leaves; leaf number n holds n bytes of the value n."""
     leaves = [bytes([number]) * number for number in range(9)]
+    hashes = [leafHash(leaf) for leaf in leaves]
     return [
         {
             "leaves": hexes(leaves[:count]),
-            "leafHashes": hexes([leafHash(leaf) for leaf in leaves[:count]]),
-            "root": merkleRoot([leafHash(leaf) for leaf in leaves[:count]]).hex(),
+            "leafHashes": hexes(hashes[:count]),
+            "root": merkleRoot(hashes[:count]).hex(),
+            "paths": [hexes(merklePath(hashes[:count], index)) for index in range(count)],
         }
         for count in range(10)
     ]
+
+
+def historyVector() -> Json:
+    """Histories of 0 headers and more, and paths in them."""
+    return {
+        "headers": hexes(HISTORY),
+        "roots": hexes(historyRoots()),
+        "paths": [
+            {"height": height, "size": size, "path": hexes(path)}
+            for height, size, path in historyPaths()
+        ],
+    }
+
+
+def setVector(validators: ValidatorSet) -> Json:
+    """A set of nodes."""
+    return {
+        "generation": validators.generation,
+        "keys": hexes(validators.keys),
+        "encoded": validators.encoded.hex(),
+        "hash": validators.hash.hex(),
+    }
+
+
+def changeVector(why: str, change: ValidatorChange) -> Json:
+    """A change of the first set of the small chain, which may be refused."""
+    return {
+        "refused": why,
+        "following": change.following.hash.hex(),
+        "payload": changePayload(CHAIN, FIRST, change.following).hex(),
+        "encoded": change.encode().hex(),
+    }
 
 
 def accountVectors() -> list[Json]:
@@ -228,7 +278,7 @@ def stateVector(topics: Sequence[Topic], accounts: Sequence[tuple[bytes, Account
             for address, account in accounts
         ],
         "accountRoot": merkleRoot([accountLeaf(*entry) for entry in accounts]).hex(),
-        "stateRoot": ChainState(CHAIN, topics, accounts).root.hex(),
+        "stateRoot": ChainState(CHAIN, FIRST, GENESIS.state().history, topics, accounts).root.hex(),
     }
 
 
@@ -238,6 +288,7 @@ def headerVector(header: Header) -> Json:
         "chain": header.chain.hex(),
         "height": header.height,
         "parent": header.parent.hex(),
+        "history": header.history.hex(),
         "view": header.view,
         "proposer": header.proposer,
         "timestamp": header.timestamp,
@@ -245,6 +296,7 @@ def headerVector(header: Header) -> Json:
         "receiptRoot": header.receiptRoot.hex(),
         "stateRoot": header.stateRoot.hex(),
         "validators": header.validators.hex(),
+        "nextValidators": header.nextValidators.hex(),
         "transactionCount": header.transactionCount,
         "transactionTotal": header.transactionTotal,
         "encoded": header.encoded.hex(),
@@ -307,6 +359,7 @@ def blockVector(candidate: Candidate, certificate: Certificate, state: ChainStat
         "encodedReceipts": encodeReceipts(receipts).hex(),
         "round": certificate.round,
         "certificate": certificate.encode().hex(),
+        "validators": setVector(candidate.outcome.validators),
         "eventIds": [
             f"{topicPrefix(transaction.topic)}-{receipt.sequence}-{header.height}"
             for transaction, receipt in zip(candidate.transactions, receipts, strict=True)
@@ -330,7 +383,7 @@ def vectors() -> Json:
     headers = [candidate.header for candidate, _, _ in made]
     odd = oddHeader()
     return {
-        "version": 1,
+        "version": 2,
         "keys": keyVectors(),
         "genesis": [genesisVector(GENESIS), genesisVector(ALONE)],
         "addresses": addressVectors(),
@@ -342,6 +395,12 @@ def vectors() -> Json:
         "malformedBodies": [{"why": why, "body": body.hex()} for why, body in badBodies().items()],
         "receipts": receiptVectors(),
         "merkle": merkleVectors(),
+        "history": historyVector(),
+        "sets": [setVector(validators) for validators in sets()],
+        "changes": [changeVector(*item) for item in changes()],
+        "malformedChanges": [
+            {"why": why, "encoded": encoded.hex()} for why, encoded in badChanges().items()
+        ],
         "accounts": accountVectors(),
         "emptyState": stateVector((), ()),
         "header": headerVector(odd),

@@ -64,6 +64,9 @@ TRANSACTIONS: Mapping[str, Transaction] = {
         b"\xff",
         {"svc-\U00010000": "", "svc-\uffff": "\u00e9", "svc-b": "2", "svc-": "0", "svc-a": "1"},
     ),
+    "a change of the set, in name only": Transaction.create(
+        Kind.VALIDATORS, BOB, 9, CREATED, "", b"no change"
+    ),
     "widest name": manage(Kind.OPEN, ALICE, 8, "\x80" * 256),
     "every number at its largest": publish(
         b"\xff" * 20, BIGGEST, " ~\x7f\x80", b"!", timestamp=BIGGEST
@@ -79,6 +82,8 @@ def badTransactions() -> Mapping[str, bytes]:
     assert entry[name - 2 : name + 1] == b"\x00\x01x"
     closed = Transaction.create(Kind.CLOSE, BOB, 1, CREATED, "x", b"x")
     opened = Transaction.create(Kind.OPEN, BOB, 1, CREATED, "x", b"", {"svc-tag": "red"})
+    change = Transaction.create(Kind.VALIDATORS, BOB, 1, CREATED, "x", b"x")
+    marked = Transaction.create(Kind.VALIDATORS, BOB, 1, CREATED, "", b"x", {"svc-tag": "red"})
 
     def pair(key: bytes, value: bytes) -> bytes:
         return len(key).to_bytes(2, "big") + len(value).to_bytes(2, "big") + key + value
@@ -99,7 +104,9 @@ def badTransactions() -> Mapping[str, bytes]:
         "version 0": b"\x00" + entry[1:],
         "version 2": b"\x02" + entry[1:],
         "kind 0": entry[:1] + b"\x00" + entry[2:],
-        "kind 4": entry[:1] + b"\x04" + entry[2:],
+        "kind 5": entry[:1] + b"\x05" + entry[2:],
+        "a topic on a change of the set": change.head + change.content,
+        "extensions on a change of the set": marked.head + marked.content,
         "other content": entry[:-1] + b"\x01",
         "content cut off": entry[:-1],
         "content on a close": closed.head + closed.content,
@@ -140,6 +147,7 @@ def oddHeader() -> Header:
         chain=b"\x01" * 32,
         height=2**63 + 2,
         parent=b"\x03" * 32,
+        history=b"\x0d" * 32,
         view=BIGGEST,
         proposer=2**16 - 1,
         timestamp=2**56 + 6,
@@ -147,22 +155,32 @@ def oddHeader() -> Header:
         receiptRoot=b"\x08" * 32,
         stateRoot=b"\x09" * 32,
         validators=b"\x0a" * 32,
+        nextValidators=b"\x0e" * 32,
         transactionCount=2**32 - 1,
         transactionTotal=2**48 + 12,
     )
 
 
-def sign(index: int, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
+def sign(
+    index: int,
+    phase: Phase,
+    height: int,
+    round: int,
+    digest: bytes,
+    keys: Sequence[Ed25519PrivateKey] = KEYS,
+) -> bytes:
     """A node's vote."""
-    return KEYS[index].sign(votePayload(phase, CHAIN, height, round, digest))
+    return keys[index].sign(votePayload(phase, CHAIN, height, round, digest))
 
 
-def certify(header: Header, round: int, signers: Sequence[int]) -> Certificate:
+def certify(
+    header: Header, round: int, signers: Sequence[int], keys: Sequence[Ed25519PrivateKey] = KEYS
+) -> Certificate:
     """A certificate with these nodes' true signatures, in this order."""
     return Certificate(
         round=round,
         signatures=[
-            (index, sign(index, Phase.COMMIT, header.height, round, header.hash))
+            (index, sign(index, Phase.COMMIT, header.height, round, header.hash, keys))
             for index in signers
         ],
     )

@@ -14,13 +14,13 @@ from svcbroker.chain import (
     Certificate,
     ChainState,
     Header,
+    History,
     TransactionReceipt,
     encodeBody,
     leaderIndex,
     merkleRoot,
     proposeBlock,
 )
-from svcbroker.chain._genesis import validatorsHash
 from svcbroker.chain._receipts import receiptRoot
 from svcbroker.model import Execution, Topic
 from tools.vectorcases import (
@@ -29,29 +29,46 @@ from tools.vectorcases import (
     BLOCKS,
     CHAIN,
     GENESIS,
+    KEYS,
     SIGNERS,
     TWINS,
-    VALIDATORS,
     VIEWS,
     certify,
     publish,
+)
+from tools.vectorsets import (
+    FIRST,
+    FOLLOWING_KEYS,
+    LATER_BLOCKS,
+    LATER_SIGNERS,
+    LATER_VIEWS,
 )
 
 
 def makeChain() -> Sequence[tuple[Candidate, Certificate, ChainState]]:
     """The small chain: each block, what makes it final, and the state after it."""
     made = []
-    parent = GENESIS.header()
+    parent, before = GENESIS.header(), GENESIS.state()
+    hashes = [parent.hash]
     topics: dict[int, Topic] = {}
     accounts: dict[int, tuple[bytes, Account]] = {}
-    for (round, time, transactions), view, signers in zip(BLOCKS, VIEWS, SIGNERS, strict=True):
-        before = ChainState(CHAIN, topics.values(), accounts.values())
-        candidate = proposeBlock(before, parent, view, time, transactions, VALIDATORS)
+    for (round, time, transactions), view, signers in zip(
+        [*BLOCKS, *LATER_BLOCKS], [*VIEWS, *LATER_VIEWS], [*SIGNERS, *LATER_SIGNERS], strict=True
+    ):
+        candidate = proposeBlock(before, parent, view, time, transactions)
+        parent = candidate.header
+        hashes.append(parent.hash)
         topics.update(sorted(candidate.outcome.topics.items()))
         accounts.update(sorted(candidate.outcome.accounts.items()))
-        after = ChainState(CHAIN, topics.values(), accounts.values())
-        made.append((candidate, certify(candidate.header, round, signers), after))
-        parent = candidate.header
+        keys = FOLLOWING_KEYS if before.validators.generation else KEYS
+        before = ChainState(
+            CHAIN,
+            candidate.outcome.validators,
+            History.of(hashes),
+            topics.values(),
+            accounts.values(),
+        )
+        made.append((candidate, certify(parent, round, signers, keys), before))
     return made
 
 
@@ -60,26 +77,27 @@ def twinBlock(parent: Header, view: int, timestamp: int) -> tuple[Header, bytes]
     A block after the small chain that publishes to both twins; everything else in it is right.
     """
     transactions = [publish(ALICE, 2000 + n, topic, b"twin") for n, topic in enumerate(TWINS)]
-    state = ChainState(CHAIN)
-    for candidate, _, _ in makeChain():
-        state.apply(candidate.outcome)
+    _, _, state = makeChain()[-1]
+    history = state.history.root
     receipts: list[TransactionReceipt] = []
     for transaction in transactions:
         outcome = state.execute([transaction], parent.height + 1, timestamp)
         receipts += outcome.receipts
-        state.apply(outcome)
+        state.apply(outcome, state.history)
     hashes = [transaction.hash for transaction in transactions]
     header = Header(
         chain=CHAIN,
         height=parent.height + 1,
         parent=parent.hash,
+        history=history,
         view=view,
-        proposer=leaderIndex(view, parent.height + 1, len(VALIDATORS)),
+        proposer=leaderIndex(view, parent.height + 1, len(FOLLOWING_KEYS)),
         timestamp=timestamp,
         transactionRoot=merkleRoot(hashes),
         receiptRoot=receiptRoot(hashes, receipts),
         stateRoot=state.root,
-        validators=validatorsHash(VALIDATORS),
+        validators=state.validators.hash,
+        nextValidators=state.validators.hash,
         transactionCount=len(hashes),
         transactionTotal=parent.transactionTotal + len(hashes),
     )
@@ -95,18 +113,22 @@ def nextBlocks() -> Mapping[str, tuple[Header, bytes]]:
     last, _, state = makeChain()[-1]
     parent, time = last.header, last.header.timestamp
     transactions = [publish(ALICE, 2000, TWINS[0], b"goes on")]
-    good = proposeBlock(state, parent, parent.view, time, transactions, VALIDATORS)
+    good = proposeBlock(state, parent, parent.view, time, transactions)
     header, body = good.header, good.body
     outcome = state.execute(transactions, header.height, time - 1)
     assert outcome.stateRoot == header.stateRoot  # the time shows in topics that are opened
     return {
         "": (header, body),
         "its view falls": (
-            evolve(header, view=0, proposer=leaderIndex(0, header.height, len(VALIDATORS))),
+            evolve(header, view=0, proposer=leaderIndex(0, header.height, len(FOLLOWING_KEYS))),
             body,
         ),
         "its time falls": (evolve(header, timestamp=time - 1), body),
-        "it is not its leader's": (evolve(header, proposer=(header.proposer + 1) % 4), body),
+        "it is not its leader's": (evolve(header, proposer=(header.proposer + 1) % 5), body),
+        "it is what would be its leader's in the set before": (
+            evolve(header, proposer=leaderIndex(header.view, header.height, len(KEYS))),
+            body,
+        ),
         "it is not of this chain": (evolve(header, chain=ALONE.chain), body),
         "it leaves a height out": (evolve(header, height=header.height + 1), body),
         "it has another parent": (evolve(header, parent=parent.parent), body),
@@ -120,7 +142,9 @@ def nextBlocks() -> Mapping[str, tuple[Header, bytes]]:
             ),
             body,
         ),
-        "it has other nodes": (evolve(header, validators=validatorsHash(VALIDATORS[:1])), body),
+        "it has the nodes of before": (evolve(header, validators=FIRST.hash), body),
+        "it changes the nodes without a change": (evolve(header, nextValidators=FIRST.hash), body),
+        "it has its parent's history": (evolve(header, history=parent.history), body),
         "it counts wrongly": (evolve(header, transactionTotal=1), body),
         "its transactions are left out": (header, encodeBody([])[0]),
         "it publishes to twins": twinBlock(parent, parent.view, time),

@@ -22,6 +22,7 @@ from svcbroker.ledgers import findLedgerFactories
 from svcbroker.operations import (
     COMMON_ERRORS,
     OPERATIONS,
+    OPERATOR_CALLS,
     QUERIES,
     Envelope,
     ErrorRecord,
@@ -30,8 +31,11 @@ from svcbroker.operations import (
     Parameter,
 )
 
+CALLS = (*OPERATIONS, *QUERIES, *OPERATOR_CALLS)
+"""Every call that there is."""
+
 _EPYTEXT = re.compile(r"\b([CLI])\{([^<}]*)(?:<[^>]*>)?\}")
-_PLAIN = {bool: "boolean", int: "integer", str: "string", bytes: "string, Base64"}
+_PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", bytes: "string, Base64"}
 
 
 def prose(text: str | None) -> str:
@@ -72,7 +76,14 @@ def typeText(type: Any) -> str:
         return f"{typeText(origin)} of {typeText(arguments[0])}"
     if isinstance(type, TypeVar):
         return "what the query says"
+    if isProof(type):
+        return f":ref:`{type.__name__} <proof-{type.__name__}>`"
     return _PLAIN.get(type) or f":ref:`{type.__name__} <record-{type.__name__}>`"
+
+
+def isProof(type: Any) -> bool:
+    """Whether a record is part of the format of proofs, which has a page of its own."""
+    return str(getattr(type, "__module__", "")).startswith("svcbroker.proofs")
 
 
 # "type" is a parameter's name above.
@@ -137,6 +148,11 @@ def queriesText() -> str:
     return "\n".join(operationText(each, "/admin") for each in QUERIES)
 
 
+def operatorText() -> str:
+    """All operator calls."""
+    return "\n".join(operationText(each, "/admin/operator") for each in OPERATOR_CALLS)
+
+
 def commonErrorsText() -> str:
     """What everything can answer."""
     return ", ".join(map(_errorText, COMMON_ERRORS)) + ".\n"
@@ -147,6 +163,8 @@ def _structs(type: Any) -> Iterator[type[Struct]]:
     origin = get_origin(type)
     for candidate in (type, origin):
         if isinstance(candidate, builtinType) and issubclass(candidate, Struct):
+            if isProof(candidate):
+                return
             yield candidate
             for field in fields(candidate):
                 yield from _structs(field.type)
@@ -157,7 +175,7 @@ def _structs(type: Any) -> Iterator[type[Struct]]:
 
 def records() -> Sequence[type[Struct]]:
     """Every record of the interface, once."""
-    found = [each for call in (*OPERATIONS, *QUERIES) for each in _structs(call.result.type)]
+    found = [each for call in CALLS for each in _structs(call.result.type)]
     return list(dict.fromkeys([ErrorRecord, *found]))
 
 
@@ -220,6 +238,7 @@ def ledgersText() -> str:
 TEXTS = {
     "svc-operations": operationsText,
     "svc-queries": queriesText,
+    "svc-operator": operatorText,
     "svc-common-errors": commonErrorsText,
     "svc-records": recordsText,
     "svc-errors": errorsText,

@@ -106,7 +106,7 @@ class Prover:
         offset, length = self._place(eventId)
         row = self._store.block(height)
         if row is None:
-            raise HeightUnknown()
+            raise _unknown(height)
         offsets = decodeTable(row.body)
         index = bisect_left(offsets, offset)
         hashes = [
@@ -168,8 +168,12 @@ class Prover:
     def _row(self, height: int) -> BlockHeadRow:
         row = self._store.blockHead(height) if 0 < height < 2**63 else None
         if row is None:
-            raise HeightUnknown()
+            raise _unknown(height)
         return row
+
+
+def _unknown(height: int) -> HeightUnknown:
+    return HeightUnknown(f"block {height} is above the chain's height")
 
 
 def _eventFields(eventId: EventId, transaction: Transaction) -> EventFields:

@@ -10,6 +10,7 @@ from ._broker import Broker
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._keeper import Keeper
 from ._operator import Operator
+from ._proving import CheckpointAnswer, Proving
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import (
     DEFAULT_PAGE_SIZE,
@@ -29,6 +30,7 @@ __all__ = [
     "MAX_PAGE_SIZE",
     "Administration",
     "Broker",
+    "CheckpointAnswer",
     "Groups",
     "ISubscriptionDirectory",
     "IWebhooks",
@@ -38,6 +40,7 @@ __all__ = [
     "NoWebhooks",
     "NumberedPage",
     "Operator",
+    "Proving",
     "SendResult",
     "SendStatus",
     "Waiters",

@@ -30,6 +30,7 @@ from ..version import VersionRecord
 from ._admin import Administration
 from ._groups import Groups, Limits
 from ._operator import Operator
+from ._proving import Proving
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import NumberedPage, SendResult, SendStatus, appliedSize, pageOffset
 from ._waiters import Waiters
@@ -54,6 +55,7 @@ class Broker:
     @ivar clock: how it measures time.
     @ivar admin: what operators may ask.
     @ivar operator: what operators may change.
+    @ivar proving: what proves something.
     @ivar webhooks: who sends events to URLs.
     """
 
@@ -90,6 +92,7 @@ class Broker:
             subscriptions=NoSubscriptions() if subscriptions is None else subscriptions,
         )
         self.operator = Operator(self.groups, self._waiters, hasFaults=hasFaults)
+        self.proving = Proving(self.groups, self._waiters)
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""

@@ -9,8 +9,9 @@ from itertools import permutations, product
 
 from twisted.internet.defer import Deferred
 
+from ..chain import ValidatorSet
 from ..errors import NotAuthorized, ParameterInvalid
-from ..interfaces import IFaultyLedger
+from ..interfaces import IChangeableLedger, IFaultyLedger
 from ..model import FaultReport
 from ._groups import Groups
 from ._waiters import Waiters
@@ -116,6 +117,31 @@ class Operator:
         ledger = self._faulty(groupId)
         await self._waiters.wait(ledger.heal())
         return await self._report(ledger)
+
+    def changeNodes(
+        self, groupId: str | None, rotate: Sequence[int] = (), count: int | None = None
+    ) -> Deferred[ValidatorSet]:
+        """
+        Give nodes new keys, or change how many there are; without either change nothing.
+
+        @param rotate: the indexes of the nodes that get new keys.
+        @param count: how many nodes there are to be.
+        @return: fires with the nodes that decide from the next block on.
+        @raise ParameterInvalid: there is no such node, nothing would change, there cannot be so
+            many, or the group's ledger is no
+            L{IChangeableLedger<svcbroker.interfaces.IChangeableLedger>}.
+        """
+        return Deferred.fromCoroutine(self._changeNodes(groupId, rotate, count))
+
+    async def _changeNodes(
+        self, groupId: str | None, rotate: Sequence[int], count: int | None
+    ) -> ValidatorSet:
+        ledger: IChangeableLedger | None = IChangeableLedger(self._groups.ledger(groupId), None)
+        if ledger is None:
+            raise ParameterInvalid("groupId: the ledger of this group has no nodes to change")
+        if not rotate and count is None:
+            return await self._waiters.wait(ledger.getNodes())
+        return await self._waiters.wait(ledger.changeNodes(rotate, count))
 
     def _faulty(self, groupId: str | None) -> IFaultyLedger:
         ledger = self._groups.ledger(groupId)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -143,16 +144,20 @@ def askDaemon(
 
     def main(reactor: Any) -> Deferred[None]:
         client = DaemonClient(operating, Agent(reactor, ThisMachine()))
-        asking = Deferred.fromCoroutine(ask(client)).addTimeout(timeout, reactor)
+        # Before the connection is closed, which would look like the daemon's doing.
+        reactor.addSystemEventTrigger("before", "shutdown", interrupt)
+        asking = Deferred.fromCoroutine(ask(client))
+        asking.addTimeout(timeout, reactor, lambda result, seconds: Failure(TimeoutError()))
         return asking.addCallbacks(answers.append, failures.append)
 
-    try:
-        react(main)
-    except SystemExit:
-        # What came of it is known already; if nothing is, somebody has lost patience.
+    def interrupt() -> None:
         if not (answers or failures):
-            raise KeyboardInterrupt from None
-    for failure in failures:
+            failures.append(Failure(KeyboardInterrupt()))
+
+    # It always ends so; what came of it is known by then.
+    with suppress(SystemExit):
+        react(main)
+    for failure in failures[:1]:
         if failure.check(TimeoutError):
             raise CommandError(f"the daemon gave no answer in {timeout:g} seconds")
         failure.raiseException()

@@ -126,7 +126,7 @@ def run(options: Options, console: Console) -> int:
 def describe(report: Mapping[str, Any]) -> Iterator[str]:
     """A report in lines for people."""
     for node in report["nodes"]:
-        state = "runs" if node["running"] else "stopped"
+        state = "stopped" if not node["running"] else "leads" if node["leader"] else "runs"
         yield f"node {node['index']}: {state:8}view {node['pbftView']}, block {node['blockNumber']}"
     shortest, longest = report["delay"]
     yield (

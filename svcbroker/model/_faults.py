@@ -20,12 +20,14 @@ class NodeCondition:
 
     @ivar index: its index in its set.
     @ivar isRunning: whether it runs.
+    @ivar isLeader: whether it leads at the height that it is about to decide, as it sees it.
     @ivar view: the view that it is in.
     @ivar height: the height of the latest block that it knows.
     """
 
     index: int
     isRunning: bool
+    isLeader: bool
     view: int
     height: int
 

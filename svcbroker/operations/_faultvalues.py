@@ -24,7 +24,12 @@ def _number(value: object, highest: float) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-def _node(value: object) -> int:
+def nodeIndex(value: object) -> int:
+    """
+    Read the index of a node.
+
+    @raise ParameterInvalid: it is none.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_NODES:
         raise ParameterInvalid("is not the index of a node")
     return value
@@ -40,7 +45,7 @@ class NodeKind(Kind):
     """The index of a node."""
 
     def fromJSON(self, value: object) -> int:
-        return _node(value)
+        return nodeIndex(value)
 
 
 class NodesKind(Kind):
@@ -48,7 +53,7 @@ class NodesKind(Kind):
 
     def fromJSON(self, value: object) -> list[list[int]]:
         what = "lists of nodes"
-        islands = [[_node(node) for node in _list(each, what)] for each in _list(value, what)]
+        islands = [[nodeIndex(node) for node in _list(each, what)] for each in _list(value, what)]
         if sum(map(len, islands)) > MAX_NODES:
             raise ParameterInvalid("names too many nodes")
         return islands
@@ -62,7 +67,7 @@ class LinksKind(Kind):
         for link in _list(value, "pairs of nodes"):
             if not isinstance(link, list) or len(link) != 2:
                 raise ParameterInvalid("is not a list of pairs of nodes")
-            links.append((_node(link[0]), _node(link[1])))
+            links.append((nodeIndex(link[0]), nodeIndex(link[1])))
         return links
 
 
@@ -86,10 +91,14 @@ class DelayKind(Kind):
 
 
 class FaultyNode(Struct, frozen=True):
-    """One node: whether it runs, the view that it is in, and the latest block that it knows."""
+    """
+    One node: whether it runs, whether it leads next as it sees it, the view that it is in, and the
+    latest block that it knows.
+    """
 
     index: int
     running: bool
+    leader: bool
     pbftView: int
     blockNumber: int
 
@@ -122,7 +131,8 @@ def faultsOf(report: model.FaultReport) -> Faults:
     """What is on the wire."""
     return Faults(
         nodes=[
-            FaultyNode(each.index, each.isRunning, each.view, each.height) for each in report.nodes
+            FaultyNode(each.index, each.isRunning, each.isLeader, each.view, each.height)
+            for each in report.nodes
         ],
         quorum=report.quorum,
         delay=list(report.delay),

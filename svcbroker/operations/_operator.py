@@ -18,6 +18,7 @@ from ._faultvalues import (
     ShareKind,
     faultsOf,
 )
+from ._nodevalues import NODE_CALLS
 from ._operations import GROUP
 from ._parameters import Parameter
 from ._results import envelope
@@ -103,5 +104,5 @@ _FAULT_CALLS: Final = (
     ),
 )
 
-OPERATOR_CALLS: Final = (*_FAULT_CALLS,)
+OPERATOR_CALLS: Final = (*NODE_CALLS, *_FAULT_CALLS)
 """Every operator call; its name is its path below C{/admin/operator/}."""

@@ -36,7 +36,8 @@ def _utc(milliseconds: int) -> str:
     return strftime("%Y-%m-%d %H:%M:%S", gmtime(milliseconds // 1000))
 
 
-def _same(value: Any) -> Any:
+def same(value: Any) -> Any:
+    """What needs no rendering."""
     return value
 
 
@@ -161,14 +162,14 @@ def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
     return envelope(records.AdminPage[type], renderPage)
 
 
-BOOLEAN = Result(type=bool, render=_same)
-STRING = Result(type=str, render=_same)
+BOOLEAN = Result(type=bool, render=same)
+STRING = Result(type=str, render=same)
 EVENT = Result(type=records.Event, render=_event)
 SEND_RESULT = Result(type=records.SendResult, render=_sendResult)
 TOPIC_PAGE = Result(type=records.TopicPage, render=_topicPage)
 TOPIC_STATE = Result(type=records.TopicState, render=_topicState)
 
-STRINGS = envelope(list[str], _same)
+STRINGS = envelope(list[str], same)
 SUBSCRIPTIONS = envelope(dict[str, dict[str, records.Subscription]], _subscriptions)
 VERSION = envelope(records.Version, _version)
 STATISTICS = envelope(records.GroupStatistics, _statistics)

@@ -31,6 +31,7 @@ from . import _operations
 from ._declarations import Operation
 from ._operations import GROUP
 from ._parameters import Kind, Parameter
+from ._proving import PROVING
 from ._results import BOOLEAN, STRING
 
 MAX_FILTERS: Final = 100
@@ -192,5 +193,5 @@ UNSUBSCRIBE: Final = Operation(
     method=lambda broker: broker.webhooks.unSubscribe,
 )
 
-OPERATIONS: Final = (*_operations.OPERATIONS, SUBSCRIBE, UNSUBSCRIBE)
+OPERATIONS: Final = (*_operations.OPERATIONS, SUBSCRIBE, UNSUBSCRIBE, *PROVING)
 """All operations."""

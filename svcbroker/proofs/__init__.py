@@ -25,7 +25,8 @@ from ._format import (
     PbftCertificate,
     contentFields,
 )
-from ._verify import ProofInvalid, ProvedEvent, readGenesis, verifyConsistency, verifyProof
+from ._reading import ProofInvalid, formatOf, readCheckpoint, readGenesis
+from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
 
 __all__ = [
     "Checkpoint",
@@ -41,7 +42,10 @@ __all__ = [
     "PbftCertificate",
     "ProofInvalid",
     "ProvedEvent",
+    "ProvedGrowth",
     "contentFields",
+    "formatOf",
+    "readCheckpoint",
     "readGenesis",
     "verifyConsistency",
     "verifyProof",

@@ -161,6 +161,8 @@ class PbftCertificate(
 
         @raise Malformed: they are not of one.
         """
+        if not 0 <= self.round < 2**64:
+            raise Malformed("the round of a certificate is not one")
         return Certificate(
             round=self.round,
             signatures=[(each.node, unhex(each.signature, 64)) for each in self.signatures],

@@ -5,11 +5,8 @@ Checking proofs, with nothing but the proof and what one trusts already.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from attrs import frozen
-from msgspec import DecodeError, ValidationError
-from msgspec.json import Decoder
 
 from ..chain import (
     CertificateInvalid,
@@ -33,23 +30,10 @@ from ._format import (
     EventFields,
     EventProof,
     FinalHeader,
-    GenesisFields,
     NodeChange,
     unhex,
 )
-
-T = TypeVar("T")
-
-MAX_PROOF_SIZE = 1 << 30
-"""Bytes of the longest proof that is looked at."""
-
-_GENESIS = Decoder(GenesisFields)
-_EVENT = Decoder(EventProof)
-_CONSISTENCY = Decoder(ConsistencyProof)
-
-
-class ProofInvalid(ValueError):
-    """A proof that does not prove what it says. The text says why, in one line."""
+from ._reading import ProofInvalid, readFields
 
 
 @frozen(kw_only=True)
@@ -69,6 +53,9 @@ class ProvedEvent:
     @ivar timestamp: the time of its block, which a quorum of nodes found plausible, in
         milliseconds since the epoch.
     @ivar block: its block.
+    @ivar signers: the nodes that signed its block: their public keys by their indexes.
+    @ivar nodes: how many nodes there were, of which a quorum had to sign.
+    @ivar changes: how often the set of nodes had changed since the genesis.
     @ivar checkpoint: the later block that vouches for it too, where the proof has one.
     """
 
@@ -82,19 +69,28 @@ class ProvedEvent:
     submitted: int
     timestamp: int
     block: Checkpoint
+    signers: Mapping[int, bytes]
+    nodes: int
+    changes: int
     checkpoint: Checkpoint | None
 
 
-def readGenesis(data: bytes) -> Genesis:
+@frozen(kw_only=True)
+class ProvedGrowth:
     """
-    Read a genesis file, as C{svcbroker genesis} writes it.
+    What a consistency proof has proved: that the chain up to one checkpoint is the beginning of
+    the chain up to another.
 
-    @raise ProofInvalid: it is not one.
+    @ivar chain: the id of the chain, as the newer checkpoint's header has it.
+    @ivar older: the older checkpoint.
+    @ivar newer: the newer one.
+    @ivar timestamp: the time of the newer one's block, in milliseconds since the epoch.
     """
-    try:
-        return _decoded(_GENESIS, data, "a genesis").genesis()
-    except Malformed as error:
-        raise ProofInvalid(str(error)) from None
+
+    chain: bytes
+    older: Checkpoint
+    newer: Checkpoint
+    timestamp: int
 
 
 def verifyProof(
@@ -111,28 +107,31 @@ def verifyProof(
     """
     if chain is None and checkpoint is None:
         raise ProofInvalid("nothing is trusted: give the chain's genesis or a checkpoint")
-    proof = _decoded(_EVENT, data, "an event proof")
+    proof = readFields(EventProof, data, "an event proof")
     try:
         proved = _checkedEvent(proof)
     except (Malformed, CertificateInvalid) as error:
         raise ProofInvalid(str(error)) from None
+    except UnicodeEncodeError:
+        raise ProofInvalid("a text of it has half of a surrogate pair") from None
     except BrokerError as error:
         raise ProofInvalid(error.message) from None
     if chain is not None and proved.chain != chain:
         raise ProofInvalid(f"it is of chain {proved.chain.hex()}, which is not the trusted one")
     if checkpoint is not None and checkpoint not in (proved.block, proved.checkpoint):
-        raise ProofInvalid(f"it does not lead to checkpoint {checkpoint}: ask for one that does")
+        raise ProofInvalid(_leadsElsewhere(proved, checkpoint))
     return proved
 
 
-def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> None:
+def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> ProvedGrowth:
     """
-    Check that the chain up to one checkpoint is the beginning of the chain up to another.
+    Check that the chain up to one checkpoint is the beginning of the chain up to another. Both
+    are what somebody has kept, and not taken from the proof.
 
     @param data: the proof: JSON.
     @raise ProofInvalid: it does not prove that.
     """
-    proof = _decoded(_CONSISTENCY, data, "a consistency proof")
+    proof = readFields(ConsistencyProof, data, "a consistency proof")
     try:
         header = proof.newer.header()
         _checkHistory(older.hash, older.height, header, proof.path)
@@ -140,16 +139,8 @@ def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> N
         raise ProofInvalid(str(error)) from None
     for said, trusted in ((proof.older, older), (str(Checkpoint.of(header)), newer)):
         if said != str(trusted):
-            raise ProofInvalid(f"it is about {said}, not about {trusted}")
-
-
-def _decoded(decoder: Decoder[T], data: bytes, what: str) -> T:
-    if len(data) > MAX_PROOF_SIZE:
-        raise ProofInvalid(f"{what} is never as long as {len(data)} bytes")
-    try:
-        return decoder.decode(data)
-    except (ValidationError, DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProofInvalid(f"this is not {what}: {error}") from None
+            raise ProofInvalid(f"it is about {said[:100]}, not about {trusted}")
+    return ProvedGrowth(chain=header.chain, older=older, newer=newer, timestamp=header.timestamp)
 
 
 class _Deciders:
@@ -165,7 +156,7 @@ class _Deciders:
         self._chain = genesis.chain
         self._sets: list[tuple[int, ValidatorSet]] = [(0, genesis.validatorSet)]
         for change in changes:
-            header = self.check(change)
+            header, _ = self.check(change)
             since, current = self._sets[-1]
             following = ValidatorSet.decode(
                 ValidatorSet(
@@ -176,29 +167,39 @@ class _Deciders:
                 raise Malformed(f"block {header.height} does not bring that set of nodes")
             self._sets.append((header.height, following))
 
-    def check(self, final: FinalHeader) -> Header:
+    def finish(self, last: Header) -> None:
+        """
+        Make sure that there are no more changes than it takes.
+
+        @param last: the last header of the proof.
+        @raise Malformed: there are.
+        """
+        if self._sets[-1][0] >= last.height:
+            raise Malformed(f"a change of the nodes is not below block {last.height}")
+
+    def check(self, final: FinalHeader) -> tuple[Header, ValidatorSet]:
         """
         Make sure that a header is final.
 
+        @return: the header, and the set of nodes that decided it.
         @raise Malformed: it is not of this chain and of the nodes whose turn it is.
         @raise CertificateInvalid: a quorum of them has not signed it.
         """
         header = final.header.header()
-        deciders = [nodes for since, nodes in self._sets if since < header.height]
-        if header.chain != self._chain or not deciders:
+        before = [nodes for since, nodes in self._sets if since < header.height]
+        if header.chain != self._chain or not before:
             raise Malformed(f"block {header.height} is not of this chain")
-        if header.validators != deciders[-1].hash:
+        nodes = before[-1]
+        if header.validators != nodes.hash:
             raise Malformed(f"block {header.height} is decided by another set of nodes")
-        checkCertificate(
-            final.certificate.certificate(), header, len(deciders[-1].keys), deciders[-1].verify
-        )
-        return header
+        checkCertificate(final.certificate.certificate(), header, len(nodes.keys), nodes.verify)
+        return header, nodes
 
 
 def _checkedEvent(proof: EventProof) -> ProvedEvent:
     genesis = proof.genesis.genesis()
     deciders = _Deciders(genesis, proof.changes)
-    header = deciders.check(proof.block)
+    header, nodes = deciders.check(proof.block)
     eventId = proof.event.id()
     if eventId.height != header.height:
         raise Malformed("the event's id names another block")
@@ -216,11 +217,12 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
         siblings = [unhex(sibling, 32) for sibling in path]
         if rootOfPath(leaf, proof.index, header.transactionCount, siblings) != root:
             raise Malformed(f"the event's {what} is not in its block")
-    checkpoint = None
+    last, checkpoint = header, None
     if proof.checkpoint is not None:
-        later = deciders.check(proof.checkpoint)
-        _checkHistory(header.hash, header.height, later, proof.checkpoint.path)
-        checkpoint = Checkpoint.of(later)
+        last, _ = deciders.check(proof.checkpoint)
+        _checkHistory(header.hash, header.height, last, proof.checkpoint.path)
+        checkpoint = Checkpoint.of(last)
+    deciders.finish(last)
     return ProvedEvent(
         group=genesis.group,
         chain=genesis.chain,
@@ -232,6 +234,12 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
         submitted=transaction.timestamp,
         timestamp=header.timestamp,
         block=Checkpoint.of(header),
+        signers={
+            signature.node: nodes.keys[signature.node]
+            for signature in proof.block.certificate.signatures
+        },
+        nodes=len(nodes.keys),
+        changes=nodes.generation,
         checkpoint=checkpoint,
     )
 
@@ -256,3 +264,10 @@ def _checkHistory(hash: bytes, height: int, later: Header, path: Sequence[str]) 
     siblings = [unhex(sibling, 32) for sibling in path]
     if rootOfPath(leafHash(hash), height, later.height, siblings) != later.history:
         raise Malformed(f"block {height} is not in the history of block {later.height}")
+
+
+def _leadsElsewhere(proved: ProvedEvent, checkpoint: Checkpoint) -> str:
+    for block in (proved.block, proved.checkpoint):
+        if block is not None and block.height == checkpoint.height:
+            return f"block {block.height} is not that of checkpoint {checkpoint}: the chain forked"
+    return f"it does not lead to checkpoint {checkpoint}: ask for a proof that does"

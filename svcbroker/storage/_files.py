@@ -178,7 +178,11 @@ def _connect(path: Path, connect: Connect) -> sqlite3.Connection:
 
 def _apply(connection: sqlite3.Connection, *statements: str) -> None:
     for statement in (*_SETTINGS, *statements):
-        connection.execute(statement)
+        try:
+            connection.execute(statement)
+        except UnicodeDecodeError as error:
+            # SQLite quotes what is damaged in the schema, which need not be text.
+            raise sqlite3.OperationalError("malformed database schema") from error
 
 
 def _prepareWriting(

@@ -4,6 +4,9 @@ A broker on a clock, over memory ledgers that do what a test says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from attrs import frozen
 from twisted.internet.task import Clock
 
@@ -30,20 +33,28 @@ class World:
 
 
 def makeWorld(
-    subscriptions: ISubscriptionDirectory | None = None, maxContent: int = MAX_CONTENT
+    subscriptions: ISubscriptionDirectory | None = None,
+    maxContent: int = MAX_CONTENT,
+    ledgers: Mapping[str, Any] | None = None,
+    hasFaults: bool = False,
 ) -> World:
-    """A broker of two groups."""
+    """
+    A broker of two groups.
+
+    @param ledgers: what stands in the place of these groups' ledgers.
+    """
     clock = Clock()
     clock.advance(1_700_000_000)
     ledger, second = (
         ScriptedLedger(memoryLedger(clock, group, maxContent)) for group in ("1", "2")
     )
     broker = Broker(
-        {"1": ledger, "2": second},
+        {"1": ledger, "2": second, **(ledgers or {})},
         clock,
         Limits(maxContent=maxContent, chainTimeout=TIMEOUT),
         nodeAddress=NODE,
         version=VersionRecord(version="9.8.7"),
         subscriptions=subscriptions,
+        hasFaults=hasFaults,
     )
     return World(clock, ledger, second, broker)

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define, field
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 VECTORS_PATH = Path(__file__).resolve().parents[2] / "docs" / "vectors" / "chain.json"
 VECTORS: Mapping[str, Any] = json.loads(VECTORS_PATH.read_text("ascii"))
 
-KINDS = {"OPEN": 1, "CLOSE": 2, "PUBLISH": 3}
-EXECUTIONS = {"DONE": 0, "TOPIC_NOT_FOUND": 1, "REPEATED": 2}
+KINDS = {"OPEN": 1, "CLOSE": 2, "PUBLISH": 3, "VALIDATORS": 4}
+EXECUTIONS = {"DONE": 0, "TOPIC_NOT_FOUND": 1, "REPEATED": 2, "REFUSED": 3}
 PHASES = {"PROPOSE": 1, "PREPARE": 2, "COMMIT": 3, "ROUND_CHANGE": 4}
 
 
@@ -42,6 +44,23 @@ def root(hashes: Sequence[bytes]) -> bytes:
     while 2 * k < len(hashes):
         k *= 2
     return digest(b"\1", root(hashes[:k]), root(hashes[k:]))
+
+
+def path(hashes: Sequence[bytes], index: int) -> list[bytes]:
+    """The audit path of a leaf as RFC 6962 defines it, by recursion, over leaf hashes."""
+    if len(hashes) == 1:
+        return []
+    k = 1
+    while 2 * k < len(hashes):
+        k *= 2
+    if index < k:
+        return [*path(hashes[:k], index), root(hashes[k:])]
+    return [*path(hashes[k:], index - k), root(hashes[:k])]
+
+
+def history(hashes: Sequence[bytes]) -> bytes:
+    """The root over the hashes of headers, from that of height 0 on."""
+    return root([digest(b"\0", hash) for hash in hashes])
 
 
 @define
@@ -146,6 +165,76 @@ class Entry:
         )
 
 
+def isSigned(key: bytes, message: bytes, signature: bytes) -> bool:
+    """Whether an Ed25519 signature holds."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True
+
+
+@define
+class Nodes:
+    """A set of nodes."""
+
+    generation: int
+    keys: Sequence[bytes]
+
+    @property
+    def encoded(self) -> bytes:
+        """Its encoding."""
+        return struct.pack(">QH", self.generation, len(self.keys)) + b"".join(self.keys)
+
+    @property
+    def hash(self) -> bytes:
+        """What stands in headers."""
+        return digest(b"svcbroker/validators\0", self.encoded)
+
+    @property
+    def quorum(self) -> int:
+        """How many must agree."""
+        return len(self.keys) - (len(self.keys) - 1) // 3
+
+
+def agreement(chain: bytes, current: Nodes, following: Nodes) -> bytes:
+    """What is signed for a change of the set."""
+    return b"svcbroker/validators-change" + chain + current.hash + following.hash
+
+
+def following(content: bytes, chain: bytes, current: Nodes) -> Nodes | None:
+    """The set that a change leads to, or nothing where it is refused or is no change."""
+    if len(content) < 10:
+        return None
+    generation, count = struct.unpack(">QH", content[:10])
+    keys = [content[10 + 32 * index :][:32] for index in range(count)]
+    accepted = content[10 + 32 * count : 10 + 96 * count]
+    approved = content[12 + 96 * count :]
+    claimed = int.from_bytes(content[10 + 96 * count : 12 + 96 * count], "big")
+    isWhole = len(content) >= 12 + 96 * count and len(approved) == 66 * claimed
+    if not (1 <= count <= 256 and isWhole and len(set(keys)) == count):
+        return None
+    nodes = Nodes(generation, keys)
+    payload = agreement(chain, current, nodes)
+    signers = []
+    for start in range(0, len(approved), 66):
+        index = int.from_bytes(approved[start : start + 2], "big")
+        signature = approved[start + 2 : start + 66]
+        if index >= len(current.keys) or not isSigned(current.keys[index], payload, signature):
+            return None
+        signers.append(index)
+    if (
+        generation != current.generation + 1
+        or signers != sorted(set(signers))
+        or len(signers) < current.quorum
+        or not all(
+            isSigned(key, payload, accepted[64 * index :][:64]) for index, key in enumerate(keys)
+        )
+    ):
+        return None
+    return nodes
+
+
 class Conflict(Exception):
     """A block publishes to two topics of one prefix."""
 
@@ -155,12 +244,15 @@ class State:
     """Topics and accounts in plain dictionaries, in the order of their appearance."""
 
     chain: bytes
+    nodes: Nodes = field(factory=lambda: Nodes(0, [bytes(32)]))
     topics: dict[str, Entry] = field(factory=dict)
     accounts: dict[bytes, set[int]] = field(factory=dict)
+    deciding: Nodes | None = None
 
     def execute(self, block: Sequence[Sent], height: int, timestamp: int) -> Receipts:
         """Change the state. After a L{Conflict} it is worth nothing any more."""
         ends: list[tuple[str, int]] = []
+        self.deciding = self.nodes
         prefixes: dict[str, str] = {}
         for sent in block:
             ends.append(self.one(sent, height, timestamp))
@@ -175,6 +267,12 @@ class State:
         if not isNew(self.accounts.get(sent.sender, set()), sent.nonce):
             return "REPEATED", 0
         self.accounts.setdefault(sent.sender, set()).add(sent.nonce)
+        if sent.kind == "VALIDATORS":
+            nodes = following(sent.content, self.chain, self.nodes)
+            if nodes is None or self.nodes is not self.deciding:
+                return "REFUSED", 0
+            self.nodes = nodes
+            return "DONE", 0
         topic = self.topics.get(sent.topic)
         if sent.kind == "OPEN":
             if topic is None:
@@ -214,11 +312,6 @@ class State:
         )
 
 
-def validators(keys: Sequence[bytes]) -> bytes:
-    """The hash of a set of nodes."""
-    return digest(b"svcbroker/validators\0", len(keys).to_bytes(2, "big"), *keys)
-
-
 def genesis(group: str, created: int, keys: Sequence[bytes]) -> bytes:
     """The encoding of a genesis."""
     name = group.encode()
@@ -233,10 +326,11 @@ def header(fields: Mapping[str, Any]) -> bytes:
     """The encoding of a header."""
     return b"".join(
         [
-            b"svcbroker/header\1",
+            b"svcbroker/header\2",
             bytes.fromhex(fields["chain"]),
             fields["height"].to_bytes(8, "big"),
             bytes.fromhex(fields["parent"]),
+            bytes.fromhex(fields["history"]),
             fields["view"].to_bytes(8, "big"),
             fields["proposer"].to_bytes(2, "big"),
             fields["timestamp"].to_bytes(8, "big"),
@@ -244,6 +338,7 @@ def header(fields: Mapping[str, Any]) -> bytes:
             bytes.fromhex(fields["receiptRoot"]),
             bytes.fromhex(fields["stateRoot"]),
             bytes.fromhex(fields["validators"]),
+            bytes.fromhex(fields["nextValidators"]),
             fields["transactionCount"].to_bytes(4, "big"),
             fields["transactionTotal"].to_bytes(8, "big"),
         ]

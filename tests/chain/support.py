@@ -4,19 +4,32 @@ What the tests of the chain share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from svcbroker.chain import Genesis, Header, Kind, Transaction
+from svcbroker.chain import (
+    Genesis,
+    Header,
+    Kind,
+    Transaction,
+    ValidatorChange,
+    ValidatorSet,
+    changePayload,
+)
 
-from .reference import VECTORS, Sent
+from .reference import VECTORS, Sent, isSigned
 
 GENESIS = Genesis.decode(bytes.fromhex(VECTORS["genesis"][0]["encoded"]))
+KEYS = [
+    Ed25519PrivateKey.from_private_bytes(bytes.fromhex(node["seed"]))
+    for node in (*VECTORS["keys"]["nodes"], *VECTORS["keys"]["later"])
+]
+"""The private keys of the nodes of the vectors' chain, and of those that come later."""
+
 TWINS: tuple[str, str] = tuple(VECTORS["twins"]["topics"])
 
 few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -26,6 +39,7 @@ FIELDS: Mapping[str, type] = {
     "chain": bytes,
     "height": int,
     "parent": bytes,
+    "history": bytes,
     "view": int,
     "proposer": int,
     "timestamp": int,
@@ -33,6 +47,7 @@ FIELDS: Mapping[str, type] = {
     "receiptRoot": bytes,
     "stateRoot": bytes,
     "validators": bytes,
+    "nextValidators": bytes,
     "transactionCount": int,
     "transactionTotal": int,
 }
@@ -50,11 +65,45 @@ def headerOf(vector: Mapping[str, Any]) -> Header:
 
 def verify(index: int, payload: bytes, signature: bytes) -> bool:
     """Whether a signature is that of a node of the vectors' chain."""
-    try:
-        Ed25519PublicKey.from_public_bytes(GENESIS.validators[index]).verify(signature, payload)
-    except InvalidSignature:
-        return False
-    return True
+    return isSigned(GENESIS.validators[index], payload, signature)
+
+
+def setOf(generation: int, *keys: int) -> ValidatorSet:
+    """A set of nodes that have some of L{KEYS}."""
+    return ValidatorSet(
+        generation, tuple(KEYS[index].public_key().public_bytes_raw() for index in keys)
+    )
+
+
+def changeTo(
+    *keys: int,
+    since: Sequence[int] = (0, 1, 2, 3),
+    generation: int = 0,
+    approving: Sequence[int] | None = None,
+    chain: bytes = GENESIS.chain,
+) -> ValidatorChange:
+    """
+    A change of the set of nodes, truly signed.
+
+    @param keys: which of L{KEYS} the new set has.
+    @param since: which of L{KEYS} the set before has, which is that of C{generation}.
+    @param approving: the indexes of the nodes that approve; by default all.
+    """
+    following = setOf(generation + 1, *keys)
+    payload = changePayload(chain, setOf(generation, *since), following)
+    return ValidatorChange(
+        following=following,
+        approvals=tuple(
+            (index, KEYS[since[index]].sign(payload))
+            for index in (range(len(since)) if approving is None else approving)
+        ),
+        acceptances=tuple(KEYS[index].sign(payload) for index in keys),
+    )
+
+
+def sentChange(nonce: int, change: ValidatorChange, sender: bytes = bytes(20)) -> Sent:
+    """The transaction that carries a change."""
+    return Sent("VALIDATORS", sender, nonce, "", change.encode())
 
 
 def transactionOf(sent: Sent) -> Transaction:
@@ -82,14 +131,14 @@ names = st.text(
 @st.composite
 def sents(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Sent:
     """Any transaction that can be in a chain."""
-    kind = draw(st.sampled_from(["OPEN", "CLOSE", "PUBLISH"]))
-    isPublish = kind == "PUBLISH"
+    kind = draw(st.sampled_from(["OPEN", "CLOSE", "PUBLISH", "VALIDATORS"]))
+    isPublish, isChange = kind == "PUBLISH", kind == "VALIDATORS"
     return Sent(
         kind=kind,
         sender=draw(st.binary(min_size=20, max_size=20)),
         nonce=draw(numbers),
-        topic=draw(names),
-        content=draw(st.binary(max_size=64)) if isPublish else b"",
+        topic="" if isChange else draw(names),
+        content=draw(st.binary(max_size=64)) if isPublish or isChange else b"",
         extensions=draw(
             st.dictionaries(texts.map("svc-".__add__), texts, max_size=4 if isPublish else 0)
         ),

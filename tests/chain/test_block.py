@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
     Candidate,
-    ChainState,
+    History,
     InvalidBlock,
     Transaction,
     checkBlock,
@@ -21,11 +21,11 @@ from svcbroker.chain import (
 )
 from svcbroker.model import topicPrefix
 
+from . import reference
 from .reference import Sent
-from .support import FIELDS, GENESIS, TWINS, few, transactionOf
+from .support import FIELDS, GENESIS, TWINS, few, setOf, transactionOf
 
 SENDER = bytes(20)
-NODES = GENESIS.validators
 
 
 def transactions(*texts: str) -> list[Transaction]:
@@ -109,15 +109,15 @@ class SelectTests(SynchronousTestCase):
         hold.
         """
         waiting = [transactionOf(Sent(kind, SENDER, nonce, topic)) for kind, topic, nonce in drawn]
-        state, parent = ChainState(GENESIS.chain), GENESIS.header()
+        state, parent = GENESIS.state(), GENESIS.header()
         went: list[Transaction] = []
         while len(went) < len(waiting):
             chosen = selectTransactions(waiting[len(went) :], maxBytes, maxCount)
             self.assertTrue(1 <= len(chosen) <= maxCount)
             if len(chosen) > 1:
                 self.assertLessEqual(sum(one.size for one in chosen), maxBytes)
-            candidate = proposeBlock(state, parent, 0, 0, chosen, NODES)
-            state.apply(candidate.outcome)
+            candidate = proposeBlock(state, parent, 0, 0, chosen)
+            state.apply(candidate.outcome, candidate.history)
             parent = candidate.header
             went += chosen
             ids = [
@@ -136,16 +136,15 @@ class CheckTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.state = ChainState(GENESIS.chain)
+        self.state = GENESIS.state()
         first = proposeBlock(
             self.state,
             GENESIS.header(),
             3,
             GENESIS.created + 10,
             transactions("OPEN a", f"OPEN {TWINS[0]}", f"OPEN {TWINS[1]}"),
-            NODES,
         )
-        self.state.apply(first.outcome)
+        self.state.apply(first.outcome, first.history)
         self.parent = first.header
         self.block = [
             transactionOf(Sent("PUBLISH", SENDER, nonce, "a", bytes([nonce])))
@@ -154,13 +153,11 @@ class CheckTests(SynchronousTestCase):
 
     def propose(self, view: int = 5, timestamp: int = GENESIS.created + 20) -> Candidate:
         """The next block."""
-        return proposeBlock(self.state, self.parent, view, timestamp, self.block, NODES)
+        return proposeBlock(self.state, self.parent, view, timestamp, self.block)
 
     def check(self, candidate: Candidate) -> Candidate:
         """Check a block as another node would, from what came over the wire."""
-        return checkBlock(
-            self.state, self.parent, candidate.header, decodeBody(candidate.body), NODES
-        )
+        return checkBlock(self.state, self.parent, candidate.header, decodeBody(candidate.body))
 
     def test_good(self) -> None:
         """What one node proposes, another finds to be the very same."""
@@ -191,7 +188,7 @@ class CheckTests(SynchronousTestCase):
         """No field of a header can be anything else, up or down, first bit or last."""
         candidate = self.propose()
         # A later time is another valid block, and so is a view with the same leader.
-        free = {"timestamp": 1, "view": len(NODES)}
+        free = {"timestamp": 1, "view": len(GENESIS.validators)}
         for name, kind in FIELDS.items():
             value = getattr(candidate.header, name)
             if kind is bytes:
@@ -210,14 +207,14 @@ class CheckTests(SynchronousTestCase):
                 self.assertNotEqual(other, value)
                 header = evolve(candidate.header, **{name: other})
                 with self.assertRaises(InvalidBlock):
-                    checkBlock(self.state, self.parent, header, self.block, NODES)
+                    checkBlock(self.state, self.parent, header, self.block)
 
     def test_view(self) -> None:
         """A view fixes the proposer, and never falls."""
         header = self.propose().header
         for view in (3, 4, 6, 7):
             with self.assertRaises(InvalidBlock):
-                checkBlock(self.state, self.parent, evolve(header, view=view), self.block, NODES)
+                checkBlock(self.state, self.parent, evolve(header, view=view), self.block)
         fallen = self.propose(view=2)
         self.assertRaises(InvalidBlock, self.check, fallen)
         self.check(self.propose(view=3))
@@ -226,7 +223,7 @@ class CheckTests(SynchronousTestCase):
         """A time before the parent's is refused, whatever else is right."""
         early = evolve(self.propose().header, timestamp=self.parent.timestamp - 1)
         with self.assertRaises(InvalidBlock):
-            checkBlock(self.state, self.parent, early, self.block, NODES)
+            checkBlock(self.state, self.parent, early, self.block)
 
     def test_otherTransactions(self) -> None:
         """A header stands for its transactions and their order."""
@@ -240,25 +237,45 @@ class CheckTests(SynchronousTestCase):
             [],
         ):
             with self.assertRaises(InvalidBlock):
-                checkBlock(self.state, self.parent, header, block, NODES)
+                checkBlock(self.state, self.parent, header, block)
 
     def test_otherNodes(self) -> None:
-        """A header names the nodes that decide it, in their order."""
+        """A header names the nodes that decide it, in their order and of their generation."""
         header = self.propose().header
-        for nodes in (NODES[:3], NODES[::-1], [*NODES, bytes(32)], [*NODES[:3], bytes(32)]):
+        for nodes in (
+            setOf(0, 0, 1, 2),
+            setOf(0, 3, 2, 1, 0),
+            setOf(0, 0, 1, 2, 3, 4),
+            setOf(0, 0, 1, 2, 4),
+            setOf(1, 0, 1, 2, 3),
+        ):
+            self.state.validators = nodes
             with self.assertRaises(InvalidBlock):
-                checkBlock(self.state, self.parent, header, self.block, nodes)
+                checkBlock(self.state, self.parent, header, self.block)
+        self.state.validators = GENESIS.validatorSet
+        checkBlock(self.state, self.parent, header, self.block)
+
+    def test_otherHistory(self) -> None:
+        """A header names all headers before it."""
+        header = self.propose().header
+        genesis, first = GENESIS.header().hash, self.parent.hash
+        self.assertEqual(header.history, reference.history([genesis, first]))
+        self.assertEqual(self.parent.history, reference.history([genesis]))
+        for hashes in ([genesis], [first, genesis], [genesis, first, first], [bytes(32), first]):
+            self.state.history = History.of(hashes)
+            with self.assertRaises(InvalidBlock):
+                checkBlock(self.state, self.parent, header, self.block)
 
     def test_otherParent(self) -> None:
         """A block follows one parent, and one state."""
         candidate = self.propose()
         with self.assertRaises(InvalidBlock):
-            checkBlock(self.state, GENESIS.header(), candidate.header, self.block, NODES)
+            checkBlock(self.state, GENESIS.header(), candidate.header, self.block)
         sibling = evolve(self.parent, timestamp=self.parent.timestamp - 1)
         with self.assertRaises(InvalidBlock):
-            checkBlock(self.state, sibling, candidate.header, self.block, NODES)
+            checkBlock(self.state, sibling, candidate.header, self.block)
         with self.assertRaises(InvalidBlock):
-            checkBlock(ChainState(GENESIS.chain), self.parent, candidate.header, self.block, NODES)
+            checkBlock(GENESIS.state(), self.parent, candidate.header, self.block)
 
     def test_twins(self) -> None:
         """A block that publishes to two topics whose event ids begin alike is refused."""
@@ -268,12 +285,12 @@ class CheckTests(SynchronousTestCase):
             for nonce, topic in enumerate(TWINS, start=4)
         ]
         with self.assertRaises(InvalidBlock):
-            checkBlock(self.state, self.parent, header, block, NODES)
+            checkBlock(self.state, self.parent, header, block)
 
     def test_changesNothing(self) -> None:
         """Checking leaves the state, whether the block is good or not."""
         candidate, root = self.propose(), self.state.root
         self.check(candidate)
         with self.assertRaises(InvalidBlock):
-            checkBlock(self.state, self.parent, candidate.header, [], NODES)
+            checkBlock(self.state, self.parent, candidate.header, [])
         self.assertEqual(self.state.root, root)

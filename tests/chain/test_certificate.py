@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from attrs import evolve
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
@@ -22,14 +21,10 @@ from svcbroker.chain import (
 )
 
 from .reference import VECTORS
-from .support import headerOf, verify
+from .support import GENESIS, KEYS, headerOf, verify
 
 HEADER = headerOf(VECTORS["blocks"][0]["header"])
 OTHER = headerOf(VECTORS["blocks"][1]["header"])
-KEYS = [
-    Ed25519PrivateKey.from_private_bytes(bytes.fromhex(node["seed"]))
-    for node in VECTORS["keys"]["nodes"]
-]
 
 
 def vote(
@@ -50,7 +45,9 @@ class CheckTests(SynchronousTestCase):
     ) -> None:
         """Check a certificate after it went over the wire."""
         certificate = Certificate(round=round, signatures=tuple(signatures))
-        checkCertificate(Certificate.decode(certificate.encode()), header, len(KEYS), verify)
+        checkCertificate(
+            Certificate.decode(certificate.encode()), header, len(GENESIS.validators), verify
+        )
 
     def refuse(
         self,

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
     MAX_HEAD_SIZE,
+    MAX_VALIDATORS,
     Account,
     Certificate,
     Genesis,
@@ -21,6 +22,9 @@ from svcbroker.chain import (
     Transaction,
     TransactionReceipt,
     TransactionSummary,
+    ValidatorChange,
+    ValidatorSet,
+    VersionUnknown,
     decodeBody,
     decodeReceipts,
     decodeTable,
@@ -33,7 +37,7 @@ from svcbroker.model._events import MAX_EXTENSIONS_SIZE
 
 from . import reference
 from .reference import VECTORS, Sent
-from .support import few, headerOf, mutated, numbers, sents, transactionOf
+from .support import GENESIS, few, headerOf, mutated, numbers, sents, transactionOf
 
 T = TypeVar("T")
 
@@ -60,10 +64,12 @@ headers = st.builds(
         view=view,
         proposer=proposer,
         timestamp=height ^ view,
-        transactionRoot=roots[0],
-        receiptRoot=roots[1],
-        stateRoot=roots[2],
-        validators=roots[3],
+        history=roots[0],
+        transactionRoot=roots[1],
+        receiptRoot=roots[2],
+        stateRoot=roots[3],
+        validators=roots[4],
+        nextValidators=roots[5],
         transactionCount=count,
         transactionTotal=total,
     ),
@@ -72,9 +78,21 @@ headers = st.builds(
     hashes,
     numbers,
     st.integers(0, 2**16 - 1),
-    st.tuples(hashes, hashes, hashes, hashes),
+    st.tuples(*[hashes] * 6),
     st.integers(0, 2**32 - 1),
     numbers,
+)
+keySets = st.lists(st.binary(min_size=32, max_size=32), min_size=1, max_size=5, unique=True)
+validatorSets = st.builds(lambda number, keys: ValidatorSet(number, tuple(keys)), numbers, keySets)
+signatures = st.binary(min_size=64, max_size=64)
+validatorChanges = validatorSets.flatmap(
+    lambda following: st.builds(
+        lambda approvals, acceptances: ValidatorChange(
+            following=following, approvals=tuple(approvals), acceptances=tuple(acceptances)
+        ),
+        st.lists(st.tuples(st.integers(0, 2**16 - 1), signatures), max_size=4),
+        st.tuples(*[signatures] * len(following.keys)),
+    )
 )
 accounts = st.builds(Account, numbers, st.integers(0, 2**1024 - 1))
 
@@ -149,6 +167,14 @@ class DecoderTests(SynchronousTestCase):
     def test_genesis(self) -> None:
         """Genesis."""
         self.check(genesises, lambda genesis: genesis.encoded, Genesis.decode)
+
+    def test_validatorSet(self) -> None:
+        """Sets of nodes."""
+        self.check(validatorSets, lambda value: value.encoded, ValidatorSet.decode)
+
+    def test_validatorChange(self) -> None:
+        """Changes of the set of nodes."""
+        self.check(validatorChanges, ValidatorChange.encode, ValidatorChange.decode)
 
     def test_certificate(self) -> None:
         """Certificates."""
@@ -259,6 +285,18 @@ class HeaderTests(SynchronousTestCase):
         self.assertEqual(decoded, len(encoded) - 17)
         self.assertEqual(len(seen), decoded + 1)
 
+    def test_version(self) -> None:
+        """A header of another format is told from what is no header, whatever its length."""
+        encoded = headerOf(VECTORS["header"]).encoded
+        self.assertEqual(len(encoded), 311)
+        for version in (0, 1, 3, 255):
+            for rest in (encoded[17:], encoded[17:-64], b""):
+                with self.assertRaises(VersionUnknown):
+                    Header.decode(encoded[:16] + bytes([version]) + rest)
+        for other in (b"", encoded[:15], b"S" + encoded[1:], encoded[:-1], encoded + b"\0"):
+            error = self.assertRaises(Malformed, Header.decode, other)
+            self.assertNotIsInstance(error, VersionUnknown)
+
 
 class GenesisTests(SynchronousTestCase):
     """
@@ -275,6 +313,21 @@ class GenesisTests(SynchronousTestCase):
         key = bytes(range(32))
         encoded = Genesis(group="1", created=1, validators=(key, bytes(32), key)).encoded
         self.assertRaises(Malformed, Genesis.decode, encoded)
+
+    def test_tooMany(self) -> None:
+        """No chain begins with more nodes than a set may have."""
+        keys = tuple(number.to_bytes(32, "big") for number in range(MAX_VALIDATORS + 1))
+        most = Genesis(group="1", created=1, validators=keys[:-1])
+        self.assertEqual(Genesis.decode(most.encoded), most)
+        tooMany = Genesis(group="1", created=1, validators=keys)
+        self.assertRaises(Malformed, Genesis.decode, tooMany.encoded)
+
+    def test_state(self) -> None:
+        """The first block finds the first set of nodes, and genesis in the history."""
+        state = GENESIS.state()
+        self.assertEqual(state.validators, ValidatorSet(0, GENESIS.validators))
+        self.assertEqual(state.history.root, reference.history([GENESIS.header().hash]))
+        self.assertEqual(GENESIS.header().history, reference.history([]))
 
     def test_chain(self) -> None:
         """Whatever differs in a genesis gives another chain."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import MerkleTree, leafHash, merkleRoot
+from svcbroker.chain import Malformed, MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
 from svcbroker.chain._merkle import EMPTY_ROOT, nodeHash
 
 from . import reference
@@ -46,6 +46,80 @@ class RootTests(SynchronousTestCase):
         leaves = [leafHash(bytes([number])) for number in range(130)]
         for size in range(131):
             self.assertEqual(merkleRoot(leaves[:size]), reference.root(leaves[:size]), size)
+
+
+class PathTests(SynchronousTestCase):
+    """
+    What proves that a leaf is in a tree.
+    """
+
+    LEAVES = tuple(leafHash(bytes([number])) for number in range(70))
+
+    def test_everyLeaf(self) -> None:
+        """Each leaf of each tree has the path of RFC 6962, and it leads to the root."""
+        for size in range(1, 71):
+            leaves = self.LEAVES[:size]
+            root = reference.root(leaves)
+            for index in range(size):
+                path = merklePath(leaves, index)
+                self.assertEqual(path, reference.path(leaves, index))
+                self.assertEqual(rootOfPath(leaves[index], index, size, path), root)
+
+    def test_everyChange(self) -> None:
+        """With any other leaf, place, size or hash on the way there is another root, or none."""
+        for size in (1, 2, 3, 5, 8, 13, 21):
+            leaves = self.LEAVES[:size]
+            root = reference.root(leaves)
+            for index in range(size):
+                path = list(merklePath(leaves, index))
+                for place in range(-1, size + 3):
+                    if place != index:
+                        found = self.tried(leaves[index], place, size, path)
+                        self.assertNotEqual(found, root, (size, index, place))
+                for at in range(len(path)):
+                    for byte in (0, 31):
+                        flipped = bytearray(path[at])
+                        flipped[byte] ^= 0x80
+                        changed = [*path[:at], bytes(flipped), *path[at + 1 :]]
+                        found = rootOfPath(leaves[index], index, size, changed)
+                        self.assertNotEqual(found, root)
+                self.assertNotEqual(rootOfPath(self.LEAVES[69], index, size, path), root)
+
+    def tried(self, leaf: bytes, index: int, size: int, path: list[bytes]) -> bytes | None:
+        """Where a path leads to, if anywhere."""
+        try:
+            return rootOfPath(leaf, index, size, path)
+        except Malformed:
+            return None
+
+    def test_length(self) -> None:
+        """A path that is too short or too long leads nowhere."""
+        for size in range(1, 71):
+            leaves = self.LEAVES[:size]
+            for index in range(size):
+                path = list(merklePath(leaves, index))
+                for more in (1, 2):
+                    with self.assertRaises(Malformed):
+                        rootOfPath(leaves[index], index, size, [*path, *[bytes(32)] * more])
+                for less in range(len(path)):
+                    with self.assertRaises(Malformed):
+                        rootOfPath(leaves[index], index, size, path[:less])
+
+    def test_outside(self) -> None:
+        """There is no leaf outside a tree, and none in an empty one."""
+        for index, size in ((-1, 5), (5, 5), (6, 5), (0, 0), (-1, 0), (0, -1), (2**64, 5)):
+            with self.assertRaises(Malformed):
+                rootOfPath(bytes(32), index, size, [])
+
+    @few
+    @given(st.integers(0, 2**70), st.integers(0, 2**70), st.lists(hashes, max_size=80))
+    def test_anything(self, index: int, size: int, path: list[bytes]) -> None:
+        """Of numbers from anywhere it makes a hash or says L{Malformed}, at once."""
+        try:
+            self.assertEqual(len(rootOfPath(bytes(32), index, size, path)), 32)
+        except Malformed:
+            return
+        self.assertLess(index, size)
 
 
 class TreeTests(SynchronousTestCase):

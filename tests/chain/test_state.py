@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import Account, ChainState, Malformed, TransactionReceipt, topicAddress
+from svcbroker.chain import (
+    Account,
+    ChainState,
+    History,
+    Malformed,
+    TransactionReceipt,
+    ValidatorSet,
+    topicAddress,
+)
 from svcbroker.chain._state import EMPTY_STATE_ROOT, PrefixConflict
 from svcbroker.model import Execution, topicPrefix
 
@@ -17,6 +25,7 @@ from .reference import Sent
 from .support import TWINS, few, transactionOf
 
 CHAIN = bytes(range(32))
+NODES = ValidatorSet(0, (bytes(32),))
 SENDERS = [bytes([number]) * 20 for number in range(3)]
 NAMES = [*TWINS, "a", "b/c", "\x80"]
 
@@ -32,6 +41,11 @@ steps = st.builds(
     st.sampled_from(NAMES),
 )
 blocks = st.lists(st.lists(steps, max_size=8), max_size=8)
+
+
+def newState() -> ChainState:
+    """The state of a chain that has no block."""
+    return ChainState(CHAIN, NODES, History.of([bytes(32)]))
 
 
 class AccountTests(SynchronousTestCase):
@@ -86,7 +100,7 @@ class ExecutionTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.state = ChainState(CHAIN)
+        self.state = newState()
         self.height = 0
         self.nonce = 0
 
@@ -101,7 +115,7 @@ class ExecutionTests(SynchronousTestCase):
         outcome = self.state.execute(
             [transactionOf(sent) for sent in block], self.height, self.height * 1000
         )
-        self.state.apply(outcome)
+        self.state.apply(outcome, self.state.history.after(bytes(32)))
         self.assertEqual(self.state.root, outcome.stateRoot)
         return [(receipt.execution.name, receipt.sequence) for receipt in outcome.receipts]
 
@@ -129,7 +143,7 @@ class ExecutionTests(SynchronousTestCase):
         outcome = self.state.execute([transactionOf(again)], 2, 2000)
         self.assertEqual(outcome.topics, {})
         self.assertEqual([sender for sender, _ in outcome.accounts.values()], [SENDERS[1]])
-        self.state.apply(outcome)
+        self.state.apply(outcome, self.state.history.after(bytes(32)))
         self.assertEqual(self.state.topic("a"), before)
 
     def test_closedStays(self) -> None:
@@ -234,7 +248,7 @@ class ModelTests(SynchronousTestCase):
         After any blocks, the state is what the model says, and one that is built of its rows
         has the same root. A block that the model cannot have is refused, and leaves no trace.
         """
-        state, model = ChainState(CHAIN), reference.State(CHAIN)
+        state, model = newState(), reference.State(CHAIN)
         done: list[tuple[list[Sent], int]] = []
         rows: dict[int, object] = {}
         for height, block in enumerate(drawn, start=1):
@@ -257,7 +271,7 @@ class ModelTests(SynchronousTestCase):
                 sorted(place for places in outcome.published.values() for place in places),
                 [place for place, (_, sequence) in enumerate(ends) if sequence],
             )
-            state.apply(outcome)
+            state.apply(outcome, state.history.after(bytes(32)))
             self.assertEqual((state.root, outcome.stateRoot), (model.root, model.root))
             rows.update(outcome.topics)
         self.compare(state, model)
@@ -288,6 +302,8 @@ class ModelTests(SynchronousTestCase):
             )
         rebuilt = ChainState(
             CHAIN,
+            NODES,
+            state.history,
             [topic for name in model.topics if (topic := state.topic(name)) is not None],
             [(sender, Account.decode(state.account(sender).encode())) for sender in model.accounts],
         )
@@ -301,12 +317,12 @@ class ModelTests(SynchronousTestCase):
         One topic's events have the same numbers however they are cut into blocks.
         """
         flat = [sent for block in drawn for sent in block if sent.topic != TWINS[1]]
-        together, apart = ChainState(CHAIN), ChainState(CHAIN)
+        together, apart = newState(), newState()
         numbered = together.execute([transactionOf(sent) for sent in flat], 1, 1).receipts
         found: list[TransactionReceipt] = []
         for sent in flat:
             outcome = apart.execute([transactionOf(sent)], 1, 1)
-            apart.apply(outcome)
+            apart.apply(outcome, apart.history.after(bytes(32)))
             found += outcome.receipts
         self.assertEqual(found, list(numbered))
         self.assertLessEqual({receipt.execution for receipt in found}, set(Execution))

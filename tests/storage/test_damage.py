@@ -137,6 +137,18 @@ class DamageTests(SynchronousTestCase):
         self.assertRaises(StorageDamaged, list, store.topics())
         self.assertEqual(store.block(6), self.chain.appends[5].block)
 
+    def test_schemaNotText(self) -> None:
+        """
+        A schema that is not even text is damage.
+        """
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(
+                "UPDATE sqlite_master SET sql = CAST(x'435245b6' AS TEXT) WHERE name = 'topic'"
+            )
+            connection.commit()
+        self.assertIn("damaged", self.refused())
+
     def test_flippedBytes(self) -> None:
         """
         Whatever byte is wrong, nothing but the store's own errors comes out of it.

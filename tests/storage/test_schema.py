@@ -9,11 +9,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.storage import StorageRefused, Store
+from svcbroker.storage import HistoryRow, StorageRefused, Store, ValidatorsRow
 from svcbroker.storage._schema import schemaSteps
-from tests.storage.chains import differences, newStore, seededChain
+from tests.storage.chains import CHAIN_ID, GENESIS, differences, newStore, seededChain
 
 NEXT = "CREATE TABLE extra (id INTEGER PRIMARY KEY);\nINSERT INTO extra VALUES (7);\n"
 
@@ -92,3 +93,58 @@ class SchemaTests(SynchronousTestCase):
         self.assertRaises(StorageRefused, Store.open, path)
         Store.open(path, steps=self.steps).close()
         self.assertFalse(self.backup.exists())
+
+
+class SecondStepTests(SynchronousTestCase):
+    """
+    Tests for files of schema 1, which know neither a history nor sets of nodes.
+    """
+
+    def setUp(self) -> None:
+        self.path = Path(self.mktemp()) / "ledger.sqlite"
+        self.path.parent.mkdir()
+        self.backup = self.path.with_name("ledger.sqlite.v1.backup")
+        self.chain = seededChain(6, 12)
+        first = schemaSteps()[:1]
+        store = Store.create(self.path, chainId=CHAIN_ID, genesis=GENESIS, steps=first)
+        for append in self.chain.appends[:10]:
+            store.append(append)
+        store.close()
+
+    def test_upgrade(self) -> None:
+        """
+        The file has the new tables and all that it had; what it was lies beside it.
+        """
+        before = self.path.read_bytes()
+        store = Store.open(self.path)
+        self.addCleanup(lambda: store.close())
+        self.assertEqual(differences(store, self.chain, 10), [])
+        self.assertEqual(list(store.validatorSets()), [])
+        self.assertEqual(list(store.historyNodes(8, 0, 9)), [])
+        node = HistoryRow(level=8, position=0, hash=b"h" * 32)
+        nodes = ValidatorsRow(generation=1, height=11, encoded=b"set")
+        store.append(evolve(self.chain.appends[10], history=[node], validators=nodes))
+        store.close()
+        store = Store.open(self.path)
+        self.assertEqual(differences(store, self.chain, 11), [])
+        self.assertEqual(list(store.historyNodes(8, 0, 9)), [b"h" * 32])
+        self.assertEqual(list(store.validatorSets()), [nodes])
+        with closing(sqlite3.connect(self.backup)) as connection:
+            self.assertEqual(connection.execute("PRAGMA user_version").fetchone(), (1,))
+        old = Store.open(self.backup, steps=schemaSteps()[:1])
+        self.addCleanup(old.close)
+        self.assertEqual(differences(old, self.chain, 10), [])
+        self.assertNotEqual(self.path.read_bytes(), before)
+
+    def test_cutOff(self) -> None:
+        """
+        An upgrade that was cut off after its backup is done again.
+        """
+        self.backup.write_bytes(b"of an upgrade that did not end")
+        self.backup.with_name(self.backup.name + ".new").write_bytes(b"half a copy")
+        Store.open(self.path).close()
+        old = Store.open(self.backup, steps=schemaSteps()[:1])
+        found = differences(old, self.chain, 10)
+        old.close()
+        self.assertEqual(found, [])
+        self.assertEqual(sorted(os.listdir(self.path.parent)), [self.path.name, self.backup.name])

@@ -85,6 +85,7 @@ class FaultControls:
                 NodeCondition(
                     index=index,
                     isRunning=index in running,
+                    isLeader=replica.isLeader,
                     view=replica.view,
                     height=replica.head.height,
                 )

@@ -16,7 +16,13 @@ from zope.interface import implementer
 from ...archive import Prover
 from ...chain import Header, Malformed, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable
-from ...interfaces import IBlockObserver, IFaultyLedger, IProvableLedger, LedgerContext
+from ...interfaces import (
+    IBlockObserver,
+    IChangeableLedger,
+    IFaultyLedger,
+    IProvableLedger,
+    LedgerContext,
+)
 from ...model import (
     Block,
     BlockRecord,
@@ -61,7 +67,7 @@ make progress.
 """
 
 
-@implementer(IProvableLedger, IFaultyLedger)
+@implementer(IProvableLedger, IChangeableLedger, IFaultyLedger)
 class PbftLedger:
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
@@ -171,22 +177,16 @@ class PbftLedger:
     def _reform(self, head: Header) -> None:
         self.nodes.reform(*self._committee(self._keys.seeds(self._state.validators)), head)
 
+    def getNodes(self) -> Deferred[ValidatorSet]:
+        return succeed(self._state.validators)
+
     def changeNodes(
         self, rotate: Sequence[int] = (), count: int | None = None
     ) -> Deferred[ValidatorSet]:
         """
-        Give nodes new keys, or change how many there are, by a transaction that all nodes sign.
-
-        The old keys are removed from the disk once the change is final. Proofs of blocks
-        before it still verify: each set's quorum vouches for the next.
-
-        @param rotate: the indexes of the nodes that get new keys.
-        @param count: how many nodes there are to be; C{None} for as many as there are.
-        @return: fires with the new set, which decides from the next block on.
-        @raise svcbroker.errors.ParameterInvalid: there is no such node, nothing would change,
-            or the number of nodes is out of range.
-        @raise svcbroker.errors.LedgerUnavailable: the keys cannot be written, or as for
-            L{submit}.
+        See L{IChangeableLedger}. The change is a transaction that all nodes sign. The old keys
+        are removed from the disk once it is final. Proofs of blocks before it still verify:
+        each set's quorum vouches for the next.
         """
         return self._changing.run(lambda: Deferred.fromCoroutine(self._changeNodes(rotate, count)))
 

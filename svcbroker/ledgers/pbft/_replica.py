@@ -88,6 +88,7 @@ class Replica:
         self._prepared: PreparedCertificate | None = None
         self._preparedBlock: ProposedBlock | None = None
         self._isActive = False
+        self._isTimed = False
         self._said: list[Message] = []
 
     @property
@@ -109,9 +110,7 @@ class Replica:
 
     def start(self, round: int) -> Sequence[Effect]:
         """
-        Begin.
-
-        @param round: the first round of its height in which it has signed nothing, ever.
+        Begin in the first round of its height in which it has signed nothing, ever.
         """
         self._send(BlockRequest(sender=self.index, height=self.height))
         if round:
@@ -121,8 +120,7 @@ class Replica:
 
     def resume(self) -> Sequence[Effect]:
         """
-        Go on after a time in which nothing was heard and no time passed: ask for what was
-        decided meanwhile, say again what was said last.
+        Go on after a pause: ask for what was decided meanwhile, say again what was said last.
         """
         self._send(BlockRequest(sender=self.index, height=self.height))
         for message in self._said:
@@ -133,26 +131,23 @@ class Replica:
 
     def propose(self, height: int) -> Sequence[Effect]:
         """
-        There is work and it is time for the block of a height: propose it, or wait for whose
-        turn it is. A replica that is behind remembers it until it gets there.
+        It is time for the block of a height: propose it, or wait for whose turn it is. A replica
+        that is behind remembers it until it gets there.
         """
         self._due = height
         self._begin()
         return self._finish()
 
     def receive(self, message: Message) -> Sequence[Effect]:
-        """
-        A message has arrived. Messages that a correct replica would not send are passed over.
-        """
+        """A message has arrived. What a correct replica would not send is passed over."""
         self._take(message)
         return self._finish()
 
     def timeOut(self, timer: Timer) -> Sequence[Effect]:
-        """
-        A time that was waited for has passed.
-        """
-        if self._isActive and timer is Timer.ROUND:
-            self._enterRound(self.round + 1)
+        """A time that was waited for has passed."""
+        if timer is Timer.ROUND:
+            if self._isTimed:  # else it was begun in an earlier round
+                self._enterRound(self.round + 1)
         elif self._isActive:
             for message in self._said:
                 self._send(message)
@@ -193,12 +188,21 @@ class Replica:
             self._startTimers()
 
     def _startTimers(self) -> None:
-        self._startRoundTimer()
+        self._isTimed = False
+        self._timeRound()
         self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
 
-    def _startRoundTimer(self) -> None:
-        timeout = self._timing.roundTimeout(self.round - self._firstRound)
-        self._effects.append(StartTimer(Timer.ROUND, timeout))
+    def _timeRound(self) -> None:
+        """
+        Begin to lose patience with a round, once a quorum has got as far. Who is ahead waits for
+        the others (Castro and Liskov, 1999, 4.5.2); or else, as time-outs are bounded, it might
+        be ahead for ever.
+        """
+        reached = sum(round >= self.round for round in self._ahead.values())
+        if not self.round or reached >= self._rules.quorum:
+            self._isTimed = True
+            timeout = self._timing.roundTimeout(self.round - self._firstRound)
+            self._effects.append(StartTimer(Timer.ROUND, timeout))
 
     def _roundOf(self, number: int) -> Tally:
         if not 0 <= number <= self.round + ROUNDS_AHEAD:
@@ -267,8 +271,11 @@ class Replica:
         if candidate is None:
             return
         # A quorum has gone on to that round, so it is right to follow.
-        if proposal.round > self.round and not self._enterRound(proposal.round):
-            return
+        if proposal.round > self.round:
+            if not self._enterRound(proposal.round):
+                return
+            for change in proposal.justification:
+                self._noteRound(change)
         tally.proposal, tally.accepted = proposal, candidate
         self._candidates[candidate.header.hash] = candidate
         self._activate()
@@ -357,16 +364,15 @@ class Replica:
         @return: whether the round could be entered.
         """
         if not self._application.reserve(self.height, round):
-            self._startRoundTimer()
+            self._timeRound()
             return False
         self.round = round
+        self._isTimed = False
         self._said.clear()
         self._rounds = {
             number: tally if number >= round else tally.onlyCommits()
             for number, tally in self._rounds.items()
         }
-        if self._isActive:
-            self._startRoundTimer()
         self._say(
             RoundChange(
                 sender=self.index,
@@ -388,12 +394,17 @@ class Replica:
             return
         self._rules.checkRoundChange(change)
         # Of one that is far ahead only its round is kept, so that it can still be followed.
-        self._ahead[change.sender] = max(change.round, self._ahead.get(change.sender, 0))
+        self._noteRound(change)
         if change.round <= self.round + ROUNDS_AHEAD:
             self._roundOf(change.round).changes[change.sender] = change
         self._followOthers()
+        if self._isActive and not self._isTimed:
+            self._timeRound()
         if change.round == self.round:
             self._proposeIfDue()
+
+    def _noteRound(self, change: RoundChange) -> None:
+        self._ahead[change.sender] = max(change.round, self._ahead.get(change.sender, 0))
 
     def _followOthers(self) -> None:
         """

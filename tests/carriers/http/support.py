@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import frozen
 from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IAddress
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.python.failure import Failure
 
@@ -53,8 +54,8 @@ def parseAnswers(data: bytes, isHead: bool = False) -> list[Answer]:
 class Connection:
     """A client's end of a connection."""
 
-    def __init__(self, site: BrokerSite) -> None:
-        self.transport = StringTransportWithDisconnection()
+    def __init__(self, site: BrokerSite, peer: IAddress | None = None) -> None:
+        self.transport = StringTransportWithDisconnection(peerAddress=peer)
         self.channel = site.buildProtocol(None)
         assert self.channel is not None
         self.transport.protocol = self.channel
@@ -84,10 +85,11 @@ def requestBytes(
     method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
 ) -> bytes:
     """A request as it is sent."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: broker"]
+    given = {"Host": "broker", **(headers or {})}
+    lines = [f"{method} {path} HTTP/1.1"]
     if body:
         lines.append(f"Content-Length: {len(body)}")
-    lines.extend(f"{name}: {value}" for name, value in (headers or {}).items())
+    lines.extend(f"{name}: {value}" for name, value in given.items())
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body
 
 

@@ -9,6 +9,7 @@ from zope.interface import implementer
 
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import IBlockObserver
+from svcbroker.ledgers.pbft import Conditions
 from svcbroker.ledgers.pbft._ledger import PATIENCE
 from svcbroker.model import Block
 from svcbroker.storage import StorageDamaged, StorageFailed
@@ -63,7 +64,7 @@ class HealthTests(LedgerTestCase):
     def test_progress(self) -> None:
         """What waits gets somewhere before long."""
         rig = self.rig()
-        rig.nodes.network.conditions = rig.nodes.network.conditions.partition({0, 1}, {2, 3})
+        rig.nodes.network.conditions = Conditions(loss=1.0)
         rig.publish()
         rig.run(PATIENCE - 0.1)
         self.assertEqual(self.reason(rig), "")

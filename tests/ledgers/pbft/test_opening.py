@@ -8,7 +8,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -18,7 +18,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import Phase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.pbft._application import ROUNDS_RESERVED
+from svcbroker.ledgers.pbft._effects import Effect
+from svcbroker.ledgers.pbft._messages import Message, Proposal
 from svcbroker.ledgers.pbft._opening import openChain
+from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.storage import StorageFailed, Store
 from tests.ledgers.pbft.rig import LedgerRig, newDirectory
 
@@ -27,6 +30,14 @@ Signed = dict[tuple[int, int, int, Phase], bytes]
 
 class Crash(BaseException):
     """The process ends here."""
+
+
+class Deaf(Replica):
+    """It hears no proposals after the first block, so that rounds go by."""
+
+    def receive(self, message: Message) -> Sequence[Effect]:
+        isMissed = isinstance(message, Proposal) and message.height > 1
+        return [] if isMissed else super().receive(message)
 
 
 class OpeningTestCase(SynchronousTestCase):
@@ -294,13 +305,15 @@ class RoundsTests(OpeningTestCase):
             for (height, round, phase), (digest, _) in signer._signed.items()
         }
 
-    def crash(self, rig: LedgerRig, *, isWritten: bool) -> LedgerRig:
+    def crash(
+        self, rig: LedgerRig, *, isWritten: bool, worse: Mapping[int, type[Replica]] | None = None
+    ) -> LedgerRig:
         """What is found after the process has died: the files as they are."""
         rig.disk.crash(isWritten=isWritten)
         directory = newDirectory(self)
         shutil.copytree(rig.directory, directory)
         rig.ledger.nodes.stop()
-        return LedgerRig(self, directory=directory, clock=rig.clock)
+        return LedgerRig(self, directory=directory, clock=rig.clock, worse=worse)
 
     def test_crashWhileStoring(self) -> None:
         """A block that was being stored is there after a crash or is not; either way the chain
@@ -324,11 +337,10 @@ class RoundsTests(OpeningTestCase):
     def test_neverTwice(self) -> None:
         """However often it crashes at one height, and however many rounds that took: no key
         signs again in a round that it signed in."""
-        rig = LedgerRig(self).start().open()
+        deaf = dict.fromkeys(range(4), Deaf)
+        rig = LedgerRig(self, worse=deaf).start().open()
         everything: Signed = {}
-        for _ in range(4):
-            rig.nodes.stopNode(0)
-            rig.nodes.stopNode(1)
+        for worse in (deaf, deaf, deaf, None):
             rig.publish()
             rig.run(700, step=1)
             signed = self.signed(rig)
@@ -338,7 +350,7 @@ class RoundsTests(OpeningTestCase):
             for place in everything.keys() & signed.keys():
                 self.fail(f"{place} was signed before")
             everything.update(signed)
-            rig = self.crash(rig, isWritten=False).start()
+            rig = self.crash(rig, isWritten=False, worse=worse).start()
             self.assertGreater(rig.nodes.replicas[0].round, max(rounds))
         rig.publish()
         rig.settle()

@@ -74,6 +74,10 @@ class ReplicaTestCase(SynchronousTestCase):
         """Let the round pass."""
         return self.replica.timeOut(Timer.ROUND)
 
+    def join(self) -> list[Effect]:
+        """Let two others come to its round, so that it begins to lose patience with it."""
+        return self.hear(*(self.set.roundChange(other, self.replica.round) for other in (0, 1)))
+
 
 class NormalTests(ReplicaTestCase):
     def test_leader(self) -> None:
@@ -335,6 +339,7 @@ class VoteTests(ReplicaTestCase):
         self.hear(self.set.proposal(1, self.x), self.set.prepare(0, self.x))
         self.timeOut()
         self.ignores(self.set.prepare(1, self.x), self.set.prepare(3, self.x))
+        self.join()
         [change] = sent(self.timeOut(), RoundChange)
         self.assertIsNone(change.prepared)
 

@@ -31,15 +31,35 @@ class TimeOutTests(ReplicaTestCase):
         self.replica.propose(1)
         effects = self.timeOut()
         change = self.set.roundChange(2, 1)
-        self.assertEqual(effects, [StartTimer(Timer.ROUND, 2.0), Send(change)])
+        self.assertEqual(effects, [Send(change)])
         self.assertEqual((self.replica.round, self.replica.view), (1, 1))
+
+    def test_waits(self) -> None:
+        """It loses patience with a round only once a quorum has got as far: whoever is ahead of
+        the others waits for them, and is not ahead for ever."""
+        self.replica.propose(1)
+        self.ignores(self.set.roundChange(0, 1), self.set.roundChange(0, 1))
+        self.assertEqual(sent(self.timeOut(), RoundChange), [self.set.roundChange(2, 1)])
+        self.assertEqual(self.timeOut(), [])
+        effects = self.hear(self.set.roundChange(3, 5))
+        self.assertIn(StartTimer(Timer.ROUND, 2.0), effects)
+        self.assertEqual(sent(self.timeOut(), RoundChange), [self.set.roundChange(2, 2)])
+        self.assertEqual(self.timeOut(), [])
+
+    def test_waitsForNobody(self) -> None:
+        """Where a quorum's round changes brought it to a round, it has got as far already."""
+        y = self.set.block(2, view=2)
+        changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
+        effects = self.hear(self.set.proposal(3, y, 2, changes))
+        self.assertIn(StartTimer(Timer.ROUND, 4.0), effects)
 
     def test_longer(self) -> None:
         """Each round lasts twice as long, up to a bound; the next height begins anew."""
         self.replica.propose(1)
         delays = []
         for _ in range(40):
-            delays += [e.delay for e in self.timeOut() if isinstance(e, StartTimer)]
+            effects = [*self.timeOut(), *self.join()]
+            delays += [e.delay for e in effects if isinstance(e, StartTimer)]
         self.assertEqual(delays[:6], [2.0, 4.0, 8.0, 16.0, 32.0, 60.0])
         self.assertEqual(set(delays[6:]), {60.0})
         self.replica.receive(self.decided())
@@ -62,6 +82,7 @@ class TimeOutTests(ReplicaTestCase):
             self.assertEqual(list(change.prepared.signatures), list(certificate.signatures))
             self.assertEqual(change.block, self.x)
             self.set.rules().checkRoundChange(change)
+            self.join()
 
     def test_boundHigher(self) -> None:
         """It is bound to the highest round in which it was prepared."""
@@ -280,9 +301,10 @@ class BeginningTests(ReplicaTestCase):
         request = Send(BlockRequest(sender=2, height=1))
         change = self.set.roundChange(2, 8)
         self.assertEqual(self.replica.start(8), [request, Send(change)])
-        self.assertEqual(self.replica.propose(1), TIMERS)
+        self.assertEqual(self.replica.propose(1), TIMERS[1:])
+        self.assertEqual(self.join(), TIMERS[:1])
         effects = self.hear(self.set.roundChange(0, 9), self.set.roundChange(1, 9))
-        self.assertEqual(effects[0], StartTimer(Timer.ROUND, 2.0))
+        self.assertIn(StartTimer(Timer.ROUND, 2.0), effects)
         self.ignores(self.set.proposal(1, self.x))
 
     def test_resume(self) -> None:
@@ -292,4 +314,5 @@ class BeginningTests(ReplicaTestCase):
         [change] = sent(self.replica.start(8), RoundChange)
         self.assertEqual(self.replica.resume(), [request, Send(change)])
         self.replica.propose(1)
+        self.join()
         self.assertEqual(self.replica.resume(), [request, Send(change), *TIMERS])

@@ -1,0 +1,113 @@
+"""
+Proofs of what a group's log holds.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+
+from ..errors import ParameterInvalid
+from ..interfaces import IProvableLedger
+from ..model import EventId
+from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
+from ._groups import Groups
+from ._waiters import Waiters
+
+
+@frozen(kw_only=True)
+class CheckpointAnswer:
+    """
+    A block that somebody may want to keep.
+
+    @ivar group: the id of the group whose log it is of.
+    @ivar chain: the id of its chain, in hexadecimal digits.
+    @ivar checkpoint: the block.
+    @ivar timestamp: its time, in milliseconds since the epoch.
+    """
+
+    group: str
+    chain: str
+    checkpoint: Checkpoint
+    timestamp: int
+
+
+class Proving:
+    """
+    The operations that prove something.
+
+    All of it fails with L{ParameterInvalid<svcbroker.errors.ParameterInvalid>} where the group's
+    ledger is no L{IProvableLedger<svcbroker.interfaces.IProvableLedger>}.
+    """
+
+    def __init__(self, groups: Groups, waiters: Waiters) -> None:
+        self._groups = groups
+        self._waiters = waiters
+
+    def prove(
+        self, groupId: str | None, eventId: EventId, checkpoint: int | None
+    ) -> Deferred[EventProof]:
+        """
+        Prove an event.
+
+        @param checkpoint: the height of a later block that is to vouch for it too.
+        @raise EventNotFound: there is no such event.
+        @raise HeightUnknown: its block, or the checkpoint, is above the chain's height.
+        @raise ParameterInvalid: the checkpoint does not come after the event's block.
+        """
+        return Deferred.fromCoroutine(self._prove(groupId, eventId, checkpoint))
+
+    async def _prove(
+        self, groupId: str | None, eventId: EventId, checkpoint: int | None
+    ) -> EventProof:
+        return await self._waiters.wait(self._ledger(groupId).prove(eventId, checkpoint))
+
+    def getCheckpoint(self, groupId: str | None, height: int | None) -> Deferred[CheckpointAnswer]:
+        """
+        A block to keep.
+
+        @param height: its height, from 0; C{None} for the latest one.
+        @raise HeightUnknown: there is no such block yet.
+        """
+        return Deferred.fromCoroutine(self._getCheckpoint(groupId, height))
+
+    async def _getCheckpoint(self, groupId: str | None, height: int | None) -> CheckpointAnswer:
+        ledger = self._ledger(groupId)
+        genesis = await self._waiters.wait(ledger.getGenesis())
+        checkpoint = await self._waiters.wait(ledger.getCheckpoint(height))
+        timestamp = genesis.created
+        if checkpoint.height:
+            page = await self._waiters.wait(ledger.listBlocks(0, 1, height=checkpoint.height))
+            timestamp = page.items[0].timestamp
+        return CheckpointAnswer(
+            group=genesis.group, chain=genesis.chain, checkpoint=checkpoint, timestamp=timestamp
+        )
+
+    def proveConsistency(
+        self, groupId: str | None, older: int, newer: int
+    ) -> Deferred[ConsistencyProof]:
+        """
+        Prove that the log up to one block is the beginning of the log up to another.
+
+        @raise HeightUnknown: the newer block is above the chain's height.
+        @raise ParameterInvalid: the heights are not in that order.
+        """
+        return Deferred.fromCoroutine(self._proveConsistency(groupId, older, newer))
+
+    async def _proveConsistency(
+        self, groupId: str | None, older: int, newer: int
+    ) -> ConsistencyProof:
+        return await self._waiters.wait(self._ledger(groupId).proveConsistency(older, newer))
+
+    def getGenesis(self, groupId: str | None) -> Deferred[GenesisFields]:
+        """The beginning of the log's chain, from which every proof starts."""
+        return Deferred.fromCoroutine(self._getGenesis(groupId))
+
+    async def _getGenesis(self, groupId: str | None) -> GenesisFields:
+        return await self._waiters.wait(self._ledger(groupId).getGenesis())
+
+    def _ledger(self, groupId: str | None) -> IProvableLedger:
+        provable: IProvableLedger | None = IProvableLedger(self._groups.ledger(groupId), None)
+        if provable is None:
+            raise ParameterInvalid("groupId: the ledger of this group proves nothing")
+        return provable

@@ -1,0 +1,109 @@
+"""
+Reading what proofs are written in: JSON of which no part can be read in two ways.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NoReturn, TypeVar
+
+import msgspec
+
+from ..chain import Genesis, Malformed
+from ._checkpoint import Checkpoint
+from ._format import GenesisFields
+
+T = TypeVar("T")
+
+MAX_PROOF_SIZE: Final = 1 << 30
+"""Bytes of the longest proof that is looked at."""
+
+
+class ProofInvalid(ValueError):
+    """A proof that does not prove what it says. The text says why, in one line."""
+
+
+def readFields(type: type[T], data: bytes, what: str) -> T:
+    """
+    Read a document of a proof's kind: bare, as REST answers it, or in the response of JSON-RPC.
+
+    @param what: what it ought to be, for the reader.
+    @raise ProofInvalid: it is not one.
+    """
+    try:
+        return msgspec.convert(_document(data, what), type)
+    except msgspec.ValidationError as error:
+        raise ProofInvalid(f"this is not {what}: {error}") from None
+
+
+def formatOf(data: bytes) -> str:
+    """
+    What a proof says that it is: its member C{format}.
+
+    @raise ProofInvalid: it says nothing.
+    """
+    document = _document(data, "a proof")
+    found = document.get("format") if isinstance(document, dict) else None
+    if not isinstance(found, str):
+        raise ProofInvalid("this is not a proof: it names no format")
+    return found
+
+
+def readGenesis(data: bytes) -> Genesis:
+    """
+    Read a genesis file, as C{svcbroker genesis} writes it.
+
+    @raise ProofInvalid: it is not one.
+    """
+    try:
+        return readFields(GenesisFields, data, "a genesis").genesis()
+    except Malformed as error:
+        raise ProofInvalid(str(error)) from None
+
+
+def readCheckpoint(data: bytes) -> Checkpoint:
+    """
+    Read a checkpoint as somebody has kept it: C{HEIGHT:HASH}, or what the operation
+    C{checkpoint} answered.
+
+    @raise ProofInvalid: it is not one.
+    """
+    if data.lstrip()[:1] == b"{":
+        document = _document(data, "a checkpoint")
+        text = document.get("checkpoint")
+    else:
+        text = data[:200].decode("ascii", "replace")
+    try:
+        return Checkpoint.parse(text)
+    except (ValueError, TypeError, AttributeError):
+        raise ProofInvalid("this is not a checkpoint: HEIGHT:HASH") from None
+
+
+def _document(data: bytes, what: str) -> Any:
+    if len(data) > MAX_PROOF_SIZE:
+        raise ProofInvalid(f"{what} is never as long as {len(data)} bytes")
+    try:
+        document = json.loads(
+            data.decode("utf-8"), object_pairs_hook=_members, parse_constant=_refuse
+        )
+    except ProofInvalid:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ProofInvalid(f"this is not {what}: {error}") from None
+    if isinstance(document, dict) and "jsonrpc" in document:
+        document = document.get("result", document.get("error"))
+    if isinstance(document, dict) and isinstance(document.get("message"), str):
+        raise ProofInvalid(f"this is a broker's refusal: {document['message']}")
+    return document
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    # What one reader takes for the content another must not read over.
+    if len(members) != len(pairs):
+        raise ProofInvalid("an object has a member twice")
+    return members
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ProofInvalid(f"{constant} is not a number")

@@ -1,0 +1,317 @@
+"""
+Tests of the operator calls: who may make them, and what they take.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IAddress
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import directlyProvides
+
+from svcbroker.carriers.http import HttpSettings, makeSite
+from svcbroker.carriers.http.operator import MAX_BODY, isLoopback
+from svcbroker.interfaces import IFaultyLedger
+from svcbroker.model import Contradiction, FaultReport, NodeCondition
+from svcbroker.operations import OPERATOR_CALLS, Incidents
+from tests.broker.support import makeWorld
+
+from .support import BASE, Answer, Connection, requestBytes
+
+TOKEN = "0f" * 32
+HERE = IPv4Address("TCP", "127.0.0.1", 50000)
+REPORT = FaultReport(
+    nodes=[NodeCondition(index=0, isRunning=False, isLeader=True, view=3, height=7)],
+    quorum=1,
+    delay=(0.0, 0.5),
+    loss=0.25,
+    duplication=0.0,
+    cut={(1, 0), (0, 1)},
+    evidence=[Contradiction(node=0, height=5, round=1)],
+)
+
+
+class FaultyDouble:
+    """Keeps what it was told, and always answers the same."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.error: Exception | None = None
+
+    def _tell(self, *what: Any) -> Deferred[None]:
+        self.told.append(what)
+        return succeed(None) if self.error is None else fail(self.error)
+
+    def stopNode(self, index: int) -> Deferred[None]:
+        return self._tell("stop", index)
+
+    def startNode(self, index: int) -> Deferred[None]:
+        return self._tell("start", index)
+
+    def setNetwork(self, **given: Any) -> Deferred[None]:
+        return self._tell("network", given)
+
+    def heal(self) -> Deferred[None]:
+        return self._tell("heal")
+
+    def describeFaults(self) -> Deferred[FaultReport]:
+        return succeed(REPORT)
+
+
+class OperatorTests(SynchronousTestCase):
+    """
+    A site whose group 2 has a ledger for faults.
+    """
+
+    def setUp(self) -> None:
+        self.double = FaultyDouble()
+        directlyProvides(self.double, IFaultyLedger)
+        self.world = makeWorld(ledgers={"2": self.double}, hasFaults=True)
+        self.site = makeSite(
+            self.world.broker,
+            HttpSettings(corsOrigins=["*"]),
+            incidents=Incidents(lambda: "incident-id"),
+            operatorToken=TOKEN,
+        )
+
+    def ask(
+        self,
+        name: str = "faults/show",
+        body: bytes = b'{"groupId": "2"}',
+        peer: IAddress = HERE,
+        method: str = "POST",
+        without: str = "",
+        **headers: str,
+    ) -> Answer:
+        """What an operator is answered."""
+        given: Mapping[str, str] = {
+            "Host": "127.0.0.1:8080",
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {TOKEN}",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
+        kept = {name: value for name, value in given.items() if name != without}
+        connection = Connection(self.site, peer)
+        connection.send(requestBytes(method, f"{BASE}/admin/operator/{name}", body, kept))
+        [answer] = connection.answers()
+        return answer
+
+    def refused(self, code: int, *args: Any, **keywords: Any) -> str:
+        """The message of a refusal that changed nothing."""
+        answer = self.ask(*args, **keywords)
+        self.assertEqual(answer.status, 200)
+        said = answer.json()
+        self.assertEqual(set(said), {"code", "message"})
+        self.assertEqual(said["code"], code, said)
+        self.assertEqual(self.double.told, [])
+        message: str = said["message"]
+        return message
+
+    def test_show(self) -> None:
+        """What is answered, in the envelope of the admin queries."""
+        answer = self.ask()
+        self.assertEqual(answer.headers["content-type"], "application/json;charset=UTF-8")
+        self.assertEqual(
+            answer.json(),
+            {
+                "code": 0,
+                "message": "success",
+                "data": {
+                    "nodes": [
+                        {
+                            "index": 0,
+                            "running": False,
+                            "leader": True,
+                            "pbftView": 3,
+                            "blockNumber": 7,
+                        }
+                    ],
+                    "quorum": 1,
+                    "delay": [0.0, 0.5],
+                    "loss": 0.25,
+                    "duplication": 0.0,
+                    "cut": [[0, 1], [1, 0]],
+                    "evidence": [{"node": 0, "blockNumber": 5, "round": 1}],
+                },
+            },
+        )
+
+    def test_values(self) -> None:
+        """Each call reaches the ledger with what was meant; each answers how it is then."""
+        cases: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
+            ("stop", {"node": 3}, ("stop", 3)),
+            ("start", {"node": 0}, ("start", 0)),
+            ("heal", {}, ("heal",)),
+            (
+                "network",
+                {"delay": [0, 60], "loss": 1, "duplication": 0.5},
+                ("network", {"delay": (0, 60), "loss": 1, "duplication": 0.5, "cut": None}),
+            ),
+            (
+                "network",
+                {"islands": [[1]], "links": [[2, 3]]},
+                (
+                    "network",
+                    {
+                        "delay": None,
+                        "loss": None,
+                        "duplication": None,
+                        "cut": {(0, 1), (1, 0), (2, 3)},
+                    },
+                ),
+            ),
+        ]
+        for name, given, told in cases:
+            self.double.told.clear()
+            answer = self.ask(f"faults/{name}", json.dumps({"groupId": "2", **given}).encode())
+            self.assertEqual((answer.json()["code"], self.double.told), (0, [told]))
+
+    def test_token(self) -> None:
+        """Without the token nothing is told; the scheme's case does not matter."""
+        message = self.refused(101016, without="Authorization")
+        self.assertIn("Authorization: Bearer", message)
+        for given in (f"Basic {TOKEN}", "Bearer", TOKEN):
+            self.refused(101016, Authorization=given)
+        for given in (f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}0"):
+            self.assertIn("not the token", self.refused(101016, Authorization=given))
+        self.assertEqual(self.ask(Authorization=f"bearer  {TOKEN}").json()["code"], 0)
+
+    def test_peer(self) -> None:
+        """Only from this machine, whatever is known."""
+        for peer in (
+            IPv4Address("TCP", "192.0.2.1", 1),
+            IPv6Address("TCP", "2001:db8::1", 1),
+            IPv6Address("TCP", "::ffff:192.0.2.1", 1),
+            UNIXAddress("/socket"),
+            HostnameAddress(b"localhost", 1),
+        ):
+            self.assertIn("this machine", self.refused(101016, peer=peer))
+        for peer in (
+            IPv4Address("TCP", "127.3.2.1", 1),
+            IPv6Address("TCP", "::1", 1),
+            IPv6Address("TCP", "::ffff:127.0.0.1", 1),
+        ):
+            self.assertEqual(self.ask(peer=peer).json()["code"], 0)
+
+    def test_host(self) -> None:
+        """A name that somebody has made lead here is none of ours."""
+        for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::1"):
+            self.assertIn("Host", self.refused(101016, Host=host))
+        for host in ("localhost", "LOCALHOST:8080", "[::1]:8080", "127.0.0.1"):
+            self.assertEqual(self.ask(Host=host).json()["code"], 0)
+
+    def test_pages(self) -> None:
+        """Web pages are refused, also those of origins that may call the interface."""
+        for origin in ("http://127.0.0.1:8080", "null"):
+            self.assertIn("web pages", self.refused(101016, Origin=origin))
+        preflight = self.ask(
+            method="OPTIONS", body=b"", Origin="http://a.example", Access_Control_Request_Method="x"
+        )
+        self.assertEqual(preflight.headers["access-control-allow-headers"], "Content-Type")
+
+    def test_proxies(self) -> None:
+        """Whoever asked a proxy of this machine may be anywhere."""
+        for name in ("Forwarded", "X_Forwarded_For", "Via"):
+            self.assertIn("proxies", self.refused(101016, **{name: "x"}))
+
+    def test_contentType(self) -> None:
+        """JSON that says so; a form could come from anywhere."""
+        for given in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx"):
+            self.assertIn("application/json", self.refused(100600, Content_Type=given))
+        self.refused(100600, without="Content-Type")
+        self.assertEqual(self.ask(Content_Type="Application/JSON; charset=utf-8").json()["code"], 0)
+
+    def test_body(self) -> None:
+        """An object of known members, of bounded size."""
+        for body in (b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 10000):
+            self.assertIn("JSON", self.refused(100600, body=body))
+        self.assertIn("nosuch", self.refused(100600, body=b'{"nosuch": 1}'))
+        self.assertEqual(self.ask(body=b'{"groupId":"2"}'.ljust(MAX_BODY)).json()["code"], 0)
+        self.refused(100201, body=b'{"groupId":"2"}'.ljust(MAX_BODY + 1))
+
+    def test_bounds(self) -> None:
+        """Values outside of what the ledger could have been started with are refused."""
+        for name, member, values in [
+            ("stop", "node", [-1, 1000, 1.5, "1", True, None, [1]]),
+            ("network", "loss", [-0.1, 1.1, "0", True, [0]]),
+            ("network", "duplication", [2, "x"]),
+            ("network", "delay", [1, [1], [0, 61], [-1, 0], [2, 1], ["0", 1], [0, 0, 0]]),
+            ("network", "islands", [1, [1], [["x"]], [[0], [0]], [[1000]], [[0] * 600] * 2]),
+            ("network", "links", [1, [1], [[0]], [[0, -1]], [[0, 1, 2]], [[0, 1]] * 1001]),
+        ]:
+            for value in values:
+                body = json.dumps({"groupId": "2", member: value}).encode()
+                message = self.refused(100600, f"faults/{name}", body)
+                self.assertTrue(message.startswith(f"{member}: "), message)
+
+    def test_methods(self) -> None:
+        """Only POST; and only calls that exist."""
+        answer = self.ask(method="GET")
+        self.assertEqual((answer.status, answer.headers["allow"]), (405, "OPTIONS, POST"))
+        self.assertEqual(self.ask("faults/nosuch").json()["code"], 200204)
+        self.assertEqual(self.ask("../../rest/faults/show").json()["code"], 200204)
+
+    def test_group(self) -> None:
+        """A group that is not served; and one whose ledger knows no faults."""
+        self.refused(200211, body=b'{"groupId": "7"}')
+        self.assertIn("no nodes to make fail", self.refused(100600, body=b"{}"))
+
+    def test_unforeseen(self) -> None:
+        """A bug is an incident, and its cause is in the log only."""
+        self.double.error = RuntimeError("secret")
+        answer = self.ask("faults/heal").json()
+        self.assertEqual((answer["code"], "secret" in answer["message"]), (200203, False))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+
+    def test_off(self) -> None:
+        """Without the option every call about faults says which one is missing."""
+        world = makeWorld(ledgers={"2": self.double})
+        self.site = makeSite(world.broker, HttpSettings(), operatorToken=TOKEN)
+        for call in OPERATOR_CALLS:
+            if call.name.startswith("faults/"):
+                body = b'{"groupId": "2", "node": 0}' if b"node" in _names(call) else b"{}"
+                self.assertIn("--faults", self.refused(101016, call.name, body))
+
+    def test_withoutToken(self) -> None:
+        """A site without a token has no operator calls."""
+        self.site = makeSite(self.world.broker, HttpSettings())
+        self.refused(200204)
+
+    def test_nowhereElse(self) -> None:
+        """Neither REST, nor JSON-RPC, nor the queries, nor the document have them."""
+        for call in OPERATOR_CALLS:
+            for path in ("rest", "admin"):
+                connection = Connection(self.site, HERE)
+                connection.send(requestBytes("GET", f"{BASE}/{path}/{call.name}"))
+                [answer] = connection.answers()
+                self.assertEqual(answer.json()["code"], 200204)
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": call.name}).encode()
+            connection = Connection(self.site, HERE)
+            connection.send(requestBytes("POST", f"{BASE}/jsonrpc", body))
+            [answer] = connection.answers()
+            self.assertEqual(answer.json()["error"]["code"], -32601)
+        connection = Connection(self.site, HERE)
+        connection.send(requestBytes("GET", f"{BASE}/openapi.json"))
+        [answer] = connection.answers()
+        self.assertEqual([path for path in answer.json()["paths"] if "operator" in path], [])
+
+
+def _names(call: Any) -> list[bytes]:
+    return [parameter.name.encode() for parameter in call.parameters]
+
+
+class LoopbackTests(SynchronousTestCase):
+    """
+    What is this machine.
+    """
+
+    def test_isLoopback(self) -> None:
+        for host in ("127.0.0.1", "127.255.0.1", "::1", "::ffff:127.0.0.1", "localhost"):
+            self.assertTrue(isLoopback(host), host)
+        for host in ("", "0.0.0.0", "128.0.0.1", "::", "::2", "localhost.evil.example", "127.1"):
+            self.assertFalse(isLoopback(host), host)

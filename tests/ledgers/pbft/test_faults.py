@@ -1,0 +1,167 @@
+"""
+Tests of faults made on purpose, as the embedded ledger offers them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from svcbroker.errors import LedgerUnavailable, ParameterInvalid
+from svcbroker.interfaces import IFaultyLedger
+from svcbroker.model import FaultReport
+from tests.ledgers.pbft.rig import LedgerRig
+from tests.ledgers.pbft.test_nodeset import Equivocator
+
+
+class FaultTests(SynchronousTestCase):
+    """
+    Four nodes, with a topic at height 1.
+    """
+
+    def setUp(self) -> None:
+        self.rig = LedgerRig(self, {"delay": "0-0.001"}).start().open()
+        self.ledger = self.rig.ledger
+
+    def report(self) -> FaultReport:
+        """How it is now."""
+        return self.successResultOf(self.ledger.describeFaults())
+
+    def running(self) -> list[bool]:
+        """Which nodes run."""
+        return [node.isRunning for node in self.report().nodes]
+
+    def reason(self) -> str:
+        """Why the ledger is not ready."""
+        return self.successResultOf(self.ledger.getHealth()).reason
+
+    def cut(self, *islands: set[int]) -> None:
+        """Cut the network into islands."""
+        cut = [
+            (sender, target)
+            for one in islands
+            for other in islands
+            if one is not other
+            for sender in one
+            for target in other
+        ]
+        self.successResultOf(self.ledger.setNetwork(cut=cut))
+
+    def test_interface(self) -> None:
+        """It is what it says."""
+        verifyObject(IFaultyLedger, self.ledger)
+
+    def test_leader(self) -> None:
+        """Without its leader the set goes on in a higher view, and takes it back afterwards."""
+        before = self.report()
+        [leader] = [node.index for node in before.nodes if node.isLeader]
+        self.successResultOf(self.ledger.stopNode(leader))
+        self.assertEqual(self.running(), [index != leader for index in range(4)])
+        self.rig.publish()
+        self.rig.settle()
+        self.assertEqual(self.rig.sequences(), [1])
+        after = self.report()
+        others = [node for node in after.nodes if node.index != leader]
+        self.assertGreater(min(node.view for node in others), before.nodes[leader].view)
+        self.assertEqual(after.nodes[leader].height, before.nodes[leader].height)
+        self.successResultOf(self.ledger.startNode(leader))
+        self.rig.publish()
+        self.rig.settle()
+        self.rig.run(5)
+        self.assertEqual({node.height for node in self.report().nodes}, {3})
+        self.rig.check()
+
+    def test_cut(self) -> None:
+        """Without a quorum nothing is final, and why is told at once; healed, all goes on."""
+        self.cut({0, 1}, {2, 3})
+        self.assertEqual(self.reason(), "the network is cut: 0 nodes hear a quorum, 3 must")
+        self.rig.publish(3)
+        self.rig.run(20)
+        self.assertEqual(self.rig.sequences(), [])
+        self.successResultOf(self.ledger.heal())
+        self.rig.settle()
+        self.assertEqual(self.rig.sequences(), [1, 2, 3])
+        self.assertEqual(self.reason(), "")
+        self.rig.check()
+
+    def test_minority(self) -> None:
+        """One node on an island of its own is no trouble."""
+        self.cut({0}, {1, 2, 3})
+        self.assertEqual(self.reason(), "")
+        self.rig.publish()
+        self.rig.settle()
+        self.assertEqual(self.rig.sequences(), [1])
+
+    def test_directed(self) -> None:
+        """Single links, one way: who hears too few counts."""
+        self.successResultOf(self.ledger.setNetwork(cut=[(0, 1), (2, 1), (0, 2), (3, 2)]))
+        self.assertEqual(self.reason(), "the network is cut: 2 nodes hear a quorum, 3 must")
+        self.successResultOf(self.ledger.setNetwork(cut=[(0, 1), (2, 1)]))
+        self.assertEqual(self.reason(), "")
+        self.successResultOf(self.ledger.stopNode(3))
+        self.assertEqual(self.reason(), "the network is cut: 2 nodes hear a quorum, 3 must")
+
+    def test_conditions(self) -> None:
+        """What is not given stays; healing brings back what the ledger was started with."""
+        self.successResultOf(self.ledger.setNetwork(delay=(0.1, 0.2), loss=0.25))
+        self.successResultOf(self.ledger.setNetwork(duplication=0.5, cut=[(0, 1)]))
+        report = self.report()
+        self.assertEqual((report.delay, report.loss), ((0.1, 0.2), 0.25))
+        self.assertEqual((report.duplication, report.cut), (0.5, {(0, 1)}))
+        self.rig.publish()
+        self.rig.settle()
+        self.assertEqual(self.rig.sequences(), [1])
+        self.successResultOf(self.ledger.setNetwork(cut=[]))
+        self.assertEqual(self.report().cut, set())
+        self.successResultOf(self.ledger.stopNode(0))
+        self.successResultOf(self.ledger.heal())
+        report = self.report()
+        self.assertEqual((report.delay, report.loss), ((0.0, 0.001), 0))
+        self.assertEqual((report.duplication, self.running()), (0, [True] * 4))
+
+    def test_unknownNodes(self) -> None:
+        """Indexes out of range are refused, and nothing is changed."""
+        for index in (-1, 4):
+            links: list[tuple[int, int]] = [(0, 1), (0, index)]
+            for asked in (
+                self.ledger.stopNode(index),
+                self.ledger.startNode(index),
+                self.ledger.setNetwork(loss=1.0, cut=links),
+            ):
+                error = self.failureResultOf(asked, ParameterInvalid).value
+                self.assertEqual(error.message, f"there is no node {index}, only 0 to 3")
+        report = self.report()
+        self.assertEqual((report.loss, report.cut, self.running()), (0, set(), [True] * 4))
+
+    def test_stopped(self) -> None:
+        """A stopped ledger has no nodes to stop."""
+        stopping = self.ledger.stop()
+        self.rig.run(1)
+        self.successResultOf(stopping)
+        asked: list[Any] = [
+            self.ledger.stopNode(0),
+            self.ledger.startNode(0),
+            self.ledger.setNetwork(loss=1.0),
+            self.ledger.heal(),
+            self.ledger.describeFaults(),
+        ]
+        for each in asked:
+            self.failureResultOf(each, LedgerUnavailable)
+
+
+class EvidenceTests(SynchronousTestCase):
+    """
+    A node that lies.
+    """
+
+    def test_shown(self) -> None:
+        """Who has contradicted itself is told, with the place."""
+        rig = LedgerRig(self, worse={2: Equivocator}).start().open()
+        for _ in range(6):
+            rig.publish()
+            rig.settle()
+        evidence = self.successResultOf(rig.ledger.describeFaults()).evidence
+        self.assertEqual({each.node for each in evidence}, {2})
+        self.assertLessEqual({each.height for each in evidence}, set(range(1, 8)))
