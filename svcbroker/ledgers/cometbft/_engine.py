@@ -24,6 +24,7 @@ from twisted.logger import Logger, LogLevel
 from twisted.python.failure import Failure
 
 from ._enginelog import LineSplitter, LogLine, readLine
+from .abci import removeSocket
 
 CONNECTIONS: Final = 4
 """Connections that an engine has with its application: consensus, mempool, query, snapshots."""
@@ -84,12 +85,17 @@ class Engine:
         limits: EngineLimits | None = None,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        sockets: Sequence[Path] = (),
+        changed: Callable[[EngineState], object] = lambda state: None,
     ) -> None:
         """
         @param command: the path of the program, and its arguments.
         @param entropy: gives numbers from 0 to 1.
         @param environment: of the child; nothing where that is not said.
         @param directory: that the child works in.
+        @param sockets: that it listens on. It does not start while those are there which it left
+            when it was killed, so they are removed before.
+        @param changed: told the state when it is another one.
         """
         self._command = list(command)
         self._reactor = reactor
@@ -97,6 +103,9 @@ class Engine:
         self._limits = EngineLimits() if limits is None else limits
         self._environment = dict(environment or {})
         self._directory = directory
+        self._sockets = list(sockets)
+        self._changed = changed
+        self._told = EngineState.STOPPED
         self._child: _Child | None = None
         self._startedAt = 0.0
         self._connections = 0
@@ -164,6 +173,7 @@ class Engine:
             self._next.cancel()
             self._next = None
         if self._child is None:
+            self._tell()
             return succeed(None)
         stopped: Deferred[None] = Deferred()
         self._stopped.append(stopped)
@@ -181,6 +191,7 @@ class Engine:
         elif self._wasConnected and self._child is not None and self._watch is None:
             # It sees that too, and ends by itself.
             self._watch = self._reactor.callLater(self._limits.patience, self._lost)
+        self._tell()
 
     def restart(self, why: str) -> None:
         """
@@ -206,6 +217,8 @@ class Engine:
         child = self._child = _Child(self)
         program = sys.executable
         try:
+            for path in self._sockets:
+                removeSocket(path)
             self._reactor.spawnProcess(
                 child,
                 program,
@@ -213,16 +226,24 @@ class Engine:
                 env=self._environment,
                 path=None if self._directory is None else str(self._directory),
             )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             # No process, no descriptors: as if it had ended at once.
             _log.error("The engine does not start: {error}", error=str(error))
             self.ended(child, "before it started")
+        self._tell()
 
     def _end(self) -> None:
         """Ask it to end, and do not wait for ever."""
         if self._kill is None:
             self._kill = self._reactor.callLater(self._limits.patience, self._signal, "KILL")
             self._signal("TERM")
+            self._tell()
+
+    def _tell(self) -> None:
+        state = self.state
+        if state is not self._told:
+            self._told = state
+            self._changed(state)
 
     def _signal(self, name: str) -> None:
         if name == "KILL":
@@ -247,6 +268,7 @@ class Engine:
                 self._kill.cancel()
             self._kill = None
         if not self._isWanted:
+            self._tell()
             stopped, self._stopped = self._stopped, []
             for waiting in stopped:
                 waiting.callback(None)
@@ -261,6 +283,7 @@ class Engine:
         delay = min(limits.maxDelay, doubled) * (1 + limits.jitter * self._entropy())
         self._next = self._reactor.callLater(delay, self._spawn)
         _log.error("{reason}", reason=self.reason)
+        self._tell()
 
     def line(self, line: LogLine) -> None:
         """The engine has said something."""

@@ -16,6 +16,8 @@ MAX_LINE: Final = 16 * 1024
 _LINE: Final = re.compile(r"([DIE])\[[^\]]*\] (.*)", re.DOTALL)
 _MODULE: Final = re.compile(r" module=(\S+)")
 _LEVELS: Final = {"D": "debug", "I": "info", "E": "error"}
+# What stands before the reason when the program gives up.
+_ALARMS: Final = ("ERROR:", "panic:")
 _FATAL: Final = "CONSENSUS FAILURE!!!"
 
 
@@ -43,6 +45,7 @@ def readLine(text: str, *, isError: bool) -> LogLine:
     """
     found = _LINE.fullmatch(text)
     if found is None:
+        isError = isError or text.startswith(_ALARMS)
         return LogLine(level="error" if isError else "info", text=text)
     # The message is padded with blanks, so that what follows stands in a column.
     message, gap, values = found[2].partition(" module=")

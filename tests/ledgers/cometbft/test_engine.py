@@ -4,6 +4,7 @@ The engine as a child: on a clock, with a process that is not there.
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,7 +102,9 @@ class EngineTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.reactor = FakeReactor()
+        self.socket = Path(self.mktemp())
         self.chance = 0.0
+        self.changes: list[EngineState] = []
         self.engine = Engine(
             ["/bin/cometbft", "start"],
             reactor=self.reactor,
@@ -109,6 +112,8 @@ class EngineTestCase(SynchronousTestCase):
             limits=LIMITS,
             environment={"GOMAXPROCS": "2"},
             directory=Path("/data"),
+            sockets=[self.socket],
+            changed=self.changes.append,
         )
 
     @property
@@ -146,6 +151,31 @@ class LifeTests(EngineTestCase):
         self.connect()
         self.assertIs(self.engine.state, EngineState.RUNNING)
         self.assertEqual(self.engine.reason, "")
+
+    def test_changes(self) -> None:
+        """Whoever wants to know is told of each state once."""
+        self.engine.start()
+        self.connect()
+        self.engine.connectionsChanged(CONNECTIONS)
+        self.engine.connectionsChanged(0)
+        self.process.end()
+        self.reactor.advance(1)
+        self.engine.stop()
+        self.engine.stop()
+        self.process.end()
+        self.engine.start()
+        self.process.end()
+        self.engine.stop()
+        starting, ending = EngineState.STARTING, EngineState.ENDING
+        waiting, stopped = EngineState.WAITING, EngineState.STOPPED
+        self.assertEqual(
+            self.changes,
+            [
+                *(starting, EngineState.RUNNING, starting, waiting),
+                *(starting, ending, stopped),
+                *(starting, waiting, stopped),
+            ],
+        )
 
     def test_startTwice(self) -> None:
         """There is one process at most."""
@@ -229,6 +259,21 @@ class LifeTests(EngineTestCase):
         self.reactor.error = None
         self.reactor.advance(1)
         self.assertIs(self.engine.state, EngineState.STARTING)
+
+    def test_socket(self) -> None:
+        """A socket that it left when it was killed is removed before it is started."""
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(self.socket))
+        self.engine.start()
+        self.assertFalse(self.socket.exists())
+
+    def test_noSocket(self) -> None:
+        """What is no socket stays, and the engine is not started."""
+        self.socket.write_text("precious")
+        self.engine.start()
+        self.assertEqual(self.socket.read_text(), "precious")
+        self.assertEqual(self.reactor.processes, [])
+        self.assertIs(self.engine.state, EngineState.WAITING)
 
 
 class EndTests(EngineTestCase):
@@ -367,6 +412,7 @@ class OutputTests(EngineTestCase):
         self.assertEqual(self.said(), [])
         child.outReceived(b"ht=3\nE[2026-11-20|16:30:09.3] dialing failed   module=p2p err=no\n")
         child.outReceived(b"D[2026-11-20|16:30:09.3] tick\r\n\nplain\n")
+        child.outReceived(b"ERROR: failed to start node\n")
         child.errReceived(b"panic: oh\n")
         self.assertEqual(
             self.said(),
@@ -375,6 +421,7 @@ class OutputTests(EngineTestCase):
                 ("error", "dialing failed module=p2p err=no"),
                 ("debug", "tick"),
                 ("info", "plain"),
+                ("error", "ERROR: failed to start node"),
                 ("error", "panic: oh"),
             ],
         )

@@ -8,7 +8,7 @@ write.
 from .._wire import Malformed
 from .application import Answer, Application, BaseApplication, cutAt
 from .codec import MAX_FRAME, FrameParser, decodeRequest, decodeResponse, encodeFrame
-from .server import AbciFactory, listenUnix
+from .server import AbciFactory, listenUnix, removeSocket
 
 __all__ = [
     "MAX_FRAME",
@@ -23,4 +23,5 @@ __all__ = [
     "decodeResponse",
     "encodeFrame",
     "listenUnix",
+    "removeSocket",
 ]

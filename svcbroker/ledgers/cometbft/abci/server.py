@@ -130,13 +130,19 @@ class AbciFactory(Factory):
         @return: fires when the application has answered what it was called for.
         """
         self._isClosed = True
-        for connection in list(self._open):
-            connection.end()
+        self.disconnect()
         if not self._running:
             return succeed(None)
         quiet: Deferred[None] = Deferred()
         self._quiet.append(quiet)
         return quiet
+
+    def disconnect(self) -> None:
+        """
+        End all connections. An engine ends then, and makes new ones when it is started again.
+        """
+        for connection in list(self._open):
+            connection.end()
 
     def opened(self, connection: AbciConnection) -> None:
         """A connection has come."""
@@ -375,8 +381,20 @@ def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IList
     size = len(bytes(path))
     if size > MAX_UNIX_PATH:
         raise ValueError(f"the path of a socket has at most {MAX_UNIX_PATH} bytes, not {size}")
-    if path.is_symlink() or path.exists():
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise ValueError(f"{path} is no socket")
-        path.unlink()
+    removeSocket(path)
     return reactor.listenUNIX(str(path), factory, mode=0o600)
+
+
+def removeSocket(path: Path) -> None:
+    """
+    Remove the socket that a process left which was killed: nobody can listen there before.
+
+    @raise ValueError: something else than a socket is there.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ValueError(f"{path} is no socket")
+    path.unlink()
