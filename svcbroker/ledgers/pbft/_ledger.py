@@ -4,30 +4,21 @@ The embedded ledger as the broker sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
-from twisted.internet.task import deferLater
-from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...archive import Prover
-from ...chain import Header, Malformed, ValidatorSet, quorum
+from ...chain import Header, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import (
-    IBlockObserver,
     IChangeableLedger,
     IFaultyLedger,
     IProvableLedger,
     LedgerContext,
 )
 from ...model import (
-    Block,
-    BlockRecord,
-    Event,
-    EventId,
     Execution,
     FaultReport,
     Health,
@@ -37,13 +28,9 @@ from ...model import (
     Receipt,
     Request,
     Statistics,
-    Topic,
-    TransactionRecord,
 )
-from ...proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 from ...storage import StorageError
-from .._observers import Observers
-from .._reader import ChainReader
+from .._stored import StoredLedger
 from .._views import TransactionMaker
 from ._application import BlockApplication
 from ._faults import FaultControls
@@ -58,8 +45,6 @@ from ._replica import Replica
 from ._rounds import Rules
 from ._settings import PbftSettings
 
-T = TypeVar("T")
-
 PATIENCE = 5.0
 """
 Seconds that a transaction may wait, on top of the interval, before the ledger is said not to
@@ -68,15 +53,13 @@ make progress.
 
 
 @implementer(IProvableLedger, IChangeableLedger, IFaultyLedger)
-class PbftLedger:
+class PbftLedger(StoredLedger):
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
 
     @ivar nodes: the replicas, from L{start} on; tests and operators stop and start them and
         change their network's conditions.
     """
-
-    _log = Logger()
 
     nodes: NodeSet
 
@@ -89,11 +72,10 @@ class PbftLedger:
         """
         @param makeReplica: makes a replica; a test may make worse ones.
         """
-        self.group = context.group
+        super().__init__(context.group, context.reactor)
         self._context = context
         self._settings = PbftSettings() if settings is None else settings
         self._makeReplica = makeReplica
-        self._observers = Observers()
         self._changing = DeferredLock()
 
     def start(self) -> Deferred[None]:
@@ -109,7 +91,7 @@ class PbftLedger:
             context.directory, self.group, settings.nodes, context.now, context.entropy
         )
         genesis = chain.genesis
-        self._state = chain.state
+        self._openReads(genesis, chain.state, chain.store)
         self._pool = TransactionPool(settings.mempool)
         application = BlockApplication(
             state=chain.state,
@@ -152,8 +134,6 @@ class PbftLedger:
             self._makeReplica,
         )
         self._faults = FaultControls(self.group, self.nodes, settings.conditions)
-        self._prover = Prover(genesis, chain.store)
-        self._reader = ChainReader(chain.state, chain.store, self._breathe)
         self._maker = TransactionMaker(genesis.chain, context.now)
         self._maker.resume(chain.state.account(self._maker.sender).highest)
         try:
@@ -209,55 +189,9 @@ class PbftLedger:
         except BrokerError as error:
             return fail(error)
 
-    def getTopic(self, name: str) -> Deferred[Topic | None]:
-        return succeed(self._state.topic(name))
-
-    def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
-        return self._read(lambda: self._reader.listTopics(offset, limit))
-
-    def getEvent(self, eventId: EventId) -> Deferred[Event]:
-        return self._read(lambda: self._reader.getEvent(eventId))
-
-    def readBlock(self, height: int) -> Deferred[Block]:
-        return self._read(lambda: self._reader.readBlock(height))
-
-    def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Deferred[Sequence[int]]:
-        return self._read(lambda: self._reader.findBlocks(topics, first, limit))
-
-    def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
-        return self._search(lambda: self._reader.countEvents(filters, first))
-
-    def getGenesis(self) -> Deferred[GenesisFields]:
-        return self._read(self._prover.genesis)
-
-    def getCheckpoint(self, height: int | None) -> Deferred[Checkpoint]:
-        return self._read(lambda: self._prover.checkpoint(height))
-
-    def prove(self, eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
-        return self._read(lambda: self._prover.event(eventId, checkpoint))
-
-    def proveConsistency(self, older: int, newer: int) -> Deferred[ConsistencyProof]:
-        return self._read(lambda: self._prover.consistency(older, newer))
-
-    def addObserver(self, observer: IBlockObserver) -> None:
-        self._observers.add(observer)
-
-    def removeObserver(self, observer: IBlockObserver) -> None:
-        self._observers.remove(observer)
-
     def getStatistics(self) -> Deferred[Statistics]:
         nodes = len(self._state.validators.keys)
         return self._read(lambda: self._reader.getStatistics(nodes))
-
-    def listBlocks(
-        self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
-    ) -> Deferred[Page[BlockRecord]]:
-        return self._read(lambda: self._reader.listBlocks(offset, limit, height, hash))
-
-    def listTransactions(
-        self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
-    ) -> Deferred[Page[TransactionRecord]]:
-        return self._search(lambda: self._reader.listTransactions(offset, limit, height, hash))
 
     def listNodes(
         self, offset: int, limit: int, *, name: str | None = None
@@ -322,32 +256,6 @@ class PbftLedger:
             return f"transactions have waited for more than {patience:g} seconds"
         return ""
 
-    def _read(self, read: Callable[[], T]) -> Deferred[T]:
-        try:
-            self._checkOpen()
-            return succeed(read())
-        except BrokerError as error:
-            return fail(error)
-        except (StorageError, Malformed):
-            return fail(self._unreadable())
-
-    def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> Deferred[T]:
-        async def searched() -> T:
-            try:
-                self._checkOpen()
-                return await search()
-            except (StorageError, Malformed):
-                raise self._unreadable() from None
-
-        return Deferred.fromCoroutine(searched())
-
     def _checkOpen(self) -> None:
         if self._producer.stage is Stage.STOPPED:
             raise LedgerUnavailable("the ledger is stopped")
-
-    def _unreadable(self) -> LedgerUnavailable:
-        self._log.failure("the chain of group {group} cannot be read", group=self.group)
-        return LedgerUnavailable("the ledger's disk cannot be read")
-
-    def _breathe(self) -> Deferred[None]:
-        return deferLater(self._context.reactor, 0, self._checkOpen)

@@ -1,0 +1,136 @@
+"""
+What ledgers have in common that keep their chain in a store: everything that only reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from ..archive import Prover
+from ..chain import ChainState, Genesis, Malformed
+from ..errors import BrokerError, LedgerUnavailable
+from ..interfaces import IBlockObserver
+from ..model import (
+    Block,
+    BlockRecord,
+    Event,
+    EventId,
+    Page,
+    Topic,
+    TransactionRecord,
+)
+from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
+from ..storage import StorageError, Store
+from ._observers import Observers
+from ._reader import ChainReader
+
+T = TypeVar("T")
+
+
+class StoredLedger:
+    """
+    The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
+    the chain alone, and of L{IProvableLedger<svcbroker.interfaces.IProvableLedger>} all of it.
+
+    @ivar group: the id of the group whose log it is.
+    """
+
+    _log = Logger()
+
+    def __init__(self, group: str, reactor: IReactorTime) -> None:
+        """
+        @param reactor: gets its turn in the middle of a long search.
+        """
+        self.group = group
+        self._reactor = reactor
+        self._observers = Observers()
+
+    def _openReads(self, genesis: Genesis, state: ChainState, store: Store) -> None:
+        """There is a chain to read."""
+        self._state = state
+        self._reader = ChainReader(state, store, self._breathe)
+        self._prover = Prover(genesis, store)
+
+    def _checkOpen(self) -> None:
+        """
+        @raise LedgerUnavailable: the store cannot be read now.
+        """
+        raise NotImplementedError
+
+    def getTopic(self, name: str) -> Deferred[Topic | None]:
+        return self._read(lambda: self._state.topic(name))
+
+    def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
+        return self._read(lambda: self._reader.listTopics(offset, limit))
+
+    def getEvent(self, eventId: EventId) -> Deferred[Event]:
+        return self._read(lambda: self._reader.getEvent(eventId))
+
+    def readBlock(self, height: int) -> Deferred[Block]:
+        return self._read(lambda: self._reader.readBlock(height))
+
+    def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Deferred[Sequence[int]]:
+        return self._read(lambda: self._reader.findBlocks(topics, first, limit))
+
+    def countEvents(self, filters: Sequence[str], first: int) -> Deferred[int]:
+        return self._search(lambda: self._reader.countEvents(filters, first))
+
+    def getGenesis(self) -> Deferred[GenesisFields]:
+        return self._read(lambda: self._prover.genesis())
+
+    def getCheckpoint(self, height: int | None) -> Deferred[Checkpoint]:
+        return self._read(lambda: self._prover.checkpoint(height))
+
+    def prove(self, eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
+        return self._read(lambda: self._prover.event(eventId, checkpoint))
+
+    def proveConsistency(self, older: int, newer: int) -> Deferred[ConsistencyProof]:
+        return self._read(lambda: self._prover.consistency(older, newer))
+
+    def addObserver(self, observer: IBlockObserver) -> None:
+        self._observers.add(observer)
+
+    def removeObserver(self, observer: IBlockObserver) -> None:
+        self._observers.remove(observer)
+
+    def listBlocks(
+        self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
+    ) -> Deferred[Page[BlockRecord]]:
+        return self._read(lambda: self._reader.listBlocks(offset, limit, height, hash))
+
+    def listTransactions(
+        self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
+    ) -> Deferred[Page[TransactionRecord]]:
+        return self._search(lambda: self._reader.listTransactions(offset, limit, height, hash))
+
+    def _read(self, read: Callable[[], T]) -> Deferred[T]:
+        try:
+            self._checkOpen()
+            return succeed(read())
+        except BrokerError as error:
+            return fail(error)
+        except (StorageError, Malformed):
+            return fail(self._unreadable())
+
+    def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> Deferred[T]:
+        async def searched() -> T:
+            try:
+                self._checkOpen()
+                return await search()
+            except (StorageError, Malformed):
+                raise self._unreadable() from None
+
+        return Deferred.fromCoroutine(searched())
+
+    def _unreadable(self) -> LedgerUnavailable:
+        self._log.failure("the chain of group {group} cannot be read", group=self.group)
+        return LedgerUnavailable("the ledger's disk cannot be read")
+
+    def _breathe(self) -> Deferred[None]:
+        return deferLater(self._reactor, 0, self._checkOpen)
