@@ -112,7 +112,7 @@ def membersOf(validators: Sequence[Validator]) -> tuple[Member, ...]:
     @raise LightBlockInvalid: one has a key of another kind than Ed25519.
     """
     for validator in validators:
-        if validator.pubKey.type != ED25519:
+        if validator.pubKey.type != ED25519 or len(validator.pubKey.value) != KEY_SIZE:
             raise LightBlockInvalid("a validator's key is not of the kind Ed25519")
     return tuple(Member(validator.pubKey.value, validator.power) for validator in validators)
 

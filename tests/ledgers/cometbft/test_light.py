@@ -333,9 +333,10 @@ class MakeTests(SynchronousTestCase):
 
     def test_otherKeys(self) -> None:
         """Validators with keys of other kinds are not for us."""
-        key = PublicKey(type="tendermint/PubKeySecp256k1", value=Base64(bytes(33)))
-        with self.assertRaises(LightBlockInvalid):
-            membersOf([Validator(pubKey=key, power=1)])
+        for kind, size in (("Secp256k1", 33), ("Secp256k1", 32), ("Ed25519", 31)):
+            key = PublicKey(type=f"tendermint/PubKey{kind}", value=Base64(bytes(size)))
+            with self.assertRaises(LightBlockInvalid):
+                membersOf([Validator(pubKey=key, power=1)])
 
 
 class InstantTests(SynchronousTestCase):

@@ -1,0 +1,256 @@
+"""
+The engine's nodes, as one engine sees them.
+
+An engine knows the other validators by their votes, and its peers by their connections, but not
+which peer is which validator: a node has one key to vote with and another one to connect with.
+Names tell: a validator is called in the genesis what its engine is called, as
+L{svcbroker.ledgers.cometbft._layout} does it. Where they do not, somebody else may know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from ...model import Health, NodeRecord, NodeType
+from . import _calls as calls
+from ._answers import ConsensusState, NetInfo, NodeInfo, RoundState, Status
+from ._genesis import Genesis
+from ._rpc import EngineRpc
+from ._values import Commit, Flag, Instant, Validator
+
+RECENT: Final = 60 * 10**9
+"""For how long a vote shows that a validator runs, in nanoseconds."""
+
+
+@frozen(kw_only=True)
+class Picture:
+    """
+    What one engine says of itself and of the others, at about one time.
+
+    @ivar status: of itself.
+    @ivar network: whom it is connected to.
+    @ivar state: where it and its peers are in deciding.
+    @ivar commit: the votes for its newest block; C{None} where there is no block yet.
+    @ivar time: the time of that block.
+    @ivar voters: who was to decide it.
+    @ivar validators: who is to decide the next one, in the engine's order.
+    """
+
+    status: Status
+    network: NetInfo
+    state: ConsensusState
+    commit: Commit | None
+    time: Instant
+    voters: Sequence[Validator]
+    validators: Sequence[Validator]
+
+    @property
+    def height(self) -> int:
+        """The height of the engine's newest block."""
+        return self.status.syncInfo.latestBlockHeight
+
+
+async def takePicture(rpc: EngineRpc) -> Picture:
+    """
+    Ask an engine.
+
+    @raise EngineError: it does not answer.
+    """
+    status, network, state = await rpc.askAll(
+        [calls.status(), calls.netInfo(), calls.consensusState()]
+    )
+    validators = voters = await rpc.validators()
+    commit, time = None, Instant(0)
+    if status.syncInfo.latestBlockHeight:
+        signed = (await rpc.commit()).signedHeader
+        commit, time = signed.commit, signed.header.time
+        if signed.header.validatorsHash != signed.header.nextValidatorsHash:
+            voters = await rpc.validators(commit.height)
+    return Picture(
+        status=status,
+        network=network,
+        state=state,
+        commit=commit,
+        time=time,
+        voters=voters,
+        validators=validators,
+    )
+
+
+def namesOf(genesis: Genesis) -> Mapping[str, bytes]:
+    """
+    The public keys of the first validators, by their names. Names that several have tell nothing.
+    """
+    names = [validator.name for validator in genesis.validators]
+    return {
+        validator.name: validator.pubKey.value
+        for validator in genesis.validators
+        if validator.name and names.count(validator.name) == 1
+    }
+
+
+@frozen(kw_only=True)
+class _Known:
+    """A node that is there: the engine itself, or one that it is connected to."""
+
+    info: NodeInfo
+    round: int
+    height: int
+
+
+def nodeRecords(
+    picture: Picture,
+    now: float,
+    names: Mapping[str, bytes],
+    identities: Mapping[str, bytes] | None = None,
+    order: Sequence[bytes] = (),
+) -> Sequence[NodeRecord]:
+    """
+    The nodes: validators as sealers, whoever else is connected as observers.
+
+    C{view} is the round that a node is in. A validator is active if it is connected, or if it
+    has voted for the newest block and that was decided lately. What nobody knows of a validator
+    follows from its vote.
+
+    @param now: the wall clock: seconds since the epoch.
+    @param names: what L{namesOf} gives.
+    @param identities: public keys of validators by the ids of their nodes, where somebody knows.
+    @param order: public keys of validators, in the order in which they come first.
+    """
+    known = dict(_whoIsThere(picture, names, identities or {}))
+    voted = _voters(picture)
+    isRecent = now * 10**9 - picture.time <= RECENT
+    places = {key: index for index, key in enumerate(order)}
+    validators = sorted(
+        picture.validators, key=lambda each: places.get(each.pubKey.value, len(places))
+    )
+    records = []
+    for validator in validators:
+        key = validator.pubKey.value
+        node = known.pop(key, None)
+        hasVoted = key in voted
+        record = NodeRecord(
+            nodeId=key,
+            name=None if node is None else node.info.moniker,
+            view=voted.get(key, 0) if node is None else node.round,
+            nodeType=NodeType.SEALER,
+            height=(picture.height if hasVoted else 0) if node is None else node.height,
+            isActive=node is not None or (hasVoted and isRecent),
+        )
+        records.append(record)
+    records.extend(
+        NodeRecord(
+            nodeId=key,
+            name=node.info.moniker,
+            view=node.round,
+            nodeType=NodeType.OBSERVER,
+            height=node.height,
+            isActive=True,
+        )
+        for key, node in sorted(known.items(), key=lambda item: item[1].info.id)
+    )
+    return records
+
+
+def _whoIsThere(
+    picture: Picture, names: Mapping[str, bytes], identities: Mapping[str, bytes]
+) -> Iterator[tuple[bytes, _Known]]:
+    """
+    The nodes that are there, by their keys as validators; by their ids where those are unknown.
+    """
+    status = picture.status
+    own = status.validatorInfo.pubKey.value
+    deciding = {validator.pubKey.value for validator in picture.validators}
+    # Of two that claim one name, none is believed; nor is one that has the engine's own.
+    monikers = [peer.nodeInfo.moniker for peer in picture.network.peers]
+    monikers.append(status.nodeInfo.moniker)
+    states = {
+        peer.nodeAddress.partition("@")[0]: peer.peerState.roundState
+        for peer in picture.state.peers
+        if peer.peerState is not None
+    }
+    taken: set[bytes] = {own}
+    for peer in picture.network.peers:
+        info = peer.nodeInfo
+        key = identities.get(info.id)
+        if key is None and monikers.count(info.moniker) == 1:
+            key = names.get(info.moniker)
+        if key is None or key in taken or key not in deciding:
+            key = _idOf(info)
+        taken.add(key)
+        state = states.get(info.id)
+        yield (
+            key,
+            _Known(
+                info=info,
+                round=_roundOf(state),
+                # It is deciding the height after its newest block.
+                height=0 if state is None else max(0, state.height - 1),
+            ),
+        )
+    isValidator = own in deciding
+    yield (
+        own if isValidator else _idOf(status.nodeInfo),
+        _Known(
+            info=status.nodeInfo,
+            round=_roundOf(picture.state.roundState),
+            height=picture.height,
+        ),
+    )
+
+
+def _idOf(info: NodeInfo) -> bytes:
+    try:
+        return bytes.fromhex(info.id)
+    except ValueError:
+        return info.id.encode("utf-8")
+
+
+def _roundOf(state: RoundState | None) -> int:
+    return 0 if state is None else max(0, state.round)
+
+
+def _voters(picture: Picture) -> Mapping[bytes, int]:
+    """Who has voted for the newest block, for it or against it, and in which round."""
+    if picture.commit is None:
+        return {}
+    round = picture.commit.round
+    return {
+        validator.pubKey.value: round
+        for validator, entry in zip(picture.voters, picture.commit.signatures, strict=False)
+        if entry.flag != Flag.ABSENT and entry.validatorAddress == validator.address
+    }
+
+
+def nodeCount(network: NetInfo) -> int:
+    """How many nodes there are: those that an engine is connected to, and itself."""
+    return network.nPeers + 1
+
+
+def healthOf(picture: Picture, records: Sequence[NodeRecord]) -> Health:
+    """
+    Whether what is submitted to this engine can be expected to be decided.
+
+    @param records: what L{nodeRecords} makes of the picture.
+    """
+    if picture.status.syncInfo.catchingUp:
+        return Health(
+            isReady=False, reason=f"the engine is catching up: it is at height {picture.height}"
+        )
+    power: dict[bytes, int] = {each.pubKey.value: each.power for each in picture.validators}
+    active = sum(power[each.nodeId] for each in records if each.isActive and each.nodeId in power)
+    # A peer that nobody knows as a validator may be one.
+    unknown = sum(each.nodeType is NodeType.OBSERVER for each in records)
+    silent = sorted(power[each.nodeId] for each in records if not each.isActive)
+    possible = active + sum(silent[len(silent) - min(unknown, len(silent)) :])
+    total = sum(power.values())
+    if 3 * possible <= 2 * total:
+        return Health(
+            isReady=False,
+            reason=f"validators of power {active} of {total} are there, and more than two thirds "
+            "must agree",
+        )
+    return Health(isReady=True)

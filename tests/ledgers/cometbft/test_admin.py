@@ -1,0 +1,350 @@
+"""
+The engine's nodes, from what a real network of four answered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.ledgers.cometbft._admin import (
+    Picture,
+    healthOf,
+    namesOf,
+    nodeCount,
+    nodeRecords,
+    takePicture,
+)
+from svcbroker.ledgers.cometbft._genesis import Genesis, makeValidator
+from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft._values import Instant
+from svcbroker.model import Health, NodeRecord, NodeType
+
+from .fakeengine import FakeEngine
+from .support import START, recorded, recordedGenesis
+
+BLOCK_TIME = Instant.parse(recorded("header_height_3")["header"]["time"]) // 10**9
+SOON = BLOCK_TIME + 5
+MUCH_LATER = BLOCK_TIME + 3600
+
+
+class AdminCase(SynchronousTestCase):
+    """
+    An engine whose answers a test changes before it takes the picture.
+    """
+
+    def setUp(self) -> None:
+        self.engine = FakeEngine()
+        self.net = recorded("net_info")
+        self.state = recorded("dump_consensus_state")
+        self.status = recorded("status")
+        self.validators = recorded("validators")
+        self.commit = recorded("commit_height_3")
+        self.status["sync_info"]["latest_block_height"] = "3"
+        for name, value in (
+            ("net_info", self.net),
+            ("dump_consensus_state", self.state),
+            ("status", self.status),
+            ("validators", self.validators),
+            ("commit", self.commit),
+        ):
+            self.engine.answers[name] = lambda parameters, value=value: value  # type: ignore[misc]
+        self.names = dict(namesOf(recordedGenesis()))
+        self.keys = [self.names[f"node{index}"] for index in range(4)]
+
+    def picture(self) -> Picture:
+        """What the engine says."""
+        rpc = EngineRpc(self.engine.agent, Clock(), "http://127.0.0.1:1")
+        asked = Deferred.fromCoroutine(takePicture(rpc))
+        # One request follows from the answer to another.
+        for _ in range(4):
+            self.engine.agent.flush()
+        return self.successResultOf(asked)
+
+    def records(self, now: float = SOON, **more: Any) -> list[NodeRecord]:
+        """The nodes."""
+        return list(nodeRecords(self.picture(), now, self.names, **more))
+
+    def of(self, index: int, **more: Any) -> NodeRecord:
+        """The record of one of the validators."""
+        (record,) = (each for each in self.records(**more) if each.nodeId == self.keys[index])
+        return record
+
+    def health(self, now: float = SOON) -> Health:
+        """Whether the engine is ready."""
+        picture = self.picture()
+        return healthOf(picture, nodeRecords(picture, now, self.names))
+
+    def disconnect(self, index: int) -> str:
+        """The engine loses a peer. Gives the peer's id."""
+        (peer,) = (p for p in self.net["peers"] if p["node_info"]["moniker"] == f"node{index}")
+        identity: str = peer["node_info"]["id"]
+        self.net["peers"].remove(peer)
+        self.net["n_peers"] = str(len(self.net["peers"]))
+        self.state["peers"] = [
+            each for each in self.state["peers"] if not each["node_address"].startswith(identity)
+        ]
+        return identity
+
+    def silence(self, index: int) -> None:
+        """A validator has not voted for the newest block."""
+        address = next(
+            each["address"]
+            for each in recorded("genesis")["genesis"]["validators"]
+            if each["name"] == f"node{index}"
+        )
+        for entry in self.commit["signed_header"]["commit"]["signatures"]:
+            if entry["validator_address"] == address:
+                entry.update(
+                    block_id_flag=1,
+                    validator_address="",
+                    timestamp="0001-01-01T00:00:00Z",
+                    signature=None,
+                )
+
+    def peerState(self, index: int) -> Any:
+        """What the engine knows of a peer's place in deciding."""
+        (peer,) = (p for p in self.net["peers"] if p["node_info"]["moniker"] == f"node{index}")
+        (state,) = (
+            each["peer_state"]["round_state"]
+            for each in self.state["peers"]
+            if each["node_address"].startswith(peer["node_info"]["id"])
+        )
+        return state
+
+
+class SealerTests(AdminCase):
+    """
+    Validators.
+    """
+
+    def test_all(self) -> None:
+        """All four are sealers and active, in the engine's order, each with its name."""
+        records = self.records()
+        self.assertEqual([each.name for each in records], ["node1", "node0", "node2", "node3"])
+        self.assertEqual({each.nodeId for each in records}, set(self.keys))
+        for each in records:
+            self.assertIs(each.nodeType, NodeType.SEALER)
+            self.assertIs(each.isActive, True)
+            self.assertEqual(each.view, 0)
+        # The engine that was asked is at 3, the others decide the 11th height.
+        self.assertEqual([each.height for each in records], [10, 3, 10, 10])
+
+    def test_order(self) -> None:
+        """They come in the order that is asked for, those that it leaves out last."""
+        records = self.records(order=self.keys[:3])
+        self.assertEqual([each.name for each in records], ["node0", "node1", "node2", "node3"])
+        records = self.records(order=self.keys[3:])
+        self.assertEqual([each.name for each in records], ["node3", "node1", "node0", "node2"])
+
+    def test_round(self) -> None:
+        """The view is the round that each is in."""
+        self.peerState(2)["round"] = 7
+        self.state["round_state"]["round"] = 5
+        self.assertEqual(self.of(2).view, 7)
+        self.assertEqual(self.of(0).view, 5)
+        self.assertEqual(self.of(1).view, 0)
+
+    def test_height(self) -> None:
+        """A peer's newest block is the one before that which it decides."""
+        self.peerState(2)["height"] = "8"
+        self.assertEqual(self.of(2).height, 7)
+        self.peerState(2)["height"] = "0"
+        self.assertEqual(self.of(2).height, 0)
+
+    def test_peerWithoutState(self) -> None:
+        """A peer that has only just connected is active, and nothing more is known."""
+        self.disconnect(1)
+        self.net["peers"] = recorded("net_info")["peers"]
+        self.state["peers"].append({"node_address": "", "peer_state": None})
+        record = self.of(1)
+        self.assertEqual((record.isActive, record.height, record.view), (True, 0, 0))
+
+    def test_gone(self) -> None:
+        """Who neither votes nor is connected is not active."""
+        self.disconnect(3)
+        self.silence(3)
+        record = self.of(3)
+        self.assertIs(record.isActive, False)
+        self.assertIs(record.nodeType, NodeType.SEALER)
+        self.assertEqual((record.name, record.height, record.view), (None, 0, 0))
+
+    def test_connectedOnly(self) -> None:
+        """Who is connected is active, vote or not."""
+        self.silence(3)
+        self.assertIs(self.of(3, now=MUCH_LATER).isActive, True)
+
+    def test_votedOnly(self) -> None:
+        """A vote shows that a validator runs, for a while."""
+        self.disconnect(3)
+        record = self.of(3)
+        self.assertEqual((record.isActive, record.height), (True, 3))
+        self.assertIs(self.of(3, now=MUCH_LATER).isActive, False)
+
+    def test_noBlock(self) -> None:
+        """Before the first block nobody has voted."""
+        self.status["sync_info"]["latest_block_height"] = "0"
+        self.engine.refuse("commit", "height must be greater than 0, but got 0")
+        self.disconnect(3)
+        self.assertIs(self.of(3).isActive, False)
+        self.assertIs(self.of(2).isActive, True)
+
+    def test_commitRound(self) -> None:
+        """Where a validator's round is unknown, it is that of its vote."""
+        self.disconnect(3)
+        self.commit["signed_header"]["commit"]["round"] = 2
+        self.assertEqual(self.of(3).view, 2)
+
+
+class MatchTests(AdminCase):
+    """
+    Which peer is which validator.
+    """
+
+    def rename(self, index: int, name: str) -> str:
+        """A peer calls itself otherwise. Gives its id."""
+        for peer in self.net["peers"]:
+            if peer["node_info"]["moniker"] == f"node{index}":
+                peer["node_info"]["moniker"] = name
+                identity: str = peer["node_info"]["id"]
+                return identity
+        raise AssertionError(index)
+
+    def test_observer(self) -> None:
+        """A peer that is no validator is an observer, after all sealers."""
+        self.validators["validators"] = self.validators["validators"][:3]
+        self.validators["total"] = "3"
+        identity = self.rename(3, "follower")
+        *sealers, observer = self.records()
+        self.assertEqual({each.nodeId for each in sealers}, set(self.keys[:3]))
+        self.assertEqual(
+            observer,
+            NodeRecord(
+                nodeId=bytes.fromhex(identity),
+                name="follower",
+                view=0,
+                nodeType=NodeType.OBSERVER,
+                height=10,
+                isActive=True,
+            ),
+        )
+
+    def test_formerValidator(self) -> None:
+        """One of the first validators that is none any more is an observer."""
+        self.validators["validators"] = self.validators["validators"][:3]
+        self.validators["total"] = "3"
+        *_, last = self.records()
+        self.assertEqual((last.name, last.nodeType), ("node3", NodeType.OBSERVER))
+
+    def test_ownFollower(self) -> None:
+        """The engine that is asked may be an observer itself."""
+        self.validators["validators"] = [
+            each
+            for each in self.validators["validators"]
+            if each["address"] != self.status["validator_info"]["address"]
+        ]
+        self.validators["total"] = "3"
+        *_, last = self.records()
+        self.assertEqual(last.name, "node0")
+        self.assertEqual(last.nodeId.hex(), self.status["node_info"]["id"])
+        self.assertEqual((last.nodeType, last.height), (NodeType.OBSERVER, 3))
+
+    def test_identities(self) -> None:
+        """Whoever knows which peer is which validator is believed before names."""
+        one, two = self.rename(1, "x"), self.rename(2, "node1")
+        records = self.records(identities={one: self.keys[1], two: self.keys[2]})
+        self.assertEqual([each.name for each in records], ["x", "node0", "node1", "node3"])
+
+    def test_sameName(self) -> None:
+        """Of two that have one name, none is taken for the validator of that name."""
+        self.rename(2, "node1")
+        self.assertIsNone(self.of(1).name)
+        self.assertEqual(len(self.records()), 6)
+
+    def test_ownName(self) -> None:
+        """A peer that has the engine's own name is not the engine."""
+        self.rename(2, "node0")
+        self.assertEqual(self.of(0).height, 3)
+        self.assertEqual(len([each for each in self.records() if each.name == "node0"]), 2)
+
+    def test_strangeId(self) -> None:
+        """An id that is none does no harm."""
+        self.net["peers"][0]["node_info"].update(id="not hexadecimal", moniker="strange")
+        *_, last = self.records()
+        self.assertEqual(last.nodeId, b"not hexadecimal")
+
+    def test_names(self) -> None:
+        """Names that are empty or given twice tell nothing."""
+        genesis = Genesis(
+            genesisTime=START,
+            chainId="c",
+            validators=tuple(
+                makeValidator(bytes([index]) * 32, 1, name)
+                for index, name in enumerate(["a", "b", "a", ""])
+            ),
+        )
+        self.assertEqual(namesOf(genesis), {"b": b"\x01" * 32})
+
+
+class PictureTests(AdminCase):
+    """
+    L{takePicture} and L{nodeCount}.
+    """
+
+    def test_count(self) -> None:
+        """The engine counts itself and whom it is connected to."""
+        self.assertEqual(nodeCount(self.picture().network), 4)
+        self.disconnect(1)
+        self.assertEqual(nodeCount(self.picture().network), 3)
+
+    def test_changing(self) -> None:
+        """Where the set has just changed, votes are those of the old one."""
+        whole = recorded("validators")
+
+        def answer(parameters: Any) -> Any:
+            if "height" in parameters:
+                return whole
+            return whole | {"validators": whole["validators"][1:], "total": "3"}
+
+        self.engine.answers["validators"] = answer
+        self.commit["signed_header"]["header"]["next_validators_hash"] = "00" * 32
+        self.disconnect(3)
+        picture = self.picture()
+        self.assertEqual((len(picture.voters), len(picture.validators)), (4, 3))
+        self.assertIs(self.of(3).isActive, True)
+
+
+class HealthTests(AdminCase):
+    """
+    L{healthOf}.
+    """
+
+    def test_ready(self) -> None:
+        """Four of four, and three of four."""
+        self.assertEqual(self.health(), Health(isReady=True))
+        self.disconnect(1)
+        self.assertIs(self.health(MUCH_LATER).isReady, True)
+
+    def test_tooFew(self) -> None:
+        """Two of four decide nothing."""
+        self.disconnect(1)
+        self.disconnect(2)
+        health = self.health(MUCH_LATER)
+        self.assertIs(health.isReady, False)
+        self.assertIn("power 2 of 4", health.reason)
+
+    def test_catchingUp(self) -> None:
+        """An engine that is behind is not ready yet."""
+        self.status["sync_info"]["catching_up"] = True
+        health = self.health()
+        self.assertIs(health.isReady, False)
+        self.assertIn("catching up: it is at height 3", health.reason)
+
+    def test_unknownPeers(self) -> None:
+        """Peers that may be validators under other names are not held to be missing."""
+        for peer in self.net["peers"]:
+            peer["node_info"]["moniker"] += "x"
+        self.assertIs(self.health(MUCH_LATER).isReady, True)
