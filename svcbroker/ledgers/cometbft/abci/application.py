@@ -19,7 +19,8 @@ Answer: TypeAlias = "T | Deferred[T] | Coroutine[Any, Any, T]"
 
 class Application(Protocol):
     """
-    A replicated state machine, called by L{AbciFactory<.server.AbciFactory>}.
+    A replicated state machine, called by
+    L{AbciFactory<svcbroker.ledgers.cometbft.abci.AbciFactory>}.
 
     C{info}, C{initChain}, C{prepareProposal}, C{processProposal}, C{extendVote},
     C{verifyVoteExtension}, C{finalizeBlock}, C{commit}, C{offerSnapshot} and C{applySnapshotChunk}
