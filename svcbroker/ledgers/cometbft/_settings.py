@@ -1,0 +1,139 @@
+"""
+The settings of the ledger beside a CometBFT engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from ...interfaces import InvalidDescription
+from ._config import MAX_SOCKET_PATH
+from ._http import checkUrl
+from ._layout import SOCKET
+
+DEFAULT_RPC: Final = "http://127.0.0.1:26657"
+
+SUMMARY = "CometBFT decides the blocks, with other organisations: an engine runs beside the broker."
+
+SETTINGS: Mapping[str, str] = {
+    "home": "the engine's home directory (needed)",
+    "rpc": "the engine's RPC, as a URL with a backslash before each colon, or as a port of this "
+    "machine (default 26657)",
+    "socket": f"the Unix socket at which the engine finds the broker (default {SOCKET} in home)",
+    "engine": "the cometbft program: the broker runs it as its child (default: somebody else does)",
+    "interval": "seconds to gather transactions for a batch while none is under way "
+    "(default 0.005; 0: none)",
+    "batch": "bytes of transactions in a batch at most, unless it holds one (default 1048576)",
+    "count": "transactions in a batch at most (default 1000)",
+    "window": "batches that may wait for their blocks at once (default 32)",
+    "mempool": "bytes of transactions that may wait to be sent (default 67108864)",
+    "timeout": "seconds that an answer of the engine may take (default 10)",
+    "snapshots": "blocks from one snapshot for new nodes to the next (default 1000; 0: none)",
+}
+
+
+@frozen(kw_only=True)
+class CometSettings:
+    """
+    The settings of the ledger beside an engine; L{SETTINGS} says what they mean.
+
+    @ivar rpc: a URL.
+    @ivar engine: C{None} where somebody else runs the engine.
+    @ivar snapshots: 0 where none are taken.
+    """
+
+    home: Path
+    rpc: str = DEFAULT_RPC
+    socket: Path = field()
+    engine: Path | None = None
+    interval: float = 0.005
+    batch: int = 1024 * 1024
+    count: int = 1000
+    window: int = 32
+    mempool: int = 64 * 1024 * 1024
+    timeout: float = 10.0
+    snapshots: int = 1000
+
+    @socket.default
+    def _socketInHome(self) -> Path:
+        return self.home.absolute() / SOCKET
+
+
+def _number(text: str, lowest: float, highest: float) -> float:
+    value = float(text)
+    if not lowest <= value <= highest:  # also refuses NaN
+        raise ValueError
+    return value
+
+
+def _integer(text: str, lowest: int, highest: int) -> int:
+    value = int(text)
+    if not lowest <= value <= highest:
+        raise ValueError
+    return value
+
+
+def _path(text: str) -> Path:
+    if not text.strip() or not text.isprintable():
+        raise ValueError
+    return Path(text).absolute()
+
+
+def _socket(text: str) -> Path:
+    path = _path(text)
+    if len(bytes(path)) > MAX_SOCKET_PATH:
+        raise ValueError
+    return path
+
+
+def _url(text: str) -> str:
+    if text.isascii() and text.isdigit():
+        return f"http://127.0.0.1:{_integer(text, 1, 65535)}"
+    return checkUrl(text).rstrip("/")
+
+
+_PATH = "a path"
+_READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "home": (_path, _PATH),
+    "rpc": (_url, r"a port, or a URL such as http\://127.0.0.1\:26657"),
+    "socket": (_socket, f"a path of at most {MAX_SOCKET_PATH} bytes"),
+    "engine": (_path, _PATH),
+    "interval": (lambda text: _number(text, 0, 60), "seconds from 0 to 60"),
+    "batch": (lambda text: _integer(text, 1024, 2**26), "bytes from 1024 to 67108864"),
+    "count": (lambda text: _integer(text, 1, 2**16), "a number from 1 to 65536"),
+    "window": (lambda text: _integer(text, 1, 1024), "a number from 1 to 1024"),
+    "mempool": (lambda text: _integer(text, 1024, 2**40), "bytes from 1024"),
+    "timeout": (lambda text: _number(text, 0.1, 60), "seconds from 0.1 to 60"),
+    "snapshots": (lambda text: _integer(text, 0, 2**40), "a number of blocks from 0"),
+}
+
+
+def readSettings(settings: Mapping[str, str]) -> CometSettings:
+    """
+    Read a description's settings.
+
+    @raise InvalidDescription: one is unknown, has a bad value, or is missing.
+    """
+    values: dict[str, Any] = {}
+    for key, text in settings.items():
+        if key not in _READERS:
+            known = ", ".join(SETTINGS)
+            raise InvalidDescription(f"{key}: the cometbft ledger has no such setting, but {known}")
+        read, expected = _READERS[key]
+        try:
+            values[key] = read(text)
+        except ValueError:
+            raise InvalidDescription(f"{key}: {text!r} is not {expected}") from None
+    if "home" not in values:
+        raise InvalidDescription("home: it must be said where the engine's home directory is")
+    made = CometSettings(**values)
+    if len(bytes(made.socket)) > MAX_SOCKET_PATH:
+        raise InvalidDescription(
+            f"home: {made.socket} has more than {MAX_SOCKET_PATH} bytes, which no socket's path "
+            "has: give a shorter one as socket, and as proxy_app in the engine's config.toml"
+        )
+    return made

@@ -1,0 +1,98 @@
+"""
+The settings of a description.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.interfaces import InvalidDescription
+from svcbroker.ledgers import readDescription
+from svcbroker.ledgers.cometbft._settings import SETTINGS, CometSettings, readSettings
+
+
+class SettingsTests(SynchronousTestCase):
+    """
+    L{readSettings}.
+    """
+
+    def read(self, text: str) -> CometSettings:
+        """What a description says."""
+        return readSettings(readDescription(f"cometbft:{text}").settings)
+
+    def test_defaults(self) -> None:
+        """Only the home must be said; the rest is where the engine has it by itself."""
+        made = self.read("home=/net/node0")
+        self.assertEqual(made.home, Path("/net/node0"))
+        self.assertEqual(made.socket, Path("/net/node0/abci.sock"))
+        self.assertEqual(made.rpc, "http://127.0.0.1:26657")
+        self.assertIsNone(made.engine)
+
+    def test_all(self) -> None:
+        """Every setting that is explained can be given."""
+        texts = {
+            "home": "/h",
+            "rpc": "https://a.example:1/",
+            "socket": "/run/s",
+            "engine": "/bin/cometbft",
+            "interval": "0.5",
+            "batch": "2048",
+            "count": "7",
+            "window": "2",
+            "mempool": "4096",
+            "timeout": "3",
+            "snapshots": "0",
+        }
+        self.assertEqual(set(texts), set(SETTINGS))
+        self.assertEqual(
+            readSettings(texts),
+            CometSettings(
+                home=Path("/h"),
+                rpc="https://a.example:1",
+                socket=Path("/run/s"),
+                engine=Path("/bin/cometbft"),
+                interval=0.5,
+                batch=2048,
+                count=7,
+                window=2,
+                mempool=4096,
+                timeout=3.0,
+                snapshots=0,
+            ),
+        )
+
+    def test_rpc(self) -> None:
+        """The engine is found by its port, or by its URL with the colons escaped."""
+        self.assertEqual(self.read("home=/h:rpc=37100").rpc, "http://127.0.0.1:37100")
+        self.assertEqual(self.read(r"home=/h:rpc=http\://[\:\:1]\:9").rpc, "http://[::1]:9")
+
+    def test_relative(self) -> None:
+        """Paths are made absolute: the engine works elsewhere."""
+        made = self.read("home=net/node0:engine=bin/cometbft")
+        self.assertEqual(made.home, Path("net/node0").absolute())
+        self.assertEqual(made.engine, Path("bin/cometbft").absolute())
+
+    def test_bad(self) -> None:
+        """What cannot be is refused by name."""
+        for words, text in (
+            ("home: it must be said", "count=1"),
+            ("hom: the cometbft ledger has no such setting", "hom=/x"),
+            ("home: '' is not a path", "home="),
+            ("rpc: '0' is not a port", "home=/h:rpc=0"),
+            ("rpc: '65536' is not", "home=/h:rpc=65536"),
+            ("rpc: 'localhost' is not", "home=/h:rpc=localhost"),
+            ("interval: '-1' is not", "home=/h:interval=-1"),
+            ("interval: 'nan' is not", "home=/h:interval=nan"),
+            ("batch: '1' is not", "home=/h:batch=1"),
+            ("count: '0' is not", "home=/h:count=0"),
+            ("count: 'x' is not", "home=/h:count=x"),
+            ("window: '0' is not", "home=/h:window=0"),
+            ("timeout: '0' is not", "home=/h:timeout=0"),
+            ("snapshots: '-1' is not", "home=/h:snapshots=-1"),
+            ("socket: ", "home=/h:socket=/" + "x" * 107),
+            ("home: ", "home=/" + "x" * 107),
+        ):
+            error = self.assertRaises(InvalidDescription, self.read, text)
+            self.assertTrue(str(error).startswith(words), str(error))
