@@ -109,7 +109,8 @@ class EngineConfig:
     @ivar name: what it is called in the others' lists.
     @ivar application: what it replicates: the path of a Unix socket, or the name of one of
         the engine's own examples.
-    @ivar rpc: where it listens for us. Whoever reaches it may submit transactions.
+    @ivar rpc: where it listens for us: an address, or the path of a Unix socket. Whoever reaches
+        it may submit transactions.
     @ivar p2p: where it listens for its peers.
     @ivar external: where its peers reach it, where that differs.
     @ivar peers: the engines that it keeps connections to.
@@ -119,7 +120,7 @@ class EngineConfig:
 
     name: str
     application: Path | str
-    rpc: Address
+    rpc: Address | Path
     p2p: Address
     external: Address | None = None
     peers: Sequence[Peer] = ()
@@ -148,19 +149,21 @@ def encodeConfig(config: EngineConfig) -> bytes:
     """
     tuning, sync = config.tuning, config.stateSync
     top: dict[str, object] = {
-        "proxy_app": _application(config.application),
+        "proxy_app": (
+            config.application if isinstance(config.application, str) else _at(config.application)
+        ),
         "moniker": checkName(config.name, "a node"),
         "log_level": "info",
         "log_format": "plain",
     }
     rpc: dict[str, object] = {
-        "laddr": f"tcp://{config.rpc}",
+        "laddr": _at(config.rpc),
         # A transaction stands in base64 in its request.
         "max_body_bytes": tuning.maxTransaction * 4 // 3 + _OVERHEAD,
         "max_open_connections": 900,
     }
     p2p: dict[str, object] = {
-        "laddr": f"tcp://{config.p2p}",
+        "laddr": _at(config.p2p),
         "external_address": "" if config.external is None else str(config.external),
         "persistent_peers": ",".join(map(str, config.peers)),
         "unconditional_peer_ids": ",".join(peer.nodeId for peer in config.peers),
@@ -219,15 +222,16 @@ def encodeConfig(config: EngineConfig) -> bytes:
     return "\n".join([*lines, ""]).encode("utf-8")
 
 
-def _application(application: Path | str) -> str:
-    if isinstance(application, str):
-        return application
-    if len(bytes(application)) > MAX_SOCKET_PATH:
+def _at(place: Address | Path) -> str:
+    """Where something listens, as the engine reads it."""
+    if isinstance(place, Address):
+        return f"tcp://{place}"
+    if len(bytes(place)) > MAX_SOCKET_PATH:
         raise ConfigInvalid(
             f"the path of a socket is longer than {MAX_SOCKET_PATH} bytes, which no system takes: "
-            f"{application}"
+            f"{place}"
         )
-    return f"unix://{application}"
+    return f"unix://{place}"
 
 
 def _span(seconds: float) -> str:

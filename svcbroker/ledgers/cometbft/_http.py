@@ -4,17 +4,19 @@ Requests to an engine. The one module here that touches HTTP.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
 from twisted.internet import protocol
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.endpoints import UNIXClientEndpoint
 from twisted.internet.interfaces import IConsumer, IReactorTime
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone
+from twisted.web.client import URI, Agent, HTTPConnectionPool, ResponseDone
 from twisted.web.http import PotentialDataLoss
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgent, IBodyProducer, IResponse
+from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer, IResponse
 from zope.interface import implementer
 
 from ._calls import EngineError, Reason
@@ -64,10 +66,37 @@ def makePool(reactor: Any) -> HTTPConnectionPool:
     return pool
 
 
-def makeAgent(reactor: Any, pool: HTTPConnectionPool) -> IAgent:
-    """What speaks to engines in the daemon."""
-    agent: IAgent = Agent(reactor, connectTimeout=CONNECT_TIMEOUT, pool=pool)
+@implementer(IAgentEndpointFactory)
+class _Socket:
+    """Connects to one Unix socket, whatever the URL."""
+
+    def __init__(self, reactor: Any, path: Path) -> None:
+        self._reactor = reactor
+        self._path = path
+
+    def endpointForURI(self, uri: URI) -> UNIXClientEndpoint:
+        """See C{IAgentEndpointFactory}."""
+        return UNIXClientEndpoint(self._reactor, str(self._path), timeout=CONNECT_TIMEOUT)
+
+
+def makeAgent(reactor: Any, pool: HTTPConnectionPool, place: str | Path) -> IAgent:
+    """
+    What speaks to an engine in the daemon.
+
+    @param pool: connections to this engine and to no other one.
+    @param place: the engine's URL, or the path of its Unix socket.
+    """
+    agent: IAgent
+    if isinstance(place, Path):
+        agent = Agent.usingEndpointFactory(reactor, _Socket(reactor, place), pool)
+    else:
+        agent = Agent(reactor, connectTimeout=CONNECT_TIMEOUT, pool=pool)
     return agent
+
+
+def urlOf(place: str | Path) -> str:
+    """The URL to ask an engine at."""
+    return "http://localhost" if isinstance(place, Path) else place
 
 
 @implementer(IBodyProducer)

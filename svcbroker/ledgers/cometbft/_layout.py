@@ -46,7 +46,7 @@ class NodePlan:
 
     @ivar home: its home directory.
     @ivar name: what it is called.
-    @ivar rpc: where it listens for its broker.
+    @ivar rpc: where it listens for its broker: an address, or the path of a Unix socket.
     @ivar p2p: where it listens for its peers.
     @ivar external: where its peers reach it, where that differs.
     @ivar socket: the socket of the application, where it is not C{abci.sock} in its home.
@@ -55,7 +55,7 @@ class NodePlan:
 
     home: Path
     name: str
-    rpc: Address
+    rpc: Address | Path
     p2p: Address
     external: Address | None = None
     socket: Path | str | None = None
@@ -77,7 +77,7 @@ class NetworkPlan:
     A network of engines that does not exist yet.
 
     @ivar chainId: the engine's name of the chain: 1 to 50 of C{[A-Za-z0-9._-]}.
-    @ivar created: when it begins.
+    @ivar created: when it begins; engines wait for it to come.
     @ivar nodes: the validators.
     @ivar blockBytes: the most bytes that a block may have.
     @ivar isPrivate: whether the engines' addresses may be those of private networks, and

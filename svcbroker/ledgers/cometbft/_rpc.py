@@ -5,6 +5,7 @@ A client of one engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -27,7 +28,7 @@ from ._answers import (
 )
 from ._calls import Call, EngineError, Reason
 from ._genesis import Genesis
-from ._http import EngineDoor
+from ._http import EngineDoor, urlOf
 from ._light import MAX_MEMBERS, LightBlock, LightBlockInvalid, makeLightBlock
 from ._values import Header, Validator
 
@@ -54,17 +55,19 @@ class EngineRpc:
         self,
         agent: IAgent,
         clock: IReactorTime,
-        url: str,
+        place: str | Path,
         timeout: float = TIMEOUT,
         maxAnswer: int = MAX_ANSWER,
     ) -> None:
         """
         @param agent: speaks HTTP; in the daemon, what L{makeAgent
             <svcbroker.ledgers.cometbft._http.makeAgent>} makes.
-        @param url: the engine's RPC, such as C{http://127.0.0.1:26657}.
+        @param place: the engine's RPC: a URL such as C{http://127.0.0.1:26657}, or the path of a
+            Unix socket.
         @param timeout: how long a request may take, in seconds.
         @param maxAnswer: the most bytes that an answer may have.
         """
+        url = urlOf(place)
         self._door = EngineDoor(agent, clock, url, timeout, maxAnswer)
         self._broadcasts = EngineDoor(agent, clock, url, timeout, MAX_BROADCAST_ANSWER)
 

@@ -21,8 +21,8 @@ SUMMARY = "CometBFT decides the blocks, with other organisations: an engine runs
 
 SETTINGS: Mapping[str, str] = {
     "home": "the engine's home directory (needed)",
-    "rpc": "the engine's RPC, as a URL with a backslash before each colon, or as a port of this "
-    "machine (default 26657)",
+    "rpc": "the engine's RPC: a port of this machine, the path of a Unix socket, or a URL with a "
+    "backslash before each colon (default 26657)",
     "socket": f"the Unix socket at which the engine finds the broker (default {SOCKET} in home)",
     "engine": "the cometbft program: the broker runs it as its child (default: somebody else does)",
     "interval": "seconds to gather transactions for a batch while none is under way "
@@ -41,13 +41,13 @@ class CometSettings:
     """
     The settings of the ledger beside an engine; L{SETTINGS} says what they mean.
 
-    @ivar rpc: a URL.
+    @ivar rpc: a URL, or the path of a Unix socket.
     @ivar engine: C{None} where somebody else runs the engine.
     @ivar snapshots: 0 where none are taken.
     """
 
     home: Path
-    rpc: str = DEFAULT_RPC
+    rpc: str | Path = DEFAULT_RPC
     socket: Path = field()
     engine: Path | None = None
     interval: float = 0.005
@@ -90,7 +90,9 @@ def _socket(text: str) -> Path:
     return path
 
 
-def _url(text: str) -> str:
+def _rpc(text: str) -> str | Path:
+    if text.startswith("/"):
+        return _socket(text)
     if text.isascii() and text.isdigit():
         return f"http://127.0.0.1:{_integer(text, 1, 65535)}"
     return checkUrl(text).rstrip("/")
@@ -99,7 +101,7 @@ def _url(text: str) -> str:
 _PATH = "a path"
 _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "home": (_path, _PATH),
-    "rpc": (_url, r"a port, or a URL such as http\://127.0.0.1\:26657"),
+    "rpc": (_rpc, r"a port, the path of a socket, or a URL such as http\://127.0.0.1\:26657"),
     "socket": (_socket, f"a path of at most {MAX_SOCKET_PATH} bytes"),
     "engine": (_path, _PATH),
     "interval": (lambda text: _number(text, 0, 60), "seconds from 0 to 60"),

@@ -151,7 +151,7 @@ class NetworkTests(LayoutCase):
         other = NodePlan(
             home=self.root / "b",
             name="b",
-            rpc=Address(host="::1", port=4),
+            rpc=Path("/run/rpc.sock"),
             p2p=Address(host="::1", port=5),
             socket=Path("/run/b.sock"),
         )
@@ -163,6 +163,7 @@ class NetworkTests(LayoutCase):
         config = self.toml("b/config/config.toml")
         self.assertEqual(config["p2p"]["persistent_peers"], f"{keys[0].nodeId}@a.example:3")
         self.assertEqual(config["proxy_app"], "unix:///run/b.sock")
+        self.assertEqual(config["rpc"]["laddr"], "unix:///run/rpc.sock")
 
     def test_keyFiles(self) -> None:
         """Keys have the engine's form, and only their owner reads them."""
@@ -220,6 +221,7 @@ class NetworkTests(LayoutCase):
             rpc=Address(host="127.0.0.1", port=1),
             p2p=Address(host="127.0.0.1", port=2),
         )
+        far = evolve(deep, home=self.root / "x", rpc=self.root / ("x" * 100))
         named = NodePlan(
             home=self.root / "x", name="\u00e9\n", rpc=deep.rpc, p2p=deep.p2p, socket="kvstore"
         )
@@ -230,6 +232,7 @@ class NetworkTests(LayoutCase):
             ("a block has", planFor(self.root, blockBytes=0)),
             ("a block has", planFor(self.root, blockBytes=2**40)),
             ("longer than 107 bytes", planFor(self.root, nodes=[deep])),
+            ("longer than 107 bytes", planFor(self.root, nodes=[far])),
             ("a node has a name", planFor(self.root, nodes=[named])),
         ):
             error = self.assertRaises(LayoutError, layOutNetwork, plan, counting())

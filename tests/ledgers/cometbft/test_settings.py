@@ -68,6 +68,10 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(self.read("home=/h:rpc=37100").rpc, "http://127.0.0.1:37100")
         self.assertEqual(self.read(r"home=/h:rpc=http\://[\:\:1]\:9").rpc, "http://[::1]:9")
 
+    def test_rpcSocket(self) -> None:
+        """An engine may listen on a Unix socket."""
+        self.assertEqual(self.read("home=/h:rpc=/run/rpc.sock").rpc, Path("/run/rpc.sock"))
+
     def test_relative(self) -> None:
         """Paths are made absolute: the engine works elsewhere."""
         made = self.read("home=net/node0:engine=bin/cometbft")

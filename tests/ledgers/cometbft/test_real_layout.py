@@ -1,0 +1,196 @@
+"""
+A real engine in a home that was laid out here, asked by our client, its blocks verified.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.utils import getProcessOutputAndValue
+from twisted.trial.unittest import TestCase
+
+from svcbroker.ledgers.cometbft._admin import healthOf, namesOf, nodeRecords, takePicture
+from svcbroker.ledgers.cometbft._calls import EngineError, Reason
+from svcbroker.ledgers.cometbft._config import Address, Peer, StateSync, Tuning
+from svcbroker.ledgers.cometbft._engine import Engine, EngineLimits
+from svcbroker.ledgers.cometbft._http import makeAgent, makePool
+from svcbroker.ledgers.cometbft._inclusion import pathOf, rootOf
+from svcbroker.ledgers.cometbft._layout import (
+    NetworkPlan,
+    NodePlan,
+    layOutJoining,
+    layOutNetwork,
+    readLayout,
+)
+from svcbroker.ledgers.cometbft._light import LightBlock, Trust
+from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft._values import Instant
+from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
+from svcbroker.model import NodeType
+
+from .realengine import TIMEOUT, Counter, cometbft
+
+reactor: Any = _reactor
+
+NOWHERE = Address(host="127.0.0.1", port=0)
+
+
+class RealLayoutTests(TestCase):
+    """
+    Homes that a real engine reads.
+    """
+
+    timeout = 2 * TIMEOUT
+
+    def setUp(self) -> None:
+        self.program = cometbft()
+        # Paths of sockets are short.
+        self.root = Path(tempfile.mkdtemp(prefix="layout"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        home = self.root / "node0"
+        self.node = NodePlan(home=home, name="node0", rpc=home / "rpc.sock", p2p=NOWHERE)
+        self.plan = NetworkPlan(
+            chainId="real-1",
+            # Engines wait for it to come.
+            created=Instant(reactor.seconds() * 10**9),
+            nodes=[self.node],
+            tuning=Tuning(commit=0.02),
+            appState={"group": "g"},
+        )
+
+    async def run_(self, home: Path, command: str) -> str:
+        """What the engine's program prints; its configuration was read and checked before."""
+        output, errors, status = await getProcessOutputAndValue(
+            self.program, [command, "--home", str(home)], env={}
+        )
+        self.assertEqual(status, 0, errors)
+        text: str = output.decode().strip()
+        return text
+
+    def test_keys(self) -> Deferred[None]:
+        """The engine has the ids and keys that we say it has."""
+        return Deferred.fromCoroutine(self._keys())
+
+    async def _keys(self) -> None:
+        nodes = [evolve(self.node, home=self.root / f"n{i}", name=f"n{i}") for i in range(3)]
+        keys = layOutNetwork(evolve(self.plan, nodes=nodes), os.urandom)
+        for node, each in zip(nodes, keys, strict=True):
+            self.assertEqual(await self.run_(node.home, "show-node-id"), each.nodeId)
+            shown = json.loads(await self.run_(node.home, "show-validator"))
+            self.assertEqual(b64decode(shown["value"]), each.validator)
+
+    def test_joining(self) -> Deferred[None]:
+        """The engine takes the configuration of one that begins with a snapshot."""
+        return Deferred.fromCoroutine(self._joining())
+
+    async def _joining(self) -> None:
+        (keys,) = layOutNetwork(self.plan, os.urandom)
+        genesis = (self.node.home / "config/genesis.json").read_bytes()
+        there = Address(host="127.0.0.1", port=1)
+        node = evolve(self.node, home=self.root / "new", name="new")
+        joined = layOutJoining(
+            node,
+            genesis,
+            [Peer(nodeId=keys.nodeId, address=there)],
+            os.urandom,
+            stateSync=StateSync(servers=[there, there], height=5, hash=bytes(32)),
+        )
+        self.assertEqual(await self.run_(node.home, "show-node-id"), joined.nodeId)
+
+    def test_decides(self) -> Deferred[None]:
+        """
+        The engine starts in its home and decides; what it answers is read, and what it decides
+        follows from the genesis.
+        """
+        return Deferred.fromCoroutine(self._decides())
+
+    async def start(self) -> tuple[Counter, EngineRpc]:
+        """The engine, its application, and a client."""
+        home = self.node.home
+        application = Counter()
+        engine = Engine(
+            [self.program, "start", f"--home={home}"],
+            reactor=reactor,
+            entropy=lambda: 0.0,
+            limits=EngineLimits(),
+            sockets=[home / "rpc.sock"],
+        )
+        factory = AbciFactory(
+            application,
+            clock=reactor,
+            failed=lambda failure: None,
+            changed=engine.connectionsChanged,
+        )
+        port = listenUnix(reactor, home / "abci.sock", factory)
+        pool = makePool(reactor)
+        self.addCleanup(port.stopListening)
+        self.addCleanup(factory.close)
+        self.addCleanup(engine.stop)
+        self.addCleanup(pool.closeCachedConnections)
+        begun = application.when(lambda: application.height >= 1)
+        engine.start()
+        await begun
+        place = home / "rpc.sock"
+        return application, EngineRpc(makeAgent(reactor, pool, place), reactor, place)
+
+    async def _decides(self) -> None:
+        (keys,) = layOutNetwork(self.plan, os.urandom)
+        application, rpc = await self.start()
+        genesis, _ = readLayout(self.node.home)
+        self.assertEqual(await rpc.genesis(), genesis)
+        self.assertEqual((await rpc.consensusParams()).block.maxBytes, self.plan.blockBytes)
+
+        transactions = [b"transaction %d" % index for index in range(5)]
+        done = application.when(lambda: len(application.txs) == 5)
+        for transaction in transactions:
+            self.assertEqual((await rpc.broadcast(transaction)).code, 0)
+        await self.refused(rpc.broadcast(transactions[0]), Reason.KNOWN)
+        await self.refused(rpc.broadcast(bytes(5 * 2**20)), Reason.TOO_LARGE)
+        await self.refused(rpc.broadcast(bytes(10 * 2**20)), Reason.TOO_LARGE)
+        await self.refused(rpc.header(10**6), Reason.NO_SUCH_HEIGHT)
+        await self.refused(rpc.transaction(bytes(32)), Reason.REFUSED)
+        self.assertEqual((await rpc.broadcast(b"bad")).code, 1)
+        await done
+
+        picture = await takePicture(rpc)
+        (record,) = nodeRecords(picture, reactor.seconds(), namesOf(genesis))
+        self.assertEqual((record.nodeId, record.nodeType), (keys.validator, NodeType.SEALER))
+        self.assertEqual((record.name, record.isActive), ("node0", True))
+        self.assertTrue(healthOf(picture, [record]).isReady)
+
+        height = picture.height
+        chain = await rpc.blockchain(max(1, height - 19), height)
+        self.assertEqual(chain.blockMetas[0].header, await rpc.header(height))
+        trust = Trust.ofGenesis(genesis)
+        found: list[bytes] = []
+        for each in range(1, height + 1):
+            block = LightBlock.fromJson((await rpc.lightBlock(each)).toJson())
+            trust = trust.follow(block)
+            inside = (await rpc.block(each)).block.transactions
+            found.extend(inside)
+            for index, transaction in enumerate(inside):
+                root = rootOf(transaction, pathOf(inside, index))
+                self.assertEqual(root, block.header.dataHash)
+        self.assertEqual(trust.height, height)
+        self.assertEqual(found, transactions[: len(found)])
+        results = await rpc.blockResults(height - 1)
+        self.assertEqual(results.appHash, (await rpc.header(height)).appHash)
+        self.assertLessEqual((await rpc.mempool()).total, 5)
+
+    async def refused(self, asked: Deferred[Any], reason: Reason) -> None:
+        """The engine says no, for this reason."""
+        try:
+            await asked
+        except EngineError as error:
+            self.assertIs(error.reason, reason, error)
+        else:
+            self.fail(f"it was not refused: {reason}")
