@@ -13,22 +13,20 @@ from twisted.internet.endpoints import HostnameEndpoint, wrapClientTLS
 from twisted.internet.error import DNSLookupError
 from twisted.internet.interfaces import (
     IAddress,
-    IDelayedCall,
     IHostnameResolver,
     IHostResolution,
     IProtocol,
     IProtocolFactory,
     IReactorPluggableNameResolver,
-    IReactorTime,
     IResolutionReceiver,
     IStreamClientEndpoint,
 )
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.iweb import IAgent, IAgentEndpointFactory, IPolicyForHTTPS
 from zope.interface import implementer
 
+from ..bounded import BoundedFactory, BoundedProtocol
 from .addresses import AddressPolicy, normaliseHost
 from .settings import WebhookSettings
 
@@ -38,9 +36,6 @@ MAX_ANSWER: Final = 64 * 1024
 IDLE: Final = 4
 """How long a connection is kept for the next event, in seconds. Widely used servers close theirs
 after five, and a request that meets the closing is lost."""
-
-LINGER: Final = 5.0
-"""How long a receiver may take to agree that a connection ends, in seconds."""
 
 _IDLE_PER_HOST = 2
 
@@ -153,63 +148,6 @@ class _ReactorWithResolver:
         return getattr(self._reactor, name)
 
 
-class _BoundedProtocol(ProtocolWrapper):
-    """
-    A connection that ends when the other side answers more than it may, or does not let it end.
-    """
-
-    factory: _BoundedFactory
-    transport: Any
-    _received = 0
-    _lingering: IDelayedCall | None = None
-
-    def write(self, data: bytes) -> None:
-        self._received = 0
-        super().write(data)
-
-    def writeSequence(self, data: Sequence[bytes]) -> None:
-        self._received = 0
-        super().writeSequence(data)
-
-    def dataReceived(self, data: bytes) -> None:
-        self._received += len(data)
-        if self._received > MAX_ANSWER:
-            self.transport.abortConnection()
-        else:
-            super().dataReceived(data)
-
-    def loseConnection(self) -> None:
-        # TLS waits for the other side's goodbye, which may never come.
-        if self._lingering is None:
-            self._lingering = self.factory.clock.callLater(LINGER, self._abort)
-        super().loseConnection()
-
-    def _abort(self) -> None:
-        self._lingering = None
-        self.transport.abortConnection()
-
-    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
-        lingering, self._lingering = self._lingering, None
-        if lingering is not None:
-            lingering.cancel()
-        super().connectionLost(reason)
-
-
-class _BoundedFactory(WrappingFactory[_BoundedProtocol]):
-    protocol = _BoundedProtocol
-    noisy = False
-
-    def __init__(self, factory: IProtocolFactory, clock: IReactorTime) -> None:
-        super().__init__(factory)
-        self.clock = clock
-
-    def doStart(self) -> None:
-        """Nothing to say of each connection."""
-
-    def doStop(self) -> None:
-        """Nothing to say of each connection."""
-
-
 @implementer(IStreamClientEndpoint)
 class CheckedEndpoint:
     """
@@ -242,11 +180,11 @@ class CheckedEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """See C{IStreamClientEndpoint}."""
-        factory = _BoundedFactory(protocolFactory, self._reactor)
+        factory = BoundedFactory(protocolFactory, self._reactor, MAX_ANSWER)
         connecting: Deferred[Any] = self._endpoint.connect(factory)
         return connecting.addCallbacks(self._connected, self._failed)
 
-    def _connected(self, protocol: _BoundedProtocol) -> IProtocol:
+    def _connected(self, protocol: BoundedProtocol) -> IProtocol:
         # A second look, at what was really connected to.
         if not self._policy.permits(self._host, getattr(protocol.getPeer(), "host", "")):
             protocol.transport.abortConnection()

@@ -19,9 +19,9 @@ from twisted.web.client import URI, BrowserLikePolicyForHTTPS
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface.verify import verifyObject
 
+from svcbroker.carriers.bounded import LINGER
 from svcbroker.carriers.webhook.addresses import AddressPolicy, parseAddress
 from svcbroker.carriers.webhook.connecting import (
-    LINGER,
     MAX_ANSWER,
     AddressRefused,
     CheckedEndpoints,
