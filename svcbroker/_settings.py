@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
 from .carriers.webhook import parseAllowed
+
+MAX_PEERS: Final = 100
+"""How many other brokers there may be."""
 
 
 class Kind(Protocol):
@@ -156,6 +159,7 @@ class Several:
 # What particular texts must be.
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
 _GROUP_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -213,3 +217,39 @@ def origin(text: str) -> str:
     ):
         raise ValueError(f"is neither * nor an origin such as https://example.com: {text!r}")
     return text
+
+
+def advertised(text: str) -> str:
+    """What a broker is called, C{host:port}; nothing leaves that to where it listens."""
+    found = _HOST_AND_PORT.fullmatch(text)
+    if text and (found is None or not 0 < int(found[1]) < 65536):
+        raise ValueError(f"is not host:port such as broker1.example:8080: {text!r}")
+    return text
+
+
+def peerUrl(text: str) -> str:
+    """The base URL of another broker, without a slash at its end."""
+    parts = urlsplit(text)
+    path = parts.path.rstrip("/")
+    netloc = parts.netloc
+    if (
+        len(text) > 1024
+        or parts.scheme not in {"http", "https"}
+        or text not in {f"{parts.scheme}://{netloc}{tail}" for tail in (path, path + "/")}
+        or _HOST_AND_PORT.fullmatch(netloc if parts.port else netloc + ":1") is None
+        or (path and _BASE_PATH.fullmatch(path) is None)
+    ):
+        raise ValueError(
+            f"is not a base URL such as http://broker2.example:8080/svcbroker: {text!r}"
+        )
+    return f"{parts.scheme}://{netloc.lower()}{path}"
+
+
+def distinctPeers(urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Peers, each of them once."""
+    for url in urls:
+        if urls.count(url) > 1:
+            raise ValueError(f"has {url} twice")
+    if len(urls) > MAX_PEERS:
+        raise ValueError(f"has more than {MAX_PEERS} brokers")
+    return urls

@@ -24,12 +24,15 @@ from ._settings import (
     Switch,
     Text,
     WholeNumber,
+    advertised,
     allowedTarget,
     anyText,
     basePath,
+    distinctPeers,
     filePath,
     groupId,
     origin,
+    peerUrl,
     someText,
 )
 
@@ -250,6 +253,28 @@ class Config:
         False,
         "let operators stop nodes and break the network between them, to try an application",
         shown="off",
+    )
+    advertise: str = _setting(
+        "advertise",
+        Text(metavar="HOST:PORT", normalise=advertised),
+        "",
+        "what this broker is called in listNodes and by other brokers",
+        shown="where HTTP listens",
+    )
+    peers: tuple[str, ...] = _setting(
+        "peer",
+        Several(of=Text(metavar="URL", normalise=peerUrl), finish=distinctPeers),
+        (),
+        "the base URL of another broker, http or https, with its context path; may be given more "
+        "than once",
+        shown="none",
+    )
+    peerTimeout: float = _setting(
+        "peer-timeout",
+        Seconds(maximum=300),
+        5.0,
+        "how long an answer may take for which other brokers are asked",
+        shown="5",
     )
     shutdownTimeout: float = _setting(
         "shutdown-timeout",

@@ -233,5 +233,11 @@ class LedgerUnavailable(BrokerError):
     code, rpcCode, text = 200214, -32054, "the ledger cannot be reached"
 
 
+class NodeUnavailable(BrokerError):
+    """Another node that was to be asked cannot be reached, or gives no answer that can be used."""
+
+    code, rpcCode, text = 200215, -32055, "a node cannot be reached"
+
+
 TABLE: tuple[type[BrokerError], ...] = tuple(BrokerError.__subclasses__())
 """Every error of the published interface, in the order of its codes."""

@@ -32,6 +32,7 @@ from .broker import Broker, Keeper, Limits
 from .broker.subscriptions import KeptPositions, Subscriptions
 from .carriers import mqtt
 from .carriers.http import HttpSettings, makeSite
+from .carriers.peers import makePeers
 from .carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
 from .carriers.webhook import (
     AddressPolicy,
@@ -378,15 +379,22 @@ def makeService(options: Options) -> IService:
             entropy=world.entropy,
             random=random.random,
         )
+        peers = makePeers(reactor, config.peers)
         broker = Broker(
             ledgers,
             reactor,
-            Limits(maxContent=config.maxContent, chainTimeout=config.chainTimeout),
-            nodeAddress=address,
+            Limits(
+                maxContent=config.maxContent,
+                chainTimeout=config.chainTimeout,
+                peerTimeout=config.peerTimeout,
+            ),
+            nodeAddress=config.advertise or address,
             version=readVersion(),
             subscriptions=subscriptions,
             webhooks=webhooks,
             hasFaults=config.faults,
+            instance=world.entropy(16).hex(),
+            peers=peers.all,
         )
         stomp = StompFactory(
             broker,
@@ -417,6 +425,7 @@ def makeService(options: Options) -> IService:
             factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory},
             parts=[
                 Part(drain=site.drain),
+                Part(drain=peers.drain),
                 Part(drain=stomp.drain),
                 Part(start=mqttCarrier.start, drain=mqttCarrier.drain),
                 Part(start=webhooks.start, drain=webhooks.stop),

@@ -53,6 +53,9 @@ class DefaultTests(SynchronousTestCase):
                 "webhookMaxDelay": 300.0,
                 "webhookConnections": 64,
                 "faults": False,
+                "advertise": "",
+                "peers": (),
+                "peerTimeout": 5.0,
                 "shutdownTimeout": 30.0,
             },
         )

@@ -234,6 +234,7 @@ class DeclarationTests(SynchronousTestCase):
                 "listNodes",
                 "listSubscription",
                 "getVersion",
+                "getIdentity",
                 "group/general",
                 "transaction/transList",
                 "block/blockList",

@@ -10,6 +10,7 @@ from ._broker import Broker
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._keeper import Keeper
 from ._operator import Operator
+from ._peers import Identity, IPeer, PeerError
 from ._proving import CheckpointAnswer, Proving
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import (
@@ -32,14 +33,17 @@ __all__ = [
     "Broker",
     "CheckpointAnswer",
     "Groups",
+    "IPeer",
     "ISubscriptionDirectory",
     "IWebhooks",
+    "Identity",
     "Keeper",
     "Limits",
     "NoSubscriptions",
     "NoWebhooks",
     "NumberedPage",
     "Operator",
+    "PeerError",
     "Proving",
     "SendResult",
     "SendStatus",

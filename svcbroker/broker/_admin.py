@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from twisted.internet.defer import Deferred, succeed
 
-from ..errors import BrokerError, ParameterInvalid
+from ..errors import BrokerError
 from ..interfaces import ILedger
 from ..model import (
     BlockRecord,
@@ -21,7 +21,8 @@ from ..model import (
 )
 from ..version import VersionRecord
 from ._groups import Groups
-from ._subscriptions import ISubscriptionDirectory
+from ._nodes import Nodes
+from ._peers import Identity
 from ._values import NumberedPage, T, appliedSize, pageOffset
 from ._waiters import Waiters
 
@@ -42,28 +43,32 @@ class Administration:
         groups: Groups,
         waiters: Waiters,
         *,
-        nodeAddress: str,
         version: VersionRecord,
-        subscriptions: ISubscriptionDirectory,
+        nodes: Nodes,
     ) -> None:
         """
-        @param nodeAddress: where this node is reached, C{host:port}.
         @param version: what L{getVersion} tells.
-        @param subscriptions: what L{listSubscriptions} tells.
+        @param nodes: this broker and the others.
         """
         self._groups = groups
         self._waiters = waiters
-        self._nodeAddress = nodeAddress
         self._version = version
-        self._subscriptions = subscriptions
+        self._nodes = nodes
 
     def listGroups(self) -> Deferred[Sequence[str]]:
         """The ids of the groups, in the operator's order."""
         return succeed(list(self._groups))
 
     def listAddresses(self) -> Deferred[Sequence[str]]:
-        """The addresses of the brokers that are known, C{host:port}."""
-        return succeed([self._nodeAddress])
+        """
+        What the brokers are called that are known, this one first, C{host:port} each. See
+        L{Nodes<svcbroker.broker._nodes.Nodes>}.
+        """
+        return self._nodes.listAddresses()
+
+    def getIdentity(self) -> Deferred[Identity]:
+        """What this broker is called. Asks nobody else."""
+        return succeed(self._nodes.identity)
 
     def getVersion(self) -> Deferred[VersionRecord]:
         """Which svcbroker this is."""
@@ -76,8 +81,10 @@ class Administration:
         The live subscriptions of each of the nodes asked for.
 
         @param groupId: only those of this group; C{None} or blank asks for all.
-        @param nodeIp: the nodes' addresses; none at all means this node.
+        @param nodeIp: the nodes' addresses; none at all means this node, and asks nobody else.
         @raise ParameterInvalid: no known node has one of the addresses.
+        @raise NodeUnavailable: one of the nodes gives no answer. There is no answer in part.
+        @raise Overloaded: one of the nodes is asked too often at the same time.
         """
         return Deferred.fromCoroutine(self._listSubscriptions(groupId, nodeIp))
 
@@ -85,9 +92,7 @@ class Administration:
         self, groupId: str | None, nodeIp: Sequence[str]
     ) -> Mapping[str, Sequence[SubscriptionRecord]]:
         group = self._groups.resolve(groupId) if groupId and groupId.strip() else None
-        if any(address != self._nodeAddress for address in nodeIp):
-            raise ParameterInvalid("no known node has this nodeIp")
-        return {self._nodeAddress: await self._subscriptions.listSubscriptions(group)}
+        return await self._nodes.listSubscriptions(group, nodeIp)
 
     def getStatistics(self, groupId: str | None) -> Deferred[Statistics]:
         """A group's ledger in numbers."""

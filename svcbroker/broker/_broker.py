@@ -4,7 +4,7 @@ The use cases: topics, publishing, reading events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail
@@ -29,7 +29,9 @@ from ..model import (
 from ..version import VersionRecord
 from ._admin import Administration
 from ._groups import Groups, Limits
+from ._nodes import Nodes
 from ._operator import Operator
+from ._peers import Identity, IPeer
 from ._proving import Proving
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import NumberedPage, SendResult, SendStatus, appliedSize, pageOffset
@@ -70,14 +72,19 @@ class Broker:
         subscriptions: ISubscriptionDirectory | None = None,
         webhooks: IWebhooks | None = None,
         hasFaults: bool = False,
+        instance: str = "",
+        peers: Sequence[IPeer] = (),
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
-        @param nodeAddress: where this node is reached, C{host:port}.
+        @param nodeAddress: what this node is called, C{host:port}.
         @param version: what C{getVersion} tells.
         @param subscriptions: what C{listSubscription} tells.
         @param webhooks: what C{subscribe} and C{unSubscribe} ask.
         @param hasFaults: whether operators may make faults.
+        @param instance: what tells this process from every other one; not needed where it has
+            no peers and is nobody's peer.
+        @param peers: the other brokers.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
@@ -87,9 +94,14 @@ class Broker:
         self.admin = Administration(
             self.groups,
             self._waiters,
-            nodeAddress=nodeAddress,
             version=version,
-            subscriptions=NoSubscriptions() if subscriptions is None else subscriptions,
+            nodes=Nodes(
+                Identity(address=nodeAddress, instance=instance),
+                NoSubscriptions() if subscriptions is None else subscriptions,
+                peers,
+                clock,
+                limits.peerTimeout,
+            ),
         )
         self.operator = Operator(self.groups, self._waiters, hasFaults=hasFaults)
         self.proving = Proving(self.groups, self._waiters)

@@ -23,10 +23,12 @@ class Limits:
 
     @ivar maxContent: the largest content of an event, in bytes.
     @ivar chainTimeout: how long a caller waits for each answer of the chain, in seconds.
+    @ivar peerTimeout: how long a caller waits for other brokers, in seconds.
     """
 
     maxContent: int = field(default=1024 * 1024, validator=gt(0))
     chainTimeout: float = field(default=10.0, validator=gt(0))
+    peerTimeout: float = field(default=5.0, validator=gt(0))
 
 
 class Groups:

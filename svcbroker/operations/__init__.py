@@ -11,6 +11,7 @@ from ._failures import Incidents
 from ._operations import COMMON_ERRORS
 from ._operator import OPERATOR_CALLS
 from ._parameters import ExtensionsKind, Kind, Parameter
+from ._peeranswers import AnswerInvalid, readIdentity, readSubscriptions
 from ._queries import QUERIES
 from ._records import Envelope, ErrorRecord
 from ._results import EVENT, Result
@@ -22,6 +23,7 @@ __all__ = [
     "OPERATIONS",
     "OPERATOR_CALLS",
     "QUERIES",
+    "AnswerInvalid",
     "Envelope",
     "ErrorRecord",
     "ExtensionsKind",
@@ -32,4 +34,6 @@ __all__ = [
     "Result",
     "bindJSON",
     "bindText",
+    "readIdentity",
+    "readSubscriptions",
 ]

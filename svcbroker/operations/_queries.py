@@ -6,12 +6,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..errors import PageIndexInvalid, PageSizeInvalid, ParameterInvalid
+from ..errors import (
+    NodeUnavailable,
+    Overloaded,
+    PageIndexInvalid,
+    PageSizeInvalid,
+    ParameterInvalid,
+)
 from ._declarations import Operation
 from ._operations import GROUP, PAGE_SIZE
 from ._parameters import HashKind, Kind, ListKind, NumberKind, Parameter
 from ._results import (
     BLOCKS,
+    IDENTITY,
     NODES,
     STATISTICS,
     STRINGS,
@@ -38,7 +45,8 @@ _NODE_IP = Parameter(
     name="nodeIp",
     kind=ListKind(),
     default=(),
-    description="Nodes' addresses, host:port with commas between them; absent means this node.",
+    description="Nodes' addresses as listNodes has them, with commas between them; absent means "
+    "this node.",
 )
 # Not the kind of group that is looked up: none at all is none, not group 1.
 _GROUP_FILTER = Parameter(
@@ -66,7 +74,7 @@ QUERIES: Final = (
     ),
     Operation(
         name="listNodes",
-        summary="List the addresses of the brokers.",
+        summary="List the addresses of the brokers, this one first.",
         result=STRINGS,
         method=lambda broker: broker.admin.listAddresses,
     ),
@@ -75,6 +83,7 @@ QUERIES: Final = (
         summary="List the live subscriptions of nodes.",
         parameters=(_NODE_IP, _GROUP_FILTER),
         result=SUBSCRIPTIONS,
+        errors=(NodeUnavailable, Overloaded),
         method=lambda broker: broker.admin.listSubscriptions,
     ),
     Operation(
@@ -82,6 +91,12 @@ QUERIES: Final = (
         summary="Tell which broker this is.",
         result=VERSION,
         method=lambda broker: broker.admin.getVersion,
+    ),
+    Operation(
+        name="getIdentity",
+        summary="Tell what this broker is called. Brokers ask each other for it.",
+        result=IDENTITY,
+        method=lambda broker: broker.admin.getIdentity,
     ),
     Operation(
         name="group/general",

@@ -95,6 +95,13 @@ class Version(Struct, frozen=True):
     gitCommitHash: str
 
 
+class Identity(Struct, frozen=True):
+    """What a broker is called, and a text that is another one after each start."""
+
+    address: str
+    instance: str
+
+
 class GroupStatistics(Struct, frozen=True):
     """A group's chain in numbers."""
 

@@ -32,7 +32,8 @@ def _hex(data: bytes) -> str:
     return "0x" + data.hex()
 
 
-def _utc(milliseconds: int) -> str:
+def utc(milliseconds: int) -> str:
+    """A time as the interface writes it."""
     return strftime("%Y-%m-%d %H:%M:%S", gmtime(milliseconds // 1000))
 
 
@@ -83,16 +84,20 @@ def _version(version: VersionRecord) -> records.Version:
     )
 
 
+def _identity(identity: broker.Identity) -> records.Identity:
+    return records.Identity(identity.address, identity.instance)
+
+
 def _subscription(record: model.SubscriptionRecord) -> records.Subscription:
     return records.Subscription(
         interfaceType=record.interfaceType.value,
         notifiedEventCount=str(record.notified),
         notifyingEventCount=str(record.notifying),
-        notifyTimeStamp=_utc(record.notifiedAt),
+        notifyTimeStamp=utc(record.notifiedAt),
         topicName=",".join(record.filters),
         subscribeId=record.subscriptionId,
         remoteIp=record.remote,
-        createTimeStamp=_utc(record.createdAt),
+        createTimeStamp=utc(record.createdAt),
         groupId=record.group,
     )
 
@@ -109,7 +114,7 @@ def _subscriptions(
 def _transaction(record: model.TransactionRecord) -> records.Transaction:
     return records.Transaction(
         blockNumber=record.height,
-        blockTimestamp=_utc(record.timestamp),
+        blockTimestamp=utc(record.timestamp),
         createTime=None,
         modifyTime=None,
         transFrom=_hex(record.sender),
@@ -121,7 +126,7 @@ def _transaction(record: model.TransactionRecord) -> records.Transaction:
 def _block(record: model.BlockRecord) -> records.Block:
     return records.Block(
         blockNumber=record.height,
-        blockTimestamp=_utc(record.timestamp),
+        blockTimestamp=utc(record.timestamp),
         createTime=None,
         modifyTime=None,
         pkHash=_hex(record.hash),
@@ -171,6 +176,7 @@ TOPIC_STATE = Result(type=records.TopicState, render=_topicState)
 
 STRINGS = envelope(list[str], same)
 SUBSCRIPTIONS = envelope(dict[str, dict[str, records.Subscription]], _subscriptions)
+IDENTITY = envelope(records.Identity, _identity)
 VERSION = envelope(records.Version, _version)
 STATISTICS = envelope(records.GroupStatistics, _statistics)
 TRANSACTIONS = _adminPage(records.Transaction, _transaction)
