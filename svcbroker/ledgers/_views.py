@@ -31,8 +31,16 @@ from ..model import (
     topicPrefix,
 )
 
-BROKER_ACCOUNT = "broker"
-"""The name of the account that sends a broker's transactions."""
+_BROKER_ACCOUNT = "broker"
+
+
+def brokerAddress(chain: bytes) -> bytes:
+    """
+    The address of the account that sends the transactions of a chain's only broker.
+
+    @param chain: the chain's id.
+    """
+    return accountAddress(chain, _BROKER_ACCOUNT)
 
 
 class TransactionMaker:
@@ -42,12 +50,12 @@ class TransactionMaker:
     @ivar sender: the address of the broker's account.
     """
 
-    def __init__(self, chain: bytes, now: Callable[[], float]) -> None:
+    def __init__(self, sender: bytes, now: Callable[[], float]) -> None:
         """
-        @param chain: the chain's id.
+        @param sender: the address of the broker's account.
         @param now: the wall clock: seconds since the epoch.
         """
-        self.sender = accountAddress(chain, BROKER_ACCOUNT)
+        self.sender = sender
         self._now = now
         self._nonce = 0
 

@@ -33,7 +33,14 @@ from ..model import (
     filterMatches,
 )
 from ._observers import Observers
-from ._views import TransactionMaker, blockOf, blockRecordOf, receiptsOf, transactionRecordOf
+from ._views import (
+    TransactionMaker,
+    blockOf,
+    blockRecordOf,
+    brokerAddress,
+    receiptsOf,
+    transactionRecordOf,
+)
 
 T = TypeVar("T")
 
@@ -69,7 +76,7 @@ class MemoryLedger:
             validators=(context.entropy(32),),
         )
         self._state = self._genesis.state()
-        self._maker = TransactionMaker(self._genesis.chain, context.now)
+        self._maker = TransactionMaker(brokerAddress(self._genesis.chain), context.now)
         self._blocks: list[Candidate] = []
         self._observers = Observers()
         self._isRunning = False

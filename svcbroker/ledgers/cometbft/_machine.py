@@ -125,7 +125,8 @@ class Machine:
 
         @param maxBytes: the most bytes that the engine takes, with its own framing.
         """
-        draft, chosen, left = _Draft(self.state), [], maxBytes
+        draft, left = _Draft(self.state), maxBytes
+        chosen: list[bytes] = []
         for data in waiting:
             left -= framedSize(data)
             if left < 0:

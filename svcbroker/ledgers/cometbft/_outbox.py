@@ -22,12 +22,6 @@ from ._batch import BatchMaker
 from ._calls import EngineError, Reason
 from ._machine import Code
 
-MAX_COUNT = 10_000
-"""The most transactions of a batch."""
-
-MAX_SENT = 4
-"""How many batches may be under way. While they are, the next one fills."""
-
 RETRY = 1.0
 """Seconds from one try to hand a batch in to the next, where the engine cannot be reached."""
 
@@ -77,18 +71,24 @@ class Outbox:
         broadcast: Callable[[bytes], Deferred[Broadcast]],
         maxBytes: int,
         batchBytes: int,
+        batchCount: int,
+        window: int,
         interval: float,
     ) -> None:
         """
         @param broadcast: hands a batch to the engine.
         @param maxBytes: how much may wait, unless it is one alone.
         @param batchBytes: how many bytes of transactions a batch has at most, unless it is one.
+        @param batchCount: how many of them it has at most.
+        @param window: how many batches may be under way. While they are, the next one fills.
         @param interval: for how long transactions are gathered into a batch, in seconds.
         """
         self._clock = clock
         self._broadcast = broadcast
         self._maxBytes = maxBytes
         self._batchBytes = batchBytes
+        self._batchCount = batchCount
+        self._window = window
         self._interval = interval
         self._maker: BatchMaker | None = None
         self._bytes = 0
@@ -97,6 +97,7 @@ class Outbox:
         self._sent: list[_Sent] = []
         self._handing: _Sent | None = None
         self._next: IDelayedCall | None = None
+        self._retry: IDelayedCall | None = None
         self._isClosed = False
 
     def __len__(self) -> int:
@@ -156,9 +157,10 @@ class Outbox:
     def close(self, error: BrokerError) -> None:
         """Send nothing more, and tell all who wait that they wait in vain."""
         self._isClosed = True
-        if self._next is not None:
-            self._next.cancel()
-            self._next = None
+        for call in (self._next, self._retry):
+            if call is not None:
+                call.cancel()
+        self._next = self._retry = None
         self._fail([one.hash for one in self._queue] + list(self._waiting), error)
 
     def _fail(self, hashes: Sequence[bytes], error: BrokerError) -> None:
@@ -174,14 +176,18 @@ class Outbox:
     def _goOn(self, delay: float) -> None:
         if self._isClosed or self._maker is None or self._handing is not None:
             return
+        due = self._due()
+        if due is None:
+            return
+        wait = max(delay, due)
         if self._next is None:
-            due = self._due()
-            if due is not None:
-                self._next = self._clock.callLater(max(delay, due), self._step)
+            self._next = self._clock.callLater(wait, self._step)
+        elif self._next.getTime() > self._clock.seconds() + wait:
+            self._next.reset(wait)
 
     def _due(self) -> float | None:
         """In how many seconds something is to be done; C{None} where nothing is."""
-        if self._queue and len(self._sent) < MAX_SENT:
+        if self._queue and len(self._sent) < self._window:
             return 0.0
         if not self._sent:
             return None
@@ -189,23 +195,21 @@ class Outbox:
 
     def _step(self) -> None:
         self._next = None
-        if self._queue and len(self._sent) < MAX_SENT:
-            sent = self._fill()
+        if self._queue and len(self._sent) < self._window:
+            self._hand(self._fill())
+            return
+        oldest = min(self._sent, key=lambda each: each.at, default=None)
+        if oldest is not None and oldest.at + RESEND <= self._clock.seconds():
+            self._hand(oldest)
         else:
-            sent = min(self._sent, key=lambda each: each.at, default=None)
-            if sent is None or sent.at + RESEND > self._clock.seconds():
-                self._goOn(0)
-                return
-        self._hand(sent)
+            self._goOn(0)
 
     def _fill(self) -> _Sent:
         assert self._maker is not None
-        chosen = selectTransactions(self._queue, self._batchBytes, MAX_COUNT)
+        chosen = selectTransactions(self._queue, self._batchBytes, self._batchCount)
         for _ in chosen:
             self._queue.popleft()
-        sent = _Sent(
-            self._maker.make(chosen), {one.hash for one in chosen}, self._clock.seconds()
-        )
+        sent = _Sent(self._maker.make(chosen), {one.hash for one in chosen}, self._clock.seconds())
         self._sent.append(sent)
         return sent
 
@@ -241,12 +245,13 @@ class Outbox:
             self._goOn(0)
             return
         # Handed in again after a while, before anything else: the order stays.
-        sent.at = self._clock.seconds() - RESEND
-        if not self._isClosed and self._next is None:
-            self._next = self._clock.callLater(RETRY, self._again, sent)
+        self._handing = sent
+        if not self._isClosed:
+            self._retry = self._clock.callLater(RETRY, self._again, sent)
 
     def _again(self, sent: _Sent) -> None:
-        self._next = None
+        self._retry = None
+        self._handing = None
         if sent.hashes:
             self._hand(sent)
         else:

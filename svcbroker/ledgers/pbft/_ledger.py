@@ -31,7 +31,7 @@ from ...model import (
 )
 from ...storage import StorageError
 from .._stored import StoredLedger
-from .._views import TransactionMaker
+from .._views import TransactionMaker, brokerAddress
 from ._application import BlockApplication
 from ._faults import FaultControls
 from ._keyring import KeyRing
@@ -134,7 +134,7 @@ class PbftLedger(StoredLedger):
             self._makeReplica,
         )
         self._faults = FaultControls(self.group, self.nodes, settings.conditions)
-        self._maker = TransactionMaker(genesis.chain, context.now)
+        self._maker = TransactionMaker(brokerAddress(genesis.chain), context.now)
         self._maker.resume(chain.state.account(self._maker.sender).highest)
         try:
             self._producer.start(self.nodes)

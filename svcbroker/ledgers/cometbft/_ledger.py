@@ -1,0 +1,319 @@
+"""
+The ledger that a CometBFT network holds, as one of its brokers sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from ...chain import Candidate, ValidatorSet
+from ...errors import BrokerError, LedgerUnavailable
+from ...interfaces import IProvableLedger, LedgerContext
+from ...model import (
+    Health,
+    NodeRecord,
+    Page,
+    Receipt,
+    Request,
+    Statistics,
+)
+from ...storage import StorageError
+from .._stored import StoredLedger
+from .._views import TransactionMaker, blockOf
+from ._admin import healthOf, nodeCount, nodeRecords, takePicture
+from ._application import ChainApplication
+from ._batch import BatchMaker
+from ._calls import EngineError
+from ._identity import IdentityFiles, IdentityMissing
+from ._outbox import Outbox
+from ._parts import EngineParts
+from ._settings import CometSettings
+from .abci import AbciFactory
+
+T = TypeVar("T")
+
+START_PATIENCE = 60.0
+"""Seconds that an engine may take to begin a chain, before the start is given up."""
+
+STOP_PATIENCE = 5.0
+"""Seconds that what was accepted may take to become final once the ledger stops."""
+
+PATIENCE = 15.0
+"""Seconds that a transaction may wait before the ledger is said not to make progress."""
+
+FIRST_RECOVERY = 1.0
+LAST_RECOVERY = 30.0
+"""Seconds before the application is opened again when it could not go on: at first, at most."""
+
+
+@implementer(IProvableLedger)
+class CometLedger(StoredLedger):
+    """
+    A group's log, decided by the engines of a network; this broker runs beside one of them.
+
+    The application of that engine lives here: its blocks are stored on this disk when they are
+    committed, and only then a receipt is given. What is submitted goes to the engine, which
+    spreads it, so it does not matter whose turn it is to propose.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        context: LedgerContext,
+        settings: CometSettings,
+        parts: EngineParts | None = None,
+    ) -> None:
+        """
+        @param parts: what touches the network and other processes; a test has its own.
+        """
+        super().__init__(context.group, context.reactor)
+        self._context = context
+        self._settings = settings
+        self._parts = EngineParts.real(context, settings) if parts is None else parts
+        self._application = ChainApplication(
+            context.directory, context.runInThread, self._begun, self._committed
+        )
+        self._outbox = Outbox(
+            clock=context.reactor,
+            broadcast=self._parts.rpc.broadcast,
+            maxBytes=settings.mempool,
+            batchBytes=settings.batch,
+            batchCount=settings.count,
+            window=settings.window,
+            interval=settings.interval,
+        )
+        self._maker: TransactionMaker | None = None
+        self._whyNot = "the chain has not begun"
+        self._trouble = ""
+        self._recoveries = 0
+        self._beginning: list[Deferred[None]] = []
+        self._server: AbciFactory | None = None
+        self._call: IDelayedCall | None = None
+        self._draining: Deferred[None] | None = None
+        self._isStopping = False
+        self._isStopped = False
+
+    # Start, and start again.
+
+    def start(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        try:
+            self._context.directory.mkdir(mode=0o700, exist_ok=True)
+            self._application.open()
+            self._listen()
+        except (StorageError, ValueError, OSError) as error:
+            self._application.close()
+            raise LedgerUnavailable(f"{self._context.directory}: {error}") from error
+        self._parts.engine.start()
+        if self._application.store is None:
+            begun: Deferred[None] = Deferred()
+            self._beginning.append(begun)
+            begun.addTimeout(START_PATIENCE, self._context.reactor)
+            try:
+                await begun
+            except Exception as error:
+                await self._close()
+                raise LedgerUnavailable(
+                    f"no engine began a chain over {self._parts.socket} within "
+                    f"{START_PATIENCE:g} seconds: start it, and look at what it says"
+                ) from error
+
+    def _listen(self) -> None:
+        self._server = AbciFactory(
+            self._application,
+            clock=self._context.reactor,
+            failed=self._failed,
+            changed=self._parts.engine.connectionsChanged,
+        )
+        self._parts.listen(self._server)
+
+    def _begun(self) -> None:
+        """There is a chain: it was on the disk, or the engine has just begun it."""
+        application = self._application
+        assert application.store is not None and application.machine is not None
+        state, genesis = application.machine.state, application.genesis
+        self._openReads(genesis, state, application.store)
+        try:
+            files = IdentityFiles(directory=self._context.directory, home=self._settings.home)
+            identity = files.load(genesis.chain, state.validators, self._context.entropy)
+        except IdentityMissing as error:
+            self._log.error("{error}", error=str(error))
+            self._whyNot = str(error)
+        else:
+            batches = BatchMaker(genesis.chain, identity)
+            self._resume(batches.sender, state.account(batches.sender).highest)
+            self._outbox.begin(batches)
+        beginning, self._beginning = self._beginning, []
+        for waiting in beginning:
+            waiting.callback(None)
+
+    def _resume(self, sender: bytes, highest: int) -> None:
+        if self._maker is None:
+            self._maker = TransactionMaker(sender, self._context.now)
+            # What was handed in before this start may still be on its way, under numbers that
+            # the chain has not seen. Microseconds are ahead of all of them.
+            self._maker.resume(max(highest, int(self._context.now() * 1_000_000)))
+        self._whyNot = ""
+
+    def _failed(self, failure: Failure) -> None:
+        """The application cannot go on. Open it again: the engine plays what it lacks."""
+        self._trouble = f"the ledger's application has failed ({failure.getErrorMessage()})"
+        self._parts.stopListening()
+        if not self._isStopping:
+            delay = min(LAST_RECOVERY, FIRST_RECOVERY * 2.0 ** min(self._recoveries, 10))
+            self._recoveries += 1
+            self._call = self._context.reactor.callLater(delay, self._recover)
+
+    def _recover(self) -> None:
+        self._call = None
+        Deferred.fromCoroutine(self._reopen()).addErrback(
+            lambda failure: self._log.failure("a recovery", failure)
+        )
+
+    async def _reopen(self) -> None:
+        if self._server is not None:
+            await self._server.close()
+        self._application.close()
+        if self._isStopping:
+            return
+        try:
+            self._application.open()
+            self._listen()
+        except (StorageError, ValueError, OSError) as error:
+            self._failed(Failure(error))
+        else:
+            self._log.info("the application of group {group} is open again", group=self.group)
+            self._trouble = ""
+
+    def _committed(self, candidate: Candidate) -> None:
+        self._recoveries = 0
+        self._outbox.committed(candidate)
+        self._observers.tell(
+            lambda: blockOf(candidate.header, candidate.transactions, candidate.outcome.receipts)
+        )
+        if self._draining is not None and not self._outbox:
+            self._drained()
+
+    # Writing.
+
+    def submit(self, request: Request) -> Deferred[Receipt]:
+        if self._isStopping:
+            return fail(LedgerUnavailable("the ledger is stopping"))
+        if self._maker is None:
+            return fail(LedgerUnavailable(self._whyNot))
+        try:
+            return self._outbox.add(self._maker.make(request))
+        except BrokerError as error:
+            return fail(error)
+
+    # The end.
+
+    def stop(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._isStopping = True
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        if self._outbox:
+            self._draining = Deferred()
+            self._call = self._context.reactor.callLater(STOP_PATIENCE, self._drained)
+            await self._draining
+        await self._close()
+
+    def _drained(self) -> None:
+        waiting, self._draining = self._draining, None
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+        if waiting is not None:
+            waiting.callback(None)
+
+    async def _close(self) -> None:
+        self._outbox.close(
+            LedgerUnavailable("the ledger stopped before this was final: it may still be executed")
+        )
+        await self._parts.engine.stop()
+        self._parts.stopListening()
+        if self._server is not None:
+            await self._server.close()
+        self._isStopped = True
+        self._application.close()
+        await self._parts.close()
+
+    # What operators ask.
+
+    def getNodes(self) -> Deferred[ValidatorSet]:
+        return self._read(lambda: self._state.validators)
+
+    def getStatistics(self) -> Deferred[Statistics]:
+        return Deferred.fromCoroutine(self._getStatistics())
+
+    async def _getStatistics(self) -> Statistics:
+        count = nodeCount(await self._asked(self._parts.rpc.netInfo()))
+        return await self._read(lambda: self._reader.getStatistics(count))
+
+    def listNodes(
+        self, offset: int, limit: int, *, name: str | None = None
+    ) -> Deferred[Page[NodeRecord]]:
+        return Deferred.fromCoroutine(self._listNodes(offset, limit, name))
+
+    async def _listNodes(self, offset: int, limit: int, name: str | None) -> Page[NodeRecord]:
+        records = await self._asked(Deferred.fromCoroutine(self._nodes()))
+        found = [record for record in records if name in (None, record.name)]
+        return Page(total=len(found), items=found[offset : offset + limit])
+
+    async def _nodes(self) -> Sequence[NodeRecord]:
+        picture = await takePicture(self._parts.rpc)
+        order = (await self.getNodes()).keys
+        return nodeRecords(picture, self._context.now(), self._parts.names(), order=order)
+
+    async def _asked(self, answer: Deferred[T]) -> T:
+        try:
+            return await answer
+        except EngineError as error:
+            raise LedgerUnavailable(f"the engine does not answer: {error}") from error
+
+    def getHealth(self) -> Deferred[Health]:
+        return Deferred.fromCoroutine(self._getHealth())
+
+    async def _getHealth(self) -> Health:
+        reason = self._whatIsWrong()
+        if reason:
+            return Health(isReady=False, reason=reason)
+        try:
+            picture = await takePicture(self._parts.rpc)
+        except (EngineError, CancelledError) as error:
+            return Health(isReady=False, reason=f"the engine does not answer: {error}")
+        records = nodeRecords(picture, self._context.now(), self._parts.names())
+        return healthOf(picture, records)
+
+    def _whatIsWrong(self) -> str:
+        if self._isStopped:
+            return "the ledger is stopped"
+        if self._isStopping:
+            return "the ledger is stopping"
+        reason = self._trouble or self._whyNot or self._parts.engine.reason
+        if reason:
+            return reason
+        oldest = self._outbox.oldest
+        if oldest is not None and self._context.reactor.seconds() - oldest > PATIENCE:
+            return f"transactions have waited for more than {PATIENCE:g} seconds"
+        return ""
+
+    def _checkOpen(self) -> None:
+        if self._isStopped:
+            raise LedgerUnavailable("the ledger is stopped")
+        if self._application.store is None:
+            raise LedgerUnavailable(self._trouble or "the chain has not begun")
