@@ -237,12 +237,11 @@ def peerUrl(text: str) -> str:
         or parts.scheme not in {"http", "https"}
         or text not in {f"{parts.scheme}://{netloc}{tail}" for tail in (path, path + "/")}
         or _HOST_AND_PORT.fullmatch(netloc if parts.port else netloc + ":1") is None
-        or (path and _BASE_PATH.fullmatch(path) is None)
     ):
         raise ValueError(
             f"is not a base URL such as http://broker2.example:8080/svcbroker: {text!r}"
         )
-    return f"{parts.scheme}://{netloc.lower()}{path}"
+    return f"{parts.scheme}://{netloc.lower()}{basePath(path or '/')}"
 
 
 def distinctPeers(urls: tuple[str, ...]) -> tuple[str, ...]:

@@ -201,6 +201,34 @@ class ValueTests(SynchronousTestCase):
         for text in ("", "example.com", "https://", "https://a/b", "ftp://a", "https://a/"):
             self.refused("cors-origin", [text])
 
+    def test_advertise(self) -> None:
+        """What a broker is called has a host and a port."""
+        for text in ("a", "a:", ":1", "a:0", "a:65536", "a:x", "a,b:1", "a b:1", "::1:80", "[x]:1"):
+            self.refused("advertise", text)
+        for text in ("", "a.example:8080", "10.0.0.1:1", "[::1]:65535"):
+            self.assertEqual(makeConfig({"advertise": text}).advertise, text)
+
+    def test_peers(self) -> None:
+        """Peers are base URLs: a scheme, a host, perhaps a port, perhaps a path, no more."""
+        for text in (
+            *("", "a", "a:1", "ftp://a", "http://", "http://:1", "http://a:0", "http://a:65536"),
+            *("http://a:x", "http://u@a", "http://u:p@a", "http://a?b", "http://a/?", "http://a#"),
+            *("http://a/b//c", "http://a/b c", "http://a/../b", "http://a,b", "http://[::1"),
+            *("http://a//", "http://[x]", "http://a/" + "b" * 1024),
+        ):
+            self.refused("peer", [text])
+        for text, normal in (
+            ("http://a", "http://a"),
+            ("http://a/", "http://a"),
+            ("https://A.example:8443/svcbroker/", "https://a.example:8443/svcbroker"),
+            ("http://[::1]:80/a/b-c", "http://[::1]:80/a/b-c"),
+        ):
+            config = makeConfig({"peer": [text]})
+            self.assertEqual(config.peers, (normal,))
+            self.assertEqual(makeConfig({"peer": config.peers}).peers, (normal,))
+        self.assertIn("twice", self.refused("peer", ["http://a", "http://b", "http://A/"]))
+        self.refused("peer", [f"http://a:{port}" for port in range(1, 102)])
+
     def test_logFormat(self) -> None:
         """The log's format is one of two words, which the refusal names."""
         self.assertIn("text, json", self.refused("log-format", "xml"))

@@ -5,9 +5,9 @@ Several brokers, one picture: this one and its peers, by what each calls itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.internet.interfaces import IReactorTime
 
 from ..errors import (
@@ -21,6 +21,8 @@ from ..model import SubscriptionRecord
 from ._neighbour import Neighbour
 from ._peers import Identity, IPeer, PeerError
 from ._subscriptions import ISubscriptionDirectory
+
+T = TypeVar("T")
 
 _MAX_QUOTED: Final = 300
 _ROUNDS: Final = 2
@@ -94,7 +96,7 @@ class Nodes:
         asking = [
             Deferred.fromCoroutine(self._outcome(group, address, deadline)) for address in wanted
         ]
-        outcomes = await gatherResults(asking, consumeErrors=True)
+        outcomes = await _together(asking)
         failed = [each for each in outcomes if isinstance(each, BrokerError)]
         if failed:
             _raise(failed)
@@ -220,13 +222,21 @@ class Nodes:
 
     async def _learn(self, neighbours: Sequence[Neighbour], deadline: float) -> None:
         left = self._left(deadline)
-        await gatherResults([each.learn(left) for each in neighbours], consumeErrors=True)
+        await _together([each.learn(left) for each in neighbours])
 
     def _deadline(self) -> float:
         return self._clock.seconds() + self._timeout
 
     def _left(self, deadline: float) -> float:
         return max(0.0, deadline - self._clock.seconds())
+
+
+async def _together(asking: Sequence[Deferred[T]]) -> list[T]:
+    """Wait for all; being cancelled cancels them."""
+    try:
+        return await gatherResults(asking, consumeErrors=True)
+    except FirstError as error:
+        error.subFailure.raiseException()
 
 
 def _raise(failed: Sequence[BrokerError]) -> NoReturn:

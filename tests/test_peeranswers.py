@@ -1,0 +1,172 @@
+"""
+Tests of what is read of another broker's answers.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.broker import Identity
+from svcbroker.errors import GroupUnknown
+from svcbroker.model import InterfaceType, SubscriptionRecord
+from svcbroker.operations import QUERIES, AnswerInvalid, readIdentity, readSubscriptions
+
+RENDER = {each.name: each.result.render for each in QUERIES}
+IDENTITY = Identity(address="b.example:8080", instance="0" * 32)
+SUBSCRIPTION = {
+    "interfaceType": "STOMP",
+    "notifiedEventCount": "3",
+    "notifyingEventCount": "4",
+    "notifyTimeStamp": "2026-11-20 14:54:45",
+    "topicName": "a,b/#",
+    "subscribeId": "id",
+    "remoteIp": "127.0.0.1:54690",
+    "createTimeStamp": "2026-11-20 14:54:44",
+    "groupId": "1",
+}
+
+
+def envelope(data: Any) -> bytes:
+    """An answer that holds something."""
+    return json.dumps({"code": 0, "message": "success", "data": data}).encode()
+
+
+class ReadingTests(SynchronousTestCase):
+    """
+    The answers of a broker.
+    """
+
+    def test_identity(self) -> None:
+        """What a broker says of itself is read as it was meant."""
+        answer = msgspec.json.encode(RENDER["getIdentity"](IDENTITY))
+        self.assertEqual(readIdentity(answer), IDENTITY)
+
+    def test_subscriptions(self) -> None:
+        """So are its subscriptions; and they are written again as they were."""
+        answer = {"b:1": {"id": SUBSCRIPTION}}
+        address, records = readSubscriptions(envelope(answer), "1")
+        self.assertEqual(address, "b:1")
+        self.assertEqual(
+            records,
+            [
+                SubscriptionRecord(
+                    subscriptionId="id",
+                    interfaceType=InterfaceType.STOMP,
+                    group="1",
+                    filters=("a", "b/#"),
+                    remote="127.0.0.1:54690",
+                    notified=3,
+                    notifying=4,
+                    notifiedAt=1795186485000,
+                    createdAt=1795186484000,
+                )
+            ],
+        )
+        again = msgspec.to_builtins(RENDER["listSubscription"]({address: records}))
+        self.assertEqual(again["data"], answer)
+        self.assertEqual(readSubscriptions(envelope({"b:1": {}}), None), ("b:1", []))
+
+    @settings(deadline=None)
+    @given(
+        st.builds(
+            SubscriptionRecord,
+            subscriptionId=st.text(),
+            interfaceType=st.sampled_from(InterfaceType),
+            group=st.text(),
+            filters=st.lists(st.text(min_size=1), min_size=1).map(tuple),
+            remote=st.text(),
+            notified=st.integers(0, 10**18 - 1),
+            notifying=st.integers(0, 10**18 - 1),
+            notifiedAt=st.integers(0, 250_000_000_000_000),
+            createdAt=st.integers(0, 250_000_000_000_000),
+        )
+    )
+    def test_roundTrip(self, record: SubscriptionRecord) -> None:
+        """Whatever a broker says is what is shown in its stead."""
+        said = RENDER["listSubscription"]({"b:1": [record]})
+        address, records = readSubscriptions(msgspec.json.encode(said), None)
+        self.assertEqual(RENDER["listSubscription"]({address: records}), said)
+
+
+class RefusingTests(SynchronousTestCase):
+    """
+    The answers of anybody else.
+    """
+
+    def refused(self, data: bytes, group: str | None = None) -> None:
+        """Neither reader takes this, and both say so in words for clients."""
+        for error in (
+            self.assertRaises(AnswerInvalid, readIdentity, data),
+            self.assertRaises(AnswerInvalid, readSubscriptions, data, group),
+        ):
+            self.assertTrue(str(error).startswith("answered with "), str(error))
+
+    def test_garbage(self) -> None:
+        """What is no JSON, or other JSON."""
+        for data in (
+            *(b"", b"<html>", b"\xff", b"null", b"[]", b"{}", b"[" * 100_000, b"0"),
+            *(b'{"code":0,"message":"success"}', b'{"code":0,"message":"failed","data":{}}'),
+            *(envelope(None), envelope([]), envelope({"b:1": []}), envelope({"b:1": {"i": {}}})),
+        ):
+            self.refused(data)
+
+    @settings(deadline=None)
+    @given(st.binary())
+    def test_anything(self, data: bytes) -> None:
+        """There is no answer that surprises."""
+        self.refused(data)
+
+    def test_errors(self) -> None:
+        """An error is told by its number; its words are not passed on."""
+        data = b'{"code":200203,"message":"<script>"}'
+        self.refused(data)
+        error = self.assertRaises(AnswerInvalid, readIdentity, data)
+        self.assertEqual(str(error), "answered with error 200203")
+        self.assertRaises(
+            GroupUnknown, readSubscriptions, b'{"code":200211,"message":"group is unknown"}', "1"
+        )
+
+    def test_addresses(self) -> None:
+        """An address fits between commas."""
+        for address in ("", "a,b", "a b", "a\n", "é", "a" * 301):
+            told = {"address": address, "instance": "0" * 32}
+            self.assertRaises(AnswerInvalid, readIdentity, envelope(told))
+            self.assertRaises(AnswerInvalid, readSubscriptions, envelope({address: {}}), None)
+        for instance in ("", "0" * 31, "0" * 33, "G" * 32, "0" * 32 + "\n"):
+            told = {"address": "b:1", "instance": instance}
+            self.assertRaises(AnswerInvalid, readIdentity, envelope(told))
+
+    def test_notItsOwn(self) -> None:
+        """Who answers for others, or for none, is not believed."""
+        for data in ({}, {"b:1": {}, "c:1": {}}):
+            self.assertRaises(AnswerInvalid, readSubscriptions, envelope(data), None)
+
+    def test_notAskedFor(self) -> None:
+        """Subscriptions under other ids, or of other groups."""
+        data = envelope({"b:1": {"other": SUBSCRIPTION}})
+        self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
+        data = envelope({"b:1": {"id": SUBSCRIPTION}})
+        self.assertRaises(AnswerInvalid, readSubscriptions, data, "2")
+
+    def test_fields(self) -> None:
+        """Numbers and times are what they should be."""
+        for name, value in (
+            ("notifiedEventCount", "-1"),
+            ("notifiedEventCount", ""),
+            ("notifyingEventCount", "٣"),
+            ("notifyingEventCount", "1" * 19),
+            ("notifyTimeStamp", "2026-1-2 3:4:5"),
+            ("createTimeStamp", "2026-02-30 00:00:00"),
+            ("createTimeStamp", ""),
+            ("interfaceType", "AMQP"),
+            ("topicName", 5),
+            ("subscribeId", "other"),
+        ):
+            data = envelope({"b:1": {"id": {**SUBSCRIPTION, name: value}}})
+            self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
