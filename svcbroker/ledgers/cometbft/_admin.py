@@ -127,6 +127,7 @@ def nodeRecords(
     validators = sorted(
         picture.validators, key=lambda each: places.get(each.pubKey.value, len(places))
     )
+    called = {key: name for name, key in names.items()}
     records = []
     for validator in validators:
         key = validator.pubKey.value
@@ -134,7 +135,7 @@ def nodeRecords(
         hasVoted = key in voted
         record = NodeRecord(
             nodeId=key,
-            name=None if node is None else node.info.moniker,
+            name=called.get(key) if node is None else node.info.moniker,
             view=voted.get(key, 0) if node is None else node.round,
             nodeType=NodeType.SEALER,
             height=(picture.height if hasVoted else 0) if node is None else node.height,
