@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from OpenSSL import SSL
 from treq.client import HTTPClient
 from twisted.internet import protocol
-from twisted.internet.defer import Deferred, TimeoutError, maybeDeferred
+from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
 from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
@@ -28,7 +28,10 @@ from zope.interface import implementer
 
 from ...broker import PeerError
 
-_HEADERS: Final[dict[bytes | str, bytes | str]] = {"Accept": "application/json", "User-Agent": "svcbroker"}
+_HEADERS: Final[dict[bytes | str, bytes | str]] = {
+    "Accept": "application/json",
+    "User-Agent": "svcbroker",
+}
 _BROKEN: Final = (
     ConnectionClosed,
     RequestTransmissionFailed,
@@ -148,7 +151,7 @@ class Fetcher:
         """
         asking = Deferred.fromCoroutine(self._fetch(url, parameters, limit))
         self._underWay.add(asking)
-        asking.addTimeout(timeout, self._clock)
+        asking.addTimeout(timeout, self._clock, _timedOut)
         asking.addErrback(_explain)
         asking.addBoth(self._finished, asking)
         return asking
@@ -198,14 +201,16 @@ def _status(code: int) -> str:
     return f"answered with HTTP status {code}"
 
 
+def _timedOut(outcome: Any, timeout: float) -> NoReturn:
+    raise PeerError("gave no answer in time")
+
+
 def _explain(failure: Failure) -> NoReturn:
     """
     Whatever went wrong, in the operator's words.
 
     @raise PeerError: mostly. What is no matter of the network stays what it is.
     """
-    if failure.check(TimeoutError):
-        raise PeerError("gave no answer in time")
     if failure.check(DNSLookupError):
         raise PeerError("cannot be found: its name has no address")
     if failure.check(ConnectError):
@@ -213,6 +218,8 @@ def _explain(failure: Failure) -> NoReturn:
     if failure.check(*_BROKEN):
         # A request that fails half-way has its reasons in a list.
         reasons: list[Failure] = getattr(failure.value, "reasons", None) or []
+        if any(each.check(CancelledError) for each in reasons):
+            raise CancelledError()
         if any(each.check(SSL.Error) for each in reasons):
             raise PeerError("speaks no TLS, or has a certificate that is not trusted")
         if any(each.check(ConnectionClosed) for each in reasons) or not reasons:
