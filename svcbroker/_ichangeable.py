@@ -12,25 +12,31 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from .chain import ValidatorSet
+from .chain import ValidatorChange, ValidatorSet
 
 
-class IChangeableLedger(Interface):
+class IDecidedLedger(Interface):
     """
-    A ledger that holds the keys of its nodes, and can give them new ones or have other nodes, by
-    a transaction. A ledger may provide it beside L{ILedger<svcbroker.interfaces.ILedger>}; one
-    whose nodes belong to others does not.
+    A ledger whose blocks a set of nodes decides. A ledger may provide it beside
+    L{ILedger<svcbroker.interfaces.ILedger>}, by one of the interfaces below.
 
     The broker calls it in the reactor thread, after the ledger's start and before its stop, for
-    the operator call C{validators}.
-
-    Any Deferred may fail with L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>}.
+    operator calls. Any Deferred may fail with
+    L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>}.
     """
 
     def getNodes() -> Deferred[ValidatorSet]:
         """
         The nodes that decide the next block.
         """
+
+
+class IChangeableLedger(IDecidedLedger):
+    """
+    A ledger that holds the keys of its nodes, and can give them new ones or have other nodes, by
+    a transaction, for the operator call C{validators}. One whose nodes belong to others does
+    not provide it, but L{IGovernedLedger}.
+    """
 
     def changeNodes(rotate: Sequence[int] = (), count: int | None = None) -> Deferred[ValidatorSet]:
         """
@@ -42,4 +48,20 @@ class IChangeableLedger(Interface):
             is final.
         @raise svcbroker.errors.ParameterInvalid: there is no such node, nothing would change,
             or the number of nodes is out of range.
+        """
+
+
+class IGovernedLedger(IDecidedLedger):
+    """
+    A ledger whose nodes belong to several. A change of them is signed where the keys are, and
+    handed in whole, for the operator call C{validators/submit}.
+    """
+
+    def submitChange(change: ValidatorChange) -> Deferred[ValidatorSet]:
+        """
+        Have a change of the nodes executed. One that was executed already changes nothing.
+
+        @param change: with its signatures.
+        @return: fires with the new set when the change is final.
+        @raise svcbroker.errors.ParameterInvalid: it does not hold; the text says why.
         """

@@ -2,7 +2,7 @@
 The contracts of the house, in one public face.
 """
 
-from ._ichangeable import IChangeableLedger
+from ._ichangeable import IChangeableLedger, IDecidedLedger, IGovernedLedger
 from ._ifactory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._ifaulty import IFaultyLedger
 from ._iledger import IBlockObserver, ILedger
@@ -13,7 +13,9 @@ __all__ = [
     "Batch",
     "IBlockObserver",
     "IChangeableLedger",
+    "IDecidedLedger",
     "IFaultyLedger",
+    "IGovernedLedger",
     "ILedger",
     "ILedgerFactory",
     "IProvableLedger",

@@ -9,9 +9,9 @@ from itertools import permutations, product
 
 from twisted.internet.defer import Deferred
 
-from ..chain import ValidatorSet
+from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NotAuthorized, ParameterInvalid
-from ..interfaces import IChangeableLedger, IFaultyLedger
+from ..interfaces import IChangeableLedger, IDecidedLedger, IFaultyLedger, IGovernedLedger
 from ..model import FaultReport
 from ._groups import Groups
 from ._waiters import Waiters
@@ -129,19 +129,42 @@ class Operator:
         @return: fires with the nodes that decide from the next block on.
         @raise ParameterInvalid: there is no such node, nothing would change, there cannot be so
             many, or the group's ledger is no
-            L{IChangeableLedger<svcbroker.interfaces.IChangeableLedger>}.
+            L{IChangeableLedger<svcbroker.interfaces.IChangeableLedger>}; just to be asked, it
+            needs to be an L{IDecidedLedger<svcbroker.interfaces.IDecidedLedger>}.
         """
         return Deferred.fromCoroutine(self._changeNodes(groupId, rotate, count))
 
     async def _changeNodes(
         self, groupId: str | None, rotate: Sequence[int], count: int | None
     ) -> ValidatorSet:
-        ledger: IChangeableLedger | None = IChangeableLedger(self._groups.ledger(groupId), None)
-        if ledger is None:
-            raise ParameterInvalid("groupId: the ledger of this group has no nodes to change")
+        ledger = self._groups.ledger(groupId)
         if not rotate and count is None:
-            return await self._waiters.wait(ledger.getNodes())
-        return await self._waiters.wait(ledger.changeNodes(rotate, count))
+            decided: IDecidedLedger | None = IDecidedLedger(ledger, None)
+            if decided is None:
+                raise ParameterInvalid("groupId: the ledger of this group has no nodes")
+            return await self._waiters.wait(decided.getNodes())
+        changeable: IChangeableLedger | None = IChangeableLedger(ledger, None)
+        if changeable is None:
+            raise ParameterInvalid("groupId: the ledger of this group has no nodes to change")
+        return await self._waiters.wait(changeable.changeNodes(rotate, count))
+
+    def submitChange(self, groupId: str | None, change: ValidatorChange) -> Deferred[ValidatorSet]:
+        """
+        Hand in a change of the nodes that those whom it concerns have signed.
+
+        @return: fires with the nodes that decide from the next block on.
+        @raise ParameterInvalid: the change does not hold, or the group's ledger is no
+            L{IGovernedLedger<svcbroker.interfaces.IGovernedLedger>}.
+        """
+        return Deferred.fromCoroutine(self._submitChange(groupId, change))
+
+    async def _submitChange(self, groupId: str | None, change: ValidatorChange) -> ValidatorSet:
+        ledger: IGovernedLedger | None = IGovernedLedger(self._groups.ledger(groupId), None)
+        if ledger is None:
+            raise ParameterInvalid(
+                "groupId: the nodes of this group's ledger belong to nobody else"
+            )
+        return await self._waiters.wait(ledger.submitChange(change))
 
     def _faulty(self, groupId: str | None) -> IFaultyLedger:
         ledger = self._groups.ledger(groupId)

@@ -4,6 +4,7 @@ What the call about a group's nodes takes, and what it answers.
 
 from __future__ import annotations
 
+from binascii import a2b_base64
 from typing import Final
 
 from msgspec import Struct
@@ -24,6 +25,20 @@ class IndexesKind(Kind):
         if not isinstance(value, list) or len(value) > MAX_NODES:
             raise ParameterInvalid("is not a list of nodes")
         return tuple(map(nodeIndex, value))
+
+
+class ChangeKind(Kind):
+    """A change of the nodes, with its signatures."""
+
+    def fromJSON(self, value: object) -> chain.ValidatorChange:
+        if not isinstance(value, str):
+            raise ParameterInvalid("is not a string")
+        try:
+            return chain.ValidatorChange.decode(a2b_base64(value, strict_mode=True))
+        except ValueError:
+            raise ParameterInvalid("is not Base64") from None
+        except chain.Malformed as error:
+            raise ParameterInvalid(f"is not a change: {error}") from None
 
 
 class Validator(Struct, frozen=True):
@@ -69,5 +84,19 @@ NODE_CALLS: Final = (
         ),
         result=envelope(Validators, validatorsOf),
         method=lambda broker: broker.operator.changeNodes,
+    ),
+    Operation(
+        name="validators/submit",
+        summary="Hand in a change of the nodes that all whom it concerns have signed.",
+        parameters=(
+            GROUP,
+            Parameter(
+                name="change",
+                kind=ChangeKind(),
+                description="The change as the chain takes it, with its signatures, in Base64.",
+            ),
+        ),
+        result=envelope(Validators, validatorsOf),
+        method=lambda broker: broker.operator.submitChange,
     ),
 )

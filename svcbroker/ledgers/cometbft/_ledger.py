@@ -4,7 +4,7 @@ The ledger that a CometBFT network holds, as one of its brokers sees it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -13,10 +13,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...chain import Candidate, ValidatorSet
+from ...chain import Candidate, Transaction, ValidatorChange, ValidatorSet
 from ...errors import BrokerError, LedgerUnavailable
-from ...interfaces import IProvableLedger, LedgerContext
+from ...interfaces import IGovernedLedger, IProvableLedger, LedgerContext
 from ...model import (
+    Execution,
     Health,
     NodeRecord,
     Page,
@@ -31,6 +32,7 @@ from ._admin import healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ChainApplication
 from ._batch import BatchMaker
 from ._calls import EngineError
+from ._governing import checkGoverned
 from ._identity import IdentityFiles, IdentityMissing
 from ._outbox import Outbox
 from ._parts import EngineParts
@@ -53,7 +55,7 @@ LAST_RECOVERY = 30.0
 """Seconds before the application is opened again when it could not go on: at first, at most."""
 
 
-@implementer(IProvableLedger)
+@implementer(IProvableLedger, IGovernedLedger)
 class CometLedger(StoredLedger):
     """
     A group's log, decided by the engines of a network; this broker runs beside one of them.
@@ -207,12 +209,31 @@ class CometLedger(StoredLedger):
     # Writing.
 
     def submit(self, request: Request) -> Deferred[Receipt]:
+        return self._send(lambda maker: maker.make(request))
+
+    def submitChange(self, change: ValidatorChange) -> Deferred[ValidatorSet]:
+        return Deferred.fromCoroutine(self._submitChange(change))
+
+    async def _submitChange(self, change: ValidatorChange) -> ValidatorSet:
+        self._checkOpen()
+        current = self._state.validators
+        if change.following != current:
+            checkGoverned(change, self._state.chain, current)
+            receipt = await self._send(lambda maker: maker.makeChange(change))
+            # Somebody else may have handed in the same one meanwhile.
+            if receipt.execution is not Execution.DONE and change.following != (
+                self._state.validators
+            ):
+                raise LedgerUnavailable("another change of the nodes came first")
+        return change.following
+
+    def _send(self, make: Callable[[TransactionMaker], Transaction]) -> Deferred[Receipt]:
         if self._isStopping:
             return fail(LedgerUnavailable("the ledger is stopping"))
         if self._maker is None:
             return fail(LedgerUnavailable(self._whyNot))
         try:
-            return self._outbox.add(self._maker.make(request))
+            return self._outbox.add(make(self._maker))
         except BrokerError as error:
             return fail(error)
 
