@@ -61,12 +61,12 @@ class PeersTestCase(DaemonTestCase):
 
     async def subscriptions(self, daemon: Daemon, *names: str) -> Any:
         """What it says of the subscriptions of nodes."""
-        parameters = {"nodeIp": ",".join(names)} if names else {}
+        parameters: dict[str, Any] = {"nodeIp": ",".join(names)} if names else {}
         answer = await daemon.call("/admin/listSubscription", **parameters)
         self.assertEqual((answer["code"], answer["message"]), (0, "success"))
         return answer["data"]
 
-    async def refused(self, daemon: Daemon, *names: str, code: int = UNAVAILABLE) -> str:
+    async def denied(self, daemon: Daemon, *names: str, code: int = UNAVAILABLE) -> str:
         """Why it does not say that."""
         answer = await daemon.call("/admin/listSubscription", nodeIp=",".join(names))
         self.assertEqual(answer["code"], code, answer)
@@ -79,7 +79,7 @@ class PeersTestCase(DaemonTestCase):
         self.assertIs(await daemon.call("/rest/open", topic="t"), True)
         found = await daemon.protocol.waitFor(r"STOMP on 127\.0\.0\.1:(\d+)")
         endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", int(found[1]))
-        client = await connectProtocol(endpoint, StompClient())
+        client: StompClient = await connectProtocol(endpoint, StompClient())
         self.addCleanup(client.transport.abortConnection)
         await client.ask(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0", b"CONNECTED")
         await client.ask(b"SUBSCRIBE\nid:1\ndestination:t\nreceipt:r\n\n\0", b"RECEIPT")
@@ -119,13 +119,13 @@ class PictureTests(PeersTestCase):
 
         await b.stop(signal.SIGKILL)
         for names in (["b.example:8080"], ["a.example:8080", "b.example:8080"]):
-            self.assertIn("node b.example:8080 ", await self.refused(a, *names))
+            self.assertIn("node b.example:8080 ", await self.denied(a, *names))
         self.assertIn("b.example:8080", await self.nodes(c))
         self.assertEqual(await self.subscriptions(a, "c.example:8080"), {"c.example:8080": {}})
 
         b = await start("b", "new.example:1")
         relays["b"].leadTo(b.base)
-        await self.refused(a, "b.example:8080", code=PARAMETER_INVALID)
+        await self.denied(a, "b.example:8080", code=PARAMETER_INVALID)
         self.assertEqual(await self.subscriptions(a, "new.example:1"), {"new.example:1": {}})
         self.assertEqual(await self.nodes(a), ["a.example:8080", "new.example:1", "c.example:8080"])
         for daemon in (a, b, c):
@@ -143,9 +143,9 @@ class PictureTests(PeersTestCase):
         own = await self.subscriptions(a)
         self.assertEqual(len(own[names[1]]), 1)
         self.assertEqual(await self.subscriptions(c, names[1]), own)
-        await self.refused(a, names[0], code=PARAMETER_INVALID)
+        await self.denied(a, names[0], code=PARAMETER_INVALID)
         await a.stop(signal.SIGKILL)
-        self.assertEqual(await self.refused(c, names[1]), f"node {names[1]} cannot be reached")
+        self.assertEqual(await self.denied(c, names[1]), f"node {names[1]} cannot be reached")
 
     async def test_tls(self) -> None:
         """A peer is spoken to by HTTPS where its certificate is good for its name, else not."""
@@ -157,7 +157,7 @@ class PictureTests(PeersTestCase):
         address, _, path = found[1].partition("/")
         stranger = await self.begin("b", f"--peer=https://{address}/{path}")
         self.assertEqual((await self.nodes(stranger))[1], address)
-        self.assertIn("certificate", await self.refused(stranger, address))
+        self.assertIn("certificate", await self.denied(stranger, address))
         self.patch(os, "environ", {**os.environ, "SSL_CERT_FILE": str(certificate)})
         friend = await self.begin("c", f"--peer=https://{address}/{path}")
         self.assertEqual((await self.nodes(friend))[1], "a.x:1")
@@ -179,7 +179,7 @@ class StrangerTests(PeersTestCase):
         self.assertEqual(stranger.heard, 0)
         self.assertEqual((await self.nodes(daemon))[1:], [stranger.name, half.name])
         for each in (stranger, half):
-            text = await self.refused(daemon, each.name)
+            text = await self.denied(daemon, each.name)
             self.assertEqual(text, f"node {each.name} gave no answer in time")
         self.assertEqual(len(await self.subscriptions(daemon)), 1)
 
@@ -202,7 +202,7 @@ class StrangerTests(PeersTestCase):
             "a", *(f"--peer={each.url}" for each in cases.values()), "--peer-timeout=60"
         )
         for words, each in cases.items():
-            text = await self.refused(daemon, each.name)
+            text = await self.denied(daemon, each.name)
             self.assertTrue(text.startswith(f"node {each.name} "), text)
             self.assertIn(words, text)
         self.assertEqual(len(await self.nodes(daemon)), 1 + len(cases))
@@ -213,7 +213,7 @@ class StrangerTests(PeersTestCase):
         stranger = Stranger(self)
         daemon = await self.begin("a", f"--peer={stranger.url}", "--peer-timeout=60")
         spokenTo = stranger.spokenTo()
-        asking = Deferred.fromCoroutine(self.refused(daemon, stranger.name))
+        asking = Deferred.fromCoroutine(self.denied(daemon, stranger.name))
         await spokenTo
         daemon.process.signalProcess(signal.SIGTERM)
         await daemon.protocol.waitFor("Stopping")
