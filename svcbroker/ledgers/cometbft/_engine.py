@@ -29,7 +29,8 @@ from .abci import removeSocket
 CONNECTIONS: Final = 4
 """Connections that an engine has with its application: consensus, mempool, query, snapshots."""
 
-_ALONE: Final = Path(__file__).with_name("_alone.py")
+ALONE: Final = Path(__file__).with_name("_alone.py")
+"""Runs a command that must not outlive this process, C{python -I -S ALONE COMMAND...}."""
 
 _log = Logger()
 
@@ -222,7 +223,7 @@ class Engine:
             self._reactor.spawnProcess(
                 child,
                 program,
-                [program, "-I", "-S", str(_ALONE), *self._command],
+                [program, "-I", "-S", str(ALONE), *self._command],
                 env=self._environment,
                 path=None if self._directory is None else str(self._directory),
             )
