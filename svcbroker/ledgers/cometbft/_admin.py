@@ -15,11 +15,11 @@ from typing import Final
 from attrs import frozen
 
 from ...model import Health, NodeRecord, NodeType
+from ...proofs.cometbft import Commit, Flag, Instant, Validator
 from . import _calls as calls
 from ._answers import ConsensusState, NetInfo, NodeInfo, RoundState, Status
 from ._genesis import Genesis
 from ._rpc import EngineRpc
-from ._values import Commit, Flag, Instant, Validator
 
 RECENT: Final = 60 * 10**9
 """For how long a vote shows that a validator runs, in nanoseconds."""

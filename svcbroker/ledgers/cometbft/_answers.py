@@ -9,9 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from ._genesis import Genesis
-from ._inclusion import Path
-from ._values import (
+from ...proofs.cometbft import (
     Base64,
     BlockId,
     Commit,
@@ -23,6 +21,8 @@ from ._values import (
     Validator,
     Wire,
 )
+from ._genesis import Genesis
+from ._inclusion import Path
 
 Round = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
 """A round; -1 stands for none."""

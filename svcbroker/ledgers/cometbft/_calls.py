@@ -13,8 +13,8 @@ import msgspec
 from attrs import frozen
 from msgspec import Raw, Struct
 
+from ...proofs.cometbft import BadAnswer, makeDecoder
 from . import _answers as answers
-from ._values import BadAnswer, makeDecoder
 
 T = TypeVar("T")
 

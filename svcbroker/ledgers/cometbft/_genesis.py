@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ._values import (
+from ...proofs.cometbft import (
     ED25519,
     Base64,
     Hex,
@@ -20,6 +20,7 @@ from ._values import (
     PublicKey,
     Wire,
     addressOf,
+    inOrder,
     makeDecoder,
 )
 
@@ -59,9 +60,8 @@ class Genesis(Wire, frozen=True, kw_only=True):
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The validators in the engine's order: the strong first, then by address."""
-        members = [Member(each.pubKey.value, each.power) for each in self.validators]
-        return tuple(sorted(members, key=lambda each: (-each.power, addressOf(each.key))))
+        """The validators in the engine's order."""
+        return inOrder(Member(each.pubKey.value, each.power) for each in self.validators)
 
 
 decodeGenesis = makeDecoder(Genesis)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ...chain import ChangeRefused, ValidatorChange, ValidatorSet
 from ...errors import ParameterInvalid
-from ._values import addressOf
+from ...proofs.cometbft import addressOf
 
 
 def engineOrder(keys: Iterable[bytes]) -> tuple[bytes, ...]:

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ...chain import leafHash, merklePath, rootOfPath
-from ._hashing import transactionHash
-from ._values import Hex, Natural
+from ...proofs.cometbft import Hex, Natural, transactionHash
 
 
 class Path(Struct, frozen=True, kw_only=True):

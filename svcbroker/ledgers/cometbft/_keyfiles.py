@@ -14,7 +14,7 @@ import msgspec
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ._values import ED25519, BadAnswer, Base64, Wire, addressOf, makeDecoder
+from ...proofs.cometbft import ED25519, BadAnswer, Base64, Wire, addressOf, makeDecoder
 
 SEED_SIZE = 32
 _PRIVATE = "tendermint/PrivKeyEd25519"

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
+from ...proofs.cometbft import BadAnswer, Instant
 from ._config import (
     CONFIG,
     Address,
@@ -29,7 +30,6 @@ from ._genesis import (
     makeValidator,
 )
 from ._keyfiles import EngineKeys, makeKeys, readKeys, writeFile
-from ._values import BadAnswer, Instant
 
 GENESIS = Path("config/genesis.json")
 SOCKET = "abci.sock"

@@ -12,6 +12,14 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.iweb import IAgent
 
+from ...proofs.cometbft import (
+    MAX_MEMBERS,
+    Header,
+    LightBlock,
+    LightBlockInvalid,
+    Validator,
+    makeLightBlock,
+)
 from . import _calls as calls
 from ._answers import (
     BlockAnswer,
@@ -29,8 +37,6 @@ from ._answers import (
 from ._calls import Call, EngineError, Reason
 from ._genesis import Genesis
 from ._http import EngineDoor, urlOf
-from ._light import MAX_MEMBERS, LightBlock, LightBlockInvalid, makeLightBlock
-from ._values import Header, Validator
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 import attrs
 from attrs import frozen
 
-from ._wire import (
+from ...proofs.cometbft.wire import (
     DELIMITED,
     FIXED64,
     VARINT,

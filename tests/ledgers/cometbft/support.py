@@ -16,21 +16,26 @@ from attrs import define, frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.ledgers.cometbft._genesis import Genesis, decodeGenesis, makeValidator
-from svcbroker.ledgers.cometbft._hashing import headerHash, validatorsHash, votePayload
-from svcbroker.ledgers.cometbft._light import LightBlock, Vote, makeLightBlock
-from svcbroker.ledgers.cometbft._values import (
+from svcbroker.proofs.cometbft import (
     Base64,
     BlockId,
     Commit,
     Header,
     Hex,
     Instant,
+    LightBlock,
     Member,
     PartSetHeader,
+    Trust,
     Validator,
     Version,
+    Vote,
     addressOf,
+    headerHash,
     makeDecoder,
+    makeLightBlock,
+    validatorsHash,
+    votePayload,
 )
 
 T = TypeVar("T")
@@ -52,6 +57,11 @@ def decoded(kind: type[T], value: Any) -> T:
 def recordedGenesis() -> Genesis:
     """The genesis of the recorded network."""
     return decodeGenesis(json.dumps(recorded("genesis")["genesis"]).encode())
+
+
+def trustOf(genesis: Genesis) -> Trust:
+    """What is trusted of a chain by whoever knows its genesis."""
+    return Trust.beginning(genesis.chainId, genesis.genesisTime, genesis.members)
 
 
 def recordedLightBlock() -> LightBlock:

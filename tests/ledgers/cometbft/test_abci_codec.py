@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft._schema import encode
-from svcbroker.ledgers.cometbft._wire import delimited, encodeVarint
 from svcbroker.ledgers.cometbft.abci import (
     FrameParser,
     Malformed,
@@ -36,6 +35,7 @@ from svcbroker.ledgers.cometbft.abci.requests import (
 )
 from svcbroker.ledgers.cometbft.abci.responses import InfoResponse, PrepareProposalResponse
 from svcbroker.ledgers.cometbft.abci.types import BlockIdFlag, PublicKey
+from svcbroker.proofs.cometbft.wire import delimited, encodeVarint
 
 RECORDED = Path(__file__).parent / "fixtures" / "abci.jsonl"
 

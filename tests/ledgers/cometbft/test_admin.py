@@ -20,8 +20,8 @@ from svcbroker.ledgers.cometbft._admin import (
 )
 from svcbroker.ledgers.cometbft._genesis import Genesis, makeValidator
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft._values import Instant
 from svcbroker.model import Health, NodeRecord, NodeType
+from svcbroker.proofs.cometbft import Instant
 
 from .fakeengine import FakeEngine
 from .support import START, recorded, recordedGenesis

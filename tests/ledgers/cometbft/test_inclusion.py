@@ -8,9 +8,8 @@ import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
-from svcbroker.ledgers.cometbft._hashing import dataHash
 from svcbroker.ledgers.cometbft._inclusion import Path, pathOf, rootOf
-from svcbroker.ledgers.cometbft._values import Hex
+from svcbroker.proofs.cometbft import Hex, dataHash
 
 from .support import recordedLightBlock, recordedTransactions
 

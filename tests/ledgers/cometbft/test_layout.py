@@ -19,7 +19,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft._config import Address, Peer, StateSync, Tuning
 from svcbroker.ledgers.cometbft._genesis import decodeGenesis
-from svcbroker.ledgers.cometbft._hashing import validatorsHash
 from svcbroker.ledgers.cometbft._keyfiles import KeyFileDamaged, makeKeys, readKeys
 from svcbroker.ledgers.cometbft._layout import (
     LayoutError,
@@ -29,7 +28,7 @@ from svcbroker.ledgers.cometbft._layout import (
     layOutNetwork,
     readLayout,
 )
-from svcbroker.ledgers.cometbft._values import Instant
+from svcbroker.proofs.cometbft import Instant, validatorsHash
 
 from .support import START, recorded
 
@@ -120,7 +119,7 @@ class NetworkTests(LayoutCase):
         self.assertIs(config["p2p"]["allow_duplicate_ip"], True)
         self.assertIs(config["p2p"]["addr_book_strict"], False)
         self.assertIs(config["p2p"]["pex"], False)
-        self.assertIs(config["mempool"]["recheck"], False)
+        self.assertIs(config["mempool"]["recheck"], True)
         self.assertIs(config["consensus"]["create_empty_blocks"], False)
         self.assertEqual(config["consensus"]["timeout_commit"], "100ms")
         self.assertEqual(config["tx_index"]["indexer"], "null")

@@ -31,13 +31,13 @@ from svcbroker.ledgers.cometbft._layout import (
     layOutNetwork,
     readLayout,
 )
-from svcbroker.ledgers.cometbft._light import LightBlock, Trust
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft._values import Instant
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
 from svcbroker.model import NodeType
+from svcbroker.proofs.cometbft import Instant, LightBlock
 
 from .realengine import TIMEOUT, Counter, cometbft
+from .support import trustOf
 
 reactor: Any = _reactor
 
@@ -170,7 +170,7 @@ class RealLayoutTests(TestCase):
         height = picture.height
         chain = await rpc.blockchain(max(1, height - 19), height)
         self.assertEqual(chain.blockMetas[0].header, await rpc.header(height))
-        trust = Trust.ofGenesis(genesis)
+        trust = trustOf(genesis)
         found: list[bytes] = []
         for each in range(1, height + 1):
             block = LightBlock.fromJson((await rpc.lightBlock(each)).toJson())

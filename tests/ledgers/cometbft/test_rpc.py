@@ -22,11 +22,10 @@ from zope.interface import implementer
 from svcbroker.ledgers.cometbft import _calls as calls
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
 from svcbroker.ledgers.cometbft._http import checkUrl
-from svcbroker.ledgers.cometbft._light import Trust
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
 
 from .fakeengine import FakeEngine
-from .support import recorded, recordedGenesis, recordedLightBlock, recordedTransactions
+from .support import recorded, recordedGenesis, recordedLightBlock, recordedTransactions, trustOf
 
 TWO: list[calls.Call[Any]] = [calls.status(), calls.mempool()]
 
@@ -336,7 +335,7 @@ class ValidatorsTests(RpcCase):
         """What proves a block is asked for in one request, and proves it."""
         block = self.answerOf(self.rpc.lightBlock(3))
         self.assertEqual(block, recordedLightBlock())
-        Trust.ofGenesis(recordedGenesis()).follow(block)
+        trustOf(recordedGenesis()).follow(block)
 
     def test_lightBlockOfMany(self) -> None:
         """Validators of more than one page are all there."""

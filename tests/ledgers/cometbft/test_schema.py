@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft import _schema as schema
 from svcbroker.ledgers.cometbft._schema import decode, encode
-from svcbroker.ledgers.cometbft._wire import Malformed, delimited, encodeTag, encodeVarint
+from svcbroker.proofs.cometbft.wire import Malformed, delimited, encodeTag, encodeVarint
 
 
 class Colour(IntEnum):

@@ -5,7 +5,7 @@ L{codec} knows bytes and no transport; L{server} is what touches one; L{Applicat
 write.
 """
 
-from .._wire import Malformed
+from ....proofs.cometbft.wire import Malformed
 from .application import Answer, Application, BaseApplication, cutAt
 from .codec import MAX_FRAME, FrameParser, decodeRequest, decodeResponse, encodeFrame
 from .server import AbciFactory, listenUnix, removeSocket

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .._schema import decode, encode
-from .._wire import (
+from ....proofs.cometbft.wire import (
     DELIMITED,
     Malformed,
     checkTag,
@@ -17,6 +16,7 @@ from .._wire import (
     readVarint,
     skipField,
 )
+from .._schema import decode, encode
 from . import requests, responses
 from .requests import Request
 from .responses import Response

@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from .._wire import Malformed
+from ....proofs.cometbft.wire import Malformed
 from . import requests
 from .application import Application
 from .codec import MAX_FRAME, FrameParser, decodeRequest, encodeFrame

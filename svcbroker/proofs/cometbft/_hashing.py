@@ -13,7 +13,7 @@ from hashlib import sha256
 
 from ...chain import leafHash, merkleRoot
 from ._values import BlockId, Header, Member
-from ._wire import DELIMITED, FIXED64, VARINT, delimited, encodeTag, encodeVarint
+from .wire import DELIMITED, FIXED64, VARINT, delimited, encodeTag, encodeVarint
 
 _PRECOMMIT = 2
 _FIXED = struct.Struct("<q")

@@ -21,7 +21,6 @@ import msgspec
 from attrs import frozen
 
 from ...chain import verifySignature
-from ._genesis import Genesis
 from ._hashing import headerHash, validatorsHash, votePayload
 from ._values import (
     ED25519,
@@ -212,17 +211,20 @@ class Trust:
     validators: bytes
 
     @classmethod
-    def ofGenesis(cls, genesis: Genesis) -> Trust:
+    def beginning(cls, chainId: str, time: int, members: Sequence[Member]) -> Trust:
         """
         Trust a genesis, of an application that leaves its validators as they are.
+
+        @param time: the genesis' own, in nanoseconds since the epoch, or one before it.
+        @param members: the first validators, in the engine's order.
         """
         return cls(
-            chainId=genesis.chainId,
+            chainId=chainId,
             height=0,
             # The first block has the genesis' own time.
-            time=genesis.genesisTime - 1,
+            time=time - 1,
             hash=b"",
-            validators=validatorsHash(genesis.members),
+            validators=validatorsHash(members),
         )
 
     @classmethod

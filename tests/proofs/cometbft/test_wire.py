@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._wire import (
+from svcbroker.proofs.cometbft.wire import (
     Malformed,
     delimited,
     encodeTag,

@@ -13,30 +13,30 @@ from typing import Any
 import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers import cometbft
-from svcbroker.ledgers.cometbft._hashing import dataHash, headerHash, validatorsHash
-from svcbroker.ledgers.cometbft._light import (
-    LightBlock,
-    LightBlockInvalid,
-    Trust,
-    Vote,
-    makeLightBlock,
-    membersOf,
-    verifyLightBlock,
-)
-from svcbroker.ledgers.cometbft._values import (
+from svcbroker.proofs import cometbft
+from svcbroker.proofs.cometbft import (
     Base64,
     Commit,
     Flag,
     Header,
     Hex,
     Instant,
+    LightBlock,
+    LightBlockInvalid,
     PublicKey,
+    Trust,
     Validator,
+    Vote,
+    dataHash,
+    headerHash,
+    makeLightBlock,
+    membersOf,
     toBuiltins,
+    validatorsHash,
+    verifyLightBlock,
 )
 
-from .support import (
+from ...ledgers.cometbft.support import (
     START,
     FakeChain,
     Node,
@@ -47,6 +47,7 @@ from .support import (
     recordedLightBlock,
     recordedTransactions,
     replaceHeader,
+    trustOf,
 )
 
 FOUR = [Node.numbered(number) for number in range(1, 5)]
@@ -81,7 +82,7 @@ class RecordedTests(SynchronousTestCase):
         """The block follows from the genesis, with everybody's vote."""
         block = recordedLightBlock()
         self.assertNotIn(None, block.votes)
-        trust = Trust.ofGenesis(recordedGenesis()).follow(block)
+        trust = trustOf(recordedGenesis()).follow(block)
         self.assertEqual(trust, Trust.ofHeader(block.header))
         self.assertEqual(trust.hash.hex().upper(), recorded("block_height_3")["block_id"]["hash"])
 
@@ -95,7 +96,7 @@ class RecordedTests(SynchronousTestCase):
     def test_everyByte(self) -> None:
         """Whatever is changed in a light block, at any place, is found."""
         value = msgspec.json.decode(msgspec.json.encode(recordedLightBlock().toJson()))
-        trust = Trust.ofGenesis(recordedGenesis())
+        trust = trustOf(recordedGenesis())
         trust.follow(LightBlock.fromJson(value))
         count = 0
         for changed in variants(value):
@@ -165,43 +166,43 @@ class VerifyTests(SynchronousTestCase):
     def test_threeOfFour(self) -> None:
         """One of four need not vote."""
         chain = FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         trust.follow(chain.add(voters=FOUR[:3]))
 
     def test_twoOfFour(self) -> None:
         """Two of four may not be absent."""
         chain = FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         self.refused("20 are not more than two thirds of 40", chain.add(voters=FOUR[:2]), trust)
 
     def test_exactlyTwoThirds(self) -> None:
         """Two thirds are not more than two thirds."""
         chain = FakeChain(FOUR[:3])
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         self.refused("two thirds", chain.add(voters=FOUR[:2]), trust)
 
     def test_power(self) -> None:
         """Power counts, not heads."""
         nodes = [Node.numbered(1, 100), *FOUR[1:]]
         chain = FakeChain(nodes)
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         trust = trust.follow(chain.add(voters=nodes[:1]))
         self.refused("two thirds", chain.add(voters=nodes[1:]), trust)
 
     def test_otherChain(self) -> None:
         """A block of another chain does not follow, whoever decided it."""
-        trust = Trust.ofGenesis(FakeChain(FOUR).genesis())
+        trust = trustOf(FakeChain(FOUR).genesis())
         self.refused("another chain", FakeChain(FOUR, chainId="other").add(), trust)
 
     def test_otherValidators(self) -> None:
         """Validators that nobody named decide nothing."""
-        trust = Trust.ofGenesis(FakeChain(FOUR).genesis())
+        trust = trustOf(FakeChain(FOUR).genesis())
         self.refused("not those that decide", FakeChain(FIVE).add(), trust)
 
     def test_headerWithOtherValidators(self) -> None:
         """The header names those that decide it."""
         chain = FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         block = chain.add(change=replaceHeader(validatorsHash=hashOf(FIVE)))
         self.refused("names other validators", block, trust)
 
@@ -220,7 +221,7 @@ class VerifyTests(SynchronousTestCase):
     def test_voteTooMany(self) -> None:
         """There are as many votes as validators."""
         chain = FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         block = chain.add()
         self.refused(
             "more votes than validators",
@@ -231,7 +232,7 @@ class VerifyTests(SynchronousTestCase):
     def test_badVoteBesideEnough(self) -> None:
         """A vote that does not hold is found although the others are enough."""
         chain = FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         block = chain.add()
         votes = [*block.votes[:3], Vote(START, Base64(bytes(64)))]
         self.refused(
@@ -247,7 +248,7 @@ class VerifyTests(SynchronousTestCase):
         blocks.extend(chain.add() for _ in range(3))
         blocks.append(chain.add(after=FIVE[1:]))
         blocks.extend(chain.add() for _ in range(3))
-        trust = Trust.ofGenesis(genesis)
+        trust = trustOf(genesis)
         last = Trust.ofHeader(blocks[-1].header)
         self.assertEqual(trust.followAll(blocks), last)
         self.assertEqual(trust.followAll([blocks[3], blocks[7], blocks[10]]), last)
@@ -258,7 +259,7 @@ class VerifyTests(SynchronousTestCase):
     def test_backwards(self) -> None:
         """Heights rise."""
         chain = FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis())
+        trust = trustOf(chain.genesis())
         first, second = chain.add(), chain.add()
         self.refused("block 1 is not after block 2", first, trust.follow(second))
         self.refused("block 2 is not after block 2", second, trust.follow(second))
@@ -266,7 +267,7 @@ class VerifyTests(SynchronousTestCase):
     def test_fork(self) -> None:
         """The next block names the one before it."""
         chain, other = FakeChain(FOUR), FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis()).follow(chain.add())
+        trust = trustOf(chain.genesis()).follow(chain.add())
         other.add(change=replaceHeader(appHash=Hex(bytes(32))))
         self.refused("block 2 does not follow block 1", other.add(), trust)
         trust.follow(chain.add())
@@ -274,7 +275,7 @@ class VerifyTests(SynchronousTestCase):
     def test_time(self) -> None:
         """Time goes on."""
         chain = FakeChain(FOUR)
-        trust = Trust.ofGenesis(chain.genesis()).follow(chain.add())
+        trust = trustOf(chain.genesis()).follow(chain.add())
         chain.add()
         self.refused("older", chain.add(change=replaceHeader(time=START)), trust)
 
@@ -298,7 +299,7 @@ class MakeTests(SynchronousTestCase):
         """The vote is left out, and the others are enough."""
         self.assertIsNone(block.votes[1])
         self.assertEqual(block.votes.count(None), 1)
-        Trust.ofGenesis(recordedGenesis()).follow(block)
+        trustOf(recordedGenesis()).follow(block)
 
     def test_absent(self) -> None:
         """Who did not vote has no vote."""
@@ -372,7 +373,7 @@ class PurityTests(SynchronousTestCase):
 
     def test_imports(self) -> None:
         """What verification is made of imports itself, the chain, and little else."""
-        pure = {"_wire", "_values", "_hashing", "_genesis", "_inclusion", "_light"}
+        pure = {"wire", "_values", "_hashing", "_light"}
         others = {"__future__", "attrs", "base64", "binascii", "collections", "cryptography"}
         others |= {"datetime", "enum", "functools", "hashlib", "msgspec", "re", "struct", "typing"}
         for module in pure:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from hashlib import sha256
@@ -198,6 +198,13 @@ def addressOf(key: bytes) -> bytes:
     The address of a public key: also the id of a node, in hexadecimal, for a node's key.
     """
     return sha256(key).digest()[:ADDRESS_SIZE]
+
+
+def inOrder(members: Iterable[Member]) -> tuple[Member, ...]:
+    """
+    Validators in the engine's order: the strong first, then by address.
+    """
+    return tuple(sorted(members, key=lambda each: (-each.power, addressOf(each.key))))
 
 
 def _read(kind: type, value: Any) -> Any:

@@ -1,0 +1,82 @@
+"""
+The engine of CometBFT ledgers, as far as a proof of theirs has to do with it: its headers, votes
+and validators, what it hashes and signs, and what makes a block of it final.
+
+Nothing here needs a network or Twisted.
+"""
+
+from ._hashing import dataHash, headerHash, transactionHash, validatorsHash, votePayload
+from ._light import (
+    MAX_MEMBERS,
+    LightBlock,
+    LightBlockInvalid,
+    Trust,
+    Vote,
+    makeLightBlock,
+    membersOf,
+    verifyLightBlock,
+)
+from ._values import (
+    ED25519,
+    BadAnswer,
+    Base64,
+    BlockId,
+    Commit,
+    CommitSignature,
+    Flag,
+    Header,
+    Hex,
+    Instant,
+    Member,
+    Natural,
+    PartSetHeader,
+    Power,
+    PublicKey,
+    Validator,
+    Version,
+    Wire,
+    addressOf,
+    fromBuiltins,
+    inOrder,
+    makeDecoder,
+    toBuiltins,
+)
+
+__all__ = [
+    "ED25519",
+    "MAX_MEMBERS",
+    "BadAnswer",
+    "Base64",
+    "BlockId",
+    "Commit",
+    "CommitSignature",
+    "Flag",
+    "Header",
+    "Hex",
+    "Instant",
+    "LightBlock",
+    "LightBlockInvalid",
+    "Member",
+    "Natural",
+    "PartSetHeader",
+    "Power",
+    "PublicKey",
+    "Trust",
+    "Validator",
+    "Version",
+    "Vote",
+    "Wire",
+    "addressOf",
+    "dataHash",
+    "fromBuiltins",
+    "headerHash",
+    "inOrder",
+    "makeDecoder",
+    "makeLightBlock",
+    "membersOf",
+    "toBuiltins",
+    "transactionHash",
+    "validatorsHash",
+    "verifyLightBlock",
+    "votePayload",
+]
