@@ -282,7 +282,11 @@ class CometLedger(StoredLedger):
         return Deferred.fromCoroutine(self._getStatistics())
 
     async def _getStatistics(self) -> Statistics:
-        count = nodeCount(await self._asked(self._parts.rpc.netInfo()))
+        try:
+            count = nodeCount(await self._parts.rpc.netInfo())
+        except EngineError:
+            # The log can be read without the engine, and at a start it is there before that one.
+            count = len((await self.getNodes()).keys)
         return await self._read(lambda: self._reader.getStatistics(count))
 
     def listNodes(
