@@ -108,6 +108,7 @@ class SecondStepTests(SynchronousTestCase):
         store = newStore(self.path)
         for append in self.chain.appends[:10]:
             store.append(append)
+        store.reserve(11, 16)
         store.close()
         makeFirst(self.path)
         self.before = self.read(self.path)
