@@ -54,14 +54,18 @@ class Disk:
         return result
 
     def release(self) -> None:
-        """Make the calls that wait, in order."""
+        """Make the calls that wait, in order, and those that come of them."""
         while self.waiting:
-            result, call, args = self.waiting.popleft()
-            self.done.append(call.__name__)
-            if self.error is not None and call.__name__ != "close":
-                result.errback(self.error)
-            else:
-                maybeDeferred(call, *args).chainDeferred(result)
+            self.step()
+
+    def step(self) -> None:
+        """Make the first call that waits."""
+        result, call, args = self.waiting.popleft()
+        self.done.append(call.__name__)
+        if self.error is not None and call.__name__ != "close":
+            result.errback(self.error)
+        else:
+            maybeDeferred(call, *args).chainDeferred(result)
 
     def crash(self, *, isWritten: bool) -> None:
         """Forget the calls that wait, perhaps after they were made; nobody hears of it."""
@@ -164,9 +168,15 @@ class LedgerRig:
 
     def change(self, rotate: Sequence[int] = (), count: int | None = None) -> ValidatorSet:
         """Give nodes new keys, or change how many there are, and wait for it."""
-        changing = self.ledger.changeNodes(rotate, count)
+        changed: list[Any] = []
+
+        def keep(result: Any) -> Any:
+            changed.append(result)
+            return result
+
+        changing = self.ledger.changeNodes(rotate, count).addBoth(keep)
         for _ in range(2400):
-            if changing.called:
+            if changed:
                 break
             self.clock.advance(0.05)
         return self.test.successResultOf(changing)
