@@ -179,7 +179,8 @@ class LedgerRig:
             if changed:
                 break
             self.clock.advance(0.05)
-        return self.test.successResultOf(changing)
+        following: ValidatorSet = self.test.successResultOf(changing)
+        return following
 
     @property
     def keyFiles(self) -> list[str]:

@@ -342,7 +342,7 @@ class DamageTests(OpeningTestCase):
     def test_missingBlocks(self) -> None:
         """Where rounds were set aside for a later height, blocks are missing."""
         rig = self.chain()
-        self.change(rig, "UPDATE reservation SET height = 4, round = 8")
+        self.change(rig, "UPDATE reservation SET height = 4, round = 8, again = '4:8'")
         self.refused(rig, "blocks after 2 are missing")
 
 
