@@ -7,15 +7,19 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 from ._errors import StorageFailed, StorageRefused, translated
 from ._files import companions, inspectFile, refusal
-from ._schema import contentsOf, syncFile, versionOf
+from ._notes import APPLICATION_ID as NOTES
+from ._notes import VERSION as NOTES_VERSION
+from ._notes import noteContents
+from ._schema import APPLICATION_ID as LEDGER
+from ._schema import contentsOf, madeBy, schemaSteps, syncFile, versionOf
 
 _BUSY_SECONDS: Final = 5.0
 _CACHE_KIB: Final = 16 * 1024
@@ -36,37 +40,57 @@ class Snapshot:
     @ivar path: the file.
     """
 
-    def __init__(self, path: Path, connection: sqlite3.Connection, seen: object) -> None:
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        expected: Sequence[tuple[Any, ...]],
+        seen: object,
+    ) -> None:
         """
         Private: call L{open}.
         """
         self.path = path
         self._connection = connection
+        self._expected = expected
         self._seen = seen
 
     @classmethod
-    @contextmanager
-    def open(cls, path: Path, *, applicationId: int, version: int, what: str) -> Iterator[Self]:
+    def ofLedger(cls, path: Path) -> AbstractContextManager[Self]:
         """
-        Open a file for as long as the context lasts.
+        Open the file of a L{Store<svcbroker.storage.Store>} for as long as the context lasts.
 
-        @param applicationId: what files of its kind have in their header.
-        @param version: the schema number that it must have.
-        @param what: what it is called in messages.
         @raise StorageRefused: it is absent, foreign, damaged, or of another schema.
         """
-        inspectFile(path, applicationId=applicationId, what=what)
+        steps = schemaSteps()
+        inspectFile(path, applicationId=LEDGER)
+        return cls._open(path, len(steps), madeBy(steps))
+
+    @classmethod
+    def ofNotes(cls, path: Path) -> AbstractContextManager[Self]:
+        """
+        Open the file of a L{NoteStore<svcbroker.storage.NoteStore>} for as long as the context
+        lasts.
+
+        @raise StorageRefused: as for L{ofLedger}.
+        """
+        inspectFile(path, applicationId=NOTES, what="a file of notes")
+        return cls._open(path, NOTES_VERSION, noteContents())
+
+    @classmethod
+    @contextmanager
+    def _open(cls, path: Path, version: int, expected: Sequence[tuple[Any, ...]]) -> Iterator[Self]:
         log, index = companions(path)
         hasLog = log.exists() and (log.stat().st_size > 0 or index.exists())
         if not hasLog:
             seen = _signature(path)
             with closing(_connect(path, path, "mode=ro&immutable=1")) as connection:
                 _checkVersion(path, connection, version)
-                yield cls(path, connection, seen)
+                yield cls(path, connection, expected, seen)
         elif index.exists():
             with closing(_connect(path, path, "mode=ro")) as connection:
                 _checkVersion(path, connection, version)
-                yield cls(path, connection, None)
+                yield cls(path, connection, expected, None)
         else:
             with TemporaryDirectory(prefix="svcbroker-") as folder:
                 copy = Path(folder) / path.name
@@ -74,7 +98,7 @@ class Snapshot:
                 shutil.copyfile(log, copy.with_name(log.name))
                 with closing(_connect(path, copy, "mode=rw")) as connection:
                     _checkVersion(path, connection, version)
-                    yield cls(path, connection, None)
+                    yield cls(path, connection, expected, None)
 
     @contextmanager
     def moment(self) -> Iterator[None]:
@@ -100,7 +124,7 @@ class Snapshot:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def rows(self, statement: str, *parameters: Any) -> Iterator[tuple[Any, ...]]:
+    def rows(self, statement: str, *parameters: Any) -> Generator[tuple[Any, ...], None, None]:
         """
         What a query gives, row by row, as it is stored.
 
@@ -111,16 +135,18 @@ class Snapshot:
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
 
-    def contents(self) -> Sequence[tuple[Any, ...]]:
+    def strangeContents(self) -> Sequence[str]:
         """
-        The tables and indexes: type, name, table and SQL of each.
+        Tables, indexes and whatever else there is in the file that should not be, or is missing,
+        or is not what it should be.
 
         @raise svcbroker.storage.StorageError: it cannot be read.
         """
         try:
-            return contentsOf(self._connection)
+            found = contentsOf(self._connection)
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
+        return sorted({str(row[1]) for row in set(found) ^ set(self._expected)})
 
     def problems(self, limit: int) -> Sequence[str]:
         """

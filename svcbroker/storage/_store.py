@@ -169,7 +169,12 @@ class Store(ChainReader):
             planned.append((append, total // SEGMENT, prints))
             height, total = block.height, block.transactionTotal
             tail = prints[len(prints) - len(prints) % _SEGMENT_SIZE :]
-        self._transact(lambda: [self._insert(*each) for each in planned])
+
+        def insert() -> None:
+            for each in planned:
+                self._insert(*each)
+
+        self._transact(insert)
         self._height, self._total, self._tail = height, total, tail
 
     def reserve(self, height: int, round: int) -> None:

@@ -12,6 +12,7 @@ from struct import error as StructError
 from attrs import frozen
 from twisted.logger import Logger
 
+from ...archive import KEYS_NAME, STORE_NAME, StoredChain, loadChain
 from ...chain import (
     Certificate,
     CertificateInvalid,
@@ -25,12 +26,8 @@ from ...chain import (
 )
 from ...errors import LedgerUnavailable
 from ...storage import StorageError, Store
-from .._loading import StoredChain, loadChain
 from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds, removeSeeds
 from ._keys import publicKey
-
-STORE_NAME = "ledger.sqlite"
-KEYS_NAME = "keys"
 
 _log = Logger()
 
