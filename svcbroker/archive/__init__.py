@@ -16,6 +16,7 @@ from ._history import storedHistory
 from ._layout import KEYS_NAME, NOTES_NAME, STORE_NAME
 from ._loading import StoredChain, loadChain
 from ._prover import Prover
+from ._reading import groupDirectory, readChain
 from ._rows import appendOf
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "audit",
     "auditChain",
     "auditGroup",
+    "groupDirectory",
     "loadChain",
+    "readChain",
     "storedHistory",
 ]

@@ -18,6 +18,7 @@ from ._files import companions, inspectFile, refusal
 from ._notes import APPLICATION_ID as NOTES
 from ._notes import VERSION as NOTES_VERSION
 from ._notes import noteContents
+from ._reader import ChainReader
 from ._schema import APPLICATION_ID as LEDGER
 from ._schema import contentsOf, madeBy, schemaSteps, syncFile, versionOf
 
@@ -109,13 +110,10 @@ class Snapshot:
         @raise svcbroker.storage.StorageError: it cannot be read.
         """
         try:
-            self._connection.execute("BEGIN")
-            # The moment is that of the first read.
-            self._connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
-        except sqlite3.Error as error:
-            self._end()
-            raise translated(error, self.path) from error
-        try:
+            with _translated(self.path):
+                self._connection.execute("BEGIN")
+                # The moment is that of the first read.
+                self._connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
             yield
         finally:
             self._end()
@@ -124,29 +122,34 @@ class Snapshot:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
+    def reader(self) -> ChainReader:
+        """
+        What a ledger reads with, as long as the context lasts.
+        """
+        return ChainReader(self.path, self._connection)
+
     def rows(self, statement: str, *parameters: Any) -> Generator[tuple[Any, ...], None, None]:
         """
         What a query gives, row by row, as it is stored.
 
         @raise svcbroker.storage.StorageError: it cannot be read, or not further.
         """
-        try:
+        with _translated(self.path):
             yield from self._connection.execute(statement, parameters)
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
 
-    def strangeContents(self) -> Sequence[str]:
+    def compareContents(self) -> tuple[Sequence[str], Sequence[str]]:
         """
-        Tables, indexes and whatever else there is in the file that should not be, or is missing,
-        or is not what it should be.
+        Look for tables, indexes and whatever else SQLite knows that are not what they should be.
 
+        @return: the names of those that are missing or changed, without which nothing can be
+            read, and of those that should not be there.
         @raise svcbroker.storage.StorageError: it cannot be read.
         """
-        try:
-            found = contentsOf(self._connection)
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
-        return sorted({str(row[1]) for row in set(found) ^ set(self._expected)})
+        with _translated(self.path):
+            found = set(contentsOf(self._connection))
+        missing = sorted(str(row[1]) for row in set(self._expected) - found)
+        added = {str(row[1]) for row in found - set(self._expected)}
+        return missing, sorted(added.difference(missing))
 
     def problems(self, limit: int) -> Sequence[str]:
         """
@@ -179,7 +182,7 @@ class Snapshot:
         def progress(status: int, left: int, total: int) -> None:
             report(total - left, total)
 
-        try:
+        with _translated(self.path):
             with self.moment(), closing(sqlite3.connect(target)) as connection:
                 # In the moment of this connection, so no write of a broker starts it over.
                 self._connection.backup(connection, pages=_COPY_PAGES, progress=progress)
@@ -187,8 +190,6 @@ class Snapshot:
                 connection.execute("PRAGMA journal_mode = DELETE")
             self.checkUnchanged()
             syncFile(target)
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
 
 
 def _connect(path: Path, file: Path, options: str) -> sqlite3.Connection:
@@ -203,17 +204,38 @@ def _connect(path: Path, file: Path, options: str) -> sqlite3.Connection:
         raise refusal(error, path) from error
     connection.text_factory = _text
     try:
-        connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        connection.execute("PRAGMA query_only = ON")
+        with _damageIsText():
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
         connection.close()
         raise refusal(error, path) from error
     return connection
 
 
+@contextmanager
+def _damageIsText() -> Iterator[None]:
+    """SQLite quotes what is damaged in the schema, which need not be text."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise sqlite3.OperationalError("malformed database schema") from error
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """An error of SQLite becomes one of ours."""
+    try:
+        with _damageIsText():
+            yield
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
 def _checkVersion(path: Path, connection: sqlite3.Connection, expected: int) -> None:
     try:
-        version = versionOf(connection)
+        with _damageIsText():
+            version = versionOf(connection)
     except sqlite3.Error as error:
         raise refusal(error, path) from error
     if version != expected:
