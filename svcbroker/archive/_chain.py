@@ -16,6 +16,8 @@ from ..proofs import Checkpoint
 from ..storage import Snapshot, StorageError
 from ._blocks import BlockAuditor, RawBlock
 from ._findings import LIMIT, Findings, Report, noReport, show
+from ._layout import STORE_NAME
+from ._structure import auditStructure
 from ._tables import (
     PRINT_SIZE,
     SEGMENT,
@@ -120,10 +122,10 @@ class _ChainAudit:
         self._failures = 0
 
     def run(self) -> AuditedChain:
-        self._structure()
         genesis = None
-        with self._reading("chain"), self._snapshot.moment():
-            genesis = self._genesis()
+        if auditStructure(self._snapshot, STORE_NAME, self._found):
+            with self._reading("chain"), self._snapshot.moment():
+                genesis = self._genesis()
         if genesis is None:
             return AuditedChain.unread(self._group, self._found)
         self._blocks = BlockAuditor(genesis, storedSets(self._snapshot), self._found)
@@ -150,16 +152,6 @@ class _ChainAudit:
             validators=None if state is None else state.validators.keys,
             findings=self._found,
         )
-
-    def _structure(self) -> None:
-        """What SQLite itself says of the file."""
-        with self._reading("ledger.sqlite"), self._snapshot.moment():
-            for name in self._snapshot.strangeContents():
-                self._found.damage(
-                    "ledger.sqlite", f"{show(name)} is not what this svcbroker makes, or missing"
-                )
-            for problem in self._snapshot.problems(_GIVE_UP):
-                self._found.damage("ledger.sqlite", f"SQLite finds: {problem}")
 
     def _genesis(self) -> Genesis | None:
         rows = list(self._snapshot.rows("SELECT id, chain_id, genesis FROM chain"))

@@ -12,11 +12,11 @@ from ..storage import Snapshot, StorageError, noteChecksum
 from ._findings import Findings, show
 from ._keyfiles import readKeyFiles
 from ._layout import KEY_SUFFIX, KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories, strangers
+from ._structure import auditStructure
 
 _BESIDE: Final = ("", "-wal", "-shm")
 _DATA_DIRECTORY: Final = ("lock", "operator.json", *(NOTES_NAME + end for end in _BESIDE))
 _GROUP: Final = (KEYS_NAME, *(STORE_NAME + end for end in _BESIDE))
-_SHOWN: Final = 20
 
 
 def auditGroupFiles(
@@ -94,25 +94,21 @@ def auditNotes(path: Path, findings: Findings) -> None:
     Check that each note is the one that was written.
     """
     try:
-        with Snapshot.ofNotes(path) as snapshot, snapshot.moment():
-            for name in snapshot.strangeContents():
-                findings.damage(
-                    NOTES_NAME, f"{show(name)} is not what this svcbroker makes, or missing"
-                )
-            for problem in snapshot.problems(_SHOWN):
-                findings.damage(NOTES_NAME, f"SQLite finds: {problem}")
-            for kind, name, value, checksum in snapshot.rows(
-                "SELECT kind, name, value, checksum FROM note"
-            ):
-                isNote = isinstance(kind, str) and isinstance(name, str)
-                if (
-                    not (isNote and isinstance(value, bytes))
-                    or noteChecksum(kind, name, value) != checksum
-                ):
-                    findings.damage(
-                        f"{NOTES_NAME}, note {show(kind)} {show(name)}",
-                        "it is not what was written",
-                    )
+        with Snapshot.ofNotes(path) as snapshot:
+            if auditStructure(snapshot, NOTES_NAME, findings):
+                with snapshot.moment():
+                    _auditRows(snapshot, findings)
             snapshot.checkUnchanged()
     except StorageError as error:
         findings.damage(NOTES_NAME, str(error))
+
+
+def _auditRows(snapshot: Snapshot, findings: Findings) -> None:
+    for kind, name, value, checksum in snapshot.rows(
+        "SELECT kind, name, value, checksum FROM note"
+    ):
+        isNote = isinstance(kind, str) and isinstance(name, str) and isinstance(value, bytes)
+        if not isNote or noteChecksum(kind, name, value) != checksum:
+            findings.damage(
+                f"{NOTES_NAME}, note {show(kind)} {show(name)}", "it is not what was written"
+            )
