@@ -44,8 +44,10 @@ function number(value, bits = 64) {
 }
 
 function text(value) {
-  need(typeof value === "string" && value.isWellFormed(), "a text is missing");
-  return Buffer.from(value, "utf8");
+  need(typeof value === "string", "a text is missing");
+  const bytes = Buffer.from(value, "utf8");
+  need(bytes.toString("utf8") === value, "a text has half of a surrogate pair");
+  return bytes;
 }
 
 function items(value) {
