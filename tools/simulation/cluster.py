@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from random import Random
+
+from attrs import frozen
 
 from svcbroker.chain import Transaction, faultsTolerated
 from svcbroker.ledgers.pbft._keys import DoubleSign, Verifier
@@ -20,7 +22,7 @@ from svcbroker.ledgers.pbft._ports import Timing
 from .chain import StoredBlock
 from .clients import Client
 from .clock import VirtualClock
-from .faults import Planned, longNight, lostDisks, plan
+from .faults import FAULTS, Faults, Planned, longNight, lostDisks, plan
 from .genesis import NOW, genesisOf, seedsOf
 from .host import Host, Identity
 from .judge import ERROR, LIVENESS, SIGNATURE, Judge, Violation
@@ -29,7 +31,7 @@ from .outcome import Outcome
 from .plot import Plot
 from .replicas import SOUND, Parts
 from .trace import Trace, short
-from .traitors import corrupted, someVices
+from .traitors import Vice, corrupted, someVices
 
 CLIENTS = 2
 LONGEST = 8.0
@@ -42,6 +44,23 @@ AFTERWARDS = 3
 """How many blocks must be decided once all is well again."""
 
 
+@frozen(kw_only=True)
+class Focus:
+    """
+    What the schedules of a run are about, where they are to be about something.
+
+    @ivar vices: what all traitors are like, of which there are as many as can be stood.
+    @ivar faults: what else goes wrong.
+    @ivar isLong: whether there is a long night.
+    @ivar isWiped: whether disks get lost, and there are no traitors.
+    """
+
+    vices: Sequence[Callable[[], Vice]] = ()
+    faults: Faults = FAULTS
+    isLong: bool = False
+    isWiped: bool = False
+
+
 class Cluster:
     """
     One run of a cluster.
@@ -50,7 +69,12 @@ class Cluster:
     """
 
     def __init__(
-        self, seed: int, nodes: int, parts: Parts = SOUND, trace: Trace | None = None
+        self,
+        seed: int,
+        nodes: int,
+        parts: Parts = SOUND,
+        trace: Trace | None = None,
+        focus: Focus | None = None,
     ) -> None:
         self.seed = seed
         self.nodes = nodes
@@ -63,7 +87,8 @@ class Cluster:
         self.judge = Judge(self.genesis)
         self.network = Network(self.clock, self.random, self.trace, self._deliver)
         self.lasts = self.random.uniform(5.0, 14.0)
-        if self.random.random() < 0.01:
+        self.focus = Focus(isLong=self.random.random() < 0.01) if focus is None else focus
+        if self.focus.isLong:
             self.lasts += NIGHT
         self._bodies: dict[bytes, Sequence[Transaction]] = {}
         self._active: list[Planned] = []
@@ -76,13 +101,15 @@ class Cluster:
         ]
 
     def _pickTraitors(self) -> None:
-        random, nodes = self.random, self.nodes
+        random, nodes, focus = self.random, self.nodes, self.focus
         worst = faultsTolerated(nodes)
-        count = worst if random.random() < 0.7 else random.randint(0, worst)
+        count = worst if focus.vices or random.random() < 0.7 else random.randint(0, worst)
+        if focus.isWiped:
+            count = 0
         bad = random.sample(range(nodes), worst)
         self._traitors = sorted(bad[:count])
         # Who loses its disk counts as a traitor until it has caught up.
-        self._mayBeWiped = bad[count:] if random.random() < 0.5 else []
+        self._mayBeWiped = bad[count:] if focus.isWiped or random.random() < 0.5 else []
         seeds = {index: seedsOf(nodes)[index] for index in self._traitors}
         self.plot = Plot(random, self.genesis.chain, nodes, seeds)
 
@@ -90,7 +117,8 @@ class Cluster:
         random, isTraitor = self.random, index in self._traitors
         make = self.parts.replica
         if isTraitor:
-            vices = someVices(self.plot)
+            focused = [vice() for vice in self.focus.vices]
+            vices = focused or someVices(self.plot)
             self._note(f"node {index} is a traitor: {', '.join(type(v).__name__ for v in vices)}")
             make = corrupted(make, self.plot, vices)  # type: ignore[assignment]
         drift = random.choice((1.0, 1.0, random.uniform(0.8, 1.25)))
@@ -149,9 +177,9 @@ class Cluster:
         for client in self._clients:
             client.start()
         for planned in (
-            *plan(self.random, self.nodes, self.lasts),
+            *plan(self.random, self.nodes, self.lasts, self.focus.faults),
             *lostDisks(self.random, self._mayBeWiped, self.lasts),
-            *(longNight(self.lasts) if self.lasts > NIGHT else ()),
+            *(longNight(self.lasts) if self.focus.isLong else ()),
         ):
             self.clock.callLater(planned.at, self._begin, planned)
             self.clock.callLater(planned.until, self._end, planned)

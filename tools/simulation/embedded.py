@@ -17,15 +17,10 @@ from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
-from svcbroker.chain import (
-    Genesis,
-    Header,
-    Transaction,
-    faultsTolerated,
-)
+from svcbroker.chain import Genesis, Header, Transaction, faultsTolerated
 from svcbroker.errors import BrokerError
 from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers.pbft import PbftLedger
@@ -39,14 +34,14 @@ from svcbroker.storage import StorageError, Store
 from .clock import VirtualClock
 from .customers import Customer
 from .embeddedfaults import EMBEDDED_FAULTS
-from .faults import Planned, plan
+from .faults import MOST, Planned, plan
 from .genesis import NOW
 from .judge import DURABILITY, ERROR, LIVENESS, Judge, Violation
 from .network import Obstacle, Weather
 from .outcome import Outcome
 from .platter import DATABASE, Platter
 from .plot import Plot
-from .process import Node, ProcessClock, watched
+from .process import LogWatch, Node, ProcessClock, watched
 from .trace import Trace, kindOf, short
 from .traitors import Vice, corrupted, someVices
 
@@ -93,6 +88,7 @@ class Embedded:
         self._active: list[Planned] = []
         self._entropy = 0
         self._acknowledged = 0
+        self._mishap: Violation | None = None
         self._root = Path(mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         self.platter = Platter(self.clock, self.random, self._root)
         self.platter.crashed = self._lostPower
@@ -122,9 +118,9 @@ class Embedded:
 
     def run(self) -> Outcome:
         """Let it run to its end."""
-        globalLogPublisher.addObserver(self._logged)
+        watch = LogWatch(self._logged)
+        globalLogPublisher.addObserver(watch)
         violation: Violation | None = None
-        self._mishap: Violation | None = None
         try:
             self._run()
         except Violation as found:
@@ -133,7 +129,7 @@ class Embedded:
             self.note(traceback.format_exc())
             violation = Violation(ERROR, repr(error))
         finally:
-            globalLogPublisher.removeObserver(self._logged)
+            globalLogPublisher.removeObserver(watch)
             self._abandon()
             shutil.rmtree(self._root)
         if violation is not None:
@@ -208,10 +204,9 @@ class Embedded:
         rounds = [replica.round - replica._firstRound for replica in self.ledger.nodes.replicas]
         return 10 + 1.3 * LONGEST * (max(rounds) + (AFTERWARDS + 1) * (len(self.traitors) + 2))
 
-    def _logged(self, event: LogEvent) -> None:
+    def _logged(self, failure: Failure) -> None:
         """Errors that are logged are errors, but for those of the disk that were asked for."""
-        failure = event.get("log_failure")
-        if isinstance(failure, Failure) and not failure.check(StorageError, Violation):
+        if not failure.check(StorageError, Violation):
             self._mishap = self._mishap or Violation(ERROR, repr(failure.value))
             self.note(failure.getTraceback())
 
@@ -340,7 +335,7 @@ class Embedded:
     @property
     def hosts(self) -> Sequence[Node]:
         """The nodes of now, as faults see them."""
-        return [Node(self, index) for index in range(64)]
+        return [Node(self, index) for index in range(MOST)]
 
     @property
     def network(self) -> Embedded:

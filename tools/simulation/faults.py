@@ -15,6 +15,9 @@ from attrs import define, field, frozen
 from .disk import Moment, Slot
 from .network import Cut, Isolation, Obstacle, Partition, Starvation, Weather
 
+MOST = 16
+"""More nodes than any set has, however it grows."""
+
 
 class Storage(Protocol):
     """A machine's disk."""
@@ -262,7 +265,7 @@ class Planned:
 
 
 def _partition(random: Random, nodes: int, lasts: float) -> Fault:
-    return Obstructed(Partition(tuple(random.randrange(2) for _ in range(nodes))))
+    return Obstructed(Partition(tuple(random.randrange(2) for _ in range(MOST))))
 
 
 def _oneWay(random: Random, nodes: int, lasts: float) -> Fault:

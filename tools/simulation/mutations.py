@@ -1,8 +1,8 @@
 """
 Ways to break the protocol on purpose. A simulator that finds none of them proves nothing.
 
-Each one is a set of worse parts (L{Parts}): subclasses at the places where a host takes its replica,
-its rules, its application and its disk from. Nothing is patched.
+Each one is a set of worse parts (L{Parts}): subclasses at the places where a host takes its
+replica, its rules, its application and its disk from. Nothing is patched.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from svcbroker.chain import (
     Candidate,
@@ -34,8 +34,11 @@ from svcbroker.ledgers.pbft._rounds import Refused, Rules
 from svcbroker.ledgers.pbft._tally import Tally
 
 from .chain import HostChain, StoredBlock
+from .cluster import Focus
 from .disk import Disk, Record
+from .faults import FAULTS, Faults
 from .replicas import HostReplica, Parts, Promise
+from .traitors import Flooder, Forger, Inventor, SilentLeader, Strategist, WrongRoot
 
 # Rules that let too much through.
 
@@ -305,31 +308,63 @@ class EagerDisk(Disk):
         return super().write(record, once)
 
 
-MUTATIONS: Mapping[str, Parts] = {
-    "quorum too small": Parts(rules=SmallQuorum),
-    "signers counted twice": Parts(rules=DuplicateSigners),
-    "decided block not checked": Parts(rules=BlindSync),
-    "certificates not checked": Parts(rules=UncheckedBinding),
-    "certificate not bound to its round": Parts(rules=UnboundCertificate),
-    "proposal not justified": Parts(rules=UnjustifiedProposal),
-    "senders counted twice": Parts(rules=DuplicateSenders),
-    "signatures not checked": Parts(rules=UnsignedVotes),
-    "lowest instead of highest": Parts(rules=LowestRules, replica=LowestLeader),
-    "commits mixed over rounds": Parts(replica=MixedCommits),
-    "forgotten lock": Parts(replica=ForgottenLock),
-    "lock lost in a crash": Parts(keep=lambda kept: evolve(kept, prepared=None, block=None)),
-    "promises not written": Parts(disk=Amnesia),
-    "older round after a crash": Parts(keep=lambda kept: evolve(kept, round=kept.round - 1)),
-    "stale view accepted": Parts(replica=StaleView),
-    "execution not checked": Parts(chain=Trusting),
-    "anybody's transactions": Parts(chain=Repeater),
-    "success before the sync": Parts(disk=EagerDisk),
-    "votes after a lost disk": Parts(wipedVotes=True),
-    "no catching up": Parts(replica=NoCatchUp),
-    "nothing said again": Parts(replica=SaysOnce),
-    "anybody followed": Parts(replica=Follower),
-    "nobody waited for": Parts(replica=Loner),
-    "rounds without bound": Parts(replica=Hoarder),
-    "time-outs without bound": Parts(longest=1e9),
+@frozen
+class Mutation:
+    """
+    A protocol that is broken.
+
+    @ivar parts: what it is built of.
+    @ivar schedule: the name of the directed schedule that finds it; empty where there is none.
+    @ivar focus: what schedules must be about to find it soon.
+    """
+
+    parts: Parts
+    schedule: str = ""
+    focus: Focus | None = None
+
+
+_AMBUSHES: Faults = [fault for fault in FAULTS if fault[0] in ("ambush", "starvation", "power cut")]
+_CRASHES: Faults = [fault for fault in FAULTS if fault[0] in ("crash at a write", "power cut")]
+
+MUTATIONS: Mapping[str, Mutation] = {
+    # Rules that let too much through.
+    "quorum too small": Mutation(Parts(rules=SmallQuorum), "too few signers"),
+    "signers counted twice": Mutation(Parts(rules=DuplicateSigners), "duplicate signers"),
+    "decided block not checked": Mutation(Parts(rules=BlindSync), "", Focus(vices=[Forger])),
+    "certificates not checked": Mutation(Parts(rules=UncheckedBinding), "empty certificate"),
+    "certificate of any round": Mutation(Parts(rules=UnboundCertificate), "unbound certificate"),
+    "proposal not justified": Mutation(Parts(rules=UnjustifiedProposal), "unjustified"),
+    "senders counted twice": Mutation(Parts(rules=DuplicateSenders), "duplicate senders"),
+    "signatures not checked": Mutation(Parts(rules=UnsignedVotes), "forged senders"),
+    "lowest, not highest": Mutation(
+        Parts(rules=LowestRules, replica=LowestLeader), "lowest prepared"
+    ),
+    # Replicas that forget, or listen to what is over.
+    "commits mixed over rounds": Mutation(Parts(replica=MixedCommits)),
+    "forgotten lock": Mutation(Parts(replica=ForgottenLock), "", Focus(faults=_AMBUSHES)),
+    "lock lost in a crash": Mutation(
+        Parts(keep=lambda kept: evolve(kept, prepared=None, block=None)),
+        "",
+        Focus(vices=[Strategist], faults=_AMBUSHES),
+    ),
+    "promises not written": Mutation(Parts(disk=Amnesia), "", Focus(faults=_CRASHES)),
+    "older round after a crash": Mutation(
+        Parts(keep=lambda kept: evolve(kept, round=kept.round - 1)), "", Focus(faults=_CRASHES)
+    ),
+    "stale view accepted": Mutation(Parts(replica=StaleView)),
+    "votes after a lost disk": Mutation(Parts(wipedVotes=True), "", Focus(isWiped=True)),
+    "success before the sync": Mutation(Parts(disk=EagerDisk), "", Focus(faults=_CRASHES)),
+    # Replicas that believe others.
+    "execution not checked": Mutation(Parts(chain=Trusting), "", Focus(vices=[WrongRoot])),
+    "anybody's transactions": Mutation(Parts(chain=Repeater), "", Focus(vices=[Inventor])),
+    "rounds without bound": Mutation(Parts(replica=Hoarder), "", Focus(vices=[Flooder])),
+    "anybody followed": Mutation(Parts(replica=Follower), "", Focus(vices=[Flooder])),
+    # Replicas that do not find together.
+    "no catching up": Mutation(Parts(replica=NoCatchUp)),
+    "nothing said again": Mutation(Parts(replica=SaysOnce)),
+    "nobody waited for": Mutation(Parts(replica=Loner)),
+    "time-outs without bound": Mutation(
+        Parts(longest=1e9), "", Focus(vices=[SilentLeader], isLong=True)
+    ),
 }
-"""Protocols that are broken: what is wrong with them, and what they are built of."""
+"""Protocols that are broken, by what is wrong with them."""

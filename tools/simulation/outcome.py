@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from .judge import Violation
 
@@ -35,6 +35,10 @@ class Outcome:
     seconds: float
     faults: Counter[str]
     digest: str
+
+    def judged(self, violation: Violation) -> Outcome:
+        """The same, with something that did not hold."""
+        return evolve(self, violation=violation)
 
     @property
     def replay(self) -> str:

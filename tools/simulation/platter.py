@@ -120,9 +120,10 @@ class Platter:
             return
         if isWrite and self.trouble is not None:
             isBlock = call.call.__name__ == "append"
-            if isBlock and self.trouble:
-                self._uncertain = call
-            elif isBlock and self._uncertain is None:
+            if isBlock:
+                # The store removes the trace of a write before it says that there is none.
+                self._uncertain = call if self.trouble else None
+            if isBlock and not self.trouble:
                 self.gaveUp()
             error = StorageFailed("the simulated disk failed", isUncertain=self.trouble)
             call.result.errback(Failure(error))

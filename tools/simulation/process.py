@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import ILogObserver, LogEvent
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svcbroker.ledgers.pbft._effects import Effect
@@ -47,6 +49,21 @@ class ProcessClock:
 
     def getDelayedCalls(self) -> Sequence[Alarm]:
         return [] if self._isDead else self._clock.getDelayedCalls()
+
+
+@implementer(ILogObserver)
+class LogWatch:
+    """
+    Sees the failures that are logged: a Deferred that nobody waits for ends there.
+    """
+
+    def __init__(self, seen: Callable[[Failure], None]) -> None:
+        self._seen = seen
+
+    def __call__(self, event: LogEvent) -> None:
+        failure = event.get("log_failure")
+        if isinstance(failure, Failure):
+            self._seen(failure)
 
 
 class Node:

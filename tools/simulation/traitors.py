@@ -356,10 +356,10 @@ class Strategist(_Vice):
             return [effect]
         if said.round == 0 and said.phase is Phase.COMMIT:
             return [evolve(effect, target=traitor.others[said.height % len(traitor.others)])]
-        if said.round and (block := plot.blocks.get(said.digest)) is not None:
-            if block.header.proposer not in plot.seeds:
-                plot.acts["withheld vote"] += 1
-                return ()
+        block = plot.blocks.get(said.digest)
+        if said.round and block is not None and block.header.proposer not in plot.seeds:
+            plot.acts["withheld vote"] += 1
+            return ()
         return [effect]
 
 
