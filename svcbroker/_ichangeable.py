@@ -8,11 +8,14 @@ The contract of ledgers whose nodes can be changed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from .chain import ValidatorChange, ValidatorSet
+if TYPE_CHECKING:
+    # Whoever lists the plugins imports the interfaces, but no chain.
+    from .chain import ValidatorChange, ValidatorSet
 
 
 class IDecidedLedger(Interface):

@@ -6,11 +6,16 @@ The contract of ledgers whose events can be proved.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from twisted.internet.defer import Deferred
 
 from ._iledger import ILedger
 from .model import EventId
-from .proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
+
+if TYPE_CHECKING:
+    # Whoever lists the plugins imports the interfaces, but no chain.
+    from .proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 
 
 class IProvableLedger(ILedger):

@@ -77,6 +77,7 @@ class OperatorFile:
         self.token = entropy(TOKEN_SIZE).hex()
         self._path = directory / OPERATOR_NAME
         self._url = url
+        self._isWritten = False
 
     def start(self) -> Deferred[None]:
         """
@@ -97,6 +98,7 @@ class OperatorFile:
             with open(descriptor, "w", encoding="utf-8") as file:
                 json.dump({"url": self._url, "token": self.token}, file)
             made.replace(self._path)
+            self._isWritten = True
         except OSError as error:
             raise OperatorFileError(
                 f"data-dir: cannot write {self._path}: {error.strerror}"
@@ -104,8 +106,9 @@ class OperatorFile:
         return succeed(None)
 
     def drain(self) -> Deferred[None]:
-        """Remove the file."""
-        self._path.unlink(missing_ok=True)
+        """Remove the file, if it was written."""
+        if self._isWritten:
+            self._path.unlink(missing_ok=True)
         return succeed(None)
 
 

@@ -237,6 +237,8 @@ def peerUrl(text: str) -> str:
         or parts.scheme not in {"http", "https"}
         or text not in {f"{parts.scheme}://{netloc}{tail}" for tail in (path, path + "/")}
         or _HOST_AND_PORT.fullmatch(netloc if parts.port else netloc + ":1") is None
+        # No host on the Internet has one, and no request can be made to one that has.
+        or "_" in netloc
     ):
         raise ValueError(
             f"is not a base URL such as http://broker2.example:8080/svcbroker: {text!r}"

@@ -214,7 +214,7 @@ class ValueTests(SynchronousTestCase):
             *("", "a", "a:1", "ftp://a", "http://", "http://:1", "http://a:0", "http://a:65536"),
             *("http://a:x", "http://u@a", "http://u:p@a", "http://a?b", "http://a/?", "http://a#"),
             *("http://a/b//c", "http://a/b c", "http://a/../b", "http://a,b", "http://[::1"),
-            *("http://a//", "http://[x]", "http://a/" + "b" * 1024),
+            *("http://a_b", "http://a//", "http://[x]", "http://a/" + "b" * 1024),
         ):
             self.refused("peer", [text])
         for text, normal in (

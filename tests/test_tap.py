@@ -22,10 +22,13 @@ from twisted.python.usage import Options as BaseOptions
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker._operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
 from svcbroker.config import SETTINGS, GroupSetting
+from svcbroker.errors import NotAuthorized, ParameterInvalid
 from svcbroker.interfaces import ILedger
 from svcbroker.service import BrokerService, StartError
 from svcbroker.tap import NOTES, Options, TwistdProcess, makeService
+from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import readVersion
 
 
@@ -206,6 +209,30 @@ class MakerTests(SynchronousTestCase):
         self.assertIsNone(self.successResultOf(carrier.start()))
         self.assertIsNone(self.successResultOf(carrier.drain()))
         carrier.stop()
+
+    def test_operator(self) -> None:
+        """While the carrier runs, operators can find it; whether faults are on is the option's."""
+        for arguments in ((), ("--faults",)):
+            dataDir = Path(self.mktemp())
+            dataDir.mkdir()
+            service = self.make(f"--data-dir={dataDir}", *arguments)
+            self.assertEqual(service._plan.hasFaults, bool(arguments))
+            carrier = service._makeCarrier({"1": memoryLedger(Clock())}, "127.0.0.1:1")
+            self.successResultOf(carrier.start())
+            self.assertEqual(readOperatorFile(dataDir).url, "http://127.0.0.1:1/svcbroker")
+            error = self.failureResultOf(carrier.broker.operator.showFaults("1")).value
+            self.assertIsInstance(error, ParameterInvalid if arguments else NotAuthorized)
+            self.successResultOf(carrier.drain())
+            self.assertFalse((dataDir / OPERATOR_NAME).exists())
+            carrier.stop()
+
+    def test_operatorUnwritable(self) -> None:
+        """Where operators cannot be told, the start fails with a line for them."""
+        dataDir = Path(self.mktemp())
+        (dataDir / OPERATOR_NAME).mkdir(parents=True)
+        carrier = self.make(f"--data-dir={dataDir}")._makeCarrier({}, "127.0.0.1:1")
+        error = self.failureResultOf(carrier.start(), OperatorFileError).value
+        self.assertTrue(str(error).startswith("data-dir: cannot write "))
 
     def test_foreignNotes(self) -> None:
         """What subscriptions keep must be readable: otherwise the start is refused in a line."""

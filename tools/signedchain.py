@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from svcbroker.archive import Prover
+from svcbroker.archive import Prover, appendOf
 from svcbroker.chain import (
     Certificate,
     Genesis,
@@ -24,7 +24,6 @@ from svcbroker.chain import (
     quorum,
     votePayload,
 )
-from svcbroker.ledgers._rows import appendOf
 from svcbroker.ledgers.pbft._keys import publicKey, signChange
 from svcbroker.model import EventId, topicPrefix
 from svcbroker.storage import Store

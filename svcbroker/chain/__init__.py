@@ -29,7 +29,7 @@ from ._header import Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, historyPath
 from ._merkle import MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
 from ._receipts import TransactionReceipt, decodeReceipts, encodeReceipts, receiptLeaf
-from ._state import Account, ChainState, Outcome
+from ._state import Account, ChainState, Outcome, PrefixConflict
 from ._transaction import (
     MAX_HEAD_SIZE,
     Kind,
@@ -69,6 +69,7 @@ __all__ = [
     "NodeSource",
     "Outcome",
     "Phase",
+    "PrefixConflict",
     "Transaction",
     "TransactionReceipt",
     "TransactionSummary",

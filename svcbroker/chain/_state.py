@@ -241,6 +241,11 @@ class ChainState:
         index = self._accountIndexes.get(address)
         return Account() if index is None else self._accounts[index][1]
 
+    @property
+    def accounts(self) -> Sequence[tuple[bytes, Account]]:
+        """All accounts with their addresses, in the order of their appearance."""
+        return self._accounts
+
     def execute(self, transactions: Sequence[Transaction], height: int, timestamp: int) -> Outcome:
         """
         What the transactions of a block do to this state.

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from twisted.python import usage
@@ -103,7 +104,9 @@ def _run(options: Any, argv: Sequence[str], console: Console) -> int:
 def _fail(options: Any, console: Console, message: str, code: int) -> int:
     name = getattr(options, "subCommand", None)
     line = " ".join(message.split())
-    console.warn(f"svcbroker {name}: {line}" if name else f"svcbroker: {line}")
+    # Where nobody reads this either, the exit code has to do.
+    with suppress(BrokenPipeError):
+        console.warn(f"svcbroker {name}: {line}" if name else f"svcbroker: {line}")
     return code
 
 

@@ -9,6 +9,10 @@ from typing import Final
 from ._command import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
+    Command("verify", "Check a proof, offline, with nothing but what one trusts already."),
+    Command("genesis", "Write the beginning of a chain, from which its proofs are checked."),
+    Command("checkpoint", "Tell a block's hash, to be kept where nobody can change it."),
+    Command("nodes", "Give a running daemon's nodes new keys, or change how many there are."),
     Command("fault", "Stop nodes of a running daemon, and cut or slow down their network."),
 )
 """Every command, in the order in which the help text shows them."""

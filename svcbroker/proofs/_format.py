@@ -134,13 +134,15 @@ class NodeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     signature: str
 
 
-class PbftCertificate(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pbft"
-):
+class PbftCertificate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     The commit votes of a quorum; see L{Certificate<svcbroker.chain.Certificate>}.
+
+    @ivar kind: tells certificates of different kinds apart. As a msgspec tag it might be left
+        out as long as there is only this kind.
     """
 
+    kind: Literal["pbft"]
     round: int
     signatures: Sequence[NodeSignature]
 
@@ -148,6 +150,7 @@ class PbftCertificate(
     def of(cls, certificate: Certificate) -> PbftCertificate:
         """What is said of a certificate."""
         return cls(
+            kind="pbft",
             round=certificate.round,
             signatures=[
                 NodeSignature(node=index, signature=signature.hex())

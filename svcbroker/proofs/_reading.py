@@ -68,9 +68,11 @@ def readCheckpoint(data: bytes) -> Checkpoint:
 
     @raise ProofInvalid: it is not one.
     """
+    text: Any = None
     if data.lstrip()[:1] == b"{":
         document = _document(data, "a checkpoint")
-        text = document.get("checkpoint")
+        if isinstance(document, dict):
+            text = document.get("checkpoint")
     else:
         text = data[:200].decode("ascii", "replace")
     try:
@@ -86,6 +88,9 @@ def _document(data: bytes, what: str) -> Any:
         document = json.loads(
             data.decode("utf-8"), object_pairs_hook=_members, parse_constant=_refuse
         )
+        if b"\\u" in data:
+            # An escape can be half of a surrogate pair, which no text is.
+            json.dumps(document, ensure_ascii=False).encode("utf-8")
     except ProofInvalid:
         raise
     except (ValueError, RecursionError) as error:

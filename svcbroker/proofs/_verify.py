@@ -112,8 +112,6 @@ def verifyProof(
         proved = _checkedEvent(proof)
     except (Malformed, CertificateInvalid) as error:
         raise ProofInvalid(str(error)) from None
-    except UnicodeEncodeError:
-        raise ProofInvalid("a text of it has half of a surrogate pair") from None
     except BrokerError as error:
         raise ProofInvalid(error.message) from None
     if chain is not None and proved.chain != chain:
@@ -269,5 +267,5 @@ def _checkHistory(hash: bytes, height: int, later: Header, path: Sequence[str]) 
 def _leadsElsewhere(proved: ProvedEvent, checkpoint: Checkpoint) -> str:
     for block in (proved.block, proved.checkpoint):
         if block is not None and block.height == checkpoint.height:
-            return f"block {block.height} is not that of checkpoint {checkpoint}: the chain forked"
+            return f"block {block.height} has another hash than checkpoint {checkpoint}"
     return f"it does not lead to checkpoint {checkpoint}: ask for a proof that does"

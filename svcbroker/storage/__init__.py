@@ -7,7 +7,7 @@ two use connections of their own, and a read sees what was synced before it bega
 """
 
 from ._errors import StorageDamaged, StorageError, StorageFailed, StorageRefused
-from ._notes import NoteStore
+from ._notes import NoteStore, noteChecksum
 from ._reader import ChainReader
 from ._rows import (
     AccountRow,
@@ -21,6 +21,7 @@ from ._rows import (
     ValidatorsRow,
     packPositions,
 )
+from ._snapshot import Snapshot
 from ._store import Store
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ChainReader",
     "HistoryRow",
     "NoteStore",
+    "Snapshot",
     "StorageDamaged",
     "StorageError",
     "StorageFailed",
@@ -40,5 +42,6 @@ __all__ = [
     "TopicRow",
     "TransactionPlace",
     "ValidatorsRow",
+    "noteChecksum",
     "packPositions",
 ]

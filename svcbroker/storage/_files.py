@@ -84,10 +84,12 @@ def makeFile(
         ) from error
 
 
-def inspectFile(path: Path) -> None:
+def inspectFile(path: Path, *, applicationId: int = APPLICATION_ID, what: str = "a ledger") -> None:
     """
     Refuse what is no store of ours, before SQLite touches it.
 
+    @param applicationId: what files of its kind have in their header.
+    @param what: what it should be.
     @raise StorageRefused: with the reason.
     """
     try:
@@ -101,10 +103,10 @@ def inspectFile(path: Path) -> None:
         raise StorageRefused(f"{path} is cut short: restore it from a backup")
     if not header.startswith(_MAGIC):
         raise StorageRefused(
-            f"{path} is not a ledger: restore it from a backup, or move it away if it was put "
+            f"{path} is not {what}: restore it from a backup, or move it away if it was put "
             "there by mistake"
         )
-    if header[68:72] != APPLICATION_ID.to_bytes(4, "big"):
+    if header[68:72] != applicationId.to_bytes(4, "big"):
         raise StorageRefused(
             f"{path} is a database of another program: move it away, or choose another data "
             "directory"

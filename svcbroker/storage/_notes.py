@@ -5,19 +5,49 @@ Small things that are kept beside the chains: where subscriptions stand, session
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Final, Self
 
-from ._errors import StorageRefused, translated
+from ._errors import StorageDamaged, StorageRefused, translated
+from ._schema import contentsOf, versionOf
 
 APPLICATION_ID: Final = 0x7376636E
 """Written into the file's header, so that a foreign SQLite database is known as such: svcn."""
 
-VERSION: Final = 1
+VERSION: Final = 2
+
+_TABLE: Final = (
+    "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
+    " checksum BLOB NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID"
+)
+_CHECKSUM_SIZE: Final = 8
+_SHOWN: Final = 5
 
 Key = tuple[str, str]
 """A kind of thing, and its name among those of its kind."""
+
+
+def noteChecksum(kind: str, name: str, value: bytes) -> bytes:
+    """
+    What stands beside a note, so that it shows when one was changed.
+    """
+    parts = (kind.encode("utf-8", "surrogateescape"), name.encode("utf-8", "surrogateescape"))
+    head = b"".join(b"%d:%s" % (len(part), part) for part in parts)
+    return sha256(head + value).digest()[:_CHECKSUM_SIZE]
+
+
+def noteContents() -> Sequence[tuple[str, str, str, str | None]]:
+    """
+    The tables that a file of notes has, as L{contentsOf} gives them.
+    """
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.execute(_TABLE)
+        return contentsOf(connection)
+    finally:
+        connection.close()
 
 
 class NoteStore:
@@ -59,13 +89,11 @@ class NoteStore:
     @staticmethod
     def _prepare(path: Path, connection: sqlite3.Connection) -> None:
         identity = connection.execute("PRAGMA application_id").fetchone()[0]
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        version = versionOf(connection)
         tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
         if not tables:
             connection.executescript(
-                "BEGIN IMMEDIATE;"
-                "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
-                " PRIMARY KEY (kind, name)) WITHOUT ROWID;"
+                f"BEGIN IMMEDIATE; {_TABLE};"
                 f"PRAGMA application_id = {APPLICATION_ID};"
                 f"PRAGMA user_version = {VERSION};"
                 "COMMIT"
@@ -74,18 +102,39 @@ class NoteStore:
             raise StorageRefused(f"{path} was not written by this broker: move it away")
         elif version > VERSION:
             raise StorageRefused(f"{path} was written by a newer broker: use that one")
+        elif version < VERSION:
+            _addChecksums(connection)
 
     def load(self) -> dict[Key, bytes]:
         """
         Everything that is kept.
 
-        @raise svcbroker.storage.StorageError: it cannot be read.
+        @raise svcbroker.storage.StorageError: it cannot be read, or a note is not the one that
+            was written. Nothing is left out in silence.
         """
         try:
-            rows = self._connection.execute("SELECT kind, name, value FROM note")
-            return {(kind, name): value for kind, name, value in rows}
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
+            rows = self._connection.execute("SELECT kind, name, value, checksum FROM note")
+            notes: dict[Key, bytes] = {}
+            damaged: list[str] = []
+            for kind, name, value, checksum in rows:
+                if checksum == noteChecksum(kind, name, value):
+                    notes[kind, name] = value
+                else:
+                    damaged.append(f"{kind} {name!r}")
+        except (sqlite3.Error, AttributeError, TypeError) as error:
+            if isinstance(error, sqlite3.Error):
+                raise translated(error, self.path) from error
+            raise StorageDamaged(
+                f"{self.path} is damaged (a note is none): restore it from a backup"
+            ) from error
+        if damaged:
+            shown = ", ".join(damaged[:_SHOWN]) + (", ..." if len(damaged) > _SHOWN else "")
+            raise StorageDamaged(
+                f"{self.path} is damaged ({len(damaged)} of {len(damaged) + len(notes)} notes are "
+                f"not what was written: {shown}): restore it from a backup, remove these notes, "
+                "or move the file away and all subscriptions begin anew"
+            )
+        return notes
 
     def write(self, changes: Mapping[Key, bytes | None]) -> None:
         """
@@ -93,15 +142,17 @@ class NoteStore:
 
         @raise svcbroker.storage.StorageError: it cannot be written.
         """
-        kept: Iterable[tuple[str, str, bytes]] = (
-            (kind, name, value) for (kind, name), value in changes.items() if value is not None
+        kept: Iterable[tuple[str, str, bytes, bytes]] = (
+            (*key, value, noteChecksum(*key, value))
+            for key, value in changes.items()
+            if value is not None
         )
         forgotten = (key for key, value in changes.items() if value is None)
         connection = self._connection
         try:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                connection.executemany("INSERT OR REPLACE INTO note VALUES (?, ?, ?)", kept)
+                connection.executemany("INSERT OR REPLACE INTO note VALUES (?, ?, ?, ?)", kept)
                 connection.executemany("DELETE FROM note WHERE kind = ? AND name = ?", forgotten)
                 connection.execute("COMMIT")
             finally:
@@ -113,3 +164,20 @@ class NoteStore:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+
+def _addChecksums(connection: sqlite3.Connection) -> None:
+    """Take a file of the first version, which had none, to this one: all of it or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        rows = connection.execute("SELECT kind, name, value FROM note").fetchall()
+        connection.execute("DROP TABLE note")
+        connection.execute(_TABLE)
+        connection.executemany(
+            "INSERT INTO note VALUES (?, ?, ?, ?)", [(*row, noteChecksum(*row)) for row in rows]
+        )
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

@@ -235,10 +235,12 @@ class ChainReader:
         """
         Height and round that were reserved last; C{(0, 0)} where none ever was.
         """
-        rows = self._rows("SELECT height, round FROM reservation")
+        rows = self._rows("SELECT height, round, again FROM reservation")
         if not rows:
             raise self._damage("the reservation is missing")
-        height, round = rows[0]
+        height, round, again = rows[0]
+        if again != f"{height}:{round}":
+            raise self._damage("the reservation is not the one that was written")
         return height, round
 
     def historyNodes(self, level: int, first: int, count: int) -> Sequence[bytes]:

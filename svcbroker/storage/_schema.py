@@ -27,6 +27,23 @@ def schemaSteps() -> Sequence[str]:
     return [(folder / name).read_text("utf-8") for name in names]
 
 
+def madeBy(steps: Sequence[str]) -> Sequence[tuple[str, str, str, str | None]]:
+    """
+    What a file has in it that some steps made: type, name, table and SQL of each thing.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        runSteps(connection, steps, 0)
+        return contentsOf(connection)
+
+
+def contentsOf(connection: sqlite3.Connection) -> Sequence[tuple[str, str, str, str | None]]:
+    """
+    What a file has in it: type, name, table and SQL of each thing.
+    """
+    rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema")
+    return sorted(rows.fetchall(), key=repr)
+
+
 def versionOf(connection: sqlite3.Connection) -> int:
     """
     How many steps made this file.

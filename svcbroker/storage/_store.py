@@ -143,18 +143,39 @@ class Store(ChainReader):
             append may be tried again.
         @raise StorageDamaged: the file cannot be appended to any more.
         """
-        block, hashes = append.block, append.transactionHashes
-        total = self._total + len(hashes)
-        if block.height != self._height + 1:
-            raise ValueError(f"block {block.height} does not follow block {self._height}")
-        if block.transactionTotal != total:
-            raise ValueError(f"block {block.height} makes {total} transactions in total")
-        prints = self._tail + b"".join([hash[:PRINT_SIZE] for hash in hashes])
-        if len(prints) != len(self._tail) + PRINT_SIZE * len(hashes):
-            raise ValueError("a transaction's hash has at least 4 bytes")
-        self._transact(lambda: self._insert(append, prints))
-        self._height, self._total = block.height, total
-        self._tail = prints[len(prints) - len(prints) % _SEGMENT_SIZE :]
+        self.extend((append,))
+
+    def extend(self, appends: Sequence[Append]) -> None:
+        """
+        Store several blocks, all of them or none, with one sync.
+
+        @raise ValueError: as for L{append}.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}.
+        """
+        height, total, tail = self._height, self._total, self._tail
+        planned: list[tuple[Append, int, bytes]] = []
+        for append in appends:
+            block, hashes = append.block, append.transactionHashes
+            if block.height != height + 1:
+                raise ValueError(f"block {block.height} does not follow block {height}")
+            if block.transactionTotal != total + len(hashes):
+                raise ValueError(
+                    f"block {block.height} makes {total + len(hashes)} transactions in total"
+                )
+            prints = tail + b"".join([hash[:PRINT_SIZE] for hash in hashes])
+            if len(prints) != len(tail) + PRINT_SIZE * len(hashes):
+                raise ValueError("a transaction's hash has at least 4 bytes")
+            planned.append((append, total // SEGMENT, prints))
+            height, total = block.height, block.transactionTotal
+            tail = prints[len(prints) - len(prints) % _SEGMENT_SIZE :]
+
+        def insert() -> None:
+            for each in planned:
+                self._insert(*each)
+
+        self._transact(insert)
+        self._height, self._total, self._tail = height, total, tail
 
     def reserve(self, height: int, round: int) -> None:
         """
@@ -168,7 +189,8 @@ class Store(ChainReader):
             raise ValueError(f"{(height, round)} lies before {self._reserved}")
         self._transact(
             lambda: self._writing.execute(
-                "UPDATE reservation SET height = ?, round = ?", (height, round)
+                "UPDATE reservation SET height = ?, round = ?, again = ?",
+                (height, round, f"{height}:{round}"),
             )
         )
         self._reserved = (height, round)
@@ -214,7 +236,7 @@ class Store(ChainReader):
             raise self._damage(f"{self._total} transactions do not have as many fingerprints")
         self._tail = prints if self._total % SEGMENT else b""
 
-    def _insert(self, append: Append, prints: bytes) -> None:
+    def _insert(self, append: Append, first: int, prints: bytes) -> None:
         block, writing = append.block, self._writing
         writing.execute(
             "INSERT INTO head (height, transaction_total, hash, header, certificate) "
@@ -231,7 +253,6 @@ class Store(ChainReader):
             "INSERT INTO body (height, receipts, body) VALUES (?, ?, ?)",
             (block.height, block.receipts, block.body),
         )
-        first = self._total // SEGMENT
         writing.executemany(
             "INSERT OR REPLACE INTO fingerprint (segment, prints) VALUES (?, ?)",
             [

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.broker import Keeper
 from svcbroker.broker.subscriptions import KeptPositions, MemoryPositions, StoredPosition
 from svcbroker.model import Position
-from svcbroker.storage import NoteStore, StorageFailed, StorageRefused
+from svcbroker.storage import NoteStore, StorageDamaged, StorageFailed, StorageRefused
 
 
 class NoteStoreTests(SynchronousTestCase):
@@ -33,6 +33,45 @@ class NoteStoreTests(SynchronousTestCase):
         store = NoteStore.open(self.path)
         self.addCleanup(store.close)
         self.assertEqual(store.load(), {("a", "1"): b"z", ("a", "2"): b""})
+
+    def test_damaged(self) -> None:
+        """A note that is not the one that was written is told by its name, and none is left out
+        in silence."""
+        store = NoteStore.open(self.path)
+        self.addCleanup(store.close)
+        store.write({("webhook", "w"): b"x", ("position", "p"): b"y"})
+        for change in (
+            "value = x'79'",
+            "name = 'v'",
+            "kind = 'webhoo'",
+            "checksum = x''",
+            "value = 'x'",
+        ):
+            with self.subTest(change=change):
+                store._connection.execute("SAVEPOINT s")
+                store._connection.execute(f"UPDATE note SET {change} WHERE kind = 'webhook'")
+                error = self.assertRaises(StorageDamaged, store.load)
+                self.assertIn("damaged", str(error))
+                store._connection.execute("ROLLBACK TO s")
+                store._connection.execute("RELEASE s")
+        store._connection.execute("UPDATE note SET value = x'00' WHERE kind = 'webhook'")
+        error = self.assertRaises(StorageDamaged, store.load)
+        self.assertIn("1 of 2 notes are not what was written: webhook 'w'", str(error))
+
+    def test_upgrade(self) -> None:
+        """Notes of the first version, without checksums, are kept with checksums."""
+        old = sqlite3.connect(self.path)
+        old.executescript(
+            "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
+            " PRIMARY KEY (kind, name)) WITHOUT ROWID;"
+            "INSERT INTO note VALUES ('a', '1', x'78'), ('a', '2', x'');"
+            "PRAGMA application_id = 0x7376636E; PRAGMA user_version = 1"
+        )
+        old.close()
+        for _ in range(2):
+            store = NoteStore.open(self.path)
+            self.assertEqual(store.load(), {("a", "1"): b"x", ("a", "2"): b""})
+            store.close()
 
     def test_refuses(self) -> None:
         """Files of others are left alone."""

@@ -280,7 +280,8 @@ class SubscriptionTests(NodesTestCase):
         self.c.release()
         self.assertNoResult(answer)
         self.b.release()
-        self.assertEqual(list(self.successResultOf(answer)), ["c:1", "own:1", "b:1"])
+        told: Any = self.successResultOf(answer)
+        self.assertEqual(list(told), ["c:1", "own:1", "b:1"])
 
     def test_unknown(self) -> None:
         """A name that nobody has is the client's fault, and told back not longer than need be."""

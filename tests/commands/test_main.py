@@ -167,15 +167,16 @@ class TableTests(SynchronousTestCase):
 
     def process(self, *argv: str, **keywords: Any) -> subprocess.Popen[bytes]:
         """The script as a process."""
+        return subprocess.Popen(
+            [sys.executable, *argv], stderr=subprocess.PIPE, env=self.environment(), **keywords
+        )
+
+    def environment(self) -> dict[str, str]:
+        """An environment in which our package is found."""
         path = os.pathsep.join(
             filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
         )
-        return subprocess.Popen(
-            [sys.executable, *argv],
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            **keywords,
-        )
+        return {**os.environ, "PYTHONPATH": path}
 
     def test_lazy(self) -> None:
         """The help text imports no command, no progress bar and no reactor."""
@@ -194,3 +195,12 @@ class TableTests(SynchronousTestCase):
         with self.process("-m", "svcbroker.commands", "--help", stdout=writer) as process:
             os.close(writer)
             self.assertEqual((process.communicate()[1], process.returncode), (b"", 141))
+
+    def test_nobodyListens(self) -> None:
+        """Where nobody reads why it failed, the exit code still says that it did."""
+        reader, writer = os.pipe()
+        os.close(reader)
+        arguments = [sys.executable, "-m", "svcbroker.commands", "nosuch"]
+        code = subprocess.run(arguments, stderr=writer, env=self.environment()).returncode
+        os.close(writer)
+        self.assertEqual(code, 2)

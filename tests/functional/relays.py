@@ -93,7 +93,7 @@ class Stranger(Factory):
     @ivar url: what could be a broker's base URL.
     """
 
-    protocol = _Speaker
+    protocol = _Speaker  # type: ignore[assignment]
     noisy = False
 
     def __init__(self, test: TestCase, says: bytes = b"", rest: bytes = b"") -> None:

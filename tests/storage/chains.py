@@ -4,7 +4,9 @@ Chains to store, and a plain Python model of what a store answers about them.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -21,6 +23,7 @@ from svcbroker.storage import (
     TransactionPlace,
     packPositions,
 )
+from svcbroker.storage._schema import APPLICATION_ID, schemaSteps
 
 CHAIN_ID = b"chain of the tests"
 GENESIS = b"in the beginning"
@@ -31,6 +34,25 @@ def newStore(path: str | Path) -> Store:
     An empty store.
     """
     return Store.create(Path(path), chainId=CHAIN_ID, genesis=GENESIS)
+
+
+def makeFirst(path: Path) -> None:
+    """
+    Make a store what it was with the first step of the schema alone, as far as that goes.
+    """
+    old = path.with_name("made by the first step")
+    with closing(sqlite3.connect(old, isolation_level=None)) as connection:
+        connection.executescript(schemaSteps()[0])
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("ATTACH ? AS later", (str(path),))
+        tables = connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")
+        for (table,) in tables.fetchall():
+            columns = connection.execute(f"SELECT name FROM pragma_table_info('{table}')")
+            names = ", ".join(name for (name,) in columns.fetchall())
+            connection.execute(f"DELETE FROM main.{table}")
+            connection.execute(f"INSERT INTO main.{table} SELECT {names} FROM later.{table}")
+    old.replace(path)
 
 
 def headOf(block: BlockRow) -> BlockHeadRow:

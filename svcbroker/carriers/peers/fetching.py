@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
+from hyperlink import EncodedURL
 from OpenSSL import SSL
 from treq.client import HTTPClient
 from twisted.internet import protocol
 from twisted.internet.defer import CancelledError, Deferred, maybeDeferred
 from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.client import (
@@ -32,6 +34,7 @@ _HEADERS: Final[dict[bytes | str, bytes | str]] = {
     "Accept": "application/json",
     "User-Agent": "svcbroker",
 }
+_log = Logger()
 _BROKEN: Final = (
     ConnectionClosed,
     RequestTransmissionFailed,
@@ -120,6 +123,16 @@ class _Gatherer(protocol.Protocol):
             self.done.errback(reason)
 
 
+class _PlainURL(EncodedURL):
+    """
+    A URL that can be sent as it is. Others are encoded before, which fails for addresses of IPv6.
+    """
+
+    def to_uri(self) -> EncodedURL:
+        """It is one."""
+        return self
+
+
 class Fetcher:
     """
     Asks by GET. It follows no redirects, and keeps no cookies from one question to the next.
@@ -158,7 +171,7 @@ class Fetcher:
 
     async def _fetch(self, url: str, parameters: Mapping[str, str], limit: int) -> bytes:
         response: Any = await HTTPClient(self._agent).get(
-            url,
+            _PlainURL.from_text(url),
             params=dict(parameters),
             headers=_HEADERS,
             allow_redirects=False,
@@ -175,7 +188,11 @@ class Fetcher:
     def _finished(self, outcome: Any, asking: Deferred[bytes]) -> Any:
         self._underWay.discard(asking)
         if self._idle is not None and not self._underWay:
-            self._idle.callback(None)
+            if not self._idle.called:
+                self._idle.callback(None)
+            else:
+                # A client that was let in before had one more question.
+                maybeDeferred(self._close).addErrback(_logFailure)
         return outcome
 
     def drain(self) -> Deferred[Any]:
@@ -183,14 +200,19 @@ class Fetcher:
         Close, once what is under way has its answer. Called once. Cancelling ends what is under
         way.
         """
-        if not self._underWay:
-            return maybeDeferred(self._close)
         self._idle = Deferred(lambda _: self._cancel())
-        return self._idle.addCallback(lambda _: self._close())
+        drained = self._idle.addCallback(lambda _: self._close())
+        if not self._underWay:
+            self._idle.callback(None)
+        return drained
 
     def _cancel(self) -> None:
         for each in list(self._underWay):
             each.cancel()
+
+
+def _logFailure(failure: Failure) -> None:
+    _log.failure("The connections to peers did not close", failure)
 
 
 def _status(code: int) -> str:
@@ -211,6 +233,8 @@ def _explain(failure: Failure) -> NoReturn:
 
     @raise PeerError: mostly. What is no matter of the network stays what it is.
     """
+    if failure.check(ValueError):
+        raise PeerError("cannot be found: its URL has no host that there can be")
     if failure.check(DNSLookupError):
         raise PeerError("cannot be found: its name has no address")
     if failure.check(ConnectError):

@@ -15,12 +15,11 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from ...archive import appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet
 from ...proofs.cometbft import addressOf
 from ...storage import Store
 from ...version import readVersion
-from .._loading import loadChain
-from .._rows import appendOf
 from ._machine import Machine, Refused
 from .abci import BaseApplication, requests, responses
 from .abci.types import PublicKey, TransactionResult, ValidatorUpdate

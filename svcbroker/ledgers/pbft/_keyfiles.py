@@ -48,12 +48,16 @@ def writeSeeds(directory: Path, seeds: Mapping[str, bytes]) -> None:
     for name, seed in seeds.items():
         path = directory / (name + _SUFFIX)
         temporary = path.with_suffix(".new")
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(seed.hex() + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write(seed.hex() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
     _sync(directory)
 
 
@@ -79,10 +83,11 @@ def removeSeeds(directory: Path, keys: Collection[bytes]) -> None:
 
     @raise OSError: one cannot be removed.
     """
-    for path, key, _ in list(_read(directory)):
-        if key in keys:
-            path.unlink()
-    _sync(directory)
+    gone = [path for path, key, _ in _read(directory) if key in keys]
+    for path in gone:
+        path.unlink()
+    if gone:
+        _sync(directory)
 
 
 def _read(directory: Path) -> Iterator[tuple[Path, bytes, bytes]]:

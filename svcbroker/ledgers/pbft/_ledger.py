@@ -10,6 +10,7 @@ from random import Random
 from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from zope.interface import implementer
 
+from ...archive import KEYS_NAME
 from ...chain import Header, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import (
@@ -37,7 +38,7 @@ from ._faults import FaultControls
 from ._keyring import KeyRing
 from ._keys import Signer, Verifier
 from ._nodeset import NodeSet
-from ._opening import KEYS_NAME, openChain
+from ._opening import openChain
 from ._pool import TransactionPool
 from ._ports import Application, Timing
 from ._producer import BlockProducer, Stage

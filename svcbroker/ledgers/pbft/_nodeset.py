@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from ...chain import Candidate, Certificate, Header
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
 from ._keys import Signer
-from ._messages import Message
+from ._messages import DecidedBlock, Message
 from ._network import Conditions, SimulatedNetwork
 from ._ports import Application, Timing
 from ._replica import Replica
@@ -76,6 +76,7 @@ class NodeSet:
         self._nodes: list[_Node] = []
         self._stopped: set[int] = set()
         self._height = 0
+        self._storedHeight = 0
         self._hasWork = False
         self._isStopped = True
 
@@ -88,7 +89,7 @@ class NodeSet:
         """
         self.stop()
         self._isStopped = False
-        self._height = head.height
+        self._height = self._storedHeight = head.height
         self._hasWork = False
         self._nodes = [self._makeNode(signer, head) for signer in self._signers]
         # All of them begin before any is heard, so that none takes the others to be ahead; and
@@ -113,9 +114,7 @@ class NodeSet:
         replica = self._makeReplica(signer, self._rules, self._application, self._timing, head)
 
         def timer(kind: Timer) -> LazyTimer:
-            return LazyTimer(
-                self._reactor, lambda: self._perform(signer.index, replica.timeOut(kind))
-            )
+            return LazyTimer(self._reactor, lambda: self._timeOut(replica, kind))
 
         return _Node(
             signer=signer,
@@ -183,12 +182,25 @@ class NodeSet:
         """
         The block of this height is on stable storage: nobody will vote on it again.
         """
+        self._storedHeight = height
         for signer in self._signers:
             signer.forgetBelow(height + 1)
 
     def nextRound(self, height: int) -> int:
         """The first round of a height from which on no replica signed anything."""
         return max(signer.nextRound(height) for signer in self._signers)
+
+    def _timeOut(self, replica: Replica, timer: Timer) -> None:
+        index, height = replica.index, replica.height
+        # All replicas share a disk. What this one has missed may be there, and be told by nobody:
+        # the only one that knows of it may be stopped, or silent.
+        decided = self._application.decided(height) if height <= self._storedHeight else None
+        if decided is not None:
+            header, certificate = decided
+            stored = DecidedBlock(sender=index, header=header, certificate=certificate)
+            self._perform(index, replica.receive(stored))
+        if replica.height == height:
+            self._perform(index, replica.timeOut(timer))
 
     def _deliver(self, sender: int, target: int, message: Message) -> None:
         if message.sender != sender or not 0 <= target < len(self._nodes):

@@ -10,7 +10,9 @@ from pathlib import Path
 from struct import error as StructError
 
 from attrs import frozen
+from twisted.logger import Logger
 
+from ...archive import KEYS_NAME, STORE_NAME, StoredChain, loadChain
 from ...chain import (
     Certificate,
     CertificateInvalid,
@@ -18,17 +20,16 @@ from ...chain import (
     Genesis,
     Header,
     Malformed,
+    ValidatorSet,
     VersionUnknown,
     checkCertificate,
 )
 from ...errors import LedgerUnavailable
 from ...storage import StorageError, Store
-from .._loading import loadChain
-from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds
+from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds, removeSeeds
 from ._keys import publicKey
 
-STORE_NAME = "ledger.sqlite"
-KEYS_NAME = "keys"
+_log = Logger()
 
 
 @frozen(kw_only=True)
@@ -80,7 +81,8 @@ def openChain(
     except VersionUnknown as error:
         store.close()
         raise LedgerUnavailable(
-            f"{path} has another format ({error}): run the svcbroker that wrote it"
+            f"{path} has another format ({error}): run the svcbroker that wrote it, on the copy "
+            "that was made before the upgrade where there is one"
         ) from error
     except (CertificateInvalid, ValueError, OverflowError, StructError) as error:
         store.close()
@@ -130,10 +132,26 @@ def _load(directory: Path, store: Store, group: str) -> OpenedChain:
     height, _ = store.reservation()
     if height > head.height + 1:
         raise Malformed(f"blocks after {head.height} are missing")
+    seeds = loadSeeds(directory / KEYS_NAME, stored.state.validators.keys)
+    _removeOldKeys(directory / KEYS_NAME, store, stored)
     return OpenedChain(
         genesis=genesis,
-        seeds=loadSeeds(directory / KEYS_NAME, stored.state.validators.keys),
+        seeds=seeds,
         store=store,
         state=stored.state,
         head=head,
     )
+
+
+def _removeOldKeys(directory: Path, store: Store, stored: StoredChain) -> None:
+    """
+    Remove keys of nodes that decide no more, where a crash has come in between. Keys that were
+    never in a set are left: they are of no use to anybody, or of a chain that went on further.
+    """
+    old = set(stored.genesis.validators)
+    for row in store.validatorSets():
+        old.update(ValidatorSet.decode(row.encoded).keys)
+    try:
+        removeSeeds(directory, old.difference(stored.state.validators.keys))
+    except OSError:
+        _log.failure("old keys could not be removed from {path}", path=directory)

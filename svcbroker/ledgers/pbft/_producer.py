@@ -14,12 +14,12 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ...archive import appendOf
 from ...chain import Candidate, Certificate, ChainState, Header, Transaction
 from ...errors import LedgerUnavailable
 from ...model import Receipt
 from ...storage import StorageError, StorageFailed, Store
 from .._observers import Observers
-from .._rows import appendOf
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
 from ._nodeset import NodeSet

@@ -167,6 +167,14 @@ class AnswerTests(AskingTestCase):
         self.assertEqual(self.other.asked, [path, path + b"?groupId=a+b"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_hosts(self) -> None:
+        """A host has a name or an address of either kind; and what is asked is what was meant."""
+        for host in ("broker-2", "[::1]:8080", "10.0.0.1:80"):
+            peers = Peers([f"http://{host}/a.b"], self.agent, self.clock, self.close)
+            self.successResultOf(peers.all[0].listSubscriptions("g.1_2-3", TIMEOUT))
+            wanted = b"/a.b/admin/listSubscription?groupId=g.1_2-3"
+            self.assertEqual(self.other.asked[-1], wanted)
+
     def test_groupUnknown(self) -> None:
         """That it does not serve a group is its answer."""
         self.other.raw = b'{"code":200211,"message":"group is unknown"}'
@@ -340,3 +348,9 @@ class DrainTests(AskingTestCase):
             self.failureResultOf(each, CancelledError)
         self.successResultOf(draining)
         self.assertEqual(self.closed, 1)
+
+    def test_oneMore(self) -> None:
+        """A client that was let in before may have one more question; then they close again."""
+        self.successResultOf(self.peers.drain())
+        self.successResultOf(self.identity())
+        self.assertEqual(self.closed, 2)

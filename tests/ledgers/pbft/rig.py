@@ -5,7 +5,7 @@ Whole ledgers on a clock, with a disk that a test holds in its hand.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,12 @@ from svcbroker.chain import (
     Certificate,
     Genesis,
     Header,
+    History,
+    ValidatorSet,
     checkCertificate,
 )
 from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers.pbft import PbftLedger
-from svcbroker.ledgers.pbft._keys import Verifier
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._settings import readSettings
 from svcbroker.model import OpenTopic, PublishEvent, Receipt
@@ -53,14 +54,18 @@ class Disk:
         return result
 
     def release(self) -> None:
-        """Make the calls that wait, in order."""
+        """Make the calls that wait, in order, and those that come of them."""
         while self.waiting:
-            result, call, args = self.waiting.popleft()
-            self.done.append(call.__name__)
-            if self.error is not None and call.__name__ != "close":
-                result.errback(self.error)
-            else:
-                maybeDeferred(call, *args).chainDeferred(result)
+            self.step()
+
+    def step(self) -> None:
+        """Make the first call that waits."""
+        result, call, args = self.waiting.popleft()
+        self.done.append(call.__name__)
+        if self.error is not None and call.__name__ != "close":
+            result.errback(self.error)
+        else:
+            maybeDeferred(call, *args).chainDeferred(result)
 
     def crash(self, *, isWritten: bool) -> None:
         """Forget the calls that wait, perhaps after they were made; nobody hears of it."""
@@ -161,6 +166,27 @@ class LedgerRig:
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
 
+    def change(self, rotate: Sequence[int] = (), count: int | None = None) -> ValidatorSet:
+        """Give nodes new keys, or change how many there are, and wait for it."""
+        changed: list[Any] = []
+
+        def keep(result: Any) -> Any:
+            changed.append(result)
+            return result
+
+        changing = self.ledger.changeNodes(rotate, count).addBoth(keep)
+        for _ in range(2400):
+            if changed:
+                break
+            self.clock.advance(0.05)
+        following: ValidatorSet = self.test.successResultOf(changing)
+        return following
+
+    @property
+    def keyFiles(self) -> list[str]:
+        """The names of what is in the directory of the keys."""
+        return sorted(path.name for path in (self.directory / "keys").iterdir())
+
     def settle(self, limit: float = 120.0, step: float = 0.05) -> None:
         """Let time pass until there is a receipt of everything."""
         for _ in range(round(limit / step)):
@@ -178,8 +204,10 @@ class LedgerRig:
     def check(self) -> None:
         """See that everything is as it must be, whatever happened."""
         genesis = Genesis.decode(self.store.genesis)
-        verifier = Verifier(genesis.validators)
         parent, sequence = genesis.header(), 0
+        changed = {row.height: row for row in self.store.validatorSets()}
+        deciders = genesis.validatorSet
+        history = History.of([parent.hash])
         for row in self.store.blockHeads(1, self.height):
             header = Header.decode(row.header)
             self.test.assertEqual((header.height, header.parent), (parent.height + 1, parent.hash))
@@ -188,14 +216,23 @@ class LedgerRig:
             checkCertificate(
                 Certificate.decode(row.certificate),
                 header,
-                len(genesis.validators),
-                verifier.verify,
+                len(deciders.keys),
+                deciders.verify,
             )
+            self.test.assertEqual(
+                (header.history, header.validators), (history.root, deciders.hash)
+            )
+            history = history.after(header.hash)
+            if header.height in changed:
+                deciders = ValidatorSet.decode(changed[header.height].encoded)
+            self.test.assertEqual(header.nextValidators, deciders.hash)
             self.test.assertLessEqual(self.journal.decided.get(header.height, set()), {header.hash})
             for event in self.test.successResultOf(self.ledger.readBlock(header.height)).events:
                 sequence += 1
                 self.test.assertEqual(event.eventId.sequence, sequence)
             parent = header
+        self.test.assertEqual(self.ledger._state.validators, deciders)
+        self.test.assertEqual(self.ledger._state.history.root, history.root)
         self.test.assertEqual(self.test.flushLoggedErrors(), [])
 
 

@@ -40,7 +40,6 @@ class ApplicationTests(SynchronousTestCase):
             view,
             int((NOW + seconds) * 1000),
             transactions,
-            self.rig.ledger._validators,
         )
         return ProposedBlock(header=candidate.header, transactions=transactions)
 

@@ -333,6 +333,29 @@ class NetworkTests(SetTestCase):
         self.assertEqual(rig.sequences(), [1])
         rig.check()
 
+    def test_onlyDeciderStopped(self) -> None:
+        """When one node alone has seen a block decided, and is stopped, the others find the block
+        on the disk that they share, and go on."""
+        rig = self.rig({"delay": "0.01"})
+        to3 = frozenset((sender, 3) for sender in range(3))
+        rig.nodes.network.conditions = Conditions(delay=(0.0, 0.01), cut=to3)
+        rig.publish()
+        for _ in range(200):
+            rig.clock.advance(0.001)
+            if sum(replica._prepared is not None for replica in rig.nodes.replicas) == 3:
+                break
+        only = frozenset((a, b) for a in range(4) for b in range(4) if b != 0 and a != b)
+        rig.nodes.network.conditions = Conditions(delay=(0.0, 0.01), cut=only)
+        rig.run(0.2)
+        self.assertEqual((self.heights(rig), rig.height), ([2, 1, 1, 1], 2))
+        rig.nodes.stopNode(0)
+        rig.nodes.network.conditions = Conditions()
+        rig.publish()
+        rig.settle(limit=10)
+        self.assertEqual(rig.sequences(), [1, 2])
+        self.assertEqual(self.heights(rig)[1:], [3, 3, 3])
+        rig.check()
+
 
 class Equivocator(Replica):
     """

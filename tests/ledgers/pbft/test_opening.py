@@ -19,11 +19,13 @@ from svcbroker.chain import Phase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.pbft._application import ROUNDS_RESERVED
 from svcbroker.ledgers.pbft._effects import Effect
+from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.ledgers.pbft._messages import Message, Proposal
 from svcbroker.ledgers.pbft._opening import openChain
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.storage import StorageFailed, Store
 from tests.ledgers.pbft.rig import LedgerRig, newDirectory
+from tests.storage.chains import makeFirst
 
 Signed = dict[tuple[int, int, int, Phase], bytes]
 
@@ -168,7 +170,8 @@ class KeysTests(OpeningTestCase):
         rig = self.chain()
         path = rig.directory / "keys" / "node2.key"
         path.rename(path.with_suffix(".away"))
-        self.refused(rig, f"{path} cannot be read: put it back")
+        missing = publicKey(bytes.fromhex(path.with_suffix(".away").read_text()))
+        self.refused(rig, f"keys has no key of node 2 ({missing.hex()[:16]}...): put it back")
         path.with_suffix(".away").rename(path)
         self.goesOn(rig, 4)
 
@@ -183,18 +186,41 @@ class KeysTests(OpeningTestCase):
         path.write_bytes(good)
         self.goesOn(rig, 4)
 
-    def test_exchanged(self) -> None:
-        """Keys of other chains, or in another order, are refused."""
-        rig, other = self.chain(), self.chain()
+    def test_unreadable(self) -> None:
+        """So is one that cannot be read."""
+        rig = self.chain()
+        path = rig.directory / "keys" / "node0.key"
+        good = path.read_bytes()
+        path.unlink()
+        path.mkdir()
+        self.refused(rig, f"{path} cannot be read: put it back")
+        path.rmdir()
+        path.write_bytes(good)
+        self.goesOn(rig, 4)
+
+    def test_renamed(self) -> None:
+        """A key is known by what it is, not by the name of its file."""
+        rig = self.chain()
         keys = rig.directory / "keys"
         (keys / "node1.key").rename(keys / "away")
         (keys / "node0.key").rename(keys / "node1.key")
         (keys / "away").rename(keys / "node0.key")
-        self.refused(rig, "has not the keys of this chain")
-        shutil.rmtree(keys)
-        shutil.copytree(other.directory / "keys", keys)
-        (keys / "node0.key").write_text("00" * 32)
-        self.refused(rig, "has not the keys of this chain")
+        (keys / "node2.key").rename(keys / "kept in the safe.key")
+        self.goesOn(rig, 4)
+
+    def test_foreign(self) -> None:
+        """Keys of another chain are not those of this one, and beside these they do nothing."""
+        rig, other = self.chain(), LedgerRig(self)
+        other.salt = 7
+        other.start()
+        keys = rig.directory / "keys"
+        for path in (other.directory / "keys").iterdir():
+            shutil.copy(path, keys / f"other-{path.name}")
+        self.successResultOf(self.goesOn(rig, 4).ledger.stop())
+        self.assertEqual(len(list(keys.iterdir())), 8)
+        for index in range(4):
+            (keys / f"node{index}.key").unlink()
+        self.refused(rig, "has no key of node 0 (")
 
     def test_damagedBefore(self) -> None:
         """A damaged key is not replaced where a chain is begun with it."""
@@ -212,19 +238,43 @@ class ForeignTests(OpeningTestCase):
         rig = self.chain()
         clock = Clock()
         error = self.assertRaises(
-            LedgerUnavailable, openChain, rig.directory, "2", None, clock.seconds, os.urandom
+            LedgerUnavailable, openChain, rig.directory, "2", 4, clock.seconds, os.urandom
         )
         self.assertIn("the chain of group 1, not of group 2", error.message)
         self.goesOn(rig, 4)
 
     def test_otherNodes(self) -> None:
-        """A chain keeps its number of nodes, also where none is asked for."""
+        """A chain keeps its number of nodes, whatever is asked for."""
         rig = self.chain(nodes="7")
-        other = self.again(rig, nodes="4")
-        error = self.failureResultOf(other.ledger.start(), LedgerUnavailable)
-        self.assertIn("a chain of 7 nodes", error.value.message)
-        following = self.goesOn(rig, 4)
-        self.assertEqual(len(following.nodes.replicas), 7)
+        for sequence, nodes in enumerate(("4", "7", "1", "64"), start=4):
+            following = self.again(rig, nodes=nodes).start()
+            self.assertEqual(len(following.nodes.replicas), 7)
+            following.publish()
+            following.settle()
+            self.assertEqual(following.sequences(), [sequence])
+            following.check()
+            self.successResultOf(following.ledger.stop())
+        self.assertEqual(len(list((rig.directory / "keys").iterdir())), 7)
+
+    def test_otherFormat(self) -> None:
+        """A chain of another format is refused, and not called damaged."""
+        rig = self.chain()
+        path = rig.directory / "ledger.sqlite"
+        with closing(sqlite3.connect(path)) as connection:
+            for height, header in connection.execute("SELECT height, header FROM head").fetchall():
+                # As format 1 had it: two hashes fewer.
+                old = header[:16] + b"\x01" + header[17:89] + header[121:267] + header[299:]
+                self.assertEqual(len(old), 247)
+                connection.execute("UPDATE head SET header = ? WHERE height = ?", (old, height))
+            connection.commit()
+        makeFirst(path)
+        for _ in range(2):
+            self.refused(rig, "has another format (only headers of format 2 are known): run the")
+        # What the older broker needs is still there.
+        with closing(sqlite3.connect(path.with_name("ledger.sqlite.v1.backup"))) as connection:
+            self.assertEqual(connection.execute("PRAGMA user_version").fetchone(), (1,))
+            [(header,)] = connection.execute("SELECT header FROM head WHERE height = 2")
+            self.assertEqual(len(header), 247)
 
     def test_otherFile(self) -> None:
         """A file of something else is not touched."""
@@ -292,7 +342,7 @@ class DamageTests(OpeningTestCase):
     def test_missingBlocks(self) -> None:
         """Where rounds were set aside for a later height, blocks are missing."""
         rig = self.chain()
-        self.change(rig, "UPDATE reservation SET height = 4, round = 8")
+        self.change(rig, "UPDATE reservation SET height = 4, round = 8, again = '4:8'")
         self.refused(rig, "blocks after 2 are missing")
 
 

@@ -1,11 +1,8 @@
 """
-Tests for the small parts of the embedded ledger: timers, the pool, keys and settings.
+Tests for the small parts of the embedded ledger: timers, the pool, signers and settings.
 """
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -257,14 +254,3 @@ class SettingsTests(SynchronousTestCase):
         ):
             error = self.assertRaises(InvalidDescription, readSettings, {key: text})
             self.assertTrue(str(error).startswith(f"{key}: "), error)
-
-
-class KeyFileTests(SynchronousTestCase):
-    def test_kept(self) -> None:
-        """Keys that are there are kept, also when not all are."""
-        directory = Path(self.mktemp())
-        first = keys.makeSeeds(directory, 2, os.urandom)
-        more = keys.makeSeeds(directory, 4, os.urandom)
-        self.assertEqual(list(more[:2]), list(first))
-        self.assertEqual(list(keys.loadSeeds(directory, 4)), list(more))
-        self.assertEqual(len(set(more)), 4)

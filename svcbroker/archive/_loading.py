@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from ..archive import storedHistory
 from ..chain import Account, ChainState, Genesis, Header, History, Malformed, ValidatorSet
 from ..storage import BlockHeadRow, Store
+from ._history import storedHistory
 
 
 @frozen(kw_only=True)

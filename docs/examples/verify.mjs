@@ -1,0 +1,217 @@
+// Verify an event proof of svcbroker with nothing but Node, from docs/proofs.rst:
+//
+//     node verify.mjs PROOF.json CHAIN
+//
+// CHAIN is the hash of the genesis that you trust.
+
+import { createHash, createPublicKey, verify as verifySignature } from "node:crypto";
+import { readFileSync } from "node:fs";
+
+const HEADER = [
+  ["chain", 0], ["height", 64], ["parent", 0], ["history", 0], ["view", 64], ["proposer", 16],
+  ["timestamp", 64], ["transactionRoot", 0], ["receiptRoot", 0], ["stateRoot", 0],
+  ["validators", 0], ["nextValidators", 0], ["transactionCount", 32], ["transactionTotal", 64],
+];
+// What stands before the 32 bytes of an Ed25519 key in DER.
+const KEY_PREFIX = Buffer.from("302a300506032b6570032100", "hex");
+
+function need(condition, why) {
+  if (!condition) throw new Error(why);
+}
+
+function H(...parts) {
+  const hash = createHash("sha256");
+  for (const part of parts) hash.update(part);
+  return hash.digest();
+}
+
+// An object has these members, perhaps those, and no others.
+function members(value, names, optional = []) {
+  need(value !== null && typeof value === "object" && !Array.isArray(value), "no object");
+  for (const name of names) need(Object.hasOwn(value, name), `${name} is missing`);
+  for (const name of Object.keys(value)) {
+    need(names.includes(name) || optional.includes(name), `${name} is not known`);
+  }
+  return value;
+}
+
+function number(value, bits = 64) {
+  // Above 2^53 JSON.parse has rounded already. No broker counts as far.
+  need(Number.isSafeInteger(value) && value >= 0 && value < 2 ** bits, "a number is not one");
+  const bytes = Buffer.alloc(8);
+  bytes.writeBigUInt64BE(BigInt(value));
+  return bytes.subarray(8 - bits / 8);
+}
+
+function text(value) {
+  need(typeof value === "string", "a text is missing");
+  const bytes = Buffer.from(value, "utf8");
+  need(bytes.toString("utf8") === value, "a text has half of a surrogate pair");
+  return bytes;
+}
+
+function items(value) {
+  need(Array.isArray(value), "a list is missing");
+  return value;
+}
+
+function unhex(value, size) {
+  need(typeof value === "string" && /^[0-9a-f]*$/.test(value), "no hexadecimal digits");
+  need(value.length === 2 * size, "a field has another size");
+  return Buffer.from(value, "hex");
+}
+
+// Where a path leads: RFC 6962, 2.1.1.
+function rootOf(leaf, index, size, path) {
+  need(Number.isSafeInteger(index) && index >= 0 && index < size, "there is no such leaf");
+  const siblings = items(path).map((each) => unhex(each, 32));
+  let node = leaf;
+  for (let last = size - 1; last > 0; last = Math.floor(last / 2)) {
+    if (index % 2 || index < last) {
+      need(siblings.length, "a path is too short");
+      const sibling = siblings.shift();
+      node = index % 2 ? H("\x01", sibling, node) : H("\x01", node, sibling);
+    }
+    index = Math.floor(index / 2);
+  }
+  need(!siblings.length, "a path is too long");
+  return node.toString("hex");
+}
+
+// The hash of a set of nodes.
+function validators(generation, keys) {
+  const distinct = new Set(keys.map((key) => key.toString("hex")));
+  need(keys.length >= 1 && keys.length <= 256 && distinct.size === keys.length, "no set of nodes");
+  return H("svcbroker/validators\0", number(generation), number(keys.length, 16), ...keys)
+    .toString("hex");
+}
+
+function isSigned(key, message, signature) {
+  const publicKey = createPublicKey({
+    key: Buffer.concat([KEY_PREFIX, key]), format: "der", type: "spki",
+  });
+  return verifySignature(null, message, publicKey, signature);
+}
+
+// Check that a header is signed by the nodes whose turn it was; its hash.
+function checkFinal({ header, certificate }, chain, sets) {
+  members(header, HEADER.map(([name]) => name));
+  const encoded = HEADER.map(([name, bits]) =>
+    bits ? number(header[name], bits) : unhex(header[name], 32));
+  const hash = H("svcbroker/header\x02", ...encoded);
+  members(certificate, ["kind", "round", "signatures"]);
+  need(certificate.kind === "pbft", "certificates of this kind are not known");
+  need(header.chain === chain.toString("hex"), "a header is of another chain");
+  const deciding = sets.filter(({ since }) => since < header.height).at(-1);
+  need(deciding, "a header has the height of genesis");
+  const { generation, keys } = deciding;
+  need(header.validators === validators(generation, keys), "other nodes decided");
+  const vote = Buffer.concat([
+    Buffer.from("svcbroker/vote\x03"), chain, number(header.height), number(certificate.round), hash,
+  ]);
+  let before = -1;
+  for (const each of items(certificate.signatures)) {
+    const { node, signature } = members(each, ["node", "signature"]);
+    need(Number.isSafeInteger(node) && node > before && node < keys.length, "signers not in order");
+    need(isSigned(keys[node], vote, unhex(signature, 64)), "a signature does not hold");
+    before = node;
+  }
+  const quorum = keys.length - Math.floor((keys.length - 1) / 3);
+  need(certificate.signatures.length >= quorum, "there are too few signatures");
+  return hash;
+}
+
+// The hash of the transaction that published an event.
+function transactionHash(event) {
+  members(event, ["eventId", "topicName", "extensions", "sender", "nonce", "timestamp"],
+    ["content", "contentBase64"]);
+  need(("content" in event) !== ("contentBase64" in event), "an event has one content");
+  let content;
+  if ("content" in event) {
+    content = text(event.content);
+  } else {
+    content = Buffer.from(text(event.contentBase64).toString(), "base64");
+    need(content.toString("base64") === event.contentBase64, "no canonical Base64");
+  }
+  const { extensions } = event;
+  members(extensions, [], Object.keys(extensions ?? {}));
+  const pairs = Object.entries(extensions).map(([key, value]) => [text(key), text(value)]);
+  pairs.sort(([one], [other]) => Buffer.compare(one, other));
+  const topic = text(event.topicName);
+  return H("\0\x01\x03", unhex(event.sender, 20), number(event.nonce), number(event.timestamp),
+    H(content), number(topic.length, 16), topic, number(pairs.length, 16),
+    ...pairs.flatMap(([key, value]) =>
+      [number(key.length, 16), number(value.length, 16), key, value]));
+}
+
+/** Check a proof from the hash of a genesis that is trusted; the proof, if it holds. */
+export function verify(data, chain) {
+  const proof = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data));
+  members(proof, ["format", "event", "index", "transactionPath", "receiptPath", "block", "genesis"],
+    ["changes", "checkpoint"]);
+  need(proof.format === "svcbroker/event-proof/1", "the format is not known");
+
+  // 1. Genesis
+  const genesis = members(proof.genesis, ["group", "created", "nodes", "chain"]);
+  let keys = items(genesis.nodes).map((key) => unhex(key, 32));
+  const group = text(genesis.group);
+  const found = H("svcbroker/genesis\x01", number(group.length, 16), group,
+    number(genesis.created), number(keys.length, 16), ...keys);
+  need(found.equals(chain), "the genesis is not trusted");
+  need(genesis.chain === chain.toString("hex"), "the genesis names another chain");
+  validators(0, keys);
+
+  // 2. Changes of the nodes
+  const sets = [{ since: 0, generation: 0, keys }];
+  for (const change of items("changes" in proof ? proof.changes : [])) {
+    members(change, ["header", "certificate", "nodes"]);
+    checkFinal(change, chain, sets);
+    const { since, generation } = sets.at(-1);
+    keys = items(change.nodes).map((key) => unhex(key, 32));
+    need(change.header.height > since, "changes are not in order");
+    need(change.header.nextValidators === validators(generation + 1, keys), "other nodes");
+    sets.push({ since: change.header.height, generation: generation + 1, keys });
+  }
+
+  // 3. The event's block
+  members(proof.block, ["header", "certificate"]);
+  const hash = checkFinal(proof.block, chain, sets);
+  const { header } = proof.block;
+
+  // 4. The event
+  const leaf = transactionHash(proof.event);
+  const eventId = text(proof.event.eventId).toString();
+  const named = /^([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})$/.exec(eventId);
+  need(named, "the event's id is not one");
+  const topic = H(text(proof.event.topicName)).toString("hex");
+  need(named[1] === topic.slice(0, 8), "the event's id is of another topic");
+  need(named[3] === String(header.height), "the event's id is of another block");
+  const size = header.transactionCount;
+  need(rootOf(leaf, proof.index, size, proof.transactionPath) === header.transactionRoot,
+    "the event is not in its block");
+  const receipt = H("\0", leaf, "\0", number(Number(named[2])));
+  need(rootOf(receipt, proof.index, size, proof.receiptPath) === header.receiptRoot,
+    "the event was not published as this one");
+
+  // 5. The checkpoint, if there is one
+  let last = header;
+  if (proof.checkpoint !== undefined && proof.checkpoint !== null) {
+    const later = members(proof.checkpoint, ["header", "certificate", "path"]);
+    checkFinal(later, chain, sets);
+    last = later.header;
+    need(rootOf(H("\0", hash), header.height, last.height, later.path) === last.history,
+      "the block is not in the checkpoint's history");
+  }
+  need(sets.at(-1).since < last.height, "there are more changes than it takes");
+  return proof;
+}
+
+if (process.argv[2] !== undefined) {
+  try {
+    const proof = verify(readFileSync(process.argv[2]), Buffer.from(process.argv[3] ?? "", "hex"));
+    console.log(`PROVED: ${JSON.stringify(proof.event)}`);
+  } catch (error) {
+    console.log(`NOT PROVED: ${error.message}`);
+    process.exitCode = 1;
+  }
+}

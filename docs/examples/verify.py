@@ -1,0 +1,201 @@
+"""
+Verify an event proof of svcbroker without svcbroker, from docs/proofs.rst:
+
+    python verify.py PROOF.json CHAIN
+
+CHAIN is the hash of the genesis that you trust. It needs an Ed25519 of any kind; this one is
+that of the package "cryptography".
+"""
+
+import json
+import re
+import sys
+from base64 import b64decode, b64encode
+from hashlib import sha256
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+HEADER = "chain height parent history view proposer timestamp transactionRoot receiptRoot"
+HEADER += " stateRoot validators nextValidators transactionCount transactionTotal"
+EVENT_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)
+
+
+def need(condition, why):
+    if not condition:
+        raise ValueError(why)
+
+
+def H(*parts):
+    return sha256(b"".join(parts)).digest()
+
+
+def fields(value, names, optional=""):
+    """The values of an object's members, of which there are no others."""
+    need(isinstance(value, dict), "an object is missing")
+    need(set(names.split()) <= set(value), "a member is missing")
+    need(set(value) <= {*names.split(), *optional.split()}, "a member is not known")
+    return [value.get(name) for name in [*names.split(), *optional.split()]]
+
+
+def once(pairs):
+    need(len(dict(pairs)) == len(pairs), "a member is there twice")
+    return dict(pairs)
+
+
+def number(value, bits=64):
+    need(type(value) is int and 0 <= value < 1 << bits, "a number is not one")
+    return value.to_bytes(bits // 8, "big")
+
+
+def text(value):
+    need(isinstance(value, str), "a text is missing")
+    return value.encode("utf-8")
+
+
+def items(value):
+    need(isinstance(value, list), "a list is missing")
+    return value
+
+
+def unhex(value, size):
+    need(re.fullmatch(b"[0-9a-f]*", text(value)), "these are no hexadecimal digits")
+    need(len(value) == 2 * size, "a field has another size")
+    return bytes.fromhex(value)
+
+
+def rootOf(leaf, index, size, path):
+    """Where a path leads: RFC 6962, 2.1.1."""
+    need(type(index) is int and 0 <= index < size, "there is no such leaf")
+    node, last, path = leaf, size - 1, [unhex(each, 32) for each in items(path)]
+    while last:
+        if index % 2 or index < last:
+            need(path, "a path is too short")
+            sibling = path.pop(0)
+            node = H(b"\1", sibling, node) if index % 2 else H(b"\1", node, sibling)
+        index, last = index // 2, last // 2
+    need(not path, "a path is too long")
+    return node
+
+
+def validators(generation, keys):
+    """The hash of a set of nodes."""
+    need(1 <= len(keys) <= 256 and len(set(keys)) == len(keys), "a set of nodes is not one")
+    return H(b"svcbroker/validators\0", number(generation), number(len(keys), 16), *keys)
+
+
+def headerHash(header):
+    names, bits = HEADER.split(), {"proposer": 16, "transactionCount": 32}
+    values = zip(names, fields(header, HEADER), strict=True)
+    numbers = {"height", "view", "timestamp", "transactionTotal", *bits}
+    encoded = [number(v, bits.get(n, 64)) if n in numbers else unhex(v, 32) for n, v in values]
+    return H(b"svcbroker/header\2", *encoded)
+
+
+def checkFinal(header, certificate, chain, sets):
+    """Check that a header is signed by the nodes whose turn it was; its hash."""
+    hash = headerHash(header)
+    kind, round, signatures = fields(certificate, "kind round signatures")
+    need(kind == "pbft", "certificates of this kind are not known")
+    need(header["chain"] == chain.hex(), "a header is of another chain")
+    deciding = [each for each in sets if each[0] < header["height"]]
+    need(deciding, "a header has the height of genesis")
+    _, generation, keys = deciding[-1]
+    need(header["validators"] == validators(generation, keys).hex(), "other nodes decided")
+    vote = b"svcbroker/vote\3" + chain + number(header["height"]) + number(round) + hash
+    last = -1
+    for each in items(signatures):
+        node, signature = fields(each, "node signature")
+        need(type(node) is int and last < node < len(keys), "signers are not in order")
+        Ed25519PublicKey.from_public_bytes(keys[node]).verify(unhex(signature, 64), vote)
+        last = node
+    need(len(signatures) >= len(keys) - (len(keys) - 1) // 3, "there are too few signatures")
+    return hash
+
+
+def transactionHash(event):
+    """The hash of the transaction that published an event."""
+    names = "eventId topicName extensions sender nonce timestamp"
+    _, topic, extensions, sender, nonce, time, content, base64 = fields(
+        event, names, "content contentBase64"
+    )
+    need(("content" in event) != ("contentBase64" in event), "an event has one content")
+    if "content" in event:
+        data = text(content)
+    else:
+        data = b64decode(text(base64), validate=True)
+        need(b64encode(data) == text(base64), "the content is not in canonical Base64")
+    need(isinstance(extensions, dict), "extensions are an object")
+    pairs = sorted((text(key), text(value)) for key, value in extensions.items())
+    head = [b"\1\3", unhex(sender, 20), number(nonce), number(time), H(data)]
+    head += [number(len(text(topic)), 16), text(topic), number(len(pairs), 16)]
+    for key, value in pairs:
+        head += [number(len(key), 16), number(len(value), 16), key, value]
+    return H(b"\0", *head)
+
+
+def verify(data, chain):
+    """Check a proof from the hash of a genesis that is trusted; the proof, if it holds."""
+    proof = json.loads(data.decode("utf-8"), object_pairs_hook=once)
+    names = "format event index transactionPath receiptPath block genesis"
+    format, event, index, transactionPath, receiptPath, block, genesis, changes, checkpoint = (
+        fields(proof, names, "changes checkpoint")
+    )
+    need(format == "svcbroker/event-proof/1", "the format is not known")
+
+    # 1. Genesis
+    group, created, nodes, said = fields(genesis, "group created nodes chain")
+    keys = [unhex(key, 32) for key in items(nodes)]
+    start = [number(len(text(group)), 16), text(group), number(created), number(len(keys), 16)]
+    need(H(b"svcbroker/genesis\1", *start, *keys) == chain, "the genesis is not trusted")
+    need(said == chain.hex(), "the genesis names another chain")
+    validators(0, keys)
+
+    # 2. Changes of the nodes
+    sets = [(0, 0, keys)]
+    for change in items(changes if "changes" in proof else []):
+        header, certificate, nodes = fields(change, "header certificate nodes")
+        checkFinal(header, certificate, chain, sets)
+        since, generation, _ = sets[-1]
+        keys = [unhex(key, 32) for key in items(nodes)]
+        need(header["height"] > since, "changes are not in order")
+        new = validators(generation + 1, keys)
+        need(header["nextValidators"] == new.hex(), "a change is to other nodes")
+        sets.append((header["height"], generation + 1, keys))
+
+    # 3. The event's block
+    header, certificate = fields(block, "header certificate")
+    hash = checkFinal(header, certificate, chain, sets)
+
+    # 4. The event
+    leaf, topic = transactionHash(event), sha256(text(event["topicName"])).hexdigest()
+    named = EVENT_ID.fullmatch(text(event["eventId"]).decode())
+    need(named, "the event's id is not one")
+    need(named[1] == topic[:8], "the event's id is of another topic")
+    need(int(named[3]) == header["height"], "the event's id is of another block")
+    need(max(int(named[2]), int(named[3])) < 1 << 63, "the event's id is not one")
+    size = header["transactionCount"]
+    root = rootOf(leaf, index, size, transactionPath)
+    need(root.hex() == header["transactionRoot"], "the event is not in its block")
+    receipt = H(b"\0", leaf, b"\0", number(int(named[2])))
+    root = rootOf(receipt, index, size, receiptPath)
+    need(root.hex() == header["receiptRoot"], "the event was not published as this one")
+
+    # 5. The checkpoint, if there is one
+    last = header
+    if checkpoint is not None:
+        last, certificate, path = fields(checkpoint, "header certificate path")
+        checkFinal(last, certificate, chain, sets)
+        root = rootOf(H(b"\0", hash), header["height"], last["height"], path)
+        need(root.hex() == last["history"], "the block is not in the checkpoint's history")
+    need(sets[-1][0] < last["height"], "there are more changes than it takes")
+    return proof
+
+
+if __name__ == "__main__":
+    try:
+        with open(sys.argv[1], "rb") as file:
+            proof = verify(file.read(), bytes.fromhex(sys.argv[2]))
+        sys.stdout.write(f"PROVED: {json.dumps(proof['event'])}\n")
+    except (ValueError, InvalidSignature, RecursionError) as error:
+        sys.exit(f"NOT PROVED: {error or 'a signature does not hold'}")

@@ -1,0 +1,115 @@
+"""
+Auditing whole data directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from attrs import frozen
+
+from ..proofs import Checkpoint
+from ..storage import StorageError
+from ._chain import AuditedChain, auditChain
+from ._findings import LIMIT, Finding, Findings, Report, noReport
+from ._layout import STORE_NAME, groupDirectories, isGroup
+from ._surroundings import auditDataDirectoryFiles, auditGroupFiles
+
+
+@frozen(kw_only=True)
+class Audited:
+    """
+    What came of auditing a directory.
+
+    @ivar chains: the chain of each group.
+    @ivar findings: what is about no group.
+    """
+
+    chains: Sequence[AuditedChain]
+    findings: Findings
+
+    @property
+    def isGood(self) -> bool:
+        """Whether nothing says that anything is not good."""
+        return self.findings.damages == 0 and all(chain.isGood for chain in self.chains)
+
+    def all(self) -> Iterator[Finding]:
+        """All findings that are kept."""
+        for chain in self.chains:
+            yield from chain.findings.kept
+        yield from self.findings.kept
+
+
+def audit(
+    directory: Path,
+    *,
+    groups: Collection[str] | None = None,
+    checkpoints: Mapping[str, Collection[Checkpoint]] | None = None,
+    limit: int = LIMIT,
+    reporting: Callable[[str], AbstractContextManager[Report]] | None = None,
+) -> Audited:
+    """
+    Check everything in a data directory, or in the directory of a group. Nothing is ever
+    written; a broker may be running on it.
+
+    @param groups: only the chains of these groups; C{None} for everything there is.
+    @param checkpoints: blocks that the chains must have, by group.
+    @param limit: how many findings are kept for each group.
+    @param reporting: gives what is to be told how many blocks of a group are done.
+    @raise OSError: the directory cannot be read.
+    """
+    checkpoints = checkpoints or {}
+    reporting = reporting or (lambda group: nullcontext(noReport))
+    around = Findings("", limit)
+    if isGroup(directory):
+        directories: Sequence[Path] = [directory.absolute()]
+    else:
+        directories = groupDirectories(directory)
+        if groups is None:
+            auditDataDirectoryFiles(directory, around)
+    chains = []
+    for each in directories:
+        group = each.name
+        if groups is None or group in groups:
+            with reporting(group) as report:
+                chains.append(
+                    auditGroup(
+                        each, checkpoints=checkpoints.get(group, ()), limit=limit, report=report
+                    )
+                )
+    missing = {*(groups or ()), *checkpoints} - {chain.group for chain in chains}
+    for group in sorted(missing):
+        around.damage("data directory", f"there is no chain of group {group}")
+    return Audited(chains=chains, findings=around)
+
+
+def auditGroup(
+    directory: Path,
+    *,
+    checkpoints: Collection[Checkpoint] = (),
+    limit: int = LIMIT,
+    report: Report = noReport,
+) -> AuditedChain:
+    """
+    Check the chain in a group's directory and what lies around it.
+
+    @param checkpoints: blocks that the chain must have.
+    @param limit: how many findings are kept.
+    @param report: told how many blocks are done, of how many.
+    """
+    try:
+        audited = auditChain(
+            directory / STORE_NAME,
+            group=directory.name,
+            checkpoints=checkpoints,
+            limit=limit,
+            report=report,
+        )
+    except StorageError as error:
+        findings = Findings(directory.name, limit)
+        findings.damage(STORE_NAME, str(error))
+        audited = AuditedChain.unread(directory.name, findings)
+    auditGroupFiles(directory, audited.validators, audited.findings)
+    return audited

@@ -1,0 +1,298 @@
+"""
+Comparing tables with what the execution of the chain says must be in them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ..chain import ChainState, Malformed, ValidatorSet
+from ..model import topicPrefix
+from ..storage import Append, Snapshot, StorageError
+from ._blocks import isSame
+from ._findings import Findings, difference, show
+
+PRINT_SIZE: Final = 4
+SEGMENT: Final = 512
+_SEGMENT_SIZE: Final = PRINT_SIZE * SEGMENT
+_PAIR: Final = 8
+
+_TOPIC: Final = ("prefix", "name", "address", "sender", "created", "is_open", "sequence", "height")
+_ACCOUNT: Final = ("address", "state")
+
+
+class RowAuditor:
+    """
+    Compares the rows that blocks add, and that never change again, a batch of blocks at a time.
+    """
+
+    def __init__(self, snapshot: Snapshot, findings: Findings) -> None:
+        self._snapshot = snapshot
+        self._found = findings
+        self._positions: dict[int, dict[int, tuple[int, bytes]]] = defaultdict(dict)
+        self._history: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self._sets: dict[int, tuple[int, bytes]] = {}
+        self._prints = b""
+        self._segment = 0
+        self._rowsOfTopic: dict[int, int] = defaultdict(int)
+        self._counts = {"history": 0, "validator_set": 0, "fingerprint": 0}
+
+    def add(self, append: Append) -> None:
+        """This must be stored of a block."""
+        height = append.block.height
+        for row in append.topicBlocks:
+            self._positions[row.topicIndex][height] = (row.firstSequence, row.positions)
+            self._rowsOfTopic[row.topicIndex] += 1
+        for node in append.history:
+            self._history[node.level, node.position] = (height, node.hash)
+        if append.validators is not None:
+            self._sets[append.validators.generation] = (height, append.validators.encoded)
+        self._prints += b"".join([hash[:PRINT_SIZE] for hash in append.transactionHashes])
+
+    def compare(self, isLast: bool) -> None:
+        """
+        Compare what was added since the last time.
+
+        @param isLast: whether nothing comes any more.
+        @raise StorageError: it cannot be read.
+        """
+        for topic, expected in self._positions.items():
+            self._comparePositions(topic, expected)
+        self._positions.clear()
+        for (level, position), (height, hash) in self._history.items():
+            self._compareOne("history", ("hash",), (hash,), height, level=level, position=position)
+        self._history.clear()
+        for generation, row in self._sets.items():
+            columns = ("height", "encoded")
+            self._compareOne("validator_set", columns, row, row[0], generation=generation)
+        self._sets.clear()
+        self._comparePrints(isLast)
+
+    def _comparePositions(self, topic: int, expected: Mapping[int, tuple[int, bytes]]) -> None:
+        rows = self._snapshot.rows(
+            "SELECT height, first_sequence, positions FROM topic_block "
+            "WHERE topic = ? AND height BETWEEN ? AND ?",
+            topic,
+            min(expected),
+            max(expected),
+        )
+        found = {height: (first, positions) for height, first, positions in rows}
+        for height in sorted({*expected, *found}, key=_order):
+            place = f"topic_block of topic {topic}"
+            if height not in found:
+                self._found.damage(place, "the row is missing", height)
+            elif height not in expected:
+                self._found.damage(place, f"the row of block {show(height)} should not be there")
+            else:
+                names = ("first_sequence", "positions")
+                for name, must, is_ in zip(names, expected[height], found[height], strict=True):
+                    if not isSame(must, is_):
+                        self._found.differ(
+                            f"topic_block.{name} of topic {topic}", must, is_, height
+                        )
+
+    def _compareOne(
+        self, table: str, columns: Sequence[str], row: Sequence[object], height: int, **key: int
+    ) -> None:
+        where = " AND ".join(f"{name} = ?" for name in key)
+        said = ", ".join(f"{name} {value}" for name, value in key.items())
+        rows = list(
+            self._snapshot.rows(
+                f"SELECT {', '.join(columns)} FROM {table} WHERE {where}", *key.values()
+            )
+        )
+        self._counts[table] += 1
+        if not rows:
+            self._found.damage(f"{table} of {said}", "the row is missing", height)
+            return
+        for name, must, is_ in zip(columns, row, rows[0], strict=True):
+            if not isSame(must, is_):
+                self._found.differ(f"{table}.{name} of {said}", must, is_, height)
+
+    def _comparePrints(self, isLast: bool) -> None:
+        size = len(self._prints)
+        full = size if isLast else size - size % _SEGMENT_SIZE
+        first = self._segment
+        expected = {
+            first + number: self._prints[start : start + _SEGMENT_SIZE]
+            for number, start in enumerate(range(0, full, _SEGMENT_SIZE))
+        }
+        self._segment += len(expected)
+        self._counts["fingerprint"] += len(expected)
+        self._prints = self._prints[full:]
+        rows = self._snapshot.rows(
+            "SELECT segment, prints FROM fingerprint WHERE segment BETWEEN ? AND ?",
+            first,
+            self._segment - 1,
+        )
+        found = dict(rows)
+        for segment, prints in expected.items():
+            if segment not in found:
+                self._found.damage(f"fingerprint of segment {segment}", "the row is missing")
+            elif prints != found[segment]:
+                self._found.damage(
+                    f"fingerprint.prints of segment {segment}",
+                    self._printProblem(segment, prints, found[segment]),
+                )
+
+    def _printProblem(self, segment: int, prints: bytes, found: object) -> str:
+        problem = difference(prints, found)
+        if isinstance(found, bytes) and len(found) == len(prints):
+            place = next(i for i in range(len(prints)) if prints[i] != found[i]) // PRINT_SIZE
+            problem += f", of transaction {segment * SEGMENT + place} of the chain"
+        return problem
+
+    def compareCounts(self) -> None:
+        """
+        Look for rows that no block has added. Everything has been compared.
+
+        @raise StorageError: they cannot be read.
+        """
+        for table, count in self._counts.items():
+            ((found,),) = self._snapshot.rows(f"SELECT count(*) FROM {table}")
+            if found > count:
+                self._found.damage(table, f"has {found} rows, and {count} belong to the chain")
+        for topic, found in self._snapshot.rows(
+            "SELECT topic, count(*) FROM topic_block GROUP BY topic"
+        ):
+            count = self._rowsOfTopic.get(topic, 0)
+            if found > count:
+                self._found.damage(
+                    f"topic_block of topic {show(topic)}",
+                    f"has {found} rows, and {count} belong to the chain" + self._firstStray(topic),
+                )
+
+    def _firstStray(self, topic: object) -> str:
+        """Where sequence numbers stop following each other."""
+        following = 1
+        for height, first, positions in self._snapshot.rows(
+            "SELECT height, first_sequence, positions FROM topic_block WHERE topic = ? "
+            "ORDER BY height",
+            topic,
+        ):
+            if first != following or not isinstance(positions, bytes):
+                return f"; see block {show(height)}"
+            following += len(positions) // _PAIR
+        return ""
+
+
+def compareState(snapshot: Snapshot, state: ChainState, findings: Findings) -> None:
+    """
+    Compare topics and accounts with what they are after the last block.
+
+    @raise StorageError: they cannot be read.
+    """
+    topics = (state.topicAt(index) for index in range(state.topicCount))
+    _compareList(
+        snapshot,
+        findings,
+        "topic",
+        _TOPIC,
+        (
+            (
+                int(topicPrefix(topic.name), 16),
+                topic.name,
+                topic.address,
+                topic.sender,
+                topic.created,
+                int(topic.isOpen),
+                topic.sequence,
+                topic.height,
+            )
+            for topic in topics
+        ),
+    )
+    _compareList(
+        snapshot,
+        findings,
+        "account",
+        _ACCOUNT,
+        ((address, account.encode()) for address, account in state.accounts),
+    )
+
+
+def _compareList(
+    snapshot: Snapshot,
+    findings: Findings,
+    table: str,
+    columns: Sequence[str],
+    expected: Iterable[Sequence[object]],
+) -> None:
+    rows = snapshot.rows(f"SELECT idx, {', '.join(columns)} FROM {table} ORDER BY idx")
+    row: tuple[Any, ...] | None = next(rows, None)
+    index = -1
+    for index, values in enumerate(expected):
+        row = _skip(rows, row, index, table, findings)
+        if row is None or row[0] > index:
+            findings.damage(f"{table} {index}", f"the row of {show(values[0])} is missing")
+            continue
+        for name, must, is_ in zip(columns, values, row[1:], strict=True):
+            if not isSame(must, is_):
+                findings.differ(f"{table}.{name} of {table} {index}", must, is_)
+        row = next(rows, None)
+    while row is not None:
+        findings.damage(f"{table} {row[0]}", "the row should not be there")
+        row = next(rows, None)
+
+
+def _skip(
+    rows: Iterator[tuple[Any, ...]],
+    row: tuple[Any, ...] | None,
+    index: int,
+    table: str,
+    findings: Findings,
+) -> tuple[Any, ...] | None:
+    while row is not None and row[0] < index:
+        findings.damage(f"{table} {row[0]}", "the row should not be there")
+        row = next(rows, None)
+    return row
+
+
+def compareReservation(snapshot: Snapshot, height: int, findings: Findings) -> None:
+    """
+    Check the rounds that were set aside.
+
+    @param height: the height of the last block.
+    @raise StorageError: they cannot be read.
+    """
+    rows = list(snapshot.rows("SELECT id, height, round, again FROM reservation"))
+    if len(rows) != 1:
+        findings.damage("reservation", f"has {len(rows)} rows instead of one")
+        return
+    _, reserved, round, again = rows[0]
+    if type(reserved) is not int or type(round) is not int or reserved < 0 or round < 0:
+        findings.damage("reservation", f"{show(reserved)} and {show(round)} are no round")
+    elif again != f"{reserved}:{round}":
+        findings.damage(
+            "reservation",
+            f"height and round are {reserved}:{round}, and in the column 'again' {show(again)}",
+        )
+    elif reserved > height + 1:
+        findings.damage(
+            "reservation",
+            f"a round of block {reserved} was set aside, so blocks after {height} are missing",
+        )
+
+
+def storedSets(snapshot: Snapshot) -> Mapping[bytes, ValidatorSet]:
+    """
+    The sets of nodes that are stored, by their hashes. Nothing says that they are right.
+    """
+    sets: dict[bytes, ValidatorSet] = {}
+    try:
+        for (encoded,) in snapshot.rows("SELECT encoded FROM validator_set"):
+            try:
+                nodes = ValidatorSet.decode(encoded)
+            except (Malformed, TypeError):
+                continue
+            sets[nodes.hash] = nodes
+    except StorageError:
+        # Whoever compares the table will say so.
+        return sets
+    return sets
+
+
+def _order(height: object) -> tuple[bool, Any]:
+    return not isinstance(height, int), height

@@ -1,0 +1,254 @@
+"""
+Looking at a file of ours without changing anything, also while a broker writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Self
+
+from ._errors import StorageFailed, StorageRefused, translated
+from ._files import companions, inspectFile, refusal
+from ._notes import APPLICATION_ID as NOTES
+from ._notes import VERSION as NOTES_VERSION
+from ._notes import noteContents
+from ._reader import ChainReader
+from ._schema import APPLICATION_ID as LEDGER
+from ._schema import contentsOf, madeBy, schemaSteps, syncFile, versionOf
+
+_BUSY_SECONDS: Final = 5.0
+_CACHE_KIB: Final = 16 * 1024
+_COPY_PAGES: Final = 1024
+
+
+class Snapshot:
+    """
+    A SQLite file, opened so that neither it nor anything beside it is ever written.
+
+    - A running broker's file is read like any reader of SQLite does, between its writes.
+    - One that nobody has open is read as it is, and no C{-wal} or C{-shm} comes up beside it.
+    - One with a write-ahead log that nobody has an index of, such as a copy of two files, is
+      copied to where temporary files go, and read there.
+
+    Texts that are not UTF-8 are read all the same, so that whoever compares them can say so.
+
+    @ivar path: the file.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        connection: sqlite3.Connection,
+        expected: Sequence[tuple[Any, ...]],
+        seen: object,
+    ) -> None:
+        """
+        Private: call L{open}.
+        """
+        self.path = path
+        self._connection = connection
+        self._expected = expected
+        self._seen = seen
+
+    @classmethod
+    def ofLedger(cls, path: Path) -> AbstractContextManager[Self]:
+        """
+        Open the file of a L{Store<svcbroker.storage.Store>} for as long as the context lasts.
+
+        @raise StorageRefused: it is absent, foreign, damaged, or of another schema.
+        """
+        steps = schemaSteps()
+        inspectFile(path, applicationId=LEDGER)
+        return cls._open(path, len(steps), madeBy(steps))
+
+    @classmethod
+    def ofNotes(cls, path: Path) -> AbstractContextManager[Self]:
+        """
+        Open the file of a L{NoteStore<svcbroker.storage.NoteStore>} for as long as the context
+        lasts.
+
+        @raise StorageRefused: as for L{ofLedger}.
+        """
+        inspectFile(path, applicationId=NOTES, what="a file of notes")
+        return cls._open(path, NOTES_VERSION, noteContents())
+
+    @classmethod
+    @contextmanager
+    def _open(cls, path: Path, version: int, expected: Sequence[tuple[Any, ...]]) -> Iterator[Self]:
+        log, index = companions(path)
+        hasLog = log.exists() and (log.stat().st_size > 0 or index.exists())
+        if not hasLog:
+            seen = _signature(path)
+            with closing(_connect(path, path, "mode=ro&immutable=1")) as connection:
+                _checkVersion(path, connection, version)
+                yield cls(path, connection, expected, seen)
+        elif index.exists():
+            with closing(_connect(path, path, "mode=ro")) as connection:
+                _checkVersion(path, connection, version)
+                yield cls(path, connection, expected, None)
+        else:
+            with TemporaryDirectory(prefix="svcbroker-") as folder:
+                copy = Path(folder) / path.name
+                shutil.copyfile(path, copy)
+                shutil.copyfile(log, copy.with_name(log.name))
+                with closing(_connect(path, copy, "mode=rw")) as connection:
+                    _checkVersion(path, connection, version)
+                    yield cls(path, connection, expected, None)
+
+    @contextmanager
+    def moment(self) -> Iterator[None]:
+        """
+        While the context lasts, everything that is read is of one moment. A broker's
+        write-ahead log grows meanwhile, so let it not last.
+
+        @raise svcbroker.storage.StorageError: it cannot be read.
+        """
+        try:
+            with _translated(self.path):
+                self._connection.execute("BEGIN")
+                # The moment is that of the first read.
+                self._connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+            yield
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def reader(self) -> ChainReader:
+        """
+        What a ledger reads with, as long as the context lasts.
+        """
+        return ChainReader(self.path, self._connection)
+
+    def rows(self, statement: str, *parameters: Any) -> Generator[tuple[Any, ...], None, None]:
+        """
+        What a query gives, row by row, as it is stored.
+
+        @raise svcbroker.storage.StorageError: it cannot be read, or not further.
+        """
+        with _translated(self.path):
+            yield from self._connection.execute(statement, parameters)
+
+    def compareContents(self) -> tuple[Sequence[str], Sequence[str]]:
+        """
+        Look for tables, indexes and whatever else SQLite knows that are not what they should be.
+
+        @return: the names of those that are missing or changed, without which nothing can be
+            read, and of those that should not be there.
+        @raise svcbroker.storage.StorageError: it cannot be read.
+        """
+        with _translated(self.path):
+            found = set(contentsOf(self._connection))
+        missing = sorted(str(row[1]) for row in set(self._expected) - found)
+        added = {str(row[1]) for row in found - set(self._expected)}
+        return missing, sorted(added.difference(missing))
+
+    def problems(self, limit: int) -> Sequence[str]:
+        """
+        What SQLite itself finds wrong with the file's structure.
+
+        @param limit: how much of it at most.
+        @raise svcbroker.storage.StorageError: it cannot even be looked for.
+        """
+        found = [str(row[0]) for row in self.rows(f"PRAGMA integrity_check({limit})")]
+        return [] if found == ["ok"] else found
+
+    def checkUnchanged(self) -> None:
+        """
+        Make sure that what was read was all of one file.
+
+        @raise StorageFailed: a broker began to write it meanwhile.
+        """
+        if self._seen is not None and self._seen != _signature(self.path):
+            raise StorageFailed(f"{self.path} was changed while it was read: try again")
+
+    def copyTo(self, target: Path, report: Callable[[int, int], object]) -> None:
+        """
+        Copy the file, as it is at one moment, to where there is none, and have it on stable
+        storage.
+
+        @param report: called with how many pages are copied, and of how many.
+        @raise svcbroker.storage.StorageError: it cannot be read or written.
+        """
+
+        def progress(status: int, left: int, total: int) -> None:
+            report(total - left, total)
+
+        with _translated(self.path):
+            with self.moment(), closing(sqlite3.connect(target)) as connection:
+                # In the moment of this connection, so no write of a broker starts it over.
+                self._connection.backup(connection, pages=_COPY_PAGES, progress=progress)
+                # Closing in this mode leaves one file.
+                connection.execute("PRAGMA journal_mode = DELETE")
+            self.checkUnchanged()
+            syncFile(target)
+
+
+def _connect(path: Path, file: Path, options: str) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(
+            f"{file.absolute().as_uri()}?{options}",
+            uri=True,
+            isolation_level=None,
+            timeout=_BUSY_SECONDS,
+        )
+    except sqlite3.Error as error:
+        raise refusal(error, path) from error
+    connection.text_factory = _text
+    try:
+        with _damageIsText():
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            connection.execute("PRAGMA query_only = ON")
+    except sqlite3.Error as error:
+        connection.close()
+        raise refusal(error, path) from error
+    return connection
+
+
+@contextmanager
+def _damageIsText() -> Iterator[None]:
+    """SQLite quotes what is damaged in the schema, which need not be text."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise sqlite3.OperationalError("malformed database schema") from error
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """An error of SQLite becomes one of ours."""
+    try:
+        with _damageIsText():
+            yield
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+
+
+def _checkVersion(path: Path, connection: sqlite3.Connection, expected: int) -> None:
+    try:
+        with _damageIsText():
+            version = versionOf(connection)
+    except sqlite3.Error as error:
+        raise refusal(error, path) from error
+    if version != expected:
+        raise StorageRefused(
+            f"{path} has schema {version}, and this svcbroker reads schema {expected}: "
+            + ("start a broker of this version once" if version < expected else "use a newer one")
+        )
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _signature(path: Path) -> object:
+    status = os.stat(path)
+    return status.st_ino, status.st_size, status.st_mtime_ns

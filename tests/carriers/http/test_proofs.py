@@ -1,0 +1,140 @@
+"""
+Proofs over REST and JSON-RPC, and the operator call that changes nodes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.proofs import (
+    Checkpoint,
+    readCheckpoint,
+    readGenesis,
+    verifyConsistency,
+    verifyProof,
+)
+from tests.broker.support import makeWorld
+from tests.ledgers.pbft.rig import LedgerRig
+
+from .support import BASE, Client
+
+
+class ProofTests(SynchronousTestCase):
+    """
+    A group on the embedded ledger, and one on a ledger that proves nothing.
+    """
+
+    def setUp(self) -> None:
+        self.rig = LedgerRig(self).start().open()
+        self.rig.publish(3)
+        self.rig.settle()
+        receipts = [self.successResultOf(receipt) for receipt in self.rig.receipts]
+        self.ids = [str(receipt.eventId) for receipt in receipts]
+        self.client = Client(world=makeWorld(ledgers={"1": self.rig.ledger}))
+        self.chain = readGenesis(self.raw("genesis")).chain
+
+    def raw(self, call: str) -> bytes:
+        """The answer of REST as it would be saved."""
+        answer = self.client.ask("GET", f"{BASE}/rest/{call}")
+        self.assertEqual(answer.status, 200)
+        return answer.body
+
+    def test_proof(self) -> None:
+        """What REST answers is a proof as it is, and so is what JSON-RPC answers."""
+        for eventId in self.ids:
+            proved = verifyProof(self.raw(f"proof?eventId={eventId}"), chain=self.chain)
+            self.assertEqual((proved.eventId, proved.topic, proved.content), (eventId, "t", b"x"))
+            response = json.dumps(self.client.rpc("proof", {"eventId": eventId})).encode()
+            self.assertEqual(verifyProof(response, chain=self.chain), proved)
+        self.assertEqual(proved.timestamp // 1000, 1_700_000_000)
+
+    def test_checkpoint(self) -> None:
+        """The latest block, one of a height, and genesis, each with all that is said of it."""
+        for call in ("checkpoint", "checkpoint?height=1", "checkpoint?height=0"):
+            answer = self.client.rest(call)
+            kept = readCheckpoint(self.raw(call))
+            self.assertEqual((answer["height"], answer["hash"]), (kept.height, kept.hash.hex()))
+            self.assertEqual((answer["group"], answer["chain"]), ("1", self.chain.hex()))
+            self.assertEqual(answer["timestamp"] // 1000, 1_700_000_000)
+            self.assertEqual(
+                answer, self.client.rpc("checkpoint", {"height": kept.height})["result"]
+            )
+        self.assertEqual(answer["height"], 0)
+        self.assertEqual(self.client.rest("checkpoint")["height"], self.rig.height)
+
+    def test_withCheckpoint(self) -> None:
+        """A later block vouches for the event where it is asked to."""
+        self.rig.publish()
+        self.rig.settle()
+        tip = readCheckpoint(self.raw("checkpoint"))
+        data = self.raw(f"proof?eventId={self.ids[0]}&checkpoint={tip.height}")
+        self.assertEqual(verifyProof(data, checkpoint=tip).checkpoint, tip)
+
+    def test_consistency(self) -> None:
+        """From any block to any later one."""
+        kept = [
+            readCheckpoint(self.raw(f"checkpoint?height={height}"))
+            for height in range(self.rig.height + 1)
+        ]
+        for older, newer in ((0, 1), (0, self.rig.height), (1, self.rig.height)):
+            data = self.raw(f"consistency?older={older}&newer={newer}")
+            verifyConsistency(data, older=kept[older], newer=kept[newer])
+
+    def test_refused(self) -> None:
+        """What there is not, and what makes no sense."""
+        [one, *_] = self.ids
+        height = self.rig.height
+        for call, code in (
+            ("proof", 100300),
+            ("proof?eventId=x", 100302),
+            (f"proof?eventId={one.replace('-1-', '-9-')}", 100303),
+            (f"proof?eventId={one[:8]}-1-{height + 1}", 100304),
+            (f"proof?eventId={one}&checkpoint={height + 1}", 100304),
+            (f"proof?eventId={one}&checkpoint=1", 100600),
+            (f"proof?eventId={one}&checkpoint={height}", 100600),
+            (f"proof?eventId={one}&checkpoint=x", 100600),
+            (f"proof?eventId={one}&groupId=9", 200211),
+            (f"checkpoint?height={height + 1}", 100304),
+            ("checkpoint?height=-1", 100600),
+            ("checkpoint?height=1000000000000000", 100304),
+            ("consistency?older=1", 100600),
+            (f"consistency?older=0&newer={height + 1}", 100304),
+            ("consistency?older=1&newer=1", 100600),
+            ("consistency?older=1&newer=0", 100600),
+        ):
+            self.assertEqual(self.client.rest(call).get("code"), code, call)
+
+    def test_unprovable(self) -> None:
+        """A ledger that proves nothing says so, over both interfaces."""
+        for call, params in (
+            ("genesis", {}),
+            ("checkpoint", {}),
+            ("proof", {"eventId": self.ids[0]}),
+            ("consistency", {"older": 0, "newer": 1}),
+        ):
+            given: dict[str, Any] = {**params, "groupId": "2"}
+            query = "&".join(f"{name}={value}" for name, value in given.items())
+            answer = self.client.rest(f"{call}?{query}")
+            self.assertEqual(answer["code"], 100600)
+            self.assertIn("proves nothing", answer["message"])
+            self.assertEqual(self.client.rpc(call, given)["error"]["code"], -32602)
+
+    def test_changedNodes(self) -> None:
+        """After a change of the nodes an old event is proved again, and a new one."""
+        operator = self.client.world.broker.operator
+        change = operator.changeNodes("1", [0, 3], 5)
+        self.rig.run(5)
+        nodes = self.successResultOf(change)
+        self.assertEqual((nodes.generation, len(nodes.keys)), (1, 5))
+        self.assertEqual(self.successResultOf(operator.changeNodes("1")), nodes)
+        self.rig.receipts.clear()
+        self.rig.publish()
+        self.rig.settle()
+        late = self.successResultOf(self.rig.receipts[0])
+        for eventId, changes, count in ((self.ids[0], 0, 4), (str(late.eventId), 1, 5)):
+            proved = verifyProof(self.raw(f"proof?eventId={eventId}"), chain=self.chain)
+            self.assertEqual((proved.changes, proved.nodes), (changes, count))
+            self.assertIsInstance(proved.block, Checkpoint)

@@ -1,0 +1,292 @@
+"""
+Tests for C{svcbroker verify}, C{genesis} and C{checkpoint}.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from msgspec.json import encode
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.commands import main
+from svcbroker.commands._words import contentText, quoted, timeText
+from svcbroker.commands.verify import eventLines
+from svcbroker.proofs import GenesisFields, verifyProof
+from tests.proofs.support import BINARY, proofs
+from tools.signedchain import SignedChain
+
+
+class CommandTestCase(SynchronousTestCase):
+    """
+    What these tests share.
+    """
+
+    def setUp(self) -> None:
+        self.made = proofs()
+        self.chain = self.made.genesis.chain.hex()
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.genesis = self.save("genesis.json", encode(GenesisFields.of(self.made.genesis)))
+
+    def save(self, name: str, data: bytes) -> str:
+        """The path of a new file."""
+        path = self.directory / name
+        path.write_bytes(data)
+        return str(path)
+
+    def proof(self, name: str = "first block with events") -> str:
+        """The path of a proof."""
+        return self.save("proof.json", self.made.events[name])
+
+    def run_(self, *arguments: str) -> tuple[int, str, str]:
+        """The exit code of a command, and what it writes."""
+        output, errors = io.StringIO(), io.StringIO()
+        self.patch(sys, "stdout", output)
+        self.patch(sys, "stderr", errors)
+        code = main(arguments)
+        return code, output.getvalue(), errors.getvalue()
+
+    def good(self, *arguments: str) -> str:
+        """What a command writes that goes well."""
+        code, output, errors = self.run_(*arguments)
+        self.assertEqual((code, errors), (0, ""))
+        return output
+
+    def wrong(self, *arguments: str) -> str:
+        """What is said of wrong usage, in one line."""
+        code, output, errors = self.run_(*arguments)
+        self.assertEqual((code, output), (2, ""), errors)
+        [line] = errors.splitlines()
+        return line
+
+
+class VerifyTests(CommandTestCase):
+    """
+    Event proofs.
+    """
+
+    def test_words(self) -> None:
+        """What is proved is told: what, where, when, by whom, and what was trusted."""
+        output = self.good("verify", self.proof("unicode"), "--genesis", self.genesis)
+        words = " ".join(output.split())
+        for each in (
+            "PROVED: this event is in the log.",
+            "event c14cddc0-3-6, the topic's event number 3",
+            "topic a/b",
+            'content "größer\\x00\\r\\n\U0001f600" (15 bytes, SHA-256 80724b1000d1',
+            "extension svc-größe: große \U0001f600",
+            "submitted 2023-11-14 22:13:21.375 UTC by the broker's clock",
+            f"block {self.made.checkpoints[6]} of 2023-11-14 22:13:21.500 UTC",
+            f"chain {self.chain}, group 1",
+            "signed by 3 of 4 nodes node 0, key f10b5386db2f9da0",
+            "the nodes had changed once",
+            f"trusted the genesis in {self.genesis}",
+        ):
+            self.assertIn(each, words)
+
+    def test_trust(self) -> None:
+        """Everything that can be trusted, in each of its forms."""
+        tip = max(self.made.checkpoints)
+        kept = self.made.checkpoints[tip]
+        answer = json.dumps({"checkpoint": str(kept)}).encode()
+        response = json.dumps(
+            {"jsonrpc": "2.0", "id": 1, "result": json.loads(Path(self.genesis).read_bytes())}
+        )
+        for trusted in (
+            ["--genesis", self.genesis],
+            ["--genesis", self.save("response.json", response.encode())],
+            ["--chain", self.chain],
+            ["--chain", "0x" + self.chain],
+            ["--chain", self.chain.upper()],
+            ["--checkpoint", str(kept)],
+            ["--checkpoint", self.save("kept.txt", f"{kept}\n".encode())],
+            ["--checkpoint", self.save("kept.json", answer)],
+            ["--chain", self.chain, "--checkpoint", str(kept)],
+        ):
+            output = self.good("verify", self.proof("with a checkpoint"), *trusted)
+            self.assertIn("PROVED", output)
+            self.assertIn("vouched for", output)
+
+    def test_json(self) -> None:
+        """For programs everything is there, binary content too."""
+        name = "binary, after a change of nodes"
+        found = json.loads(self.good("verify", self.proof(name), "--chain", self.chain, "--json"))
+        proved = verifyProof(self.made.events[name], chain=self.made.genesis.chain)
+        self.assertIs(found["proved"], True)
+        self.assertEqual(found["block"], str(proved.block))
+        self.assertEqual(found["contentBase64"], self.base64(BINARY))
+        self.assertEqual([each["node"] for each in found["signers"]], [0, 1, 2])
+        self.assertEqual((found["nodes"], found["changes"]), (4, 1))
+
+    def base64(self, data: bytes) -> Any:
+        """Standard Base64, as JSON writes bytes."""
+        return json.loads(encode(data))
+
+    def test_notProved(self) -> None:
+        """A proof that does not hold is told as the result, with code 1."""
+        changed = self.save("bad.json", self.made.events["unicode"][:-2])
+        for arguments, reason in (
+            ([self.proof(), "--chain", "00" * 32], "not the trusted one"),
+            ([self.proof(), "--checkpoint", f"3:{'0' * 64}"], "does not lead to"),
+            ([changed, "--chain", self.chain], "not a proof"),
+            ([self.genesis, "--chain", self.chain], "names no format"),
+        ):
+            code, output, errors = self.run_("verify", *arguments)
+            self.assertEqual((code, errors), (1, ""))
+            self.assertTrue(output.startswith("NOT PROVED: "))
+            self.assertIn(reason, output)
+            code, output, errors = self.run_("verify", *arguments, "--json")
+            found = json.loads(output)
+            self.assertEqual((code, found["proved"]), (1, False))
+            self.assertIn(reason, found["reason"])
+
+    def test_usage(self) -> None:
+        """What cannot even be tried is code 2, with a line that says why."""
+        proof = self.proof()
+        for arguments, words in (
+            ([proof], "what do you trust?"),
+            ([proof, "--chain", "00"], "64 hexadecimal digits"),
+            ([proof, "--chain", "00 " * 32], "64 hexadecimal digits"),
+            ([proof, "--chain", self.chain, "--genesis", self.genesis], "leave out --chain"),
+            ([proof, "--checkpoint", "nosuch"], "neither HEIGHT:HASH nor a file"),
+            ([proof, "--checkpoint", proof], "not a checkpoint"),
+            ([proof, "--genesis", proof], "not a genesis"),
+            ([proof, "--genesis", "nosuch"], "nosuch: No such file"),
+            (["nosuch", "--chain", self.chain], "nosuch: No such file"),
+            ([proof, *["--checkpoint", f"3:{'0' * 64}"] * 2], "two checkpoints are for"),
+            ([proof, *["--checkpoint", f"3:{'0' * 64}"] * 3], "at most two"),
+            ([proof, proof, "--chain", self.chain], "Wrong number of arguments"),
+        ):
+            self.assertIn(words, self.wrong("verify", *arguments))
+
+    def test_input(self) -> None:
+        """From standard input; and neither a reactor nor anything of a network is imported."""
+        code = (
+            "import sys; from svcbroker.commands import main; code = main(sys.argv[1:]);"
+            "bad = [name for name in sys.modules if name.startswith(('twisted.internet',"
+            " 'twisted.web', 'klein', 'treq', 'OpenSSL', 'sqlite3'))];"
+            "sys.exit(code or str(bad) if bad else code)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, "verify", "-", "--chain", self.chain],
+            input=self.made.events["unicode"],
+            capture_output=True,
+            env={"PYTHONPATH": ":".join(sys.path), "PYTHONIOENCODING": "utf-8"},
+            timeout=60,
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertTrue(done.stdout.startswith(b"PROVED"))
+
+
+class GrowthTests(CommandTestCase):
+    """
+    Consistency proofs.
+    """
+
+    def test_checkpoints(self) -> None:
+        """With both checkpoints, in any order, or with the genesis as the older one."""
+        for data, older, newer in self.made.growth.values():
+            path = self.save("growth.json", data)
+            for pair in ((older, newer), (newer, older)):
+                options = [word for each in pair for word in ("--checkpoint", str(each))]
+                output = self.good("verify", path, *options, "--chain", self.chain)
+                self.assertIn(
+                    "PROVED: between these two checkpoints the log has only grown", output
+                )
+                self.assertIn(str(older), output)
+            if older.height == 0:
+                output = self.good(
+                    "verify", path, "--genesis", self.genesis, "--checkpoint", str(newer), "--json"
+                )
+                self.assertEqual(json.loads(output)["older"], str(older))
+
+    def test_refused(self) -> None:
+        """Another checkpoint, another chain, and too few checkpoints."""
+        data, older, newer = self.made.growth["5 and 28"]
+        path = self.save("growth.json", data)
+        pair = ["--checkpoint", str(older), "--checkpoint"]
+        for options in (
+            [*pair, str(self.made.checkpoints[27])],
+            [*pair, str(newer), "--chain", "00" * 32],
+            ["--genesis", self.genesis, "--checkpoint", str(newer)],
+        ):
+            code, output, _ = self.run_("verify", path, *options)
+            self.assertEqual((code, output[:10]), (1, "NOT PROVED"))
+        for options in (["--chain", self.chain], ["--checkpoint", str(newer)]):
+            self.assertIn("about two blocks", self.wrong("verify", path, *options))
+
+
+class ChainTests(CommandTestCase):
+    """
+    C{genesis} and C{checkpoint}.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.data = self.directory / "data"
+        (self.data / "1").mkdir(parents=True)
+        made = SignedChain(self.data / "1")
+        self.addCleanup(made.close)
+        made.open("t")
+        made.publish("t", b"x")
+        self.store = made
+
+    def test_genesis(self) -> None:
+        """The genesis, or its hash, beside whoever writes the chain."""
+        fields = GenesisFields.of(self.store.genesis)
+        found = json.loads(self.good("genesis", str(self.data)))
+        self.assertEqual(found, json.loads(encode(fields)))
+        self.assertEqual(self.good("genesis", str(self.data), "--hash"), f"{fields.chain}\n")
+        self.assertEqual(self.good("genesis", str(self.data / "1"), "--hash"), f"{fields.chain}\n")
+
+    def test_checkpoint(self) -> None:
+        """The latest block, or one of a height."""
+        for options, height in (([], 2), (["--height", "1"], 1), (["--height=0"], 0)):
+            expected = self.store.prover.checkpoint(height)
+            found = self.good("checkpoint", str(self.data), *options)
+            self.assertEqual(found, f"{expected}\n")
+        self.store.decide()
+        self.assertTrue(self.good("checkpoint", str(self.data)).startswith("3:"))
+
+    def test_nothingThere(self) -> None:
+        """No such group, no such block, nonsense."""
+        where = str(self.data)
+        self.assertIn("cannot be read", self.wrong("genesis", where, "--group", "2"))
+        self.assertIn("above the chain", self.wrong("checkpoint", where, "--height", "9"))
+        self.assertIn("not a height", self.wrong("checkpoint", where, "--height", "-1"))
+        self.assertIn("Wrong number", self.wrong("checkpoint"))
+        (self.data / "1" / "ledger.sqlite").write_bytes(b"x" * 5000)
+        self.assertIn("not a ledger", self.wrong("genesis", where))
+
+
+class WordTests(SynchronousTestCase):
+    """
+    What comes from elsewhere gives no orders to a terminal.
+    """
+
+    def test_quoted(self) -> None:
+        """Nothing but printable characters, and not too many."""
+        self.assertEqual(quoted("größe \U0001f600"), "größe \U0001f600")
+        self.assertEqual(quoted("\x1b[2J\r\n\x80\u202e"), "\\x1b[2J\\r\\n\\x80\\u202e")
+        self.assertEqual(quoted("x" * 501), "x" * 500 + "...")
+        self.assertIn("binary (2 bytes", contentText(b"\xff\xfe"))
+
+    def test_times(self) -> None:
+        """Any number is a time."""
+        self.assertEqual(timeText(1_700_000_000_007), "2023-11-14 22:13:20.007 UTC")
+        for odd in (2**63, 2**64 - 1, 10**17):
+            self.assertIn(str(odd), timeText(odd))
+
+    def test_topic(self) -> None:
+        """A topic may have characters that terminals obey."""
+        made = proofs()
+        data = made.events["first block with events"]
+        proved = evolve(verifyProof(data, chain=made.genesis.chain), topic="a\x7f\x80b")
+        self.assertIn("a\\x7f\\x80b", "\n".join(eventLines(proved)))

@@ -1,0 +1,409 @@
+"""
+Tests for changing the keys and the number of the nodes of a running ledger.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import (
+    Certificate,
+    CertificateInvalid,
+    Header,
+    ValidatorSet,
+    checkCertificate,
+    quorum,
+)
+from svcbroker.errors import LedgerUnavailable, ParameterInvalid
+from svcbroker.ledgers.pbft import Conditions
+from svcbroker.ledgers.pbft._settings import MAX_NODES
+from tests.ledgers.pbft.rig import LedgerRig
+
+
+class ChangeTestCase(SynchronousTestCase):
+    """
+    What these tests share.
+    """
+
+    def rig(self, **settings: str) -> LedgerRig:
+        """A ledger with an open topic, at height 1."""
+        return LedgerRig(self, settings).start().open()
+
+    def again(self, rig: LedgerRig, **settings: str) -> LedgerRig:
+        """Stop a ledger, and start another one in its place."""
+        if not rig.ledger._producer.isStopping:
+            self.successResultOf(rig.ledger.stop())
+        following = LedgerRig(self, settings, rig.directory, rig.clock)
+        following.salt = rig.salt + 1
+        return following.start()
+
+    def set_(self, rig: LedgerRig) -> ValidatorSet:
+        """The set that decides the next block."""
+        validators: ValidatorSet = rig.ledger._state.validators
+        return validators
+
+    def goesOn(self, rig: LedgerRig, *sequences: int) -> None:
+        """Events can be published, everybody takes part, and the chain holds."""
+        rig.publish(len(sequences))
+        rig.settle()
+        self.assertEqual(rig.sequences(), list(sequences))
+        for index in rig.nodes.running:
+            # On a bad network some hear of a block when the next one begins.
+            if rig.nodes.network.conditions == Conditions():
+                self.assertEqual(rig.nodes.replicas[index].head.height, rig.height)
+        rig.check()
+
+    def files(self, rig: LedgerRig) -> set[bytes]:
+        """The seeds in the directory of the keys."""
+        return {bytes.fromhex((rig.directory / "keys" / name).read_text()) for name in rig.keyFiles}
+
+
+class KeysTests(ChangeTestCase):
+    """
+    New keys.
+    """
+
+    def test_one(self) -> None:
+        """One node gets a new key; the other keys, and the log, stay."""
+        rig = self.rig()
+        self.goesOn(rig, 1, 2)
+        before = self.set_(rig)
+        after = rig.change((2,))
+        self.assertEqual((before.generation, after.generation), (0, 1))
+        self.assertEqual(
+            [new == old for new, old in zip(after.keys, before.keys, strict=True)],
+            [True, True, False, True],
+        )
+        self.assertEqual(self.set_(rig), after)
+        self.assertEqual(rig.height, 3)
+        self.goesOn(rig, 3, 4)
+        self.assertEqual(
+            rig.keyFiles,
+            ["node0.key", "node1.key", f"node2-{after.keys[2].hex()[:16]}.key", "node3.key"],
+        )
+        self.goesOn(self.again(rig), 5)
+
+    def test_all(self) -> None:
+        """All of them get new keys, and no old one is left on the disk."""
+        rig = self.rig()
+        before, files = self.set_(rig), self.files(rig)
+        after = rig.change((3, 1, 0, 2))
+        self.assertFalse(set(before.keys) & set(after.keys))
+        self.assertFalse(files & self.files(rig))
+        self.assertEqual(len(rig.keyFiles), 4)
+        self.goesOn(rig, 1, 2, 3)
+        self.goesOn(self.again(rig), 4)
+
+    def test_manyTimes(self) -> None:
+        """That can be done as often as one likes, also after starts."""
+        rig = self.rig()
+        for generation in range(1, 13):
+            after = rig.change((generation % 4,))
+            self.assertEqual(after.generation, generation)
+            self.goesOn(rig, generation)
+            if generation % 4 == 0:
+                rig = self.again(rig)
+                self.assertEqual(self.set_(rig), after)
+        self.assertEqual(len(rig.keyFiles), 4)
+        self.assertEqual([row.generation for row in rig.store.validatorSets()], [*range(1, 13)])
+
+    def test_oldCertificates(self) -> None:
+        """Blocks from before are the old set's, and verify with that alone."""
+        rig = self.rig()
+        self.goesOn(rig, 1)
+        before = self.set_(rig)
+        after = rig.change((0, 1, 2, 3))
+        self.goesOn(rig, 2)
+        for height, decided, other in ((2, before, after), (3, before, after), (4, after, before)):
+            row = rig.store.blockHead(height)
+            assert row is not None
+            header, certificate = Header.decode(row.header), Certificate.decode(row.certificate)
+            self.assertEqual(header.validators, decided.hash)
+            checkCertificate(certificate, header, len(decided.keys), decided.verify)
+            with self.assertRaises(CertificateInvalid):
+                checkCertificate(certificate, header, len(other.keys), other.verify)
+
+    def test_transaction(self) -> None:
+        """A change is a transaction, but no event, and makes no topic."""
+        rig = self.rig()
+        rig.change((0,))
+        self.goesOn(rig, 1)
+        page = self.successResultOf(rig.ledger.listTransactions(0, 9))
+        self.assertEqual(page.total, 3)
+        self.assertEqual(self.successResultOf(rig.ledger.readBlock(2)).events, [])
+        self.assertEqual(self.successResultOf(rig.ledger.listTopics(0, 9)).total, 1)
+
+
+class SizeTests(ChangeTestCase):
+    """
+    More nodes and fewer.
+    """
+
+    def test_grow(self) -> None:
+        """From four to seven: all that is said of the nodes follows."""
+        rig = self.rig()
+        before = self.set_(rig)
+        after = rig.change(count=7)
+        self.assertEqual(after.keys[:4], before.keys)
+        self.assertEqual(len(rig.keyFiles), 7)
+        self.goesOn(rig, *range(1, 8))
+        nodes = self.successResultOf(rig.ledger.listNodes(0, 99))
+        self.assertEqual([node.nodeId for node in nodes.items], list(after.keys))
+        self.assertEqual([node.isActive for node in nodes.items], [True] * 7)
+        self.assertEqual(self.successResultOf(rig.ledger.getStatistics()).nodeCount, 7)
+        for index in (4, 5):
+            rig.nodes.stopNode(index)
+        self.goesOn(rig, 8)
+        rig.nodes.stopNode(6)
+        health = self.successResultOf(rig.ledger.getHealth())
+        self.assertEqual(health.reason, "4 of 7 nodes run, 5 are needed")
+        self.goesOn(self.again(rig), 9)
+
+    def test_shrink(self) -> None:
+        """From seven to four: the last ones go, and their keys."""
+        rig = self.rig(nodes="7")
+        self.goesOn(rig, 1)
+        before = self.set_(rig)
+        after = rig.change(count=4)
+        self.assertEqual(after.keys, before.keys[:4])
+        self.assertEqual(rig.keyFiles, [f"node{index}.key" for index in range(4)])
+        self.goesOn(rig, 2, 3, 4, 5)
+        self.assertEqual(self.successResultOf(rig.ledger.listNodes(0, 99)).total, 4)
+        self.assertEqual(self.successResultOf(rig.ledger.getStatistics()).nodeCount, 4)
+        rig.nodes.stopNode(0)
+        rig.nodes.stopNode(1)
+        health = self.successResultOf(rig.ledger.getHealth())
+        self.assertEqual(health.reason, "2 of 4 nodes run, 3 are needed")
+        following = self.again(rig, nodes="7")
+        self.assertEqual(self.set_(following), after)
+        self.goesOn(following, 6)
+
+    def test_there(self) -> None:
+        """There and back again: the keys that come are others than those that went."""
+        rig = self.rig()
+        before = self.set_(rig)
+        for count in (1, 4, 7, 2, 4):
+            after = rig.change(count=count)
+            self.assertEqual(len(after.keys), count)
+            self.assertEqual(len(rig.keyFiles), count)
+        self.goesOn(rig, 1, 2)
+        self.assertEqual(after.keys[0], before.keys[0])
+        self.assertEqual(len({*before.keys, *after.keys}), 7)
+
+    def test_both(self) -> None:
+        """New keys and another number at once."""
+        rig = self.rig()
+        before = self.set_(rig)
+        after = rig.change((0, 3), 5)
+        self.assertEqual(
+            [key in before.keys for key in after.keys], [False, True, True, False, False]
+        )
+        self.goesOn(rig, 1)
+        self.assertEqual(len(self.set_(rig).keys), len(rig.keyFiles))
+
+    def test_most(self) -> None:
+        """As many as may be."""
+        rig = self.rig(nodes="1")
+        self.assertEqual(len(rig.change(count=MAX_NODES).keys), MAX_NODES)
+        self.goesOn(rig, 1)
+
+
+class RefusalTests(ChangeTestCase):
+    """
+    What is not done.
+    """
+
+    def test_parameters(self) -> None:
+        """What makes no sense is refused before anything happens."""
+        rig = self.rig()
+        for rotate, count in (
+            ((4,), None),
+            ((-1,), None),
+            ((0, 1, 99), None),
+            ((3,), 3),
+            ((4,), 5),
+            ((), 0),
+            ((), -1),
+            ((), MAX_NODES + 1),
+            ((), None),
+            ((), 4),
+        ):
+            changing = rig.ledger.changeNodes(rotate, count)
+            self.failureResultOf(changing, ParameterInvalid)
+        self.assertEqual((rig.height, self.set_(rig).generation), (1, 0))
+        self.assertEqual(rig.keyFiles, [f"node{index}.key" for index in range(4)])
+        # Nobody waits behind those.
+        self.assertEqual(rig.change((0,)).generation, 1)
+
+    def test_stopped(self) -> None:
+        """A ledger that is stopped, or stops, changes nothing."""
+        rig = self.rig(interval="3600")
+        rig.publish()
+        stopping = rig.ledger.stop()
+        self.failureResultOf(rig.ledger.changeNodes((0,)), LedgerUnavailable)
+        rig.run(60, step=1)
+        self.successResultOf(stopping)
+        self.failureResultOf(rig.ledger.changeNodes((0,)), LedgerUnavailable)
+        self.failureResultOf(rig.receipts.pop(), LedgerUnavailable)
+        following = self.again(rig)
+        self.assertEqual(self.set_(following).generation, 0)
+        self.goesOn(following, 1)
+
+
+class LoadTests(ChangeTestCase):
+    """
+    Changes while the log is written.
+    """
+
+    def checkLoad(self, rig: LedgerRig) -> None:
+        """Publish all the while, and change the nodes again and again."""
+        changing: list[Deferred[ValidatorSet]] = []
+        for step in range(60):
+            rig.publish(3)
+            if step % 10 == 5:
+                counts = (7, None, 4, None, 5, 3)
+                rotate = (step % 3,) if step % 20 == 5 else (0, 1, 2)
+                changing.append(rig.ledger.changeNodes(rotate, counts[step // 10]))
+            rig.run(0.1)
+        rig.settle(limit=600)
+        rig.run(60)
+        sets = [self.successResultOf(each) for each in changing]
+        self.assertEqual([each.generation for each in sets], [1, 2, 3, 4, 5, 6])
+        self.assertEqual([len(each.keys) for each in sets], [7, 7, 4, 4, 5, 3])
+        self.assertEqual(rig.sequences(), list(range(1, 181)))
+        self.goesOn(rig, 181)
+        self.assertEqual(len(rig.keyFiles), 3)
+        self.goesOn(self.again(rig), 182)
+
+    def test_quiet(self) -> None:
+        """On a perfect network."""
+        self.checkLoad(self.rig())
+
+    def test_oneBlock(self) -> None:
+        """With blocks so far apart that events before a change and after it share one."""
+        rig = self.rig(interval="5")
+        rig.publish(2)
+        changing = rig.ledger.changeNodes((0, 1))
+        rig.publish(2)
+        rig.settle()
+        self.assertEqual(rig.height, 2)
+        self.assertEqual(self.successResultOf(changing).generation, 1)
+        self.assertEqual(rig.sequences(), [1, 2, 3, 4])
+        self.goesOn(rig, 5)
+
+    def test_badNetwork(self) -> None:
+        """On one that delays, loses and doubles messages."""
+        self.checkLoad(self.rig(delay="0.001-0.03", loss="0.05", duplication="0.1", seed="3"))
+
+    def test_emptyBlocks(self) -> None:
+        """Where empty blocks are made, they go on as well."""
+        rig = self.rig(empty="1")
+        rig.run(3)
+        rig.change(count=7)
+        height = rig.height
+        rig.run(10)
+        self.assertGreaterEqual(rig.height, height + 7)
+        self.goesOn(rig, 1)
+
+    def test_twoAtOnce(self) -> None:
+        """Of two that are asked for at once, the second one changes what the first one left."""
+        rig = self.rig(interval="1")
+        first, second = rig.ledger.changeNodes((0,), 5), rig.ledger.changeNodes((0, 4))
+        third = rig.ledger.changeNodes((9,))
+        rig.publish()
+        rig.run(10)
+        one, two = self.successResultOf(first), self.successResultOf(second)
+        self.failureResultOf(third, ParameterInvalid)
+        self.assertEqual((one.generation, two.generation), (1, 2))
+        self.assertEqual(one.keys[1:4], two.keys[1:4])
+        self.assertFalse({one.keys[0], one.keys[4]} & set(two.keys))
+        self.assertEqual(self.set_(rig), two)
+        self.assertEqual(rig.sequences(), [1])
+        self.goesOn(rig, 2)
+
+    def test_cancelled(self) -> None:
+        """Who stops waiting for a change takes nothing back, and the next one goes on from it."""
+        rig = self.rig(interval="1")
+        changing = rig.ledger.changeNodes((0,))
+        changing.addErrback(lambda _: None)
+        changing.cancel()
+        rig.run(10)
+        self.assertEqual(self.set_(rig).generation, 1)
+        after = rig.change((1,))
+        self.assertEqual(after.generation, 2)
+        self.assertEqual(len(rig.keyFiles), 4)
+        self.goesOn(rig, 1)
+
+
+class NodesTests(ChangeTestCase):
+    """
+    Changes while not all nodes run.
+    """
+
+    def test_stoppedNode(self) -> None:
+        """A node that is stopped stays so under its new key, and can go on with it."""
+        rig = self.rig()
+        rig.nodes.stopNode(3)
+        rig.change((3,))
+        self.assertEqual(list(rig.nodes.running), [0, 1, 2])
+        self.goesOn(rig, 1, 2)
+        rig.nodes.startNode(3)
+        rig.nodes.stopNode(0)
+        self.goesOn(rig, 3, 4)
+        self.assertEqual(rig.nodes.replicas[3].head.height, rig.height)
+
+    def test_gone(self) -> None:
+        """One that goes while it is stopped is not missed, and comes back as a new one."""
+        rig = self.rig(nodes="7")
+        rig.nodes.stopNode(5)
+        rig.nodes.stopNode(1)
+        rig.change(count=4)
+        self.assertEqual(list(rig.nodes.running), [0, 2, 3])
+        self.goesOn(rig, 1)
+        rig.change(count=7)
+        self.assertEqual(list(rig.nodes.running), [0, 2, 3, 4, 5, 6])
+        self.goesOn(rig, 2)
+
+    def test_noQuorum(self) -> None:
+        """Without a quorum of the old set nothing is changed, however many are to come."""
+        rig = self.rig()
+        files = self.files(rig)
+        rig.nodes.stopNode(0)
+        rig.nodes.stopNode(1)
+        changing = rig.ledger.changeNodes((0,), 1)
+        rig.publish()
+        rig.run(30)
+        self.assertNoResult(changing)
+        self.assertEqual(len(self.set_(rig).keys), 4)
+        self.assertLess(files, self.files(rig))
+        rig.nodes.startNode(0)
+        rig.settle()
+        rig.run(5)
+        self.assertEqual(self.successResultOf(changing).generation, 1)
+        self.assertEqual(rig.sequences(), [1])
+        self.goesOn(rig, 2)
+
+    def test_laterRound(self) -> None:
+        """A change that needs more than one round, and the block after it as well."""
+        rig = self.rig()
+        for _ in range(6):
+            # The leader of the next height is silent, first in the old set and then in the new.
+            silent = (rig.ledger._producer.head.view + rig.height + 1) % len(self.set_(rig).keys)
+            rig.nodes.stopNode(silent)
+            after = rig.change((0,))
+            rig.nodes.startNode(silent)
+        self.assertEqual(after.generation, 6)
+        self.assertGreaterEqual(rig.ledger._producer.head.view, 6)
+        self.goesOn(rig, 1)
+
+    def test_cut(self) -> None:
+        """Links of nodes that are no more are in nobody's way."""
+        rig = self.rig(nodes="7")
+        rig.nodes.network.conditions = rig.nodes.network.conditions.partition(
+            {0, 1, 2, 3, 4}, {5, 6}
+        )
+        rig.change(count=4)
+        self.goesOn(rig, 1)
+        self.assertTrue(self.successResultOf(rig.ledger.getHealth()).isReady)
+        self.assertEqual(quorum(len(self.set_(rig).keys)), 3)

@@ -1,0 +1,76 @@
+"""
+The verifier of the documentation and ours say the same of every proof.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.proofs import ProofInvalid, verifyProof
+
+from .examples import EXAMPLES, accepts
+from .mutations import mutations
+from .support import proofs
+from .test_tampering import written
+
+
+class AgreementTests(SynchronousTestCase):
+    """
+    C{docs/examples/verify.py}.
+    """
+
+    def test_good(self) -> None:
+        """It takes every good proof, of its own chain only."""
+        made = proofs()
+        for name, data in made.events.items():
+            self.assertTrue(accepts(data, made.genesis.chain), name)
+            self.assertFalse(accepts(data, bytes(32)), name)
+
+    def test_bad(self) -> None:
+        """It refuses what ours refuses, of a large sample of changes."""
+        made, seed = proofs(), random.Random(4)
+        chain = made.genesis.chain
+        for name, data in made.events.items():
+            changes = list(mutations(json.loads(data)))
+            for what, changed in seed.sample(changes, 300):
+                text = written(changed)
+                try:
+                    verifyProof(text, chain=chain)
+                    isGood = True
+                except ProofInvalid:
+                    isGood = False
+                self.assertEqual(accepts(text, chain), isGood, f"{name}: {what}")
+
+    def test_script(self) -> None:
+        """As a script it says what came of it, and imports nothing of ours."""
+        made = proofs()
+        path = Path(self.mktemp())
+        path.write_bytes(made.events["binary, after a change of nodes"])
+        for chain, code, word in (
+            (made.genesis.chain, 0, "PROVED: "),
+            (bytes(32), 1, "NOT PROVED: "),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-S", "-c", _RUN, str(EXAMPLES / "verify.py"), str(path)],
+                input=chain.hex(),
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertTrue((done.stdout + done.stderr).startswith(word), done.stderr)
+
+
+_RUN = """
+import sys
+sys.path[:0] = {paths!r}
+sys.modules["svcbroker"] = None
+sys.argv = [*sys.argv[1:], sys.stdin.read()]
+exec(compile(open(sys.argv[0]).read(), sys.argv[0], "exec"), {{"__name__": "__main__"}})
+""".format(paths=[path for path in sys.path if path.endswith("site-packages")])

@@ -1,0 +1,104 @@
+"""
+Tampering: nothing in a proof can be changed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.proofs import ProofInvalid, verifyConsistency, verifyProof
+
+from .mutations import mutations
+from .support import proofs
+
+
+def written(document: Any) -> bytes:
+    """A document as JSON, of which half of a surrogate pair can be a part."""
+    return json.dumps(document).encode("ascii")
+
+
+def meant(document: Any) -> Any:
+    """
+    What a document stands for: absent and empty are one where both are allowed.
+    """
+    if not isinstance(document, dict):
+        return document
+    absent: dict[str, Any] = {"checkpoint": None, "changes": []}
+    value = {**absent, **document}
+    # True equals 1 in Python, and in no proof.
+    return json.dumps(value, sort_keys=True)
+
+
+class EventTests(SynchronousTestCase):
+    """
+    Event proofs, with the chain trusted.
+    """
+
+    def test_walk(self) -> None:
+        """Every change of every proof is refused."""
+        for name in proofs().events:
+            self.walk(name)
+
+    def walk(self, name: str) -> None:
+        """Every change of one proof is refused."""
+        made = proofs()
+        chain, document = made.genesis.chain, json.loads(made.events[name])
+        proved = verifyProof(made.events[name], chain=chain)
+        count = 0
+        for what, changed in mutations(document):
+            if meant(changed) == meant(document):
+                continue
+            count += 1
+            try:
+                found = verifyProof(written(changed), chain=chain)
+            except ProofInvalid:
+                continue
+            # Without its checkpoint a proof is a whole proof, of the same event.
+            self.assertIn(what, ("$.checkpoint: dropped", "$.checkpoint: None"), name)
+            self.assertEqual(found, evolve(proved, checkpoint=None))
+        self.assertGreater(count, 1000)
+
+    def test_byBytes(self) -> None:
+        """No byte of a proof can be another one, whatever it is part of."""
+        made = proofs()
+        data = made.events["first block with events"]
+        document = json.loads(data)
+        for at, byte in enumerate(data):
+            for other in (byte ^ 1, byte ^ 0x20, 0x20, 0x80):
+                changed = data[:at] + bytes([other]) + data[at + 1 :]
+                try:
+                    verifyProof(changed, chain=made.genesis.chain)
+                except ProofInvalid:
+                    continue
+                self.assertEqual(json.loads(changed), document, (at, other))
+
+    def test_cut(self) -> None:
+        """No proof can be cut short."""
+        made = proofs()
+        for data in made.events.values():
+            for end in (0, 1, len(data) // 2, len(data) - 1):
+                self.assertRaises(ProofInvalid, verifyProof, data[:end], chain=made.genesis.chain)
+
+
+class GrowthTests(SynchronousTestCase):
+    """
+    Consistency proofs, with both checkpoints trusted.
+    """
+
+    def test_walk(self) -> None:
+        """Nothing in one can be changed."""
+        for name, (data, older, newer) in proofs().growth.items():
+            verifyConsistency(data, older=older, newer=newer)
+            document = json.loads(data)
+            count = 0
+            for what, changed in mutations(document):
+                if json.dumps(changed) == json.dumps(document):
+                    continue
+                count += 1
+                with self.assertRaises(ProofInvalid, msg=f"{name}: {what}"):
+                    verifyConsistency(written(changed), older=older, newer=newer)
+            self.assertGreater(count, 700)

@@ -1,0 +1,73 @@
+"""
+The test vectors of proofs, and what is held against them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.proofs import Checkpoint, ProofInvalid, readGenesis, verifyConsistency, verifyProof
+from tools.make_proof_vectors import DEFAULT, vectors
+
+from .examples import accepts
+
+VECTORS: Mapping[str, Any] = json.loads(DEFAULT.read_text("ascii"))
+CHAIN = bytes.fromhex(VECTORS["chain"])
+
+
+def written(document: object) -> bytes:
+    """A document as JSON."""
+    return json.dumps(document).encode("ascii")
+
+
+class VectorTests(SynchronousTestCase):
+    """
+    C{docs/vectors/proofs.json}.
+    """
+
+    def test_generator(self) -> None:
+        """The tool makes the committed file."""
+        made = json.loads(json.dumps(vectors()))
+        self.assertEqual(made, VECTORS)
+
+    def test_genesis(self) -> None:
+        """The chain is that of the genesis."""
+        self.assertEqual(readGenesis(written(VECTORS["genesis"])).chain, CHAIN)
+
+    def test_good(self) -> None:
+        """What holds is taken, by ours and by the example of the documentation."""
+        names = set()
+        for vector in VECTORS["events"]:
+            data = written(vector["proof"])
+            proved = verifyProof(data, chain=CHAIN)
+            self.assertEqual(str(proved.block), VECTORS["checkpoints"][proved.block.height])
+            self.assertTrue(accepts(data, CHAIN), vector["name"])
+            names.add(vector["name"])
+        self.assertEqual(len(names), 8)
+
+    def test_bad(self) -> None:
+        """What does not hold is refused by both."""
+        reasons = set()
+        for vector in VECTORS["badEvents"]:
+            data = written(vector["proof"])
+            with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                verifyProof(data, chain=CHAIN)
+            self.assertFalse(accepts(data, CHAIN), vector["why"])
+            reasons.add(vector["why"])
+        self.assertEqual(len(reasons), len(VECTORS["badEvents"]))
+        self.assertGreater(len(reasons), 30)
+
+    def test_growth(self) -> None:
+        """Consistency proofs."""
+        for vector in (*VECTORS["growth"], *VECTORS["badGrowth"]):
+            older, newer = (Checkpoint.parse(vector[name]) for name in ("older", "newer"))
+            data = written(vector["proof"])
+            if "why" in vector:
+                with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                    verifyConsistency(data, older=older, newer=newer)
+            else:
+                verifyConsistency(data, older=older, newer=newer)

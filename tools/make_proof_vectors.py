@@ -1,0 +1,273 @@
+"""
+Write the test vectors of proofs: C{python -m tools.make_proof_vectors [FILE]}.
+
+The file, by default C{docs/vectors/proofs.json}, is the authority once it is committed. All keys
+follow from names in it, so each run gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from msgspec import to_builtins
+
+from svcbroker.chain import Header
+from svcbroker.model import EventId
+from svcbroker.proofs import HeaderFields, PbftCertificate
+from tools.signedchain import SignedChain, seedOf
+
+DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "proofs.json"
+Json = dict[str, Any]
+
+FIRST = ("node 0", "node 1", "node 2", "node 3")
+SECOND = ("node 0", "second 1", "node 2", "node 3")
+THIRD = ("node 0", "second 1", "node 2", "node 3", "third 4", "third 5", "third 6")
+
+
+class Example:
+    """
+    The chain of the vectors, and a fork of it.
+    """
+
+    def __init__(self, directory: Path, *, word: str = "first") -> None:
+        directory.mkdir()
+        self.chain = chain = SignedChain(directory)
+        chain.open("weather/zurich", "b")
+        (self.first,) = chain.publish("weather/zurich", word.encode())
+        self.five = chain.publish("b", *[b"%d" % number for number in range(5)])
+        chain.changeNodes(*SECOND)
+        (self.binary,) = chain.publish("weather/zurich", b"\xff\x00\xfe")
+        extensions = {"svc-\uffff": "after", "svc-\U0001f600": "last", "svc-a": ""}
+        (self.text,) = chain.publish("weather/zurich", "21,5\xb0".encode(), extensions=extensions)
+        chain.changeNodes(*THIRD)
+        (self.empty,) = chain.publish("b", b"")
+        for _ in range(5):
+            chain.decide()
+        self.tip = chain.head.height
+
+    def proof(self, eventId: EventId, checkpoint: int | None = None) -> Json:
+        """An event proof as it is written."""
+        proof: Json = to_builtins(self.chain.prover.event(eventId, checkpoint))
+        return proof
+
+    def growth(self, older: int, newer: int) -> Json:
+        """A consistency proof as it is written."""
+        proof: Json = to_builtins(self.chain.prover.consistency(older, newer))
+        return proof
+
+    def checkpoint(self, height: int) -> str:
+        """A checkpoint as it is written."""
+        return str(self.chain.prover.checkpoint(height))
+
+    def final(self, header: Header, names: Sequence[str], signers: Sequence[int]) -> Json:
+        """Any header with true signatures of nodes of any set."""
+        self.chain._seeds = [seedOf(name) for name in names]
+        certificate = self.chain.certify(header, signers)
+        return {
+            "header": to_builtins(HeaderFields.of(header)),
+            "certificate": to_builtins(PbftCertificate.of(certificate)),
+        }
+
+
+def changed(document: Json, *path: str | int, to: Any) -> Json:
+    """A copy with another value at a place; what is C{None} is taken out."""
+    copy: Json = json.loads(json.dumps(document))
+    place: Any = copy
+    for key in path[:-1]:
+        place = place[key]
+    if to is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = to
+    return copy
+
+
+def good(example: Example) -> Iterator[tuple[str, Json]]:
+    """Event proofs that hold."""
+    proof = example.proof
+    yield "the first event", proof(example.first)
+    yield "the first of five in a block", proof(example.five[0])
+    yield "the last of five, which has no sibling at first", proof(example.five[4])
+    yield "binary content, decided after a change of nodes", proof(example.binary)
+    yield "extensions, whose order is that of their UTF-8 bytes", proof(example.text)
+    yield "no content, after two changes of nodes", proof(example.empty)
+    yield "with a checkpoint of later nodes", proof(example.first, example.tip)
+    yield "with the next block as checkpoint", proof(example.empty, example.empty.height + 1)
+
+
+def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
+    """Event proofs that do not hold."""
+    first, five = example.proof(example.first), example.proof(example.five[1])
+    empty, later = example.proof(example.empty), example.proof(example.first, example.tip)
+    yield "the format is not known", changed(first, "format", to="svcbroker/event-proof/2")
+    yield "there is a member that is not known", changed(first, "note", to="x")
+    yield "the content is another", changed(first, "event", "content", to="First")
+    yield "there are two contents", changed(first, "event", "contentBase64", to="Zmlyc3Q=")
+    yield "there is no content", changed(first, "event", "content", to=None)
+    yield "the topic is another", changed(first, "event", "topicName", to="b")
+    yield "the sequence number is another", changed(first, "event", "eventId", to="7ba3f518-2-2")
+    yield (
+        "the height in the event's id is another",
+        changed(first, "event", "eventId", to="7ba3f518-1-3"),
+    )
+    yield "an extension was added", changed(first, "event", "extensions", to={"svc-a": ""})
+    yield "the nonce is another", changed(first, "event", "nonce", to=first["event"]["nonce"] + 1)
+    yield "the index is another", changed(five, "index", to=0)
+    yield "the index is beyond the block", changed(five, "index", to=5)
+    path = five["transactionPath"]
+    yield "a path is too short", changed(five, "transactionPath", to=path[:-1])
+    yield "a path is too long", changed(five, "receiptPath", to=[*path, path[0]])
+    yield "digits are in upper case", changed(five, "transactionPath", 0, to=path[0].upper())
+    yield (
+        "the genesis is of other nodes",
+        changed(first, "genesis", "nodes", to=first["genesis"]["nodes"][:3]),
+    )
+    yield (
+        "the genesis names another chain",
+        changed(first, "genesis", "chain", to=first["block"]["header"]["parent"]),
+    )
+    yield from badCertificates(example, first)
+    yield from badSets(example, empty)
+    yield "the checkpoint's path is not its own", changed(later, "checkpoint", "path", to=path)
+    yield (
+        "the checkpoint is of a fork",
+        changed(later, "checkpoint", to=fork.proof(fork.first, fork.tip)["checkpoint"]),
+    )
+    yield (
+        "the checkpoint is the event's own block",
+        changed(later, "checkpoint", to={**later["block"], "path": []}),
+    )
+    yield (
+        "without its checkpoint it has more changes than it takes",
+        changed(later, "checkpoint", to=None),
+    )
+
+
+def badCertificates(example: Example, first: Json) -> Iterator[tuple[str, Json]]:
+    """Proofs whose block is not final."""
+    signatures = first["block"]["certificate"]["signatures"]
+    where = ("block", "certificate", "signatures")
+    yield "there are too few signatures", changed(first, *where, to=signatures[:2])
+    yield (
+        "a node signs twice",
+        changed(first, *where, to=[*signatures[:2], signatures[1]]),
+    )
+    yield "the signers are not in order", changed(first, *where, to=signatures[::-1])
+    signature = signatures[0]["signature"]
+    flipped = ("0" if signature[0] != "0" else "1") + signature[1:]
+    yield "a signature does not hold", changed(first, *where, 0, "signature", to=flipped)
+    yield (
+        "a signature is another node's",
+        changed(first, *where, 0, "signature", to=signatures[1]["signature"]),
+    )
+    yield "the round is another", changed(first, "block", "certificate", "round", to=1)
+    yield "the certificate has no kind", changed(first, "block", "certificate", "kind", to=None)
+    header = first["block"]["header"]
+    yield (
+        "the header is another than was signed",
+        changed(first, "block", "header", "timestamp", to=header["timestamp"] + 1),
+    )
+
+
+def badSets(example: Example, empty: Json) -> Iterator[tuple[str, Json]]:
+    """Proofs of the wrong nodes."""
+    one, two = empty["changes"]
+    yield "a change is missing", changed(empty, "changes", to=[two])
+    yield "the changes are in another order", changed(empty, "changes", to=[two, one])
+    yield "a change is there twice", changed(empty, "changes", to=[one, one, two])
+    yield "a change leads to other nodes", changed(empty, "changes", 1, "nodes", to=one["nodes"])
+    header = example.chain.prover.event(example.empty).block.header.header()
+    yield (
+        "nodes of a former set sign",
+        {**empty, "block": example.final(header, FIRST, range(4))},
+    )
+    former = evolve(header, validators=example.chain.genesis.validatorSet.hash)
+    yield (
+        "a former set signs under its own name, after changes",
+        {**empty, "block": example.final(former, FIRST, range(4))},
+    )
+    change = example.chain.prover.event(example.empty).changes[1].header.header()
+    yield (
+        "a new set brings itself in",
+        changed(
+            empty,
+            "changes",
+            1,
+            to={**example.final(change, THIRD, range(7)), "nodes": two["nodes"]},
+        ),
+    )
+
+
+def growth(example: Example) -> Iterator[Json]:
+    """Consistency proofs that hold."""
+    tip = example.tip
+    for older, newer in ((0, 1), (0, tip), (1, 2), (5, 8), (7, tip), (tip - 1, tip)):
+        yield {
+            "older": example.checkpoint(older),
+            "newer": example.checkpoint(newer),
+            "proof": example.growth(older, newer),
+        }
+
+
+def badGrowth(example: Example, fork: Example) -> Iterator[Json]:
+    """Consistency proofs that do not hold."""
+    tip = example.tip
+    older, newer, proof = example.checkpoint(5), example.checkpoint(tip), example.growth(5, tip)
+
+    def case(why: str, proof: Json, older: str = older, newer: str = newer) -> Json:
+        return {"why": why, "older": older, "newer": newer, "proof": proof}
+
+    path = proof["path"]
+    yield case("the older checkpoint is of a fork", proof, older=fork.checkpoint(5))
+    yield case(
+        "the older checkpoint is of a fork, and the proof says so",
+        changed(proof, "older", to=fork.checkpoint(5)),
+        older=fork.checkpoint(5),
+    )
+    yield case("the newer checkpoint is of a fork", proof, newer=fork.checkpoint(tip))
+    yield case("it is about another block", proof, older=example.checkpoint(4))
+    yield case("the checkpoints are swapped", proof, older=newer, newer=older)
+    yield case("the path is too short", changed(proof, "path", to=path[:-1]))
+    yield case("the path is too long", changed(proof, "path", to=[*path, path[0]]))
+    yield case("a sibling is another", changed(proof, "path", 0, to=path[1]))
+    yield case(
+        "the header is another than the checkpoint's",
+        changed(proof, "newer", "timestamp", to=proof["newer"]["timestamp"] + 1),
+    )
+
+
+def vectors() -> Mapping[str, Any]:
+    """All of them."""
+    with tempfile.TemporaryDirectory() as directory:
+        example = Example(Path(directory) / "chain")
+        fork = Example(Path(directory) / "fork", word="forged")
+        try:
+            return {
+                "genesis": to_builtins(example.chain.prover.genesis()),
+                "chain": example.chain.genesis.chain.hex(),
+                "checkpoints": [example.checkpoint(height) for height in range(example.tip + 1)],
+                "fork": [fork.checkpoint(height) for height in range(fork.tip + 1)],
+                "events": [{"name": name, "proof": proof} for name, proof in good(example)],
+                "growth": list(growth(example)),
+                "badGrowth": list(badGrowth(example, fork)),
+                "badEvents": [{"why": why, "proof": proof} for why, proof in bad(example, fork)],
+            }
+        finally:
+            example.chain.close()
+            fork.chain.close()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the file."""
+    path = Path(arguments[0]) if arguments else DEFAULT
+    path.write_text(json.dumps(vectors(), indent=1) + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

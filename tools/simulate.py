@@ -1,0 +1,149 @@
+"""
+The command: C{python -m tools.simulate}.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
+
+from tqdm import tqdm
+
+from tools.simulation.hunt import huntAll
+from tools.simulation.mutations import MUTATIONS
+from tools.simulation.outcome import Outcome
+from tools.simulation.report import failure, findings, summary
+from tools.simulation.runs import (
+    SIZES,
+    WORLDS,
+    Schedule,
+    Tally,
+    quiet,
+    runAll,
+    schedules,
+    simulate,
+)
+from tools.simulation.trace import Trace
+
+SEEDS = 1000
+"""How many seeds are run where nothing else was asked for."""
+MOST_VIOLATIONS = 10
+"""After so many of them it is clear that something is wrong."""
+
+
+def parser() -> ArgumentParser:
+    """What can be asked for."""
+    made = ArgumentParser(
+        prog="python -m tools.simulate",
+        description="Bad days for PBFT, by the thousand: each seed is one run of a whole set of "
+        "nodes with its disks, clients, accidents and traitors. The status is 1 when anything "
+        "that must hold did not.",
+    )
+    count = made.add_mutually_exclusive_group()
+    count.add_argument("--seeds", type=int, metavar="N", help=f"run N seeds (default {SEEDS})")
+    count.add_argument("--seconds", type=float, metavar="S", help="run seeds for S seconds")
+    count.add_argument("--seed", type=int, metavar="K", help="run this one seed")
+    made.add_argument("--first", type=int, default=0, metavar="K", help="begin with seed K")
+    made.add_argument("--nodes", type=_numbers, default=SIZES, help="such as 4,7,10 (default)")
+    made.add_argument(
+        "--world", choices=WORLDS, action="append", help="only this one (default: each)"
+    )
+    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes")
+    made.add_argument("--trace", action="store_true", help="with --seed: show what happens")
+    made.add_argument(
+        "--mutations", action="store_true", help="break the protocol on purpose, see it found"
+    )
+    made.add_argument(
+        "--focus", action="store_true", help="with --mutations: schedules to the point"
+    )
+    return made
+
+
+def _numbers(text: str) -> Sequence[int]:
+    return [int(number) for number in text.split(",")]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """
+    Run it.
+
+    @return: the exit status.
+    """
+    options = parser().parse_args(arguments)
+    if options.mutations:
+        return _mutations(options)
+    if options.seed is not None:
+        return _one(options)
+    return _many(options)
+
+
+def _mutations(options: Namespace) -> int:
+    quiet()
+    hunting = huntAll(options.seeds or SEEDS, options.focus)
+    found = list(tqdm(hunting, total=len(MUTATIONS), unit=" mutations", disable=None))
+    _show(findings(found))
+    return 0 if all(one.isFound for one in found) else 1
+
+
+def _one(options: Namespace) -> int:
+    quiet()
+    status = 0
+    for world in options.world or WORLDS:
+        for nodes in options.nodes:
+            trace = Trace(isKept=True)
+            outcome = simulate(Schedule(world, nodes, options.seed), trace)
+            if options.trace:
+                _show(trace.lines)
+            elif outcome.violation is not None:
+                _show(failure(outcome, trace.lines))
+            ended = "all held" if outcome.violation is None else str(outcome.violation)
+            said = f"{world}, {nodes} nodes, seed {options.seed}: {outcome.blocks} blocks"
+            _show([f"{said}, trace {outcome.digest}: {ended}"])
+            status = status or int(outcome.violation is not None)
+    return status
+
+
+def _many(options: Namespace) -> int:
+    wanted: Iterator[Schedule] = schedules(options.first, options.world or WORLDS, options.nodes)
+    count = None if options.seconds is not None else options.seeds or SEEDS
+    if count is not None:
+        wanted = islice(wanted, count)
+    tally, begun = Tally(), time.monotonic()
+    with (
+        tqdm(total=count, unit=" seeds", disable=None) as bar,
+        closing(runAll(wanted, options.jobs)) as outcomes,
+    ):
+        try:
+            for outcome in outcomes:
+                tally.add(outcome)
+                bar.update()
+                if outcome.violation is not None:
+                    bar.write("\n".join(_explained(outcome)), file=sys.stdout)
+                isLate = options.seconds is not None and time.monotonic() - begun > options.seconds
+                if isLate or len(tally.violations) >= MOST_VIOLATIONS:
+                    break
+        except KeyboardInterrupt:
+            pass
+    _show(summary(tally, time.monotonic() - begun))
+    return 1 if tally.violations else 0
+
+
+def _show(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write(line + "\n")
+
+
+def _explained(outcome: Outcome) -> Iterator[str]:
+    """A run that went wrong, once more, with its trace."""
+    trace = Trace(isKept=True)
+    simulate(Schedule(outcome.world, outcome.nodes, outcome.seed), trace)
+    return failure(outcome, trace.lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,184 @@
+"""
+One host's chain: what it has stored, and what may come next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from svcbroker.chain import (
+    Candidate,
+    Certificate,
+    Genesis,
+    Header,
+    InvalidBlock,
+    Transaction,
+    checkBlock,
+    proposeBlock,
+    selectTransactions,
+)
+from svcbroker.ledgers.pbft._application import MAX_DRIFT, BlockApplication
+from svcbroker.ledgers.pbft._messages import ProposedBlock
+
+from .clock import VirtualClock
+from .judge import Executed
+
+MAX_BYTES = 4096
+MAX_TRANSACTIONS = 8
+
+
+@frozen(kw_only=True)
+class StoredBlock:
+    """A block as it stands on a host's disk."""
+
+    header: Header
+    certificate: Certificate
+    transactions: Sequence[Transaction]
+
+
+def variant(
+    application: HostChain | BlockApplication,
+    view: int,
+    delay: int,
+    more: Sequence[Transaction] = (),
+) -> ProposedBlock | None:
+    """
+    A block of what waits; each C{delay} (milliseconds) gives another one, and all are valid.
+
+    @param more: what else to put in; then it is not valid.
+    @return: the block, or C{None} where nothing can be proposed.
+    """
+    made = application.propose(view)
+    if made is None:
+        return None
+    if delay or more:
+        state = application.state if isinstance(application, HostChain) else application._state
+        made = proposeBlock(
+            state,
+            application.head,
+            view,
+            made.header.timestamp + delay,
+            [*made.transactions, *more],
+        )
+    return ProposedBlock(header=made.header, transactions=made.transactions)
+
+
+class HostChain:
+    """
+    The L{Application<svcbroker.ledgers.pbft._ports.Application>} of a replica that lives on a
+    host of its own: its own state, its own pool of what clients sent it, its own disk.
+
+    @ivar blocks: the stored blocks; the first has height 1.
+    @ivar state: the state after the last of them.
+    @ivar pool: what waits, by hash, in the order of its coming.
+    @ivar executed: what became of each transaction, by its hash.
+    """
+
+    def __init__(self, genesis: Genesis, clock: VirtualClock, skew: float) -> None:
+        """
+        @param skew: how many seconds the host's wall clock is ahead.
+        """
+        self.blocks: list[StoredBlock] = []
+        self.state = genesis.state()
+        self.pool: dict[bytes, Transaction] = {}
+        self.executed: dict[bytes, Executed] = {}
+        self.skew = skew
+        self._genesis = genesis.header()
+        self._clock = clock
+        self._pending: StoredBlock | None = None
+
+    @property
+    def head(self) -> Header:
+        """The header of the last stored block."""
+        return self.blocks[-1].header if self.blocks else self._genesis
+
+    @property
+    def headers(self) -> Sequence[Header]:
+        """The headers of all blocks, with the genesis."""
+        return [self._genesis, *(block.header for block in self.blocks)]
+
+    @property
+    def isStoring(self) -> bool:
+        """Whether a decided block is on its way to the disk."""
+        return self._pending is not None
+
+    def add(self, transaction: Transaction) -> None:
+        """A client sent something. What is known already changes nothing."""
+        if transaction.hash not in self.executed:
+            self.pool.setdefault(transaction.hash, transaction)
+
+    def waiting(self) -> Sequence[Transaction]:
+        """What goes into the next block."""
+        return selectTransactions(self.pool.values(), MAX_BYTES, MAX_TRANSACTIONS)
+
+    def milliseconds(self) -> int:
+        """The host's wall clock."""
+        return int((self._clock.seconds() + self.skew) * 1000)
+
+    def propose(self, view: int) -> Candidate | None:
+        """See L{Application.propose<svcbroker.ledgers.pbft._ports.Application.propose>}."""
+        if self.isStoring or not self.pool:
+            return None
+        return proposeBlock(self.state, self.head, view, self.milliseconds(), self.waiting())
+
+    def check(self, block: ProposedBlock) -> Candidate | None:
+        """See L{Application.check<svcbroker.ledgers.pbft._ports.Application.check>}."""
+        header, transactions = block.header, block.transactions
+        if self.isStoring or header.parent != self.head.hash:
+            return None
+        if not transactions:
+            raise InvalidBlock("it is empty")
+        if header.timestamp > max(self.milliseconds(), self.head.timestamp) + MAX_DRIFT:
+            raise InvalidBlock("its time is too far ahead")
+        if any(transaction.hash not in self.pool for transaction in transactions):
+            # The client has not told this host yet; the leader will say it again.
+            return None
+        return self.execute(block)
+
+    def execute(self, block: ProposedBlock) -> Candidate:
+        """
+        Execute a block that follows the head.
+
+        @raise InvalidBlock: it may not be decided.
+        """
+        return checkBlock(self.state, self.head, block.header, block.transactions)
+
+    def decided(self, height: int) -> tuple[Header, Certificate] | None:
+        """See L{Application.decided<svcbroker.ledgers.pbft._ports.Application.decided>}."""
+        pending = self._pending
+        if pending is not None and pending.header.height == height:
+            return pending.header, pending.certificate
+        if not 0 < height <= len(self.blocks):
+            return None
+        block = self.blocks[height - 1]
+        return block.header, block.certificate
+
+    def reserve(self, height: int, round: int) -> bool:
+        """See L{Application.reserve<svcbroker.ledgers.pbft._ports.Application.reserve>}."""
+        return True  # nothing leaves a host before the disk has it
+
+    def beginStoring(self, block: StoredBlock) -> None:
+        """A decided block is on its way to the disk."""
+        self._pending = block
+
+    def load(self, block: StoredBlock) -> None:
+        """
+        A block is on stable storage: go on from it.
+
+        @raise InvalidBlock: it does not follow the last one.
+        """
+        self._pending = None
+        candidate = self.execute(
+            ProposedBlock(header=block.header, transactions=block.transactions)
+        )
+        self.state.apply(candidate.outcome, candidate.history)
+        self.blocks.append(block)
+        for transaction, receipt in zip(
+            block.transactions, candidate.outcome.receipts, strict=True
+        ):
+            self.pool.pop(transaction.hash, None)
+            self.executed.setdefault(
+                transaction.hash, Executed(block.header.height, receipt.sequence)
+            )

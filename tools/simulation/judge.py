@@ -1,0 +1,356 @@
+"""
+What must hold whatever happens.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from attrs import define, field, frozen
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from svcbroker.chain import (
+    Certificate,
+    ChainState,
+    Genesis,
+    Header,
+    InvalidBlock,
+    Kind,
+    Phase,
+    Transaction,
+    ValidatorSet,
+    checkBlock,
+    votePayload,
+)
+from svcbroker.ledgers.pbft._early import MESSAGES_KEPT
+from svcbroker.ledgers.pbft._messages import Message, Proposal, RoundChange, Vote
+from svcbroker.ledgers.pbft._replica import ROUNDS_AHEAD, Replica
+from svcbroker.model import Execution
+
+from .trace import short
+
+AGREEMENT = "agreement"
+"""No two different blocks are final at one height, ever."""
+VALIDITY = "validity"
+"""Blocks follow from their parents and hold what clients sent, once each, numbered without gap."""
+CERTIFICATE = "certificate"
+"""What is decided is signed by a quorum of distinct replicas, in one round."""
+SIGNATURE = "signature"
+"""No correct replica signs two things for one height, round and phase."""
+DURABILITY = "durability"
+"""What was answered SUCCESS is in every later chain."""
+LIVENESS = "liveness"
+"""Once the faults stop, blocks are decided within a bounded time."""
+MEMORY = "memory"
+"""Nobody can fill a replica's memory."""
+ERROR = "error"
+"""Nothing fails in a way that nobody has thought of."""
+
+INVARIANTS = (
+    AGREEMENT,
+    VALIDITY,
+    CERTIFICATE,
+    SIGNATURE,
+    DURABILITY,
+    LIVENESS,
+    MEMORY,
+    ERROR,
+)
+
+
+class Violation(Exception):
+    """
+    Something that must hold does not.
+
+    @ivar invariant: which; one of L{INVARIANTS}.
+    """
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+
+
+@frozen
+class Executed:
+    """
+    What became of a transaction.
+
+    @ivar sequence: the sequence number that its event got, or 0.
+    """
+
+    height: int
+    sequence: int
+
+
+@define
+class _TopicModel:
+    """A topic as the judge counts it, by other means than the chain."""
+
+    isOpen: bool = False
+    sequence: int = 0
+
+
+@define
+class Judge:
+    """
+    Sees everything that correct replicas do, and raises L{Violation} at once.
+
+    It executes every block on a state of its own, verifies every certificate by code of its own,
+    and counts sequence numbers by itself.
+
+    @ivar genesis: the chain's.
+    @ivar chain: the final blocks' headers; the genesis is the first.
+    @ivar executed: what became of each transaction, by its hash.
+    @ivar verdict: the first violation that it has found, also where its exception got lost.
+    """
+
+    genesis: Genesis
+    chain: list[Header] = field(init=False)
+    executed: dict[bytes, Executed] = field(init=False, factory=dict)
+    verdict: Violation | None = field(init=False, default=None)
+    _known: set[bytes] = field(init=False, factory=set)
+    _sets: list[ValidatorSet] = field(init=False)
+    _state: ChainState = field(init=False)
+    _topics: dict[str, _TopicModel] = field(init=False, factory=dict)
+    _signed: dict[tuple[int, int, int, Phase], bytes] = field(init=False, factory=dict)
+    _decided: dict[int, tuple[Header, Sequence[Transaction]]] = field(init=False, factory=dict)
+    _verified: set[tuple[bytes, bytes, bytes]] = field(init=False, factory=set)
+    _acknowledged: dict[bytes, Executed] = field(init=False, factory=dict)
+    _refused: set[bytes] = field(init=False, factory=set)
+
+    def __attrs_post_init__(self) -> None:
+        self.chain = [self.genesis.header()]
+        self._state = self.genesis.state()
+        self._sets = [self._state.validators, self._state.validators]
+
+    @property
+    def height(self) -> int:
+        """The height of the last final block."""
+        return self.chain[-1].height
+
+    def submitted(self, transaction: Transaction) -> None:
+        """A client sent this."""
+        self._known.add(transaction.hash)
+
+    def said(self, index: int, message: Message) -> None:
+        """A correct replica's message leaves it."""
+        if not isinstance(message, Proposal | Vote | RoundChange):
+            return
+        phase = Phase.ROUND_CHANGE if isinstance(message, RoundChange) else message.phase
+        place = (index, message.height, message.round, phase)
+        if self._signed.setdefault(place, message.digest) != message.digest:
+            raise self._verdict(
+                SIGNATURE,
+                f"node {index} signed two {phase.name} at height {message.height}, round "
+                f"{message.round}: {short(self._signed[place])} and {short(message.digest)}",
+            )
+
+    def decided(
+        self,
+        index: int,
+        header: Header,
+        certificate: Certificate,
+        transactions: Sequence[Transaction],
+    ) -> None:
+        """A correct replica has decided a block or taken it over."""
+        self._checkCertificate(index, header, certificate)
+        height = header.height
+        if height <= self.height:
+            known = self.chain[height]
+        elif height in self._decided:
+            known = self._decided[height][0]
+        else:
+            self._checkNew(index, header, transactions)
+            self._decided[height] = (header, transactions)
+            return
+        if known.hash != header.hash:
+            raise self._verdict(
+                AGREEMENT,
+                f"node {index} decided {short(header.hash)} at height {height}, where "
+                f"{short(known.hash)} was decided",
+            )
+
+    def isNew(self, header: Header) -> bool:
+        """Whether nobody has decided anything at a block's height before."""
+        return header.height > self.height and header.height not in self._decided
+
+    def final(self, height: int) -> None:
+        """What was decided at a height can no longer come to nothing."""
+        if height <= self.height:
+            return
+        header, transactions = self._decided.pop(height)
+        outcome = self._state.execute(transactions, height, header.timestamp)
+        self._state.apply(outcome, self._state.history.after(header.hash))
+        if self._state.root != header.stateRoot:
+            raise self._verdict(
+                VALIDITY, f"block {height} has another state root than its execution"
+            )
+        for transaction, receipt in zip(transactions, outcome.receipts, strict=True):
+            self._count(height, transaction, receipt.execution, receipt.sequence)
+        self.chain.append(header)
+        self._sets.append(self._state.validators)
+
+    def found(self, header: Header) -> None:
+        """
+        What was decided last may have been lost in a crash. What is found on disk now was not.
+
+        @param header: the last one on disk.
+        """
+        pending = self._decided.get(header.height)
+        if pending is not None and pending[0].hash == header.hash:
+            self.final(header.height)
+        self.gaveUp()
+
+    def gaveUp(self) -> None:
+        """What was decided and is not final has come to nothing, and no trace of it got out."""
+        self._decided.clear()
+
+    def refused(self, hash: bytes) -> None:
+        """A client was told that its transaction was not executed and will not be."""
+        self._refused.add(hash)
+
+    def acknowledged(self, index: int, hash: bytes, sequence: int) -> None:
+        """A correct node answered a client that its transaction is final and on disk."""
+        executed = self.executed.get(hash)
+        if executed is None:
+            raise self._verdict(
+                DURABILITY, f"node {index} acknowledged {short(hash)}, which is not final"
+            )
+        if executed.sequence != sequence:
+            raise self._verdict(
+                VALIDITY,
+                f"node {index} gave {short(hash)} the number {sequence}, not {executed.sequence}",
+            )
+        self._acknowledged[hash] = executed
+
+    def loaded(self, index: int, chain: Sequence[Header], least: int) -> None:
+        """
+        A correct node has read its chain from disk.
+
+        @param chain: its headers; the genesis is the first.
+        @param least: the height up to which it has told somebody that it is on its disk.
+        """
+        if len(chain) <= least:
+            raise self._verdict(
+                DURABILITY,
+                f"node {index} answered SUCCESS at height {least} and has {len(chain) - 1} "
+                "blocks on its disk",
+            )
+        for header in chain:
+            if header.height > self.height or self.chain[header.height].hash != header.hash:
+                raise self._verdict(
+                    AGREEMENT, f"node {index} has another block {header.height} on its disk"
+                )
+
+    def measured(self, index: int, replica: Replica) -> None:
+        """Look at what a correct replica keeps."""
+        early = replica._early._kept.values()
+        # Of each sender one message a kind and round: the rounds gone by, and those to come.
+        most = 3 * (replica.round + ROUNDS_AHEAD + 1)
+        tallies = replica._rounds.values()
+        kept = sum(len(t._prepares) + len(t._commits) + len(t.changes) for t in tallies)
+        if kept > most:
+            senders = Counter(
+                sender
+                for t in tallies
+                for votes in (t._prepares, t._commits, t.changes)
+                for sender in votes
+            )
+            kept = max(senders.values())
+        if kept > most or any(len(messages) > MESSAGES_KEPT for messages in early):
+            raise self._verdict(MEMORY, f"node {index} keeps {kept} messages of one sender")
+
+    def finish(self, chains: Sequence[tuple[int, Sequence[Header]]], height: int) -> None:
+        """
+        The run is over: whatever was acknowledged is in everybody's chain.
+
+        @param chains: the chains of the correct nodes, with their indexes.
+        @param height: the height that they all have reached.
+        """
+        told = (executed.height for executed in self._acknowledged.values())
+        last = max((known for known in told if known <= height), default=0)
+        for index, chain in chains:
+            self.loaded(index, chain, last)
+
+    def _checkNew(self, index: int, header: Header, transactions: Sequence[Transaction]) -> None:
+        head = self.chain[-1]
+        if header.height != head.height + 1 or header.parent != head.hash:
+            raise self._verdict(
+                VALIDITY, f"node {index} decided block {header.height}, which has no parent"
+            )
+        for transaction in transactions:
+            if transaction.hash not in self._known:
+                raise self._verdict(VALIDITY, f"nobody sent {short(transaction.hash)}")
+        try:
+            checkBlock(self._state, head, header, transactions)
+        except InvalidBlock as error:
+            raise self._verdict(
+                VALIDITY, f"node {index} decided a block that is not valid: {error}"
+            ) from None
+
+    def _checkCertificate(self, index: int, header: Header, certificate: Certificate) -> None:
+        height = header.height
+        if height >= len(self._sets):
+            raise self._verdict(VALIDITY, f"node {index} decided block {height} too early")
+        keys = self._sets[height].keys
+        payload = votePayload(
+            Phase.COMMIT, self.genesis.chain, height, certificate.round, header.hash
+        )
+        signers = {
+            signer
+            for signer, signature in certificate.signatures
+            if 0 <= signer < len(keys) and self._isSigned(keys[signer], payload, signature)
+        }
+        # More than two thirds of all, as the theory wants it.
+        if 3 * len(signers) <= 2 * len(keys):
+            raise self._verdict(
+                CERTIFICATE,
+                f"node {index} decided block {height} with {len(signers)} good signatures",
+            )
+
+    def _isSigned(self, key: bytes, payload: bytes, signature: bytes) -> bool:
+        entry = (key, payload, signature)
+        if entry not in self._verified:
+            try:
+                Ed25519PublicKey.from_public_bytes(key).verify(signature, payload)
+            except InvalidSignature:
+                return False
+            self._verified.add(entry)
+        return True
+
+    def _verdict(self, invariant: str, message: str) -> Violation:
+        violation = Violation(invariant, message)
+        self.verdict = self.verdict or violation
+        return violation
+
+    def _count(
+        self, height: int, transaction: Transaction, execution: Execution, sequence: int
+    ) -> None:
+        """Execute one transaction by rules of the judge's own."""
+        topic = self._topics.setdefault(transaction.topic, _TopicModel())
+        expected = 0
+        if transaction.hash in self.executed:
+            outcome = Execution.REPEATED
+        elif transaction.kind is Kind.VALIDATORS:
+            # Whether it holds is checked by who decides the next block.
+            outcome = Execution.REFUSED if execution is Execution.REFUSED else Execution.DONE
+        elif transaction.kind is Kind.OPEN:
+            outcome, topic.isOpen = Execution.DONE, True
+        elif not topic.isOpen:
+            outcome = Execution.TOPIC_NOT_FOUND
+        elif transaction.kind is Kind.CLOSE:
+            outcome, topic.isOpen = Execution.DONE, False
+        else:
+            topic.sequence += 1
+            outcome, expected = Execution.DONE, topic.sequence
+        if (execution, sequence) != (outcome, expected):
+            raise self._verdict(
+                VALIDITY,
+                f"{short(transaction.hash)} at height {height} ended {execution.name} with "
+                f"number {sequence}, not {outcome.name} with {expected}",
+            )
+        if transaction.hash in self._refused:
+            raise self._verdict(DURABILITY, f"{short(transaction.hash)} was executed after all")
+        self.executed.setdefault(transaction.hash, Executed(height, expected))

@@ -1,0 +1,183 @@
+"""
+What traitors know and can make: everything that any of them hears, and their own keys.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+from attrs import define, field
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from svcbroker.chain import Certificate, Phase, quorum, votePayload
+from svcbroker.ledgers.pbft._messages import (
+    Message,
+    PreparedCertificate,
+    Proposal,
+    ProposedBlock,
+    RoundChange,
+    Vote,
+    roundChangeDigest,
+)
+
+Place = tuple[int, int]
+"""A height and a round."""
+
+HEIGHTS_REMEMBERED = 3
+
+
+@define
+class Plot:
+    """
+    The traitors of a run work together.
+
+    @ivar chain: the chain's id.
+    @ivar seeds: the private keys of the traitors, by index.
+    @ivar acts: how often they did what.
+    @ivar blocks: blocks that they have seen, by hash.
+    @ivar votes: votes heard: by phase, height, round and block the signatures, by sender.
+    @ivar changes: round changes heard, by place and sender.
+    """
+
+    random: Random
+    chain: bytes
+    nodes: int
+    seeds: dict[int, bytes]
+    acts: Counter[str] = field(factory=Counter)
+    blocks: dict[bytes, ProposedBlock] = field(factory=dict)
+    votes: dict[tuple[Phase, int, int, bytes], dict[int, bytes]] = field(factory=dict)
+    changes: dict[Place, dict[int, RoundChange]] = field(factory=dict)
+    _keys: dict[int, Ed25519PrivateKey] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._keys = {
+            index: Ed25519PrivateKey.from_private_bytes(seed) for index, seed in self.seeds.items()
+        }
+
+    def enlist(self, index: int, seed: bytes) -> None:
+        """A traitor has a key, or a new one."""
+        if self.seeds.get(index) != seed:
+            self.seeds[index] = seed
+            self._keys[index] = Ed25519PrivateKey.from_private_bytes(seed)
+
+    @property
+    def quorum(self) -> int:
+        """How many must agree."""
+        return quorum(self.nodes)
+
+    def overhear(self, message: Message) -> None:
+        """One of them hears something."""
+        match message:
+            case Proposal():
+                self.blocks[message.digest] = message.block
+            case Vote():
+                place = (message.phase, message.height, message.round, message.digest)
+                self.votes.setdefault(place, {})[message.sender] = message.signature
+            case RoundChange():
+                if message.block is not None:
+                    self.blocks[message.block.header.hash] = message.block
+                heard = self.changes.setdefault((message.height, message.round), {})
+                heard[message.sender] = message
+            case _:
+                return
+        self._forget(message.height - HEIGHTS_REMEMBERED)
+
+    def _forget(self, height: int) -> None:
+        if len(self.votes) > 500 or len(self.blocks) > 100:
+            self.votes = {p: v for p, v in self.votes.items() if p[1] > height}
+            self.changes = {p: v for p, v in self.changes.items() if p[0] > height}
+            self.blocks = {h: b for h, b in self.blocks.items() if b.header.height > height}
+
+    # Things to say. All are truly signed, by a traitor.
+
+    def sign(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
+        """A signature of one of them under anything."""
+        return self._keys[index].sign(votePayload(phase, self.chain, height, round, digest))
+
+    def vote(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
+        """A vote for anything."""
+        return Vote(
+            phase=phase,
+            sender=index,
+            height=height,
+            round=round,
+            digest=digest,
+            signature=self.sign(index, phase, height, round, digest),
+        )
+
+    def proposal(
+        self, index: int, round: int, block: ProposedBlock, justification: Sequence[RoundChange]
+    ) -> Proposal:
+        """A proposal of anything."""
+        header = block.header
+        return Proposal(
+            sender=index,
+            height=header.height,
+            round=round,
+            block=block,
+            justification=justification,
+            signature=self.sign(index, Phase.PROPOSE, header.height, round, header.hash),
+        )
+
+    def roundChange(
+        self,
+        index: int,
+        height: int,
+        round: int,
+        prepared: PreparedCertificate | None = None,
+        block: ProposedBlock | None = None,
+    ) -> RoundChange:
+        """A round change that claims anything."""
+        return RoundChange(
+            sender=index,
+            height=height,
+            round=round,
+            prepared=prepared,
+            block=block,
+            signature=self.sign(
+                index, Phase.ROUND_CHANGE, height, round, roundChangeDigest(prepared)
+            ),
+        )
+
+    # Lies about certificates.
+
+    def stale(self, height: int, below: int) -> Sequence[tuple[PreparedCertificate, ProposedBlock]]:
+        """True prepared certificates of rounds below one, the oldest first."""
+        found = []
+        for (phase, h, round, digest), signatures in self.votes.items():
+            block = self.blocks.get(digest)
+            isOne = phase is Phase.PREPARE and h == height and round < below
+            if isOne and block is not None and len(signatures) >= self.quorum:
+                signed = tuple(sorted(signatures.items()))[: self.quorum]
+                found.append(
+                    (PreparedCertificate(round=round, digest=digest, signatures=signed), block)
+                )
+        return sorted(found, key=lambda pair: pair[0].round)
+
+    def padded(
+        self, phase: Phase, index: int, height: int, round: int, digest: bytes
+    ) -> Sequence[tuple[int, bytes]]:
+        """As many signatures as a quorum has: what was heard, and their own again and again."""
+        signatures = dict(self.votes.get((phase, height, round, digest), {}))
+        for traitor in self.seeds:
+            signatures[traitor] = self.sign(traitor, phase, height, round, digest)
+        own = signatures[index]
+        padding = [(index, own)] * max(0, self.quorum - len(signatures))
+        return tuple(sorted([*signatures.items(), *padding]))
+
+    def certificates(self, index: int, block: ProposedBlock, round: int) -> Sequence[Certificate]:
+        """Commit certificates for a block that nobody decided."""
+        header = block.header
+        digest = header.hash
+        padded = self.padded(Phase.COMMIT, index, header.height, round, digest)
+        few = tuple((traitor, dict(padded)[traitor]) for traitor in sorted(self.seeds))
+        prepares = self.votes.get((Phase.PREPARE, header.height, round, digest), {})
+        return [
+            Certificate(round=round, signatures=padded),
+            Certificate(round=round, signatures=few),
+            Certificate(round=round, signatures=tuple(sorted(prepares.items()))),
+            Certificate(round=round, signatures=()),
+            Certificate(round=round, signatures=[(i, bytes(64)) for i in range(self.quorum)]),
+        ]
