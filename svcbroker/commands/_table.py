@@ -13,6 +13,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("genesis", "Write the beginning of a chain, from which its proofs are checked."),
     Command("checkpoint", "Tell a block's hash, to be kept where nobody can change it."),
     Command("nodes", "Give a running daemon's nodes new keys, or change how many there are."),
+    Command("testnet", "Run a whole CometBFT network on this machine, to try it out."),
     Command("fault", "Stop nodes of a running daemon, and cut or slow down their network."),
 )
 """Every command, in the order in which the help text shows them."""

@@ -1,0 +1,300 @@
+"""
+What a test network is: its directory, its ports, and the files of each node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from attrs import frozen
+from msgspec import Struct
+
+from ...ledgers.cometbft.network import (
+    Address,
+    Instant,
+    LayoutError,
+    NetworkPlan,
+    NodePlan,
+    layOutNetwork,
+    writeFile,
+)
+from .._command import CommandError
+from .._engines import brokerUnit, describeLedger, tomlText, unitText
+
+HOST: Final = "127.0.0.1"
+MAX_NODES: Final = 32
+STRIDE: Final = 10
+"""How far the ports of a node are from those of the one before."""
+
+NAME: Final = "testnet.json"
+BASE_PATH: Final = "/svcbroker"
+
+_LOCK = "lock"
+_FIRST, _LAST = 10_000, 30_000
+_TRIES = 200
+RUN: Final = "from twisted.scripts.twistd import run; run()"
+
+
+class _Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    What is remembered of a network.
+
+    @ivar directory: where it was laid out; its files name each other by this path.
+    @ivar basePort: the first port of its first node.
+    """
+
+    chain: str
+    directory: str
+    nodes: int
+    basePort: int
+
+
+@frozen(kw_only=True)
+class TestNode:
+    """
+    One node: an engine and the broker beside it.
+
+    @ivar number: from 0.
+    @ivar directory: all that it has.
+    @ivar basePort: its first port.
+    """
+
+    number: int
+    directory: Path
+    basePort: int
+
+    @property
+    def name(self) -> str:
+        return f"node{self.number}"
+
+    @property
+    def home(self) -> Path:
+        """The engine's home."""
+        return self.directory / "engine"
+
+    @property
+    def config(self) -> Path:
+        """The broker's configuration."""
+        return self.directory / "broker.toml"
+
+    @property
+    def log(self) -> Path:
+        """What the broker and its engine say."""
+        return self.directory / "broker.log"
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Where it listens, all on L{HOST}."""
+        names = ("http", "stomp", "mqtt", "p2p", "rpc")
+        return {name: self.basePort + number for number, name in enumerate(names)}
+
+    @property
+    def root(self) -> str:
+        """The address of its HTTP."""
+        return f"http://{HOST}:{self.ports['http']}"
+
+    @property
+    def url(self) -> str:
+        """The base address of its broker."""
+        return self.root + BASE_PATH
+
+    def command(self, ledger: str | None = None) -> Sequence[str]:
+        """
+        What starts its broker.
+
+        @param ledger: its ledger, where that is not what the configuration says.
+        """
+        twistd = Path(sys.executable).with_name("twistd")
+        start = [str(twistd)] if twistd.exists() else [sys.executable, "-c", RUN]
+        own = [] if ledger is None else [f"--ledger={ledger}"]
+        return [*start, "-n", "--pidfile=", "svcbroker", f"--config={self.config}", *own]
+
+
+@frozen(kw_only=True)
+class TestNetwork:
+    """
+    A network on one machine.
+
+    @ivar chain: the engines' name of the chain.
+    """
+
+    chain: str
+    directory: Path
+    nodes: Sequence[TestNode]
+
+    @classmethod
+    def of(cls, record: _Record) -> TestNetwork:
+        """What a record describes."""
+        directory = Path(record.directory)
+        return cls(
+            chain=record.chain,
+            directory=directory,
+            nodes=[
+                TestNode(
+                    number=number,
+                    directory=directory / f"node{number}",
+                    basePort=record.basePort + number * STRIDE,
+                )
+                for number in range(record.nodes)
+            ],
+        )
+
+
+@contextmanager
+def holding(directory: Path) -> Iterator[None]:
+    """
+    While the context lasts, nobody else runs the network of a directory. It is made.
+
+    @raise CommandError: somebody does.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(f"another svcbroker testnet runs on {directory}") from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def readNetwork(directory: Path) -> TestNetwork | None:
+    """
+    The network that was laid out in a directory, if one was.
+
+    @raise CommandError: the directory is in use for something else, or was moved.
+    """
+    path = directory / NAME
+    try:
+        record = msgspec.json.decode(path.read_bytes(), type=_Record)
+    except FileNotFoundError:
+        if any(each.name != _LOCK for each in directory.iterdir()):
+            raise CommandError(
+                f"{directory} is not empty and has no {NAME}: give a directory that is empty or "
+                "new; one whose laying out was interrupted is to be removed"
+            ) from None
+        return None
+    except msgspec.MsgspecError as error:
+        raise CommandError(f"{path} is not what this command has written: {error}") from None
+    if not (1 <= record.nodes <= MAX_NODES and 1024 <= record.basePort <= 65535):
+        raise CommandError(f"{path} is not what this command has written")
+    if Path(record.directory) != directory:
+        raise CommandError(
+            f"this network was laid out in {record.directory}, and its files say so: move it back"
+        )
+    return TestNetwork.of(record)
+
+
+def layOut(
+    directory: Path,
+    nodes: int,
+    engine: Path,
+    basePort: int | None,
+    *,
+    now: Callable[[], float],
+    entropy: Callable[[int], bytes],
+) -> TestNetwork:
+    """
+    Make a network that does not run yet.
+
+    @param directory: where: it exists and is empty.
+    @param basePort: the first port; C{None} takes some that nobody uses.
+    @raise CommandError: it cannot be made.
+    """
+    record = _Record(
+        chain=f"testnet-{entropy(4).hex()}",
+        directory=str(directory),
+        nodes=nodes,
+        basePort=_freePorts(nodes, entropy) if basePort is None else basePort,
+    )
+    network = TestNetwork.of(record)
+    plans = [
+        NodePlan(
+            home=node.home,
+            name=node.name,
+            rpc=Address(host=HOST, port=node.ports["rpc"]),
+            p2p=Address(host=HOST, port=node.ports["p2p"]),
+        )
+        for node in network.nodes
+    ]
+    created = Instant(int(now() * 1000) * 1_000_000)
+    try:
+        layOutNetwork(NetworkPlan(chainId=record.chain, created=created, nodes=plans), entropy)
+    except LayoutError as error:
+        raise CommandError(str(error)) from None
+    for node in network.nodes:
+        peers = [each.url for each in network.nodes if each is not node]
+        command = " ".join(unitText(word) for word in node.command())
+        unit = brokerUnit(f"svcbroker {node.name} of {record.chain}", command, node.directory)
+        script = f"#!/bin/sh\nexec {shlex.join(node.command())}\n"
+        writeFile(node.config, _configText(node, peers, engine).encode("utf-8"))
+        writeFile(node.directory / f"svcbroker-{node.name}.service", unit.encode("utf-8"))
+        writeFile(node.directory / "start", script.encode("utf-8"), 0o755)
+    # The last, so that what was cut off is not taken for a network.
+    writeFile(directory / NAME, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+    return network
+
+
+def _configText(node: TestNode, peers: Sequence[str], engine: Path) -> str:
+    ports = node.ports
+    settings: dict[str, str | Sequence[str]] = {
+        "data-dir": str(node.directory / "broker"),
+        "ledger": describeLedger(node.home, ports["rpc"], engine),
+        "advertise": f"{HOST}:{ports['http']}",
+        "base-path": BASE_PATH,
+        "peer": peers,
+    }
+    settings |= {name: f"tcp:{ports[name]}:interface={HOST}" for name in ("http", "stomp", "mqtt")}
+    lines = [f"# {node.name} of a test network. Made by svcbroker testnet."]
+    for name, value in settings.items():
+        if isinstance(value, str):
+            lines.append(f"{name} = {tomlText(value)}")
+        elif value:
+            lines += [f"{name} = [", *(f"    {tomlText(each)}," for each in value), "]"]
+    return "\n".join([*lines, ""])
+
+
+def checkPorts(network: TestNetwork) -> None:
+    """
+    Make sure that nobody has the ports.
+
+    @raise CommandError: somebody has one.
+    """
+    for node in network.nodes:
+        for name, port in node.ports.items():
+            if not _isFree(port):
+                raise CommandError(
+                    f"port {port} of {HOST}, {name} of {node.name}, is in use: does this network "
+                    "run, or is it still ending?"
+                )
+
+
+def _freePorts(nodes: int, entropy: Callable[[int], bytes]) -> int:
+    """The first of some ports below those that systems give to connections."""
+    for _ in range(_TRIES):
+        chance = int.from_bytes(entropy(4), "big")
+        base = _FIRST + chance % ((_LAST - _FIRST) // STRIDE) * STRIDE
+        if all(_isFree(base + offset) for offset in range(nodes * STRIDE)):
+            return base
+    raise CommandError("no ports are free: give the first of some with --base-port")
+
+
+def _isFree(port: int) -> bool:
+    with socket.socket() as trying:
+        # As those that will listen: what waits from an earlier connection does not count.
+        trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trying.bind((HOST, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,241 @@
+"""
+A test network while it runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from treq import collect
+from treq.client import HTTPClient
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.task import deferLater, react
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    Agent,
+    RequestTransmissionFailed,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+
+from .._command import CommandError, Console, Exit
+from ._daemons import BrokerProcess, End
+from ._plan import TestNetwork, TestNode
+
+POLL: Final = 0.2
+"""Seconds from one look at a broker that is not ready to the next."""
+
+ANSWER: Final = 10.0
+"""Seconds that a broker may take to tell whether it is ready."""
+
+_MAX_ANSWER = 64 * 1024
+_BROKEN = (
+    ConnectError,
+    ConnectionClosed,
+    RequestTransmissionFailed,
+    ResponseFailed,
+    ResponseNeverReceived,
+    CancelledError,
+)
+
+
+class RunningNetwork:
+    """
+    The brokers of a test network, each with its engine.
+    """
+
+    def __init__(
+        self,
+        network: TestNetwork,
+        ledgers: Sequence[str],
+        *,
+        reactor: Any,
+        console: Console,
+        timeout: float,
+    ) -> None:
+        """
+        @param ledgers: the ledger of each broker.
+        @param timeout: how many seconds the start may take.
+        """
+        self._network = network
+        self._reactor = reactor
+        self._console = console
+        self._timeout = timeout
+        self._http = HTTPClient(Agent(reactor))
+        self._reasons = {node.number: "it has not answered" for node in network.nodes}
+        self._begun: Deferred[None] = Deferred()
+        self._returning: dict[int, Deferred[None]] = {}
+        self._brokers = [
+            BrokerProcess(
+                node.command(ledger),
+                node.log,
+                reactor=reactor,
+                ended=partial(self._brokerEnded, node),
+            )
+            for node, ledger in zip(network.nodes, ledgers, strict=True)
+        ]
+
+    async def run(self) -> None:
+        """
+        Start all of it, tell where it is, and keep it running until it is cancelled.
+
+        @raise CommandError: it does not start.
+        """
+        for broker in self._brokers:
+            broker.start()
+        nodes = self._network.nodes
+        looking = gatherResults(
+            [Deferred.fromCoroutine(self._ready(node)) for node in nodes], consumeErrors=True
+        )
+        looking.addCallbacks(lambda _: self._begun.callback(None), self._notReady)
+        self._begun.addTimeout(self._timeout, self._reactor, self._tooLate)
+        try:
+            await self._begun
+        finally:
+            looking.cancel()
+        for broker in self._brokers:
+            broker.isSteady()
+        self.say(*describe(self._network))
+        await Deferred()
+
+    async def stop(self) -> None:
+        """End all of it. Fires when no process is left."""
+        self.say("Stopping.")
+        for returning in self._returning.values():
+            returning.cancel()
+        await gatherResults([broker.stop() for broker in self._brokers])
+        self.say("Stopped.")
+
+    def say(self, *lines: str) -> None:
+        """Write lines, at once."""
+        for line in lines:
+            self._console.say(line)
+        self._console.output.flush()
+
+    def _brokerEnded(self, node: TestNode, end: End) -> None:
+        if not self._begun.called:
+            self._begun.errback(
+                CommandError(f"{node.name} has ended {end} (its log is {node.log})", Exit.BAD)
+            )
+            return
+        self.say(f"{node.name} has ended {end}; it is started again")
+        before = self._returning.pop(node.number, None)
+        if before is not None:
+            before.cancel()
+        returning = Deferred.fromCoroutine(self._return(node))
+        self._returning[node.number] = returning
+        returning.addErrback(lambda failure: failure.trap(CancelledError))
+
+    async def _return(self, node: TestNode) -> None:
+        await self._ready(node)
+        self._brokers[node.number].isSteady()
+        self.say(f"{node.name} is ready again")
+
+    def _notReady(self, failure: Failure) -> None:
+        # Cancelled with the start, which knows why.
+        if not self._begun.called:
+            self._begun.errback(failure)
+
+    def _tooLate(self, result: object, seconds: float) -> Failure:
+        node, reason = next(iter(self._reasons.items()))
+        return Failure(
+            CommandError(
+                f"node{node} is not ready after {seconds:g} seconds: {reason} (its log is "
+                f"{self._network.nodes[node].log})",
+                Exit.BAD,
+            )
+        )
+
+    async def _ready(self, node: TestNode) -> None:
+        """Fires when the broker of a node can be given work."""
+        while True:
+            reason = await self._look(node)
+            if not reason:
+                self._reasons.pop(node.number, None)
+                return
+            self._reasons[node.number] = reason
+            await deferLater(self._reactor, POLL)
+
+    async def _look(self, node: TestNode) -> str:
+        """Why a broker is not ready; empty where it is."""
+        pieces = bytearray()
+
+        def take(piece: bytes) -> None:
+            if len(pieces) + len(piece) <= _MAX_ANSWER:
+                pieces.extend(piece)
+
+        try:
+            response = await self._http.get(f"{node.root}/readyz", timeout=ANSWER)
+            await collect(response, take)
+            answer = json.loads(bytes(pieces))
+            if answer["status"] == "ready":
+                return ""
+            return "; ".join(group["reason"] for group in answer["groups"].values())
+        except _BROKEN:
+            return "it does not answer"
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return f"what answers at {node.root} is no svcbroker"
+
+
+def describe(network: TestNetwork) -> Sequence[str]:
+    """Where the nodes of a network are, in lines for people."""
+    rows: list[tuple[str, ...]] = [
+        ("node", "HTTP", "STOMP", "MQTT", "engine's P2P", "engine's RPC")
+    ]
+    for node in network.nodes:
+        ports = node.ports
+        others = (f":{ports[name]}" for name in ("stomp", "mqtt", "p2p", "rpc"))
+        rows.append((node.name, node.url, *others))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    return [
+        *table,
+        "",
+        f"{len(network.nodes)} nodes are ready. Their logs: "
+        f"{network.directory}/node*/broker.log. Ctrl-C stops all of them.",
+    ]
+
+
+def runNetwork(
+    network: TestNetwork, ledgers: Sequence[str], console: Console, timeout: float
+) -> None:
+    """
+    Run a network until somebody interrupts this process. Runs the reactor, so it may be called
+    once in a process.
+
+    @raise CommandError: it does not start; nothing of it runs then.
+    """
+    failures: list[Failure] = []
+
+    def main(reactor: Any) -> Deferred[None]:
+        running = RunningNetwork(
+            network, ledgers, reactor=reactor, console=console, timeout=timeout
+        )
+        work = Deferred.fromCoroutine(running.run())
+
+        def stop() -> Deferred[None]:
+            isOver.append(True)
+            work.cancel()
+            return Deferred.fromCoroutine(running.stop())
+
+        def over(failure: Failure) -> None:
+            if not isOver:
+                failures.append(failure)
+
+        isOver: list[bool] = []
+        reactor.addSystemEventTrigger("before", "shutdown", stop)
+        return work.addErrback(over)
+
+    # It always ends so; what came of it is known by then.
+    with suppress(SystemExit):
+        react(main)
+    for failure in failures[:1]:
+        failure.raiseException()
