@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..chain import (
-    Candidate,
     Header,
     Kind,
     Transaction,
@@ -101,9 +100,10 @@ def eventIdOf(transaction: Transaction, receipt: TransactionReceipt, height: int
     return EventId(topicPrefix(transaction.topic), receipt.sequence, height)
 
 
-def receiptsOf(candidate: Candidate) -> Sequence[Receipt]:
+def receiptsOf(
+    height: int, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
+) -> Sequence[Receipt]:
     """The receipts of a block that has become final, in the order of its transactions."""
-    height = candidate.header.height
     return [
         Receipt(
             execution=receipt.execution,
@@ -111,9 +111,7 @@ def receiptsOf(candidate: Candidate) -> Sequence[Receipt]:
             height=height,
             eventId=eventIdOf(transaction, receipt, height),
         )
-        for transaction, receipt in zip(
-            candidate.transactions, candidate.outcome.receipts, strict=True
-        )
+        for transaction, receipt in zip(transactions, receipts, strict=True)
     ]
 
 

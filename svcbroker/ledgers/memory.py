@@ -103,7 +103,11 @@ class MemoryLedger:
         self._state.apply(candidate.outcome, candidate.history)
         self._blocks.append(candidate)
         self._observers.tell(lambda: self._block(candidate))
-        return succeed(receiptsOf(candidate)[0])
+        return succeed(
+            receiptsOf(candidate.header.height, candidate.transactions, candidate.outcome.receipts)[
+                0
+            ]
+        )
 
     def getTopic(self, name: str) -> Deferred[Topic | None]:
         return succeed(self._state.topic(name))

@@ -143,7 +143,7 @@ class ChainApplication(BaseApplication):
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         try:
-            machine.check(request.tx)
+            machine.check(request.tx, isAgain=request.type is requests.CheckTxType.RECHECK)
         except Refused as refusal:
             return responses.CheckTxResponse(code=refusal.code, log=str(refusal))
         return responses.CheckTxResponse()

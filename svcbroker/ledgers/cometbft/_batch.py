@@ -8,6 +8,7 @@ not taken.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -29,7 +30,9 @@ _CHAIN = len(_TAG)
 _KEY = _CHAIN + 32
 _SPONSOR = _KEY + 32
 _VOUCHER = _SPONSOR + 32
-_BODY = _VOUCHER + 64
+_PREVIOUS = _VOUCHER + 64
+_NUMBER = struct.Struct(">Q")
+_BODY = _PREVIOUS + _NUMBER.size
 _SIGNATURE = 64
 
 OVERHEAD = _BODY + _SIGNATURE
@@ -77,10 +80,14 @@ class Batch:
 
     @ivar key: the broker's public key.
     @ivar sponsor: the public key of the validator that vouches for it.
+    @ivar previous: the nonce before which the batch may not be executed: that of the last
+        transaction in the broker's batch before it. So its batches stay in order, whatever way
+        they take from engine to engine.
     """
 
     key: bytes
     sponsor: bytes
+    previous: int
     transactions: Sequence[Transaction]
 
 
@@ -97,14 +104,15 @@ class BatchMaker:
         self._start = _TAG + chain + identity.key + identity.sponsor + identity.voucher
         self.sender = keyAddress(chain, identity.key)
 
-    def make(self, transactions: Sequence[Transaction]) -> bytes:
+    def make(self, transactions: Sequence[Transaction], previous: int) -> bytes:
         """
         A signed batch.
 
         @param transactions: their sender is L{sender}.
+        @param previous: see L{Batch}.
         """
         body, _ = encodeBody(transactions)
-        data = self._start + body
+        data = self._start + _NUMBER.pack(previous) + body
         return data + self._key.sign(data)
 
 
@@ -122,7 +130,7 @@ def readBatch(data: bytes, chain: bytes) -> Batch:
     if data[_CHAIN:_KEY] != chain:
         raise Malformed("the batch is of another chain")
     key, sponsor = data[_KEY:_SPONSOR], data[_SPONSOR:_VOUCHER]
-    if not _isVouchedFor(chain, key, sponsor, data[_VOUCHER:_BODY]):
+    if not _isVouchedFor(chain, key, sponsor, data[_VOUCHER:_PREVIOUS]):
         raise Unauthorized("nobody vouches for the batch's broker")
     if not verifySignature(key, data[:-_SIGNATURE], data[-_SIGNATURE:]):
         raise Unauthorized("the batch is not signed by its broker")
@@ -132,7 +140,8 @@ def readBatch(data: bytes, chain: bytes) -> Batch:
     sender = keyAddress(chain, key)
     if any(transaction.sender != sender for transaction in transactions):
         raise Unauthorized("the batch has transactions of somebody else")
-    return Batch(key=key, sponsor=sponsor, transactions=transactions)
+    (previous,) = _NUMBER.unpack_from(data, _PREVIOUS)
+    return Batch(key=key, sponsor=sponsor, previous=previous, transactions=transactions)
 
 
 def checkSponsor(batch: Batch, validators: ValidatorSet) -> None:

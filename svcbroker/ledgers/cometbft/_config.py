@@ -178,8 +178,9 @@ def encodeConfig(config: EngineConfig) -> bytes:
     }
     mempool: dict[str, object] = {
         "type": "flood",
-        # Transactions do not become bad while they wait.
-        "recheck": False,
+        # What was executed meanwhile, or is not vouched for any more, must go: the engine makes
+        # blocks as long as anything waits.
+        "recheck": True,
         "size": tuning.transactions,
         "max_txs_bytes": tuning.transactionBytes,
         "cache_size": 4 * tuning.transactions,

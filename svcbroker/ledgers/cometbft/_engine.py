@@ -288,7 +288,10 @@ class Engine:
 
     def line(self, line: LogLine) -> None:
         """The engine has said something."""
-        _log.emit(LogLevel.levelWithName(line.level), "{text}", text=line.text, module=line.module)
+        # One that is told to end finds its own connections closed, and calls that errors.
+        isEnding = self._kill is not None and line.level in ("warn", "error")
+        level = "info" if isEnding and not line.isFatal else line.level
+        _log.emit(LogLevel.levelWithName(level), "{text}", text=line.text, module=line.module)
         if line.isFatal:
             # It lives on, and decides nothing any more.
             self.restart("it has given up consensus")

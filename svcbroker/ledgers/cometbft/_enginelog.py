@@ -16,6 +16,8 @@ MAX_LINE: Final = 16 * 1024
 _LINE: Final = re.compile(r"([DIE])\[[^\]]*\] (.*)", re.DOTALL)
 _MODULE: Final = re.compile(r" module=(\S+)")
 _LEVELS: Final = {"D": "debug", "I": "info", "E": "error"}
+# Peers come and go, and each time these say what they had with them.
+_PEERS: Final = frozenset({"p2p", "blocksync"})
 # What stands before the reason when the program gives up.
 _ALARMS: Final = ("ERROR:", "panic:")
 _FATAL: Final = "CONSENSUS FAILURE!!!"
@@ -24,7 +26,7 @@ _FATAL: Final = "CONSENSUS FAILURE!!!"
 @frozen(kw_only=True)
 class LogLine:
     """
-    @ivar level: C{debug}, C{info} or C{error}.
+    @ivar level: C{debug}, C{info}, C{error}; C{warn} for an error that a peer may have made.
     @ivar text: the rest, without the time.
     @ivar module: the part of the engine that says it; empty where that is not known.
     @ivar isFatal: whether the engine says that it takes no part in consensus any more.
@@ -52,10 +54,11 @@ def readLine(text: str, *, isError: bool) -> LogLine:
     said = message.rstrip(" ") + gap + values.rstrip(" ")
     module = _MODULE.search(gap + values)
     level = _LEVELS[found[1]]
+    name = "" if module is None else module[1]
     return LogLine(
-        level=level,
+        level="warn" if level == "error" and name in _PEERS else level,
         text=said,
-        module="" if module is None else module[1],
+        module=name,
         isFatal=level == "error" and message.startswith(_FATAL),
     )
 

@@ -55,6 +55,32 @@ def vouch(seed: bytes, chain: bytes, broker: bytes) -> Voucher:
     )
 
 
+def brokerSeed(directory: Path, entropy: Callable[[int], bytes]) -> bytes:
+    """
+    A broker's private key, which is made where there is none.
+
+    @param directory: the ledger's directory; it exists.
+    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @raise IdentityMissing: the file is no key.
+    @raise OSError: it cannot be read or written.
+    """
+    path = directory / KEY_NAME
+    if not path.exists():
+        writeFile(path, entropy(SEED_SIZE).hex().encode("ascii") + b"\n", 0o600)
+    try:
+        seed = bytes.fromhex(path.read_text("ascii"))
+    except ValueError:
+        seed = b""
+    if len(seed) != SEED_SIZE:
+        raise IdentityMissing(f"{path} is not a key: put it back from a backup")
+    return seed
+
+
+def encodeVoucher(voucher: Voucher) -> bytes:
+    """The file of a voucher."""
+    return msgspec.json.encode(voucher) + b"\n"
+
+
 @frozen(kw_only=True)
 class IdentityFiles:
     """
@@ -79,7 +105,7 @@ class IdentityFiles:
         @raise IdentityMissing: no validator vouches for it, or a file is not what it should be.
         """
         try:
-            seed = self._seed(entropy)
+            seed = brokerSeed(self.directory, entropy)
             broker = publicKey(seed)
             voucher = self._voucher(chain, validators, broker)
         except (OSError, KeyFileDamaged) as error:
@@ -90,18 +116,6 @@ class IdentityFiles:
             voucher=bytes.fromhex(voucher.signature),
         )
 
-    def _seed(self, entropy: Callable[[int], bytes]) -> bytes:
-        path = self.directory / KEY_NAME
-        if not path.exists():
-            writeFile(path, entropy(SEED_SIZE).hex().encode("ascii") + b"\n", 0o600)
-        try:
-            seed = bytes.fromhex(path.read_text("ascii"))
-        except ValueError:
-            seed = b""
-        if len(seed) != SEED_SIZE:
-            raise IdentityMissing(f"{path} is not a key: put it back from a backup")
-        return seed
-
     def _voucher(self, chain: bytes, validators: ValidatorSet, broker: bytes) -> Voucher:
         path = self.directory / VOUCHER_NAME
         if not path.exists():
@@ -111,7 +125,7 @@ class IdentityFiles:
                     f"no validator vouches for this broker: have one sign {broker.hex()}, and put "
                     f"what it gives into {path}"
                 )
-            writeFile(path, msgspec.json.encode(vouch(seed, chain, broker)) + b"\n")
+            writeFile(path, encodeVoucher(vouch(seed, chain, broker)))
         try:
             voucher = msgspec.json.decode(path.read_bytes(), type=Voucher)
             isGood = voucher.broker == broker.hex() and verifySignature(

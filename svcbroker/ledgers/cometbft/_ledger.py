@@ -13,7 +13,16 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...chain import Candidate, Transaction, ValidatorChange, ValidatorSet
+from ...chain import (
+    Candidate,
+    Header,
+    Transaction,
+    TransactionReceipt,
+    ValidatorChange,
+    ValidatorSet,
+    decodeBody,
+    decodeReceipts,
+)
 from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import IGovernedLedger, IProvableLedger, LedgerContext
 from ...model import (
@@ -25,13 +34,14 @@ from ...model import (
     Request,
     Statistics,
 )
-from ...storage import StorageError
+from ...storage import StorageError, Store
 from .._stored import StoredLedger
-from .._views import TransactionMaker, blockOf
+from .._views import TransactionMaker, blockOf, receiptsOf
 from ._admin import healthOf, nodeCount, nodeRecords, takePicture
-from ._application import ChainApplication
+from ._application import ApplicationFailed, ChainApplication
 from ._batch import BatchMaker
 from ._calls import EngineError
+from ._engine import CONNECTIONS
 from ._governing import checkGoverned
 from ._identity import IdentityFiles, IdentityMissing
 from ._outbox import Outbox
@@ -96,6 +106,7 @@ class CometLedger(StoredLedger):
         self._whyNot = "the chain has not begun"
         self._trouble = ""
         self._recoveries = 0
+        self._told: int | None = None
         self._beginning: list[Deferred[None]] = []
         self._server: AbciFactory | None = None
         self._call: IDelayedCall | None = None
@@ -135,9 +146,14 @@ class CometLedger(StoredLedger):
             self._application,
             clock=self._context.reactor,
             failed=self._failed,
-            changed=self._parts.engine.connectionsChanged,
+            changed=self._connectionsChanged,
         )
         self._parts.listen(self._server)
+
+    def _connectionsChanged(self, count: int) -> None:
+        self._parts.engine.connectionsChanged(count)
+        if count == CONNECTIONS:
+            self._outbox.handInAgain()
 
     def _begun(self) -> None:
         """There is a chain: it was on the disk, or the engine has just begun it."""
@@ -145,6 +161,7 @@ class CometLedger(StoredLedger):
         assert application.store is not None and application.machine is not None
         state, genesis = application.machine.state, application.genesis
         self._openReads(genesis, state, application.store)
+        self._catchUp(application.store, application.machine.head.height)
         try:
             files = IdentityFiles(directory=self._context.directory, home=self._settings.home)
             identity = files.load(genesis.chain, state.validators, self._context.entropy)
@@ -153,14 +170,15 @@ class CometLedger(StoredLedger):
             self._whyNot = str(error)
         else:
             batches = BatchMaker(genesis.chain, identity)
-            self._resume(batches.sender, state.account(batches.sender).highest)
-            self._outbox.begin(batches)
+            highest = state.account(batches.sender).highest
+            self._resume(batches.sender, highest)
+            self._outbox.begin(batches, highest)
         beginning, self._beginning = self._beginning, []
         for waiting in beginning:
             waiting.callback(None)
 
     def _resume(self, sender: bytes, highest: int) -> None:
-        if self._maker is None:
+        if self._maker is None or self._maker.sender != sender:
             self._maker = TransactionMaker(sender, self._context.now)
             # What was handed in before this start may still be on its way, under numbers that
             # the chain has not seen. Microseconds are ahead of all of them.
@@ -170,6 +188,10 @@ class CometLedger(StoredLedger):
     def _failed(self, failure: Failure) -> None:
         """The application cannot go on. Open it again: the engine plays what it lacks."""
         self._trouble = f"the ledger's application has failed ({failure.getErrorMessage()})"
+        if failure.check(ApplicationFailed, StorageError, OSError):
+            self._log.error("{trouble}", trouble=self._trouble)
+        else:
+            self._log.failure("the ledger's application has failed", failure)
         self._parts.stopListening()
         if not self._isStopping:
             delay = min(LAST_RECOVERY, FIRST_RECOVERY * 2.0 ** min(self._recoveries, 10))
@@ -178,9 +200,7 @@ class CometLedger(StoredLedger):
 
     def _recover(self) -> None:
         self._call = None
-        Deferred.fromCoroutine(self._reopen()).addErrback(
-            lambda failure: self._log.failure("a recovery", failure)
-        )
+        Deferred.fromCoroutine(self._reopen()).addErrback(self._failed)
 
     async def _reopen(self) -> None:
         if self._server is not None:
@@ -188,21 +208,38 @@ class CometLedger(StoredLedger):
         self._application.close()
         if self._isStopping:
             return
-        try:
-            self._application.open()
-            self._listen()
-        except (StorageError, ValueError, OSError) as error:
-            self._failed(Failure(error))
-        else:
-            self._log.info("the application of group {group} is open again", group=self.group)
-            self._trouble = ""
+        self._application.open()
+        self._listen()
+        self._log.info("the application of group {group} is open again", group=self.group)
+        self._trouble = ""
 
     def _committed(self, candidate: Candidate) -> None:
         self._recoveries = 0
-        self._outbox.committed(candidate)
-        self._observers.tell(
-            lambda: blockOf(candidate.header, candidate.transactions, candidate.outcome.receipts)
-        )
+        self._tell(candidate.header, candidate.transactions, candidate.outcome.receipts)
+
+    def _catchUp(self, store: Store, height: int) -> None:
+        """
+        Tell of blocks that were stored, but not told of when the application failed.
+        """
+        told = height if self._told is None else self._told
+        for each in range(told + 1, height + 1):
+            row = store.block(each)
+            if row is not None:
+                self._tell(
+                    Header.decode(row.header), decodeBody(row.body), decodeReceipts(row.receipts)
+                )
+        self._told = height
+
+    def _tell(
+        self,
+        header: Header,
+        transactions: Sequence[Transaction],
+        receipts: Sequence[TransactionReceipt],
+    ) -> None:
+        self._told = header.height
+        if self._outbox:
+            self._outbox.committed(receiptsOf(header.height, transactions, receipts))
+        self._observers.tell(lambda: blockOf(header, transactions, receipts))
         if self._draining is not None and not self._outbox:
             self._drained()
 
@@ -243,10 +280,7 @@ class CometLedger(StoredLedger):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        self._isStopping = True
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+        self._endRecovery()
         if self._outbox:
             self._draining = Deferred()
             self._call = self._context.reactor.callLater(STOP_PATIENCE, self._drained)
@@ -261,12 +295,19 @@ class CometLedger(StoredLedger):
         if waiting is not None:
             waiting.callback(None)
 
+    def _endRecovery(self) -> None:
+        self._isStopping = True
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
     async def _close(self) -> None:
+        self._endRecovery()
         self._outbox.close(
             LedgerUnavailable("the ledger stopped before this was final: it may still be executed")
         )
         await self._parts.engine.stop()
-        self._parts.stopListening()
+        await self._parts.stopListening()
         if self._server is not None:
             await self._server.close()
         self._isStopped = True

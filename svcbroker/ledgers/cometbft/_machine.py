@@ -27,6 +27,7 @@ from ...chain import (
 )
 from ...model import topicPrefix
 from ._batch import Batch, Unauthorized, checkSponsor, readBatch
+from .abci import framedSize
 
 KNOWN_BYTES = 64 * 1024 * 1024
 """Bytes of batches that are kept, so that none is read twice on its way into a block."""
@@ -40,6 +41,7 @@ class Code(IntEnum):
     UNAUTHORIZED = 2
     REPEATED = 3
     CONFLICT = 4
+    EARLY = 5
 
 
 class Refused(Exception):
@@ -70,6 +72,7 @@ class _Draft:
     def __init__(self, state: ChainState) -> None:
         self._state = state
         self._nonces: set[tuple[bytes, int]] = set()
+        self._highest: dict[bytes, int] = {}
         self._topics: dict[str, str] = {}
         self.transactions: list[Transaction] = []
 
@@ -77,8 +80,8 @@ class _Draft:
         """
         Put a batch in, where it fits.
 
-        @raise Refused: it has nothing new, or publishes to a topic whose event ids begin as
-            those of another topic in the block do.
+        @raise Refused: it has nothing new, publishes to a topic whose event ids begin as those
+            of another topic in the block do, or comes before one that it must follow.
         """
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
         if not any(self._state.account(sender).accepts(nonce) for sender, nonce in nonces):
@@ -89,6 +92,12 @@ class _Draft:
                 prefix = topicPrefix(one.topic)
                 if topics.setdefault(prefix, one.topic) != one.topic:
                     raise Refused(Code.CONFLICT, "two topics of the block share event ids")
+        # All of a batch's transactions are of one sender.
+        sender = batch.transactions[0].sender
+        highest = self._highest.get(sender, self._state.account(sender).highest)
+        if batch.previous > highest:
+            raise Refused(Code.EARLY, "the broker's batch before it was not executed yet")
+        self._highest[sender] = max(highest, *(one.nonce for one in batch.transactions))
         self._topics = topics
         self._nonces |= nonces
         self.transactions += batch.transactions
@@ -108,13 +117,21 @@ class Machine:
         self._known: OrderedDict[bytes, tuple[int, Batch]] = OrderedDict()
         self._knownBytes = 0
 
-    def check(self, data: bytes) -> None:
+    def check(self, data: bytes, *, isAgain: bool = False) -> None:
         """
         See whether a batch may wait for a block.
 
+        @param isAgain: whether it has waited while the last block was decided.
         @raise Refused: it may not.
         """
-        _Draft(self.state).add(self._read(data))
+        try:
+            _Draft(self.state).add(self._read(data))
+        except Refused as refusal:
+            # The one before it is on its way, by all likelihood. Where a block had nothing in
+            # it, nobody had that one: then this one waits for it with its broker, who hands
+            # both in again, and does not keep the engines making blocks.
+            if refusal.code is not Code.EARLY or (isAgain and not self.head.transactionCount):
+                raise
 
     def select(self, waiting: Iterable[bytes], maxBytes: int) -> Sequence[bytes]:
         """
@@ -127,29 +144,31 @@ class Machine:
         """
         draft, left = _Draft(self.state), maxBytes
         chosen: list[bytes] = []
+        early: list[bytes] = []
         for data in waiting:
-            left -= framedSize(data)
-            if left < 0:
-                break
-            try:
-                draft.add(self._read(data))
-            except Refused as refusal:
-                if refusal.code is Code.CONFLICT and chosen:
-                    break
-                left += framedSize(data)
-                continue
-            chosen.append(data)
+            size = framedSize(data)
+            if size > left:
+                return chosen
+            code = self._put(draft, data)
+            if code is Code.OK:
+                left -= size
+                chosen.append(data)
+            elif code is Code.EARLY:
+                early.append(data)
+            elif code is Code.CONFLICT and chosen:
+                return chosen
+        # These came here in another order than they were made in; each follows lower numbers.
+        for data in sorted(early, key=lambda each: self._read(each).previous):
+            size = framedSize(data)
+            if size <= left and self._put(draft, data) is Code.OK:
+                left -= size
+                chosen.append(data)
         return chosen
 
     def isValid(self, block: Sequence[bytes]) -> bool:
         """Whether a block of these batches may be voted for: all of them may stand in it."""
         draft = _Draft(self.state)
-        try:
-            for data in block:
-                draft.add(self._read(data))
-        except Refused:
-            return False
-        return True
+        return all(self._put(draft, data) is Code.OK for data in block)
 
     def execute(
         self, block: Sequence[bytes], height: int, timestamp: int, proposer: bytes
@@ -160,15 +179,9 @@ class Machine:
         @param timestamp: its time in milliseconds since the epoch.
         @param proposer: the public key of the validator that proposed it, if it is known.
         """
-        draft, codes = _Draft(self.state), []
-        for data in block:
-            try:
-                draft.add(self._read(data))
-            except Refused as refusal:
-                # Only where more than a third of the validators are at fault.
-                codes.append(refusal.code)
-            else:
-                codes.append(Code.OK)
+        draft = _Draft(self.state)
+        # Something else than OK only where more than a third of the validators are at fault.
+        codes = [self._put(draft, data) for data in block]
         view = self._viewOf(proposer, height)
         candidate = proposeBlock(self.state, self.head, view, timestamp, draft.transactions)
         return Execution(candidate=candidate, codes=codes)
@@ -188,6 +201,14 @@ class Machine:
             # One that is leaving the set, or whose turn in it has not come in our headers.
             return view
         return view + (keys.index(proposer) - leaderIndex(view, height, len(keys))) % len(keys)
+
+    def _put(self, draft: _Draft, data: bytes) -> Code:
+        """Put a batch into a block, where that may be; whether it was."""
+        try:
+            draft.add(self._read(data))
+        except Refused as refusal:
+            return refusal.code
+        return Code.OK
 
     def _read(self, data: bytes) -> Batch:
         digest = sha256(data).digest()
@@ -215,9 +236,3 @@ class Machine:
         while self._knownBytes > KNOWN_BYTES:
             _, (oldest, _) = self._known.popitem(last=False)
             self._knownBytes -= oldest
-
-
-def framedSize(data: bytes) -> int:
-    """How many bytes the engine counts for a transaction: a field of a message."""
-    size = len(data)
-    return 1 + (max(size.bit_length(), 1) + 6) // 7 + size

@@ -13,10 +13,9 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ...chain import Candidate, Transaction, selectTransactions
+from ...chain import Transaction, selectTransactions
 from ...errors import BrokerError, LedgerUnavailable, Overloaded
 from ...model import Execution, Receipt
-from .._views import receiptsOf
 from ._answers import Broadcast
 from ._batch import BatchMaker
 from ._calls import EngineError, Reason
@@ -45,13 +44,14 @@ class _Sent:
     chain know them again, so nothing is executed twice.
 
     @ivar hashes: its transactions that are not final.
-    @ivar isTaken: whether the engine has ever taken it.
+    @ivar previous: the nonce that it follows.
+    @ivar due: when it is handed in the next time.
     """
 
     data: bytes
     hashes: set[bytes]
-    at: float
-    isTaken: bool = False
+    previous: int
+    due: float
 
 
 class Outbox:
@@ -91,11 +91,13 @@ class Outbox:
         self._window = window
         self._interval = interval
         self._maker: BatchMaker | None = None
+        self._previous = 0
         self._bytes = 0
         self._queue: deque[Transaction] = deque()
         self._waiting: dict[bytes, _Waiting] = {}
         self._sent: list[_Sent] = []
         self._handing: _Sent | None = None
+        self._request: Deferred[Broadcast] | None = None
         self._next: IDelayedCall | None = None
         self._retry: IDelayedCall | None = None
         self._isClosed = False
@@ -108,14 +110,26 @@ class Outbox:
         """Since when the first one waits; C{None} where none does."""
         return next((waiting.since for waiting in self._waiting.values()), None)
 
-    def begin(self, maker: BatchMaker) -> None:
+    def begin(self, maker: BatchMaker, highest: int) -> None:
         """
-        There is a chain to send to.
+        There is a chain to send to, or it is there again.
 
         @param maker: makes this broker's batches on it.
+        @param highest: the highest nonce of the broker's that the chain has executed.
         """
+        if self._maker is not None and self._maker.sender != maker.sender:
+            self._sent.clear()
+            self._previous = 0
+            self._fail(list(self._waiting), LedgerUnavailable("the chain began anew"))
         self._maker = maker
+        self._previous = max(self._previous, highest)
         self._goOn(self._interval)
+
+    def handInAgain(self) -> None:
+        """The engine has started: what waited there for a block may be lost."""
+        for sent in self._sent:
+            sent.due = self._clock.seconds()
+        self._goOn(0)
 
     def add(self, transaction: Transaction) -> Deferred[Receipt]:
         """
@@ -133,25 +147,31 @@ class Outbox:
         self._goOn(self._interval)
         return receipt
 
-    def committed(self, candidate: Candidate) -> None:
+    def committed(self, receipts: Sequence[Receipt]) -> None:
         """
-        A block is final and on stable storage: tell who waits for something in it.
+        A block is final and on stable storage: tell who waits for something in it. To be called
+        for every block, in order.
+
+        @param receipts: those of all its transactions.
         """
         if not self._waiting:
             return
         done: list[tuple[_Waiting, Receipt]] = []
-        for receipt in receiptsOf(candidate):
-            waiting = self._waiting.get(receipt.transactionHash)
-            # A second copy in the chain says nothing of the first, which came before it.
-            if waiting is not None and receipt.execution is not Execution.REPEATED:
-                del self._waiting[receipt.transactionHash]
+        for receipt in receipts:
+            # Of two copies in the chain, the first counts; when the second comes nobody waits.
+            waiting = self._waiting.pop(receipt.transactionHash, None)
+            if waiting is not None:
                 self._bytes -= waiting.transaction.size
                 done.append((waiting, receipt))
         for sent in self._sent:
             sent.hashes.intersection_update(self._waiting)
         self._sent = [sent for sent in self._sent if sent.hashes]
         for waiting, receipt in done:
-            waiting.receipt.callback(receipt)
+            if receipt.execution is Execution.REPEATED:
+                # Not before, for that would have been told: another one had its number.
+                waiting.receipt.errback(Failure(LedgerUnavailable("the chain did not execute it")))
+            else:
+                waiting.receipt.callback(receipt)
         self._goOn(0)
 
     def close(self, error: BrokerError) -> None:
@@ -161,6 +181,8 @@ class Outbox:
             if call is not None:
                 call.cancel()
         self._next = self._retry = None
+        if self._request is not None:
+            self._request.cancel()
         self._fail([one.hash for one in self._queue] + list(self._waiting), error)
 
     def _fail(self, hashes: Sequence[bytes], error: BrokerError) -> None:
@@ -191,16 +213,15 @@ class Outbox:
             return 0.0
         if not self._sent:
             return None
-        return max(0.0, min(sent.at for sent in self._sent) + RESEND - self._clock.seconds())
+        return max(0.0, min(sent.due for sent in self._sent) - self._clock.seconds())
 
     def _step(self) -> None:
         self._next = None
-        if self._queue and len(self._sent) < self._window:
-            self._hand(self._fill())
-            return
-        oldest = min(self._sent, key=lambda each: each.at, default=None)
-        if oldest is not None and oldest.at + RESEND <= self._clock.seconds():
+        oldest = min(self._sent, key=lambda each: each.due, default=None)
+        if oldest is not None and oldest.due <= self._clock.seconds():
             self._hand(oldest)
+        elif self._queue and len(self._sent) < self._window:
+            self._hand(self._fill())
         else:
             self._goOn(0)
 
@@ -209,44 +230,44 @@ class Outbox:
         chosen = selectTransactions(self._queue, self._batchBytes, self._batchCount)
         for _ in chosen:
             self._queue.popleft()
-        sent = _Sent(self._maker.make(chosen), {one.hash for one in chosen}, self._clock.seconds())
+        previous, self._previous = self._previous, chosen[-1].nonce
+        data = self._maker.make(chosen, previous)
+        sent = _Sent(data, {one.hash for one in chosen}, previous, self._clock.seconds())
         self._sent.append(sent)
         return sent
 
     def _hand(self, sent: _Sent) -> None:
-        sent.at = self._clock.seconds()
+        sent.due = self._clock.seconds() + RESEND
         self._handing = sent
-        self._broadcast(sent.data).addCallbacks(
+        self._request = self._broadcast(sent.data)
+        self._request.addCallbacks(
             lambda answer: self._handed(sent, answer), lambda failure: self._troubled(sent, failure)
         ).addErrback(lambda failure: self._log.failure("a batch", failure))
 
     def _handed(self, sent: _Sent, answer: Broadcast) -> None:
-        self._handing = None
-        if answer.code in (Code.OK, Code.REPEATED):
-            sent.isTaken = True
-        elif sent.isTaken:
-            # It may still be in a block that somebody else proposes.
-            self._log.warn("the engine takes a batch no more: {log}", log=answer.log)
-        else:
+        self._request = self._handing = None
+        # What is repeated was in a block, of which this broker may not have heard yet.
+        if answer.code not in (Code.OK, Code.REPEATED):
             self._drop(sent, f"the ledger refused this broker's transactions: {answer.log}")
         self._goOn(0)
 
     def _troubled(self, sent: _Sent, failure: Failure) -> None:
-        self._handing = None
-        error = failure.value
-        if not isinstance(error, EngineError):
-            self._log.failure("a batch could not be handed in", failure)
-        elif error.reason is Reason.KNOWN:
-            sent.isTaken = True
-            self._goOn(0)
+        self._request = self._handing = None
+        if self._isClosed:
             return
-        elif error.reason is Reason.TOO_LARGE and not sent.isTaken:
+        error = failure.value
+        reason = error.reason if isinstance(error, EngineError) else None
+        if reason is Reason.KNOWN:
+            self._goOn(0)
+        elif reason is Reason.TOO_LARGE:
             self._drop(sent, "the transaction is larger than the ledger takes")
             self._goOn(0)
-            return
-        # Handed in again after a while, before anything else: the order stays.
-        self._handing = sent
-        if not self._isClosed:
+        else:
+            if reason is None:
+                self._log.failure("a batch could not be handed in", failure)
+            # Handed in again after a while, before any that is new: whether the engine has it
+            # is not known, and the next one follows it.
+            self._handing = sent
             self._retry = self._clock.callLater(RETRY, self._again, sent)
 
     def _again(self, sent: _Sent) -> None:
@@ -258,5 +279,8 @@ class Outbox:
             self._goOn(0)
 
     def _drop(self, sent: _Sent, why: str) -> None:
+        if sent not in self._sent:
+            return
         self._sent.remove(sent)
+        self._previous = min(self._previous, sent.previous)
         self._fail(list(sent.hashes), LedgerUnavailable(why))

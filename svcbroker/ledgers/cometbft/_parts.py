@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IListeningPort
 from twisted.web.client import HTTPConnectionPool
 
@@ -128,11 +128,10 @@ class EngineParts:
         """
         self._port = self._listen(factory)
 
-    def stopListening(self) -> None:
-        """Let nobody connect any more."""
+    def stopListening(self) -> Deferred[Any]:
+        """Let nobody connect any more. Fires when the socket is gone."""
         port, self._port = self._port, None
-        if port is not None:
-            port.stopListening()
+        return succeed(None) if port is None else maybeDeferred(port.stopListening)
 
     def names(self) -> Mapping[str, bytes]:
         """The public keys of the first validators, by the names of their engines."""

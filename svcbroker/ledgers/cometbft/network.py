@@ -5,10 +5,38 @@ What builds and governs a network of engines, for commands; no broker needs to r
 from __future__ import annotations
 
 from ...proofs.cometbft import Instant
+from ._card import (
+    MAX_CARD,
+    Card,
+    CardInvalid,
+    Founding,
+    encodeCard,
+    found,
+    makeCard,
+    ourGenesis,
+    parseAddress,
+    readCard,
+)
 from ._config import Address, ConfigInvalid, Peer, StateSync, Tuning
 from ._engine import ALONE
 from ._governing import checkGoverned, engineOrder
-from ._keyfiles import EngineKeys, KeyFileDamaged, writeFile
+from ._identity import (
+    VOUCHER_NAME,
+    IdentityMissing,
+    Voucher,
+    brokerSeed,
+    encodeVoucher,
+    vouch,
+)
+from ._keyfiles import (
+    EngineKeys,
+    KeyFileDamaged,
+    makeKeys,
+    publicKey,
+    readKeys,
+    readValidatorSeed,
+    writeFile,
+)
 from ._layout import (
     GENESIS,
     LayoutError,
@@ -22,9 +50,15 @@ from ._layout import (
 __all__ = [
     "ALONE",
     "GENESIS",
+    "MAX_CARD",
+    "VOUCHER_NAME",
     "Address",
+    "Card",
+    "CardInvalid",
     "ConfigInvalid",
     "EngineKeys",
+    "Founding",
+    "IdentityMissing",
     "Instant",
     "KeyFileDamaged",
     "LayoutError",
@@ -33,10 +67,24 @@ __all__ = [
     "Peer",
     "StateSync",
     "Tuning",
+    "Voucher",
+    "brokerSeed",
     "checkGoverned",
+    "encodeCard",
+    "encodeVoucher",
     "engineOrder",
+    "found",
     "layOutJoining",
     "layOutNetwork",
+    "makeCard",
+    "makeKeys",
+    "ourGenesis",
+    "parseAddress",
+    "publicKey",
+    "readCard",
+    "readKeys",
     "readLayout",
+    "readValidatorSeed",
+    "vouch",
     "writeFile",
 ]

@@ -202,11 +202,10 @@ class BlockProducer:
         self._armHeartbeat()
         done = self._pool.take(len(candidate.transactions))
         self._schedule()
-        for waiting, receipt in zip(done, receiptsOf(candidate), strict=True):
+        block = (candidate.transactions, candidate.outcome.receipts)
+        for waiting, receipt in zip(done, receiptsOf(header.height, *block), strict=True):
             waiting.receipt.callback(receipt)
-        self._observers.tell(
-            lambda: blockOf(header, candidate.transactions, candidate.outcome.receipts)
-        )
+        self._observers.tell(lambda: blockOf(header, *block))
         self._endIfDrained()
 
     def _notStored(self, failure: Failure, candidate: Candidate, certificate: Certificate) -> None:

@@ -6,7 +6,7 @@ write.
 """
 
 from ....proofs.cometbft.wire import Malformed
-from .application import Answer, Application, BaseApplication, cutAt
+from .application import Answer, Application, BaseApplication, cutAt, framedSize
 from .codec import MAX_FRAME, FrameParser, decodeRequest, decodeResponse, encodeFrame
 from .server import AbciFactory, listenUnix, removeSocket
 
@@ -22,6 +22,7 @@ __all__ = [
     "decodeRequest",
     "decodeResponse",
     "encodeFrame",
+    "framedSize",
     "listenUnix",
     "removeSocket",
 ]

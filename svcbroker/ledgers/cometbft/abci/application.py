@@ -97,6 +97,12 @@ class Application(Protocol):
         """A piece of the snapshot that was accepted last."""
 
 
+def framedSize(tx: bytes) -> int:
+    """How many bytes the engine counts for a transaction: a field of the block's data."""
+    size = len(tx)
+    return 1 + (max(size.bit_length(), 1) + 6) // 7 + size
+
+
 def cutAt(txs: tuple[bytes, ...], maxBytes: int) -> tuple[bytes, ...]:
     """
     The first transactions that have no more bytes than a block may have.
@@ -105,8 +111,7 @@ def cutAt(txs: tuple[bytes, ...], maxBytes: int) -> tuple[bytes, ...]:
     """
     left = maxBytes
     for number, tx in enumerate(txs):
-        # As the engine counts it: a field of the block's data, with tag and length.
-        left -= 1 + (max(len(tx).bit_length(), 1) + 6) // 7 + len(tx)
+        left -= framedSize(tx)
         if left < 0:
             return txs[:number]
     return txs
