@@ -11,6 +11,14 @@ To check one takes no broker, no network and no Twisted::
 C{docs/proofs.rst} is the specification.
 """
 
+from ._certificates import (
+    AnyCertificate,
+    CometCertificate,
+    NodeSignature,
+    PbftCertificate,
+    checkFinal,
+    storedCertificate,
+)
 from ._checkpoint import Checkpoint
 from ._format import (
     CheckpointFields,
@@ -21,16 +29,16 @@ from ._format import (
     GenesisFields,
     HeaderFields,
     NodeChange,
-    NodeSignature,
-    PbftCertificate,
     contentFields,
 )
 from ._reading import ProofInvalid, formatOf, readCheckpoint, readGenesis
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
 
 __all__ = [
+    "AnyCertificate",
     "Checkpoint",
     "CheckpointFields",
+    "CometCertificate",
     "ConsistencyProof",
     "EventFields",
     "EventProof",
@@ -43,10 +51,12 @@ __all__ = [
     "ProofInvalid",
     "ProvedEvent",
     "ProvedGrowth",
+    "checkFinal",
     "contentFields",
     "formatOf",
     "readCheckpoint",
     "readGenesis",
+    "storedCertificate",
     "verifyConsistency",
     "verifyProof",
 ]

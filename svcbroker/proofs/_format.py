@@ -11,28 +11,14 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from struct import error as StructError
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ..chain import Certificate, Genesis, Header, Malformed
+from ..chain import Genesis, Header, Malformed
 from ..model import EventId, topicPrefix
-
-
-def unhex(text: str, size: int) -> bytes:
-    """
-    The bytes that some digits stand for.
-
-    @param size: how many bytes there must be.
-    @raise Malformed: it is something else, or written in another way than proofs are.
-    """
-    try:
-        data = bytes.fromhex(text)
-    except ValueError:
-        data = b""
-    if len(data) != size or data.hex() != text:
-        raise Malformed(f"{text[:80]!r} are not {size} bytes in lower-case hexadecimal digits")
-    return data
+from ._certificates import AnyCertificate
+from ._hex import unhex
 
 
 class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,59 +107,6 @@ class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             return Header(**values)
         except StructError as error:
             raise Malformed(f"a header is not one: {error}") from None
-
-
-class NodeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """
-    A node's commit vote.
-
-    @ivar node: its index.
-    """
-
-    node: int
-    signature: str
-
-
-class PbftCertificate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """
-    The commit votes of a quorum; see L{Certificate<svcbroker.chain.Certificate>}.
-
-    @ivar kind: tells certificates of different kinds apart. As a msgspec tag it might be left
-        out as long as there is only this kind.
-    """
-
-    kind: Literal["pbft"]
-    round: int
-    signatures: Sequence[NodeSignature]
-
-    @classmethod
-    def of(cls, certificate: Certificate) -> PbftCertificate:
-        """What is said of a certificate."""
-        return cls(
-            kind="pbft",
-            round=certificate.round,
-            signatures=[
-                NodeSignature(node=index, signature=signature.hex())
-                for index, signature in certificate.signatures
-            ],
-        )
-
-    def certificate(self) -> Certificate:
-        """
-        The certificate that they are of.
-
-        @raise Malformed: they are not of one.
-        """
-        if not 0 <= self.round < 2**64:
-            raise Malformed("the round of a certificate is not one")
-        return Certificate(
-            round=self.round,
-            signatures=[(each.node, unhex(each.signature, 64)) for each in self.signatures],
-        )
-
-
-AnyCertificate: TypeAlias = PbftCertificate
-"""What makes a header final, by the kind of ledger."""
 
 
 class FinalHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

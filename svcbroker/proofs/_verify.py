@@ -10,14 +10,11 @@ from attrs import frozen
 
 from ..chain import (
     CertificateInvalid,
-    Genesis,
     Header,
     Kind,
     Malformed,
     Transaction,
     TransactionReceipt,
-    ValidatorSet,
-    checkCertificate,
     leafHash,
     receiptLeaf,
     rootOfPath,
@@ -25,14 +22,9 @@ from ..chain import (
 from ..errors import BrokerError
 from ..model import Execution, checkExtensions, checkTopicName
 from ._checkpoint import Checkpoint
-from ._format import (
-    ConsistencyProof,
-    EventFields,
-    EventProof,
-    FinalHeader,
-    NodeChange,
-    unhex,
-)
+from ._deciders import Deciders
+from ._format import ConsistencyProof, EventFields, EventProof
+from ._hex import unhex
 from ._reading import ProofInvalid, readFields
 
 
@@ -141,63 +133,10 @@ def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> P
     return ProvedGrowth(chain=header.chain, older=older, newer=newer, timestamp=header.timestamp)
 
 
-class _Deciders:
-    """
-    Which set of nodes decides which block, as far as the changes of a proof say.
-    """
-
-    def __init__(self, genesis: Genesis, changes: Sequence[NodeChange]) -> None:
-        """
-        @raise Malformed: the changes do not follow from genesis, or from each other.
-        @raise CertificateInvalid: one is not final.
-        """
-        self._chain = genesis.chain
-        self._sets: list[tuple[int, ValidatorSet]] = [(0, genesis.validatorSet)]
-        for change in changes:
-            header, _ = self.check(change)
-            since, current = self._sets[-1]
-            following = ValidatorSet.decode(
-                ValidatorSet(
-                    current.generation + 1, tuple(unhex(key, 32) for key in change.nodes)
-                ).encoded
-            )
-            if header.height <= since or header.nextValidators != following.hash:
-                raise Malformed(f"block {header.height} does not bring that set of nodes")
-            self._sets.append((header.height, following))
-
-    def finish(self, last: Header) -> None:
-        """
-        Make sure that there are no more changes than it takes.
-
-        @param last: the last header of the proof.
-        @raise Malformed: there are.
-        """
-        if self._sets[-1][0] >= last.height:
-            raise Malformed(f"a change of the nodes is not below block {last.height}")
-
-    def check(self, final: FinalHeader) -> tuple[Header, ValidatorSet]:
-        """
-        Make sure that a header is final.
-
-        @return: the header, and the set of nodes that decided it.
-        @raise Malformed: it is not of this chain and of the nodes whose turn it is.
-        @raise CertificateInvalid: a quorum of them has not signed it.
-        """
-        header = final.header.header()
-        before = [nodes for since, nodes in self._sets if since < header.height]
-        if header.chain != self._chain or not before:
-            raise Malformed(f"block {header.height} is not of this chain")
-        nodes = before[-1]
-        if header.validators != nodes.hash:
-            raise Malformed(f"block {header.height} is decided by another set of nodes")
-        checkCertificate(final.certificate.certificate(), header, len(nodes.keys), nodes.verify)
-        return header, nodes
-
-
 def _checkedEvent(proof: EventProof) -> ProvedEvent:
     genesis = proof.genesis.genesis()
-    deciders = _Deciders(genesis, proof.changes)
-    header, nodes = deciders.check(proof.block)
+    deciders = Deciders(genesis, proof.changes)
+    header, nodes, signers = deciders.check(proof.block)
     eventId = proof.event.id()
     if eventId.height != header.height:
         raise Malformed("the event's id names another block")
@@ -217,7 +156,7 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
             raise Malformed(f"the event's {what} is not in its block")
     last, checkpoint = header, None
     if proof.checkpoint is not None:
-        last, _ = deciders.check(proof.checkpoint)
+        last, _, _ = deciders.check(proof.checkpoint)
         _checkHistory(header.hash, header.height, last, proof.checkpoint.path)
         checkpoint = Checkpoint.of(last)
     deciders.finish(last)
@@ -232,10 +171,7 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
         submitted=transaction.timestamp,
         timestamp=header.timestamp,
         block=Checkpoint.of(header),
-        signers={
-            signature.node: nodes.keys[signature.node]
-            for signature in proof.block.certificate.signatures
-        },
+        signers={index: nodes.keys[index] for index in signers},
         nodes=len(nodes.keys),
         changes=nodes.generation,
         checkpoint=checkpoint,

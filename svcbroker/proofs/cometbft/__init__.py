@@ -7,6 +7,7 @@ Nothing here needs a network or Twisted.
 
 from ._hashing import dataHash, headerHash, transactionHash, validatorsHash, votePayload
 from ._light import (
+    MARK,
     MAX_MEMBERS,
     LightBlock,
     LightBlockInvalid,
@@ -44,6 +45,7 @@ from ._values import (
 
 __all__ = [
     "ED25519",
+    "MARK",
     "MAX_MEMBERS",
     "BadAnswer",
     "Base64",

@@ -13,6 +13,7 @@ period; what is verified here may be years old, so there is none.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -44,6 +45,13 @@ from ._values import (
 KEY_SIZE = 32
 MAX_MEMBERS = 10_000
 """The most validators that the engine can have."""
+
+
+MARK = b"light\n"
+"""What light blocks on disk begin with."""
+
+MAX_SIZE = 8 * 1024 * 1024
+"""Bytes of the longest light block in JSON: that of as many validators as there can be."""
 
 
 class LightBlockInvalid(Exception):
@@ -102,6 +110,29 @@ class LightBlock(Wire, frozen=True, kw_only=True):
             return fromBuiltins(value, cls)
         except BadAnswer as error:
             raise LightBlockInvalid(f"it is not a light block: {error}") from error
+
+    def encode(self) -> bytes:
+        """
+        Itself as it is kept on disk.
+        """
+        return MARK + zlib.compress(msgspec.json.encode(self.toJson()))
+
+    @classmethod
+    def decode(cls, data: bytes) -> LightBlock:
+        """
+        Read what L{encode} gave.
+
+        @raise LightBlockInvalid: it is not that.
+        """
+        inflate = zlib.decompressobj()
+        try:
+            text = inflate.decompress(data.removeprefix(MARK), MAX_SIZE)
+            value = msgspec.json.decode(text)
+        except (zlib.error, msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise LightBlockInvalid(f"it is not a light block: {error}") from error
+        if not data.startswith(MARK) or not inflate.eof or inflate.unused_data:
+            raise LightBlockInvalid("it is not a light block, or not a whole one")
+        return cls.fromJson(value)
 
 
 def membersOf(validators: Sequence[Validator]) -> tuple[Member, ...]:

@@ -1,0 +1,174 @@
+"""
+What makes a header final, by the kind of ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+
+from ..chain import (
+    Certificate,
+    CertificateInvalid,
+    Header,
+    Malformed,
+    ValidatorSet,
+    checkCertificate,
+)
+from ._hex import unhex
+from .cometbft import (
+    MARK,
+    Base64,
+    LightBlock,
+    LightBlockInvalid,
+    Member,
+    inOrder,
+    validatorsHash,
+    verifyLightBlock,
+)
+
+POWER: Final = 1
+"""The power of every validator of an engine: each node has one vote."""
+
+
+class NodeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A node's commit vote.
+
+    @ivar node: its index.
+    """
+
+    node: int
+    signature: str
+
+
+class PbftCertificate(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="pbft"
+):
+    """
+    The commit votes of a quorum; see L{Certificate<svcbroker.chain.Certificate>}.
+    """
+
+    round: int
+    signatures: Sequence[NodeSignature]
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> PbftCertificate:
+        """What is said of a certificate."""
+        return cls(
+            round=certificate.round,
+            signatures=[
+                NodeSignature(node=index, signature=signature.hex())
+                for index, signature in certificate.signatures
+            ],
+        )
+
+    def certificate(self) -> Certificate:
+        """
+        The certificate that they are of.
+
+        @raise Malformed: they are not of one.
+        """
+        if not 0 <= self.round < 2**64:
+            raise Malformed("the round of a certificate is not one")
+        return Certificate(
+            round=self.round,
+            signatures=[(each.node, unhex(each.signature, 64)) for each in self.signatures],
+        )
+
+
+class CometCertificate(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="cometbft"
+):
+    """
+    The block of an engine that comes after a header's, and the votes for it: it names the header.
+
+    @ivar lightBlock: as L{LightBlock<svcbroker.proofs.cometbft.LightBlock>} writes it.
+    """
+
+    lightBlock: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, block: LightBlock) -> CometCertificate:
+        """What is said of a light block."""
+        return cls(lightBlock=block.toJson())
+
+    def block(self) -> LightBlock:
+        """
+        The light block that it is.
+
+        @raise LightBlockInvalid: it is none.
+        """
+        return LightBlock.fromJson(self.lightBlock)
+
+
+AnyCertificate: TypeAlias = PbftCertificate | CometCertificate
+"""What makes a header final, by the kind of ledger."""
+
+
+def storedCertificate(data: bytes) -> AnyCertificate | None:
+    """
+    Read what a store has for a block's certificate.
+
+    @return: C{None} where an engine decided the block, and what shows that is not there (yet).
+    @raise Malformed: it is no certificate.
+    """
+    if not data:
+        return None
+    if not data.startswith(MARK):
+        return PbftCertificate.of(Certificate.decode(data))
+    try:
+        return CometCertificate.of(LightBlock.decode(data))
+    except LightBlockInvalid as error:
+        raise Malformed(str(error)) from None
+
+
+def checkFinal(
+    certificate: AnyCertificate, header: Header, nodes: ValidatorSet, group: str
+) -> Sequence[int]:
+    """
+    Make sure that a header is final.
+
+    @param nodes: the set that decides the header's block.
+    @param group: the id of the group, as the genesis has it: an engine's chain has it for a name.
+    @return: the indexes of the nodes that signed.
+    @raise Malformed: the certificate is none.
+    @raise CertificateInvalid: it does not make this header final.
+    """
+    if isinstance(certificate, PbftCertificate):
+        checkCertificate(certificate.certificate(), header, len(nodes.keys), nodes.verify)
+        return [signature.node for signature in certificate.signatures]
+    try:
+        block = certificate.block()
+        checkLightBlock(block, header, nodes, group)
+    except LightBlockInvalid as error:
+        raise CertificateInvalid(
+            f"the engine's block after block {header.height}: {error}"
+        ) from None
+    voters = [
+        member.key
+        for member, vote in zip(block.validators, block.votes, strict=True)
+        if vote is not None
+    ]
+    return sorted(map(nodes.keys.index, voters))
+
+
+def checkLightBlock(block: LightBlock, header: Header, nodes: ValidatorSet, group: str) -> None:
+    """
+    Make sure that an engine's block stands for a header of ours, and that its validators have
+    decided it.
+
+    @raise LightBlockInvalid: it does not.
+    """
+    if block.header.height != header.height + 1:
+        raise LightBlockInvalid(f"it is block {block.header.height}")
+    if block.header.appHash != header.hash:
+        raise LightBlockInvalid("it stands for another header")
+    verifyLightBlock(block, group, engineSet(nodes))
+
+
+def engineSet(nodes: ValidatorSet) -> bytes:
+    """What an engine calls a set of nodes, each of which has one vote."""
+    return validatorsHash(inOrder(Member(Base64(key), POWER) for key in nodes.keys))

@@ -1,0 +1,104 @@
+"""
+Which set of nodes decides which block, as far as a proof says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from ..chain import CertificateInvalid, Genesis, Header, Malformed, ValidatorSet
+from ._certificates import CometCertificate, checkFinal, engineSet
+from ._format import FinalHeader, NodeChange
+from ._hex import unhex
+from .cometbft import Header as EngineHeader
+from .cometbft import headerHash
+
+_NANOSECONDS = 1_000_000
+"""In a millisecond."""
+
+
+class Deciders:
+    """
+    Checks the headers of one proof.
+    """
+
+    def __init__(self, genesis: Genesis, changes: Sequence[NodeChange]) -> None:
+        """
+        @raise Malformed: the changes do not follow from genesis, or from each other.
+        @raise CertificateInvalid: one is not final.
+        """
+        self._genesis = genesis
+        self._sets: list[tuple[int, ValidatorSet]] = [(0, genesis.validatorSet)]
+        self._kinds: set[type] = set()
+        self._engine: list[EngineHeader] = []
+        for change in changes:
+            self._follow(change)
+
+    def _follow(self, change: NodeChange) -> None:
+        header, _, _ = self.check(change)
+        since, current = self._sets[-1]
+        following = ValidatorSet.decode(
+            ValidatorSet(
+                current.generation + 1, tuple(unhex(key, 32) for key in change.nodes)
+            ).encoded
+        )
+        if header.height <= since or header.nextValidators != following.hash:
+            raise Malformed(f"block {header.height} does not bring that set of nodes")
+        if isinstance(change.certificate, CometCertificate):
+            if self._engine[-1].nextValidatorsHash != engineSet(following):
+                raise Malformed(f"the engine knows nothing of the change in block {header.height}")
+        self._sets.append((header.height, following))
+
+    def check(self, final: FinalHeader) -> tuple[Header, ValidatorSet, Sequence[int]]:
+        """
+        Make sure that a header is final.
+
+        @return: the header, the set of nodes that decided it, and the indexes of those of them
+            that signed.
+        @raise Malformed: it is not of this chain and of the nodes whose turn it is.
+        @raise CertificateInvalid: a quorum of them has not signed it.
+        """
+        header, certificate = final.header.header(), final.certificate
+        before = [nodes for since, nodes in self._sets if since < header.height]
+        if header.chain != self._genesis.chain or not before:
+            raise Malformed(f"block {header.height} is not of this chain")
+        nodes = before[-1]
+        if header.validators != nodes.hash:
+            raise Malformed(f"block {header.height} is decided by another set of nodes")
+        signers = checkFinal(certificate, header, nodes, self._genesis.group)
+        self._kinds.add(type(certificate))
+        if isinstance(certificate, CometCertificate):
+            self._engine.append(certificate.block().header)
+        return header, nodes, signers
+
+    def finish(self, last: Header) -> None:
+        """
+        Make sure that there are no more changes than it takes, and that the proof's headers
+        do not contradict each other.
+
+        @param last: the last header of the proof.
+        @raise Malformed: there are, or they do.
+        @raise CertificateInvalid: the blocks of an engine are not those of one chain.
+        """
+        if self._sets[-1][0] >= last.height:
+            raise Malformed(f"a change of the nodes is not below block {last.height}")
+        if len(self._kinds) > 1:
+            raise Malformed("the headers are not final by the rules of one ledger")
+        self._checkEngine()
+
+    def _checkEngine(self) -> None:
+        """An engine's headers that several have signed may still be of several chains."""
+        blocks = sorted(self._engine, key=lambda header: header.height)
+        if blocks and blocks[0].time < self._genesis.created * _NANOSECONDS:
+            raise CertificateInvalid("a block of the engine is older than the genesis")
+        for one, other in pairwise(blocks):
+            hash, distance = headerHash(one), other.height - one.height
+            if (
+                (distance == 0 and hash != headerHash(other))
+                or (distance == 1 and hash != other.lastBlockId.hash)
+                or (distance > 0 and one.time >= other.time)
+            ):
+                raise CertificateInvalid(
+                    f"blocks {one.height} and {other.height} of the engine are not of one chain"
+                )
