@@ -45,9 +45,10 @@ class Deciders:
         )
         if header.height <= since or header.nextValidators != following.hash:
             raise Malformed(f"block {header.height} does not bring that set of nodes")
-        if isinstance(change.certificate, CometCertificate):
-            if self._engine[-1].nextValidatorsHash != engineSet(following):
-                raise Malformed(f"the engine knows nothing of the change in block {header.height}")
+        if isinstance(change.certificate, CometCertificate) and self._engine[
+            -1
+        ].nextValidatorsHash != engineSet(following):
+            raise Malformed(f"the engine knows nothing of the change in block {header.height}")
         self._sets.append((header.height, following))
 
     def check(self, final: FinalHeader) -> tuple[Header, ValidatorSet, Sequence[int]]:
