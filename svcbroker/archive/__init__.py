@@ -10,14 +10,18 @@ To check a data directory takes three lines::
 """
 
 from ._audit import Audited, audit, auditGroup
+from ._backup import BackedUp, BackupRefused, backUp
 from ._chain import AuditedChain, auditChain
+from ._export import RangeUnknown, exportChain
 from ._findings import Finding, Findings, Report
 from ._history import storedHistory
-from ._layout import KEYS_NAME, NOTES_NAME, STORE_NAME
+from ._import import Imported, ImportRefused, importChain
+from ._layout import KEYS_NAME, NOTES_NAME, STORE_NAME, groupsIn
 from ._loading import StoredChain, loadChain
 from ._prover import Prover
 from ._reading import groupDirectory, readChain
 from ._rows import appendOf
+from ._stream import StreamBroken
 
 __all__ = [
     "KEYS_NAME",
@@ -25,16 +29,26 @@ __all__ = [
     "STORE_NAME",
     "Audited",
     "AuditedChain",
+    "BackedUp",
+    "BackupRefused",
     "Finding",
     "Findings",
+    "ImportRefused",
+    "Imported",
     "Prover",
+    "RangeUnknown",
     "Report",
     "StoredChain",
+    "StreamBroken",
     "appendOf",
     "audit",
     "auditChain",
     "auditGroup",
+    "backUp",
+    "exportChain",
     "groupDirectory",
+    "groupsIn",
+    "importChain",
     "loadChain",
     "readChain",
     "storedHistory",

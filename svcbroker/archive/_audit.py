@@ -11,10 +11,11 @@ from pathlib import Path
 from attrs import frozen
 
 from ..proofs import Checkpoint
-from ..storage import StorageError
+from ..storage import StorageDamaged, StorageRefused
 from ._chain import AuditedChain, auditChain
 from ._findings import LIMIT, Finding, Findings, Report, noReport
-from ._layout import STORE_NAME, groupDirectories, isGroup
+from ._keyfiles import readKeyFiles
+from ._layout import KEYS_NAME, STORE_NAME, groupDirectories, isGroup
 from ._surroundings import auditDataDirectoryFiles, auditGroupFiles
 
 
@@ -59,6 +60,7 @@ def audit(
     @param limit: how many findings are kept for each group.
     @param reporting: gives what is to be told how many blocks of a group are done.
     @raise OSError: the directory cannot be read.
+    @raise StorageFailed: a broker began to use it meanwhile.
     """
     checkpoints = checkpoints or {}
     reporting = reporting or (lambda group: nullcontext(noReport))
@@ -98,7 +100,9 @@ def auditGroup(
     @param checkpoints: blocks that the chain must have.
     @param limit: how many findings are kept.
     @param report: told how many blocks are done, of how many.
+    @raise StorageFailed: a broker began to use it meanwhile.
     """
+    earlier = [each.key for each in readKeyFiles(directory / KEYS_NAME)]
     try:
         audited = auditChain(
             directory / STORE_NAME,
@@ -107,9 +111,9 @@ def auditGroup(
             limit=limit,
             report=report,
         )
-    except StorageError as error:
+    except (StorageRefused, StorageDamaged) as error:
         findings = Findings(directory.name, limit)
         findings.damage(STORE_NAME, str(error))
         audited = AuditedChain.unread(directory.name, findings)
-    auditGroupFiles(directory, audited.validators, audited.findings)
+    auditGroupFiles(directory, audited.validators, earlier, audited.findings)
     return audited

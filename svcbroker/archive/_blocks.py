@@ -120,7 +120,7 @@ class BlockAuditor:
         history = self._historyWith(candidate)
         append = None
         if candidate is not None and history is not None:
-            append = appendOf(evolve(candidate, header=header, history=history), None)
+            append = appendOf(evolve(candidate, history=history), None)
             self._checkReceipts(row.receipts, append.block.receipts)
         self._proceed(header, transactions, candidate, history)
         return append if self.state is not None else None
@@ -287,7 +287,9 @@ class BlockAuditor:
             self._total = header.transactionTotal
         else:
             self._total += header.transactionCount if transactions is None else len(transactions)
-        self._head, self._history, self._validators = header, history, header.nextValidators
+        # What follows is judged by what the header should be, where that is known.
+        self._head = header if candidate is None else candidate.header
+        self._history, self._validators = history, self._head.nextValidators
         if self.state is None:
             return
         if (

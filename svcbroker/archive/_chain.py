@@ -158,7 +158,9 @@ class _ChainAudit:
         if len(rows) != 1:
             self._found.damage("chain", f"has {len(rows)} rows instead of one")
             return None
-        _, chain, encoded = rows[0]
+        key, chain, encoded = rows[0]
+        if key != 0:
+            self._found.differ("chain.id", 0, key)
         try:
             if not isinstance(encoded, bytes):
                 raise Malformed("it is not stored as bytes")

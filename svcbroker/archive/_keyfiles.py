@@ -5,7 +5,7 @@ Looking at key files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +23,13 @@ class KeyFile:
     """
     A key file.
 
-    @ivar key: the public key of what is in it; C{None} where it is not a key.
+    @ivar text: what is in it.
+    @ivar key: the public key of the private one in it; C{None} where it is not a key.
     @ivar isPrivate: whether only its owner may read it.
     """
 
     path: Path
+    text: bytes
     key: bytes | None
     isPrivate: bool
 
@@ -39,20 +41,13 @@ def readKeyFiles(directory: Path) -> Iterator[KeyFile]:
     @raise OSError: one cannot be read.
     """
     for path in sorted(directory.glob("*" + KEY_SUFFIX)):
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            yield KeyFile(
-                path=path, key=_publicKey(file.read(_MAX_SIZE)), isPrivate=not mode & 0o77
-            )
-
-
-def keyPaths(directory: Path) -> Mapping[bytes, Path]:
-    """
-    Where the key of each public one is.
-
-    @raise OSError: one cannot be read.
-    """
-    return {each.key: each.path for each in readKeyFiles(directory) if each.key is not None}
+        try:
+            with path.open("rb") as file:
+                mode, text = os.fstat(file.fileno()).st_mode, file.read(_MAX_SIZE)
+        except FileNotFoundError:
+            # A change of the nodes has put it out of use just now.
+            continue
+        yield KeyFile(path=path, text=text, key=_publicKey(text), isPrivate=not mode & 0o77)
 
 
 def _publicKey(text: bytes) -> bytes | None:

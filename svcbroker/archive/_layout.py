@@ -35,6 +35,17 @@ def groupDirectories(dataDir: Path) -> Sequence[Path]:
     return sorted(entry for entry in dataDir.iterdir() if entry.is_dir() and isGroup(entry))
 
 
+def groupsIn(directory: Path) -> Sequence[str]:
+    """
+    The groups that have a chain in a data directory, or the one whose own directory it is.
+
+    @raise OSError: it cannot be read.
+    """
+    if isGroup(directory):
+        return [directory.absolute().name]
+    return [each.name for each in groupDirectories(directory)]
+
+
 def strangers(directory: Path, known: Iterable[str]) -> Sequence[str]:
     """
     What is in a directory that nobody knows, by name.

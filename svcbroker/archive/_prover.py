@@ -6,20 +6,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import pairwise
 
 from ..chain import (
     Certificate,
     Genesis,
     Header,
     Transaction,
-    TransactionSummary,
     ValidatorSet,
-    decodeReceipts,
-    decodeTable,
     historyPath,
-    merklePath,
-    receiptLeaf,
 )
 from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
 from ..model import EventId
@@ -38,6 +32,7 @@ from ..proofs import (
 )
 from ..storage import BlockHeadRow, ChainReader
 from ._history import storedHistory
+from ._trees import BlockTrees
 
 
 class Prover:
@@ -52,6 +47,8 @@ class Prover:
         self._genesis = genesis
         self._store = store
         self._history = storedHistory(store, genesis.header().hash)
+        # Events of one block are often proved one after the other.
+        self._latest: tuple[int, BlockTrees | None] = 0, None
 
     def genesis(self) -> GenesisFields:
         """The beginning of the chain."""
@@ -104,27 +101,30 @@ class Prover:
                 path=self._path(self._below(height, checkpoint), checkpoint),
             )
         offset, length = self._place(eventId)
-        row = self._store.block(height)
-        if row is None:
-            raise _unknown(height)
-        offsets = decodeTable(row.body)
-        index = bisect_left(offsets, offset)
-        hashes = [
-            TransactionSummary.decode(row.body[start:end]).hash for start, end in pairwise(offsets)
-        ]
-        receipts = decodeReceipts(row.receipts)
-        leaves = list(map(receiptLeaf, hashes, receipts))
+        trees = self._treesOf(height)
+        index = bisect_left(trees.offsets, offset)
+        entry = self._store.bodySlice(height, offset, length)
         return EventProof(
             format="svcbroker/event-proof/1",
-            event=_eventFields(eventId, Transaction.decode(row.body[offset : offset + length])),
+            event=_eventFields(eventId, Transaction.decode(entry)),
             index=index,
-            transactionPath=_hex(merklePath(hashes, index)),
-            receiptPath=_hex(merklePath(leaves, index)),
+            transactionPath=_hex(trees.transactions.path(index)),
+            receiptPath=_hex(trees.receipts.path(index)),
             block=final,
             genesis=self.genesis(),
             changes=self._changes(height if checkpoint is None else checkpoint),
             checkpoint=later,
         )
+
+    def _treesOf(self, height: int) -> BlockTrees:
+        kept, trees = self._latest
+        if kept != height or trees is None:
+            row = self._store.block(height)
+            if row is None:
+                raise _unknown(height)
+            trees = BlockTrees.of(row)
+            self._latest = height, trees
+        return trees
 
     def _place(self, eventId: EventId) -> tuple[int, int]:
         for row in self._store.topicBlock(eventId.prefix, eventId.height):

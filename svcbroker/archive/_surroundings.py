@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from ..storage import Snapshot, StorageError, noteChecksum
+from ..storage import Snapshot, StorageDamaged, StorageRefused, noteChecksum
 from ._findings import Findings, show
 from ._keyfiles import readKeyFiles
 from ._layout import KEY_SUFFIX, KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories, strangers
@@ -20,15 +20,20 @@ _GROUP: Final = (KEYS_NAME, *(STORE_NAME + end for end in _BESIDE))
 
 
 def auditGroupFiles(
-    directory: Path, validators: Collection[bytes] | None, findings: Findings
+    directory: Path,
+    validators: Collection[bytes] | None,
+    earlier: Collection[bytes | None],
+    findings: Findings,
 ) -> None:
     """
     Check the keys of a group, and look for files that are nobody's.
 
     @param validators: the public keys of the nodes that decide the next block, where known.
+    @param earlier: the public keys of those that were there before the chain was looked at:
+        a change of the nodes may have put them out of use since.
     """
     try:
-        _auditKeys(directory / KEYS_NAME, validators, findings)
+        _auditKeys(directory / KEYS_NAME, validators, earlier, findings)
         for name in strangers(directory, _GROUP):
             kept = name.startswith(f"{STORE_NAME}.v") and name.endswith(".backup")
             findings.note(
@@ -41,7 +46,12 @@ def auditGroupFiles(
         findings.damage(str(error.filename), f"it cannot be read: {error.strerror}")
 
 
-def _auditKeys(directory: Path, validators: Collection[bytes] | None, findings: Findings) -> None:
+def _auditKeys(
+    directory: Path,
+    validators: Collection[bytes] | None,
+    earlier: Collection[bytes | None],
+    findings: Findings,
+) -> None:
     if not directory.is_dir():
         findings.note(KEYS_NAME, "there are no keys: the chain can be read, but not go on")
         return
@@ -64,7 +74,7 @@ def _auditKeys(directory: Path, validators: Collection[bytes] | None, findings: 
         findings.note(KEYS_NAME, "there are no keys: the chain can be read, but not go on")
     else:
         for index, key in enumerate(validators or ()):
-            if key not in found:
+            if key not in found and key not in earlier:
                 findings.damage(
                     KEYS_NAME,
                     f"no file has the key of node {index}, whose public one is {key.hex()}",
@@ -92,6 +102,8 @@ def auditDataDirectoryFiles(dataDir: Path, findings: Findings) -> None:
 def auditNotes(path: Path, findings: Findings) -> None:
     """
     Check that each note is the one that was written.
+
+    @raise StorageFailed: a broker began to use the file meanwhile.
     """
     try:
         with Snapshot.ofNotes(path) as snapshot:
@@ -99,7 +111,7 @@ def auditNotes(path: Path, findings: Findings) -> None:
                 with snapshot.moment():
                     _auditRows(snapshot, findings)
             snapshot.checkUnchanged()
-    except StorageError as error:
+    except (StorageRefused, StorageDamaged) as error:
         findings.damage(NOTES_NAME, str(error))
 
 

@@ -261,7 +261,9 @@ def compareReservation(snapshot: Snapshot, height: int, findings: Findings) -> N
     if len(rows) != 1:
         findings.damage("reservation", f"has {len(rows)} rows instead of one")
         return
-    _, reserved, round, again = rows[0]
+    key, reserved, round, again = rows[0]
+    if key != 0:
+        findings.differ("reservation.id", 0, key)
     if type(reserved) is not int or type(round) is not int or reserved < 0 or round < 0:
         findings.damage("reservation", f"{show(reserved)} and {show(round)} are no round")
     elif again != f"{reserved}:{round}":

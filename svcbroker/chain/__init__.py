@@ -28,7 +28,13 @@ from ._genesis import Genesis
 from ._header import Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, historyPath
 from ._merkle import MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
-from ._receipts import TransactionReceipt, decodeReceipts, encodeReceipts, receiptLeaf
+from ._receipts import (
+    TransactionReceipt,
+    decodeReceipts,
+    encodeReceipts,
+    receiptLeaf,
+    receiptLeaves,
+)
 from ._state import Account, ChainState, Outcome, PrefixConflict
 from ._transaction import (
     MAX_HEAD_SIZE,
@@ -39,6 +45,7 @@ from ._transaction import (
     decodeTable,
     encodeBody,
     tableSize,
+    transactionHashes,
 )
 from ._validators import (
     MAX_VALIDATORS,
@@ -95,10 +102,12 @@ __all__ = [
     "proposeBlock",
     "quorum",
     "receiptLeaf",
+    "receiptLeaves",
     "rootOfPath",
     "selectTransactions",
     "tableSize",
     "topicAddress",
+    "transactionHashes",
     "verifySignature",
     "votePayload",
 ]

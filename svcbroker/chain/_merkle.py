@@ -138,6 +138,17 @@ class MerkleTree:
     def __len__(self) -> int:
         return len(self._levels[0])
 
+    def path(self, index: int) -> Sequence[bytes]:
+        """
+        What L{merklePath} gives for the same leaves, without hashing anything.
+        """
+        path: list[bytes] = []
+        for level in self._levels[:-1]:
+            if index ^ 1 < len(level):
+                path.append(level[index ^ 1])
+            index >>= 1
+        return path
+
     def preview(self, changes: Mapping[int, bytes]) -> Overlay:
         """
         What the tree would be if some leaves were different. Changes nothing.

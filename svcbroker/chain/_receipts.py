@@ -58,6 +58,22 @@ def receiptLeaf(transactionHash: bytes, receipt: TransactionReceipt) -> bytes:
     return leafHash(transactionHash + _RECEIPT.pack(*receipt))
 
 
+def receiptLeaves(transactionHashes: Sequence[bytes], encoded: bytes) -> Sequence[bytes]:
+    """
+    The leaf hashes of a block's receipts.
+
+    @param encoded: what L{encodeReceipts} gave.
+    @raise Malformed: there are not as many receipts as transactions.
+    """
+    size = _RECEIPT.size
+    if len(encoded) != size * len(transactionHashes):
+        raise Malformed("there are not as many receipts as transactions")
+    return [
+        sha256(b"\x00" + hash + encoded[at : at + size]).digest()
+        for hash, at in zip(transactionHashes, range(0, len(encoded), size), strict=True)
+    ]
+
+
 def receiptRoot(
     transactionHashes: Sequence[bytes], receipts: Sequence[TransactionReceipt]
 ) -> bytes:

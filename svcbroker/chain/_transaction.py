@@ -284,6 +284,31 @@ def decodeTable(table: bytes) -> Sequence[int]:
     return list(accumulate(sizes, initial=tableSize(count)))
 
 
+def transactionHashes(body: bytes, offsets: Sequence[int]) -> Sequence[bytes]:
+    """
+    The hashes of the transactions of a block that is known to be good.
+
+    @param offsets: what L{decodeTable} gave.
+    @raise Malformed: it is not good.
+    """
+    hashes = []
+    try:
+        for start, end in pairwise(offsets):
+            at = start + _FIXED.size
+            at += U16.unpack_from(body, at - U16.size)[0]
+            (extensions,) = U16.unpack_from(body, at)
+            at += U16.size
+            for _ in range(extensions):
+                keySize, valueSize = _PAIR.unpack_from(body, at)
+                at += _PAIR.size + keySize + valueSize
+            if at > end:
+                raise Malformed("a transaction ends early")
+            hashes.append(sha256(b"\x00" + body[start:at]).digest())
+    except struct.error:
+        raise Malformed("the body ends early") from None
+    return hashes
+
+
 def decodeBody(body: bytes) -> Sequence[Transaction]:
     """
     The transactions of a block.

@@ -68,6 +68,11 @@ def loadSeeds(directory: Path, keys: Sequence[bytes]) -> Sequence[bytes]:
     @raise KeysDamaged: one is missing, or a file is not a key.
     """
     found = {key: seed for _, key, seed in _read(directory)}
+    if not found:
+        raise KeysDamaged(
+            f"{directory} has no keys, so this chain can be read but not go on (an import brings "
+            "none): put the key files of its nodes there, from a backup"
+        )
     for index, key in enumerate(keys):
         if key not in found:
             raise KeysDamaged(

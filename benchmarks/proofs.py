@@ -1,0 +1,114 @@
+"""
+What proofs cost: C{python -m benchmarks.proofs [BLOCKS ...]}.
+
+Proofs of events in blocks of a thousand and of ten thousand, of a kilobyte each; and paths in
+histories of many blocks, by default of a hundred thousand and a million, which are made of
+headers alone. No daemon runs: the reactor thread of one would be busy for the times shown.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+
+from attrs import evolve
+from msgspec.json import encode
+from tqdm import tqdm
+
+from svcbroker.archive import Prover
+from svcbroker.chain import History
+from svcbroker.proofs import verifyConsistency, verifyProof
+from tools.signedchain import SignedChain
+
+ROUNDS = 20
+EVENT = b"x" * 1000
+
+
+def timed(call: Callable[[int], object], rounds: int = ROUNDS) -> str:
+    """The median and the longest time of some calls, in milliseconds."""
+    times = []
+    for number in range(rounds):
+        begin = perf_counter()
+        call(number)
+        times.append(1000 * (perf_counter() - begin))
+    return f"{sorted(times)[rounds // 2]:7.2f} ms, at most {max(times):7.2f} ms"
+
+
+def measureBlock(directory: Path, count: int) -> None:
+    """Proofs of events in a block of so many."""
+    directory.mkdir()
+    chain = SignedChain(directory)
+    chain.open("t")
+    ids = chain.publish("t", *[EVENT] * count)
+    chance = random.Random(1)
+    fresh = [Prover(chain.genesis, chain.store) for _ in range(ROUNDS)]
+    data = encode(chain.prover.event(ids[0]))
+    print(f"{count} events in a block, {len(data)} bytes of proof")
+    print("  the first proof   ", timed(lambda number: fresh[number].event(chance.choice(ids))))
+    print("  each after it     ", timed(lambda _: chain.prover.event(chance.choice(ids))))
+    print("  checking it       ", timed(lambda _: verifyProof(data, chain=chain.genesis.chain)))
+    chain.close()
+
+
+def fill(chain: SignedChain, blocks: int) -> None:
+    """Give a chain many headers, straight into its tables, which have nothing else then."""
+    head, history = chain.genesis.header(), History.of([chain.genesis.header().hash])
+    writing = chain.store._writing
+    writing.execute("BEGIN")
+    for height in tqdm(range(1, blocks + 1), desc="headers", unit=" blocks", leave=False):
+        isLast = height == blocks
+        head = evolve(
+            head,
+            height=height,
+            parent=head.hash,
+            # Only of the last one it is looked at.
+            history=history.root if isLast else bytes(32),
+        )
+        certificate = chain.certify(head).encode() if isLast else b""
+        history = history.after(head.hash)
+        writing.execute(
+            "INSERT INTO head (height, transaction_total, hash, header, certificate)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (height, 0, head.hash, head.encoded, certificate),
+        )
+        writing.executemany("INSERT INTO history VALUES (?, ?, ?)", history.completed)
+    writing.execute("COMMIT")
+
+
+def measureHistory(directory: Path, blocks: int) -> None:
+    """Consistency proofs in a chain of so many blocks."""
+    directory.mkdir()
+    chain = SignedChain(directory)
+    fill(chain, blocks)
+    chance = random.Random(2)
+    prover = chain.prover
+    older, newer = prover.checkpoint(blocks // 3), prover.checkpoint(blocks)
+    data = encode(prover.consistency(older.height, blocks))
+    print(f"a history of {blocks} blocks, {len(data)} bytes of proof")
+    print(
+        "  making it         ",
+        timed(lambda _: prover.consistency(chance.randrange(blocks), blocks), 200),
+    )
+    print(
+        "  checking it       ",
+        timed(lambda _: verifyConsistency(data, older=older, newer=newer), 200),
+    )
+    chain.close()
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, and print what came of it."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        for count in (1000, 10_000):
+            measureBlock(directory / f"events{count}", count)
+        for blocks in map(int, arguments or ("100000", "1000000")):
+            measureHistory(directory / f"blocks{blocks}", blocks)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,165 @@
+"""
+Copying a data directory, also while a broker runs on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from tempfile import mkdtemp
+
+from attrs import frozen
+
+from ..chain import Certificate, CertificateInvalid, Malformed, checkCertificate
+from ..proofs import Checkpoint
+from ..storage import Snapshot, StorageDamaged, Store
+from ._findings import Findings, Report, noReport
+from ._keyfiles import KeyFile, readKeyFiles
+from ._layout import KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories
+from ._loading import StoredChain, loadChain
+from ._restoring import setRoundsAside
+from ._surroundings import auditNotes
+
+
+class BackupRefused(Exception):
+    """
+    There is nothing to copy, or nowhere to copy it to. The text is one line.
+    """
+
+
+@frozen(kw_only=True)
+class BackedUp:
+    """
+    What was copied.
+
+    @ivar chains: the last block of each group's chain.
+    @ivar findings: what is odd about it.
+    """
+
+    chains: Mapping[str, Checkpoint]
+    findings: Findings
+
+
+def backUp(
+    dataDir: Path,
+    target: Path,
+    *,
+    reporting: Callable[[str], AbstractContextManager[Report]] | None = None,
+) -> BackedUp:
+    """
+    Copy a data directory to where there is none: notes, chains and keys. The copy comes into its
+    place whole, on stable storage and looked over, or not at all.
+
+    Notes come first: those of subscriptions then stand at or before the end of the copied
+    chains, so nobody misses an event. The keys are those that the copied chain goes on with.
+
+    @param dataDir: the data directory; a broker may be using it.
+    @param target: absent, or an empty directory.
+    @param reporting: gives what is to be told how much of a file is copied.
+    @raise BackupRefused: there is no chain, the target is taken, or keys changed too fast.
+    @raise StorageError: something cannot be read or written, or is damaged.
+    @raise OSError: something cannot be read or written.
+    """
+    target = target.absolute()
+    reporting = reporting or (lambda what: nullcontext(noReport))
+    groups = groupDirectories(dataDir)
+    if not groups:
+        raise BackupRefused(f"{dataDir} has no chain")
+    if target.is_symlink() or (target.exists() and not _isEmptyDirectory(target)):
+        raise BackupRefused(f"{target} is there already: choose another place")
+    unfinished = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        findings = Findings("")
+        if (dataDir / NOTES_NAME).exists():
+            with reporting("notes") as report, Snapshot.ofNotes(dataDir / NOTES_NAME) as notes:
+                notes.copyTo(unfinished / NOTES_NAME, report)
+            auditNotes(unfinished / NOTES_NAME, findings)
+        chains = {}
+        for group in groups:
+            with reporting(f"group {group.name}") as report:
+                chains[group.name] = _copyGroup(group, unfinished / group.name, report, findings)
+        _sync(unfinished)
+        unfinished.rename(target)
+        _sync(target.parent)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    return BackedUp(chains=chains, findings=findings)
+
+
+def _isEmptyDirectory(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
+
+
+def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -> Checkpoint:
+    target.mkdir(mode=0o700)
+    keys = _readKeys(source / KEYS_NAME)
+    with Snapshot.ofLedger(source / STORE_NAME) as snapshot:
+        snapshot.copyTo(target / STORE_NAME, report)
+    # Those of a change that came in between are new here, and were not there before.
+    keys |= _readKeys(source / KEYS_NAME)
+    chain = _finish(target / STORE_NAME)
+    if keys:
+        _writeKeys(target / KEYS_NAME, chain.state.validators.keys, keys, source)
+    else:
+        findings.note(f"{source.name}/{KEYS_NAME}", "there are no keys, so none were copied")
+    _sync(target)
+    return Checkpoint.of(chain.head)
+
+
+def _finish(path: Path) -> StoredChain:
+    """
+    Look over a copied chain as a broker does when it starts, and have it begin in rounds of its
+    own.
+    """
+    store = Store.open(path)
+    try:
+        chain = loadChain(store)
+        row = store.tip()
+        if row is not None:
+            nodes = chain.deciders
+            certificate = Certificate.decode(row.certificate)
+            checkCertificate(certificate, chain.head, len(nodes.keys), nodes.verify)
+        setRoundsAside(store, chain.head.height)
+    except (Malformed, CertificateInvalid, ValueError) as error:
+        raise StorageDamaged(f"the chain is damaged ({error}): audit it") from None
+    finally:
+        store.close()
+    return chain
+
+
+def _readKeys(directory: Path) -> dict[bytes, KeyFile]:
+    return {each.key: each for each in readKeyFiles(directory) if each.key is not None}
+
+
+def _writeKeys(
+    directory: Path,
+    validators: Sequence[bytes],
+    keys: Mapping[bytes, KeyFile],
+    source: Path,
+) -> None:
+    directory.mkdir(mode=0o700)
+    for index, key in enumerate(validators):
+        if key not in keys:
+            raise BackupRefused(
+                f"{source / KEYS_NAME} has no key of node {index}: either its nodes got new keys "
+                "meanwhile, then try again, or it is lost"
+            )
+        path = directory / keys[key].path.name
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(keys[key].text)
+            file.flush()
+            os.fsync(file.fileno())
+    _sync(directory)
+
+
+def _sync(directory: Path) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,126 @@
+"""
+Writing a stored chain as a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ..chain import Genesis, Malformed
+from ..proofs import Checkpoint
+from ..storage import Snapshot, StorageDamaged
+from ._findings import Report, noReport
+from ._layout import STORE_NAME
+from ._stream import Begin, End, StreamedBlock, StreamWriter
+
+_BATCH_BLOCKS: Final = 256
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+class RangeUnknown(Exception):
+    """
+    There are no such blocks. The text is one line.
+    """
+
+
+def exportChain(
+    directory: Path,
+    file: BinaryIO,
+    *,
+    first: int = 1,
+    last: int | None = None,
+    report: Report = noReport,
+) -> Checkpoint:
+    """
+    Write the chain in a group's directory as a stream: what it is made of, not what follows
+    from it. A broker may be using it. Nothing is checked; whoever imports it does.
+
+    @param file: where to.
+    @param first: the height to begin at.
+    @param last: the height to end at; C{None} for the latest block.
+    @param report: told how many blocks are written, of how many.
+    @return: the last block.
+    @raise RangeUnknown: the chain has not these blocks.
+    @raise StorageError: the chain cannot be read.
+    """
+    with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
+        genesis, tip = _limits(snapshot)
+        last = tip if last is None else last
+        if not 1 <= first <= last + 1 or last > tip:
+            raise RangeUnknown(f"there are no blocks {first} to {last}: the chain has {tip}")
+        writer = StreamWriter(file)
+        writer.begin(Begin(genesis=genesis, first=first, last=last))
+        end = Checkpoint(0, genesis.header().hash)
+        if first > 1:
+            end = Checkpoint(first - 1, _hashOf(snapshot, first - 1))
+        report(0, last - first + 1)
+        for height, hash, block in _blocks(snapshot, first, last):
+            writer.block(block)
+            end = Checkpoint(height, hash)
+            report(height - first + 1, last - first + 1)
+        writer.end(End(end.height, end.hash))
+        snapshot.checkUnchanged()
+        return end
+
+
+def _limits(snapshot: Snapshot) -> tuple[Genesis, int]:
+    with snapshot.moment():
+        rows = list(snapshot.rows("SELECT genesis FROM chain"))
+        ((tip,),) = snapshot.rows("SELECT max(height) FROM head")
+    try:
+        return Genesis.decode(rows[0][0]), tip or 0
+    except (Malformed, LookupError, TypeError) as error:
+        raise _damaged(snapshot, f"its genesis: {error}") from None
+
+
+def _hashOf(snapshot: Snapshot, height: int) -> bytes:
+    for (hash,) in snapshot.rows("SELECT hash FROM head WHERE height = ?", height):
+        if isinstance(hash, bytes) and len(hash) == 32:
+            return hash
+    raise _damaged(snapshot, f"block {height} is missing")
+
+
+def _blocks(
+    snapshot: Snapshot, first: int, last: int
+) -> Iterator[tuple[int, bytes, StreamedBlock]]:
+    following = first
+    while following <= last:
+        # Not while it is written out: that may take as long as the other end likes.
+        batch = _batch(snapshot, following, last)
+        if not batch:
+            raise _damaged(snapshot, f"block {following} is missing")
+        for height, hash, *parts in batch:
+            if height != following or not all(isinstance(each, bytes) for each in (hash, *parts)):
+                raise _damaged(snapshot, f"block {following} is missing or not whole")
+            header, certificate, body = parts
+            yield height, hash, StreamedBlock(header=header, certificate=certificate, body=body)
+            following += 1
+
+
+def _batch(
+    snapshot: Snapshot, first: int, last: int
+) -> list[tuple[int, bytes, bytes, bytes, bytes]]:
+    batch: list[tuple[int, bytes, bytes, bytes, bytes]] = []
+    size = 0
+    with snapshot.moment():
+        rows = snapshot.rows(
+            "SELECT head.height, hash, header, certificate, body FROM head "
+            "LEFT JOIN body USING (height) WHERE head.height BETWEEN ? AND ? "
+            "ORDER BY head.height LIMIT ?",
+            first,
+            last,
+            _BATCH_BLOCKS,
+        )
+        for row in rows:
+            batch.append((row[0], row[1], row[2], row[3], row[4]))
+            size += len(row[4]) if isinstance(row[4], bytes) else 0
+            if size > _BATCH_BYTES:
+                rows.close()
+                break
+    return batch
+
+
+def _damaged(snapshot: Snapshot, what: str) -> StorageDamaged:
+    return StorageDamaged(f"{snapshot.path} is damaged ({what}): audit it")

@@ -1,0 +1,218 @@
+"""
+Taking a chain from a stream, and believing nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from attrs import frozen
+
+from ..chain import (
+    Certificate,
+    CertificateInvalid,
+    Genesis,
+    Header,
+    InvalidBlock,
+    Malformed,
+    checkBlock,
+    checkCertificate,
+    decodeBody,
+)
+from ..proofs import Checkpoint
+from ..storage import Append, StorageError, Store
+from ._findings import Report, noReport
+from ._layout import STORE_NAME
+from ._loading import StoredChain, loadChain
+from ._restoring import setRoundsAside
+from ._rows import appendOf
+from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader
+
+_BATCH_BLOCKS: Final = 256
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+_GROUP: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+
+class ImportRefused(Exception):
+    """
+    A stream does not belong to the chain that is there already. The text is one line.
+    """
+
+
+@frozen(kw_only=True)
+class Imported:
+    """
+    What came of an import.
+
+    @ivar group: the group of the chain.
+    @ivar tip: the last block that is there now.
+    @ivar known: how many blocks of the stream were there already.
+    @ivar added: how many were added.
+    """
+
+    group: str
+    tip: Checkpoint
+    known: int
+    added: int
+
+
+def importChain(
+    file: BinaryIO,
+    dataDir: Path,
+    *,
+    group: str | None = None,
+    report: Report = noReport,
+) -> Imported:
+    """
+    Append the blocks of a stream to the chain of its group in a data directory, which is begun
+    where there is none. Each is checked as a node checks it: signatures of a quorum of the set
+    whose turn it is, parent, execution. Blocks that are there already are compared.
+
+    Whoever calls it holds the data directory. An import that was cut off is gone on with by
+    doing it again.
+
+    @param file: the stream.
+    @param group: the group that it must be of.
+    @param report: told how many blocks of the stream are done, of how many.
+    @raise StreamBroken: something in the stream does not hold, or it ends too early. The blocks
+        before are kept.
+    @raise ImportRefused: it is of another chain than the one that is there.
+    @raise StorageError: the chain cannot be opened or written.
+    """
+    reader = StreamReader(file)
+    begin = reader.begin()
+    found = begin.genesis.group
+    if _GROUP.fullmatch(found) is None:
+        raise StreamBroken("the genesis names a group that there cannot be")
+    if group not in (None, found):
+        raise ImportRefused(f"the stream is the chain of group {found}, not of group {group}")
+    store = _openStore(dataDir / found, begin.genesis)
+    try:
+        return _Import(store, begin, reader, report).run()
+    finally:
+        store.close()
+
+
+def _openStore(directory: Path, genesis: Genesis) -> Store:
+    path = directory / STORE_NAME
+    if path.exists():
+        store = Store.open(path)
+        if store.genesis != genesis.encoded:
+            store.close()
+            raise ImportRefused(f"{path} is another chain: it has another genesis")
+        return store
+    directory.mkdir(mode=0o700, exist_ok=True)
+    store = Store.create(path, chainId=genesis.chain, genesis=genesis.encoded)
+    handle = os.open(directory.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    return store
+
+
+class _Import:
+    def __init__(self, store: Store, begin: Begin, reader: StreamReader, report: Report) -> None:
+        self._store = store
+        self._begin = begin
+        self._reader = reader
+        self._report = report
+        self._last = begin.first - 1
+        self._lastHash = b""
+        self._known = self._added = 0
+        self._pending: list[Append] = []
+        self._size = 0
+
+    def run(self) -> Imported:
+        try:
+            chain: StoredChain = loadChain(self._store)
+        except ValueError as error:
+            raise StorageError(f"{self._store.path} is damaged ({error}): audit it") from None
+        self._head, self._state = chain.head, chain.state
+        if self._begin.first > self._head.height + 1:
+            raise ImportRefused(
+                f"the stream begins at block {self._begin.first}, and the chain here ends at block "
+                f"{self._head.height}: export it from block {self._head.height + 1} on"
+            )
+        if self._store.reservation() == (0, 0):
+            # Should the import be cut off and somebody put keys there.
+            setRoundsAside(self._store, self._head.height)
+        try:
+            for record in self._reader.rest():
+                if isinstance(record, End):
+                    self._end(record)
+                else:
+                    self._block(record)
+        except StreamBroken as error:
+            self._flush()
+            raise StreamBroken(f"{error}; {self._kept()}") from None
+        finally:
+            self._flush()
+            if self._added:
+                setRoundsAside(self._store, self._head.height)
+        return Imported(
+            group=self._begin.genesis.group,
+            tip=Checkpoint.of(self._head),
+            known=self._known,
+            added=self._added,
+        )
+
+    def _kept(self) -> str:
+        return f"what came before is kept, the chain here ends at block {self._head.height}"
+
+    def _block(self, block: StreamedBlock) -> None:
+        height = self._last + 1
+        try:
+            header = Header.decode(block.header)
+            if header.height != height:
+                raise Malformed(f"it says that it is block {header.height}")
+            if height > self._begin.last:
+                raise Malformed("the stream said that it would end before")
+            if height <= self._head.height:
+                self._compare(height, block)
+            else:
+                self._append(header, block)
+        except (Malformed, CertificateInvalid, InvalidBlock) as error:
+            raise StreamBroken(f"block {height} does not hold: {error}") from None
+        self._last, self._lastHash = height, header.hash
+        self._report(height - self._begin.first + 1, self._begin.last - self._begin.first + 1)
+
+    def _compare(self, height: int, block: StreamedBlock) -> None:
+        row = self._store.block(height)
+        if row is None or row.header != block.header:
+            raise ImportRefused(
+                f"block {height} of the stream is not the one that is here: these are two "
+                "histories of one chain"
+            )
+        if row.body != block.body:
+            raise Malformed("its transactions are not those of its header")
+        self._known += 1
+
+    def _append(self, header: Header, block: StreamedBlock) -> None:
+        certificate = Certificate.decode(block.certificate)
+        deciders = self._state.validators
+        checkCertificate(certificate, header, len(deciders.keys), deciders.verify)
+        candidate = checkBlock(self._state, self._head, header, decodeBody(block.body))
+        self._pending.append(appendOf(candidate, certificate))
+        self._size += len(block.body)
+        self._state.apply(candidate.outcome, candidate.history)
+        self._head = header
+        self._added += 1
+        if len(self._pending) >= _BATCH_BLOCKS or self._size >= _BATCH_BYTES:
+            self._flush()
+
+    def _end(self, end: End) -> None:
+        if self._last != self._begin.last:
+            raise StreamBroken(f"it ends after block {self._last}, before {self._begin.last}")
+        if end.height != self._last or self._lastHash not in (b"", end.hash):
+            raise StreamBroken("its end is not that of its last block")
+
+    def _flush(self) -> None:
+        pending: Sequence[Append] = self._pending
+        if pending:
+            self._store.extend(pending)
+            self._pending, self._size = [], 0

@@ -1,0 +1,157 @@
+"""
+Making proofs: the trees of a block, and what is said where there is nothing to prove.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.json import encode
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.archive import Prover
+from svcbroker.chain import (
+    Kind,
+    Malformed,
+    MerkleTree,
+    Transaction,
+    TransactionReceipt,
+    encodeBody,
+    encodeReceipts,
+    leafHash,
+    merklePath,
+    receiptLeaf,
+    receiptLeaves,
+    transactionHashes,
+)
+from svcbroker.errors import EventNotFound, HeightUnknown, ParameterInvalid
+from svcbroker.model import EventId, Execution
+from svcbroker.proofs import verifyConsistency, verifyProof
+from tools.signedchain import SignedChain
+
+few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+EXTENSIONS = st.dictionaries(st.text(max_size=3).map("svc-".__add__), st.text(max_size=3))
+
+
+class TreeTests(SynchronousTestCase):
+    """
+    The quick ways to the hashes of a block are the same as the slow ones.
+    """
+
+    def test_paths(self) -> None:
+        """A tree gives the paths that are made without one."""
+        leaves = [leafHash(bytes([number])) for number in range(40)]
+        for size in (1, 2, 3, 4, 5, 8, 31, 32, 33, 40):
+            tree = MerkleTree(leaves[:size])
+            for index in range(size):
+                self.assertEqual(tree.path(index), merklePath(leaves[:size], index))
+
+    @few
+    @given(st.lists(st.tuples(st.binary(max_size=50), EXTENSIONS), max_size=5))
+    def test_transactions(self, events: list[tuple[bytes, dict[str, str]]]) -> None:
+        """The hashes of a body's transactions are theirs, whatever they hold."""
+        transactions = [
+            Transaction.create(Kind.PUBLISH, bytes(20), number, 0, "t", content, extensions)
+            for number, (content, extensions) in enumerate(events)
+        ]
+        body, offsets = encodeBody(transactions)
+        hashes = [transaction.hash for transaction in transactions]
+        self.assertEqual(transactionHashes(body, offsets), hashes)
+        receipts = [TransactionReceipt(Execution.DONE, number) for number in range(len(hashes))]
+        leaves = [*map(receiptLeaf, hashes, receipts)]
+        self.assertEqual(receiptLeaves(hashes, encodeReceipts(receipts)), leaves)
+
+    @few
+    @given(st.binary(max_size=100), st.lists(st.integers(0, 110), max_size=4).map(sorted))
+    def test_malformed(self, body: bytes, offsets: list[int]) -> None:
+        """Whatever bytes there are, there are hashes or it is said that they are none."""
+        with suppress(Malformed):
+            transactionHashes(body, offsets)
+
+    def test_receiptsMissing(self) -> None:
+        """As many receipts as transactions."""
+        for size in (0, 8, 10, 18):
+            self.assertRaises(Malformed, receiptLeaves, [bytes(32)], bytes(size))
+
+
+class ProverTests(SynchronousTestCase):
+    """
+    A chain of some hundred blocks.
+    """
+
+    def setUp(self) -> None:
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        self.chain = SignedChain(directory)
+        self.addCleanup(self.chain.close)
+        self.chain.open("t")
+        self.ids = self.chain.publish("t", b"a", b"b", b"c")
+
+    def test_everyBlock(self) -> None:
+        """Any two blocks of a chain, across the levels of which nodes are kept."""
+        for _ in range(600):
+            self.chain.decide()
+        prover, tip = self.chain.prover, self.chain.head.height
+        for older in (0, 1, 254, 255, 256, 257, 511, 512, tip - 1):
+            for newer in (older + 1, 256, 257, 512, 513, tip):
+                if newer > older:
+                    verifyConsistency(
+                        encode(prover.consistency(older, newer)),
+                        older=prover.checkpoint(older),
+                        newer=prover.checkpoint(newer),
+                    )
+        proof = encode(prover.event(self.ids[1], tip))
+        verifyProof(proof, checkpoint=prover.checkpoint(tip))
+        # A checkpoint costs ten hashes on six hundred blocks.
+        self.assertLess(len(proof), 6000)
+
+    def test_oneAfterTheOther(self) -> None:
+        """Events of one block, and of others in between."""
+        other = self.chain.publish("t", b"d", b"e")
+        for eventId in (*self.ids, other[0], self.ids[0], *other, *self.ids):
+            proved = verifyProof(
+                encode(self.chain.prover.event(eventId)), chain=self.chain.genesis.chain
+            )
+            self.assertEqual(proved.eventId, str(eventId))
+
+    def test_refused(self) -> None:
+        """No such event, no such block, no such order."""
+        prover, known = self.chain.prover, self.ids[0]
+        prefix, height = known.prefix, known.height
+        for eventId in (
+            EventId(prefix, 4, height),
+            EventId("00000000", 1, height),
+            EventId(prefix, 1, 1),
+        ):
+            self.assertRaises(EventNotFound, prover.event, eventId)
+        for far in (height + 1, 2**63 - 1):
+            self.assertRaises(HeightUnknown, prover.event, EventId(prefix, 1, far))
+            self.assertRaises(HeightUnknown, prover.event, known, far)
+            self.assertRaises(HeightUnknown, prover.checkpoint, far)
+            self.assertRaises(HeightUnknown, prover.consistency, 0, far)
+        for checkpoint in (height, height - 1):
+            self.assertRaises(ParameterInvalid, prover.event, known, checkpoint)
+        for older, newer in ((1, 1), (2, 1), (-1, 1)):
+            self.assertRaises(ParameterInvalid, prover.consistency, older, newer)
+
+    def test_damaged(self) -> None:
+        """A proof that would not hold is not given."""
+        writing = self.chain.store._writing
+        height = self.ids[0].height
+        [(body, receipts)] = writing.execute(
+            "SELECT body, receipts FROM body WHERE height = ?", (height,)
+        ).fetchall()
+        for damaged in (
+            (bytes([*body[:60], body[60] ^ 1, *body[61:]]), receipts),
+            (body, bytes([*receipts[:-1], receipts[-1] ^ 1])),
+            (body, receipts[:-1]),
+            (body[:40], receipts),
+        ):
+            writing.execute(
+                "UPDATE body SET body = ?, receipts = ? WHERE height = ?", (*damaged, height)
+            )
+            prover = Prover(self.chain.genesis, self.chain.store)
+            self.assertRaises(Malformed, prover.event, self.ids[1])
