@@ -14,16 +14,18 @@ class QueryTests(LedgerKit):
     """Pages of blocks, transactions and nodes, statistics and health."""
 
     async def test_empty(self) -> None:
-        """A new chain has nothing in it."""
+        """A new chain has nothing in it, but perhaps blocks with nothing in them."""
         ledger = await self.begin()
         statistics = await self.settle(ledger.getStatistics())
-        self.assertEqual((statistics.height, statistics.transactionCount), (0, 0))
+        self.assertEqual(statistics.transactionCount, 0)
         for page in (
             await self.settle(ledger.listTopics(0, 10)),
-            await self.settle(ledger.listBlocks(0, 10)),
             await self.settle(ledger.listTransactions(0, 10)),
         ):
             self.assertEqual((page.total, list(page.items)), (0, []))
+        blocks = await self.allPages(ledger.listBlocks, 10)
+        self.assertTrue(all(block.transactionCount == 0 for block in blocks))
+        self.assertGreaterEqual(len(blocks), statistics.height)
 
     async def test_listBlocks(self) -> None:
         """Blocks are listed newest first, and found by height and by hash."""

@@ -107,6 +107,7 @@ class EngineParts:
                 [str(settings.engine), "start", "--home", str(settings.home)],
                 reactor=reactor,
                 entropy=lambda: int.from_bytes(context.entropy(4), "big") / 2**32,
+                sockets=[settings.rpc] if isinstance(settings.rpc, Path) else [],
             )
         return cls(
             socket=socket,

@@ -1,0 +1,304 @@
+"""
+A network of real engines, each with a ledger beside it, in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import define, field
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, DeferredLock, gatherResults
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThread
+from twisted.python.components import proxyForInterface
+
+from svcbroker.interfaces import ILedger, LedgerContext
+from svcbroker.ledgers.cometbft import CometLedger, CometSettings
+from svcbroker.ledgers.cometbft._config import Address, Tuning
+from svcbroker.ledgers.cometbft._engine import Engine
+from svcbroker.ledgers.cometbft._layout import NetworkPlan, NodePlan, layOutNetwork
+from svcbroker.ledgers.cometbft._parts import EngineParts
+from svcbroker.model import Receipt, Request, Statistics
+from svcbroker.proofs.cometbft import Instant
+from svcbroker.testing._fixtures import MAX_CONTENT
+
+from .realengine import cometbft
+
+T = TypeVar("T")
+
+STEP = 0.01
+"""Seconds between two looks at something that will come."""
+
+PATIENCE = 60.0
+"""Seconds after which what should come counts as missing."""
+
+TUNING = Tuning(commit=0.02, gossip=0.005)
+
+reactor: Any = _reactor
+
+
+async def until(isTrue: Callable[[], Any]) -> None:
+    """Wait until something is true; it may give a coroutine."""
+    end = reactor.seconds() + PATIENCE
+    while True:
+        found = isTrue()
+        if found if isinstance(found, bool) else await found:
+            return
+        if reactor.seconds() > end:
+            raise AssertionError("it does not come")
+        await deferLater(reactor, STEP)
+
+
+def freeAddresses(count: int) -> Sequence[Address]:
+    """
+    Addresses of this machine that nobody else takes.
+
+    Engines must know each other's ports before any of them listens. On Linux all of 127/8 is
+    this machine, while connections go out from 127.0.0.1 and tests listen there: an address that
+    was drawn from the rest meets nobody. Elsewhere it is a port that was free just now.
+    """
+    addresses = []
+    for _ in range(count):
+        host = ".".join(
+            str(each) for each in (127, *random.SystemRandom().choices(range(1, 255), k=3))
+        )
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, 0))
+            except OSError:
+                host = "127.0.0.1"
+                probe.bind((host, 0))
+            addresses.append(Address(host=host, port=probe.getsockname()[1]))
+    return addresses
+
+
+@define(eq=False)
+class Node:
+    """
+    One engine, and the ledger beside it.
+
+    @ivar ledger: it, once it is made.
+    @ivar parts: what of it touches the network.
+    @ivar isRunning: whether it was started and not stopped.
+    """
+
+    plan: NodePlan
+    directory: Path
+    program: Path
+    settings: CometSettings
+    ledger: CometLedger = field(init=False)
+    parts: EngineParts = field(init=False)
+    isRunning: bool = field(init=False, default=False)
+    _lock: DeferredLock = field(factory=DeferredLock)
+
+    def make(self) -> CometLedger:
+        """Another ledger in the same place."""
+        context = LedgerContext(
+            group="1",
+            directory=self.directory,
+            reactor=reactor,
+            now=time.time,
+            entropy=os.urandom,
+            runInThread=lambda call, *args: self._lock.run(deferToThread, call, *args),
+            maxContent=MAX_CONTENT,
+        )
+        self.parts = EngineParts.real(context, self.settings)
+        self.ledger = CometLedger(context, self.settings, self.parts)
+        return self.ledger
+
+    def start(self) -> Deferred[None]:
+        """Start another ledger in the same place."""
+        self.isRunning = True
+        return self.make().start()
+
+    def stop(self) -> Deferred[None]:
+        """Stop the ledger, and its engine."""
+        self.isRunning = False
+        return self.ledger.stop()
+
+    @property
+    def engine(self) -> Engine:
+        """What keeps its engine running."""
+        engine = self.parts.engine
+        assert isinstance(engine, Engine)
+        return engine
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the engine's process."""
+        assert self.engine.pid is not None
+        os.kill(self.engine.pid, number)
+
+    def kill(self) -> Deferred[None]:
+        """Kill the engine, and do not start it again. Fires when it is gone."""
+        self.signal(signal.SIGKILL)
+        return self.engine.stop()
+
+    async def height(self) -> int:
+        """How far the ledger is."""
+        return (await self.ledger.listBlocks(0, 1)).total
+
+    async def isQuiet(self) -> bool:
+        """Whether nothing is to come by itself: the engine has proved the last state."""
+        page = await self.ledger.listBlocks(0, 1)
+        return bool(page.items) and not page.items[0].transactionCount
+
+
+class Network:
+    """
+    As many nodes as a test wants.
+
+    @ivar nodes: they.
+    """
+
+    def __init__(self, count: int) -> None:
+        """
+        @raise twisted.trial.unittest.SkipTest: there is no engine.
+        """
+        program = Path(cometbft())
+        # Paths of sockets are short.
+        self.root = Path(tempfile.mkdtemp(prefix="net"))
+        self.nodes: list[Node] = []
+        for number, address in enumerate(freeAddresses(count)):
+            home = self.root / f"node{number}"
+            plan = NodePlan(home=home, name=home.name, rpc=home / "rpc.sock", p2p=address)
+            settings = CometSettings(home=home, rpc=home / "rpc.sock", engine=program)
+            directory = self.root / f"ledger{number}"
+            self.nodes.append(
+                Node(plan=plan, directory=directory, program=program, settings=settings)
+            )
+        layOutNetwork(
+            NetworkPlan(
+                chainId=self.root.name,
+                created=Instant(int(time.time()) * 10**9),
+                nodes=[node.plan for node in self.nodes],
+                tuning=TUNING,
+            ),
+            os.urandom,
+        )
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def start(self) -> Deferred[None]:
+        """Start new ledgers on all nodes. Fires when all see each other."""
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        await gatherResults([node.start() for node in self.nodes], consumeErrors=True)
+        for node in self.nodes:
+            await until(partial(self._seesAll, node))
+
+    async def _seesAll(self, node: Node) -> bool:
+        if not (await node.ledger.getHealth()).isReady or not await node.isQuiet():
+            return False
+        records = (await node.ledger.listNodes(0, 99)).items
+        return len(records) == len(self.nodes) and all(each.isActive for each in records)
+
+    def stop(self) -> Deferred[Any]:
+        """Stop all ledgers, and their engines."""
+        return gatherResults(
+            [node.stop() for node in self.nodes if node.isRunning], consumeErrors=True
+        )
+
+    async def level(self) -> None:
+        """Wait until all nodes have the same blocks, and none is to come."""
+
+        async def isLevel() -> bool:
+            heights = {await node.height() for node in self.nodes}
+            return len(heights) == 1 and await self.nodes[0].isQuiet()
+
+        await until(isLevel)
+
+
+class NetworkLedger(proxyForInterface(ILedger, "_reader")):  # type: ignore[misc]
+    """
+    A network as one ledger, for its contract: what is submitted goes to the first node, and what
+    is read comes from the last one.
+
+    Receipts are given when the last node has their blocks as well, and nothing is to come that
+    nobody submitted: the engines make a block without transactions after each one that has some.
+    """
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._isStopping = False
+
+    @property
+    def _reader(self) -> ILedger:
+        ledger: ILedger = self._network.nodes[-1].ledger
+        return ledger
+
+    def start(self) -> Deferred[None]:
+        """See L{ILedger.start}."""
+        return self._network.start()
+
+    def submit(self, request: Request) -> Deferred[Receipt]:
+        """See L{ILedger.submit}."""
+        submitted = self._network.nodes[0].ledger.submit(request)
+        return Deferred.fromCoroutine(self._seen(submitted))
+
+    async def _seen(self, submitted: Deferred[Receipt]) -> Receipt:
+        receipt = await submitted
+        reader = self._network.nodes[-1]
+
+        async def isSeen() -> bool:
+            if self._isStopping:
+                return True
+            return await reader.height() > receipt.height and await reader.isQuiet()
+
+        await until(isSeen)
+        return receipt
+
+    def getStatistics(self) -> Deferred[Statistics]:
+        """See L{ILedger.getStatistics}."""
+        return Deferred.fromCoroutine(self._getStatistics())
+
+    async def _getStatistics(self) -> Statistics:
+        # Two engines that dial each other at once may end both connections, and try again.
+        while True:
+            statistics: Statistics = await self._reader.getStatistics()
+            if statistics.nodeCount == len(self._network.nodes):
+                return statistics
+            await deferLater(reactor, STEP)
+
+    def stop(self) -> Deferred[None]:
+        """See L{ILedger.stop}."""
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._isStopping = True
+        # The others help the first one to finish what it accepted.
+        await self._network.nodes[0].stop()
+        await self._network.stop()
+
+
+class NetworkFixture:
+    """
+    A network for L{svcbroker.testing.makeLedgerTests}.
+    """
+
+    isDurable = True
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    def makeLedger(self, directory: Path) -> ILedger:
+        """See L{LedgerFixture<svcbroker.testing.LedgerFixture>}."""
+        ledger: ILedger = NetworkLedger(self._network)
+        return ledger
+
+    def pass_(self) -> Deferred[None]:
+        """See L{LedgerFixture<svcbroker.testing.LedgerFixture>}."""
+        return deferLater(reactor, STEP)

@@ -1,0 +1,27 @@
+"""
+The ledger contract, on real engines.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import TestCase
+
+from svcbroker.testing import LedgerFixture, makeLedgerTests
+
+from .network import Network, NetworkFixture
+
+
+def networkOf(count: int, test: TestCase) -> LedgerFixture:
+    """A network for one test."""
+    network = Network(count)
+    test.addCleanup(network.remove)
+    test.addCleanup(network.stop)
+    return NetworkFixture(network)
+
+
+class OneNodeTests(makeLedgerTests(lambda test: networkOf(1, test))):  # type: ignore[misc]
+    pass
+
+
+class FourNodesTests(makeLedgerTests(lambda test: networkOf(4, test))):  # type: ignore[misc]
+    pass
