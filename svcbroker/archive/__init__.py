@@ -18,7 +18,7 @@ from ._history import storedHistory
 from ._import import Imported, ImportRefused, importChain
 from ._layout import KEYS_NAME, NOTES_NAME, STORE_NAME, groupsIn
 from ._loading import StoredChain, loadChain
-from ._prover import Prover
+from ._prover import NotCertified, Prover
 from ._reading import groupDirectory, readChain
 from ._rows import appendOf
 from ._stream import StreamBroken
@@ -35,6 +35,7 @@ __all__ = [
     "Findings",
     "ImportRefused",
     "Imported",
+    "NotCertified",
     "Prover",
     "RangeUnknown",
     "Report",

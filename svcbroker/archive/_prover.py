@@ -5,10 +5,10 @@ Making proofs from a stored chain.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ..chain import (
-    Certificate,
     Genesis,
     Header,
     Transaction,
@@ -18,6 +18,7 @@ from ..chain import (
 from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
 from ..model import EventId
 from ..proofs import (
+    AnyCertificate,
     Checkpoint,
     CheckpointFields,
     ConsistencyProof,
@@ -27,12 +28,27 @@ from ..proofs import (
     GenesisFields,
     HeaderFields,
     NodeChange,
-    PbftCertificate,
     contentFields,
+    isEngineCertificate,
+    storedCertificate,
 )
 from ..storage import BlockHeadRow, ChainReader
 from ._history import storedHistory
 from ._trees import BlockTrees
+
+_NONE: Mapping[int, AnyCertificate] = MappingProxyType({})
+
+
+class NotCertified(Exception):
+    """
+    What makes a block final is with the engine that decided it, and not in the store.
+
+    @ivar height: the block's height.
+    """
+
+    def __init__(self, height: int) -> None:
+        super().__init__(f"what makes block {height} final is not stored")
+        self.height = height
 
 
 class Prover:
@@ -56,7 +72,8 @@ class Prover:
 
     def checkpoint(self, height: int | None) -> Checkpoint:
         """
-        A block as a checkpoint.
+        A block as a checkpoint. Where an engine decides, it is the last block with transactions
+        up to the height, since the engine's headers stand for no others.
 
         @param height: its height; C{None} for the latest one.
         @raise HeightUnknown: there is no such block.
@@ -64,7 +81,7 @@ class Prover:
         if height is None:
             tip = self._store.tip()
             height = tip.height if tip else 0
-        return Checkpoint.of(self._header(height))
+        return Checkpoint.of(self._header(self._anchor(height)))
 
     def consistency(self, older: int, newer: int) -> ConsistencyProof:
         """
@@ -81,24 +98,34 @@ class Prover:
             path=self._path(older, newer),
         )
 
-    def event(self, eventId: EventId, checkpoint: int | None = None) -> EventProof:
+    def event(
+        self,
+        eventId: EventId,
+        checkpoint: int | None = None,
+        certificates: Mapping[int, AnyCertificate] = _NONE,
+    ) -> EventProof:
         """
         A proof of an event.
 
-        @param checkpoint: the height of a later block that is to vouch for it too.
+        @param checkpoint: the height of a later block that is to vouch for it too; L{checkpoint}
+            says which block that is.
+        @param certificates: by height, of blocks that have none in the store.
         @raise HeightUnknown: its block, or the checkpoint's, is above the chain's height.
         @raise EventNotFound: there is no such event.
         @raise ParameterInvalid: the checkpoint is not after the event's block.
+        @raise NotCertified: a block's certificate is neither in the store nor given.
         """
         height = eventId.height
-        final = self._final(height)
-        later = None
+        final, last, later = self._final(height, certificates), height, None
         if checkpoint is not None:
-            anchor = self._final(checkpoint)
+            last = self._anchor(checkpoint)
+            self._below(height, checkpoint)
+        if last > height:
+            anchor = self._final(last, certificates)
             later = CheckpointFields(
                 header=anchor.header,
                 certificate=anchor.certificate,
-                path=self._path(self._below(height, checkpoint), checkpoint),
+                path=self._path(height, last),
             )
         offset, length = self._place(eventId)
         trees = self._treesOf(height)
@@ -112,7 +139,7 @@ class Prover:
             receiptPath=_hex(trees.receipts.path(index)),
             block=final,
             genesis=self.genesis(),
-            changes=self._changes(height if checkpoint is None else checkpoint),
+            changes=self._changes(last, certificates),
             checkpoint=later,
         )
 
@@ -133,12 +160,14 @@ class Prover:
                 return place
         raise EventNotFound()
 
-    def _changes(self, height: int) -> Sequence[NodeChange]:
+    def _changes(
+        self, height: int, certificates: Mapping[int, AnyCertificate]
+    ) -> Sequence[NodeChange]:
         """The changes of the set of nodes below a height."""
         changes = []
         for row in self._store.validatorSets():
             if row.height < height:
-                final = self._final(row.height)
+                final = self._final(row.height, certificates)
                 nodes = ValidatorSet.decode(row.encoded).keys
                 changes.append(
                     NodeChange(
@@ -158,18 +187,35 @@ class Prover:
     def _header(self, height: int) -> Header:
         return Header.decode(self._row(height).header) if height else self._genesis.header()
 
-    def _final(self, height: int) -> FinalHeader:
+    def _final(self, height: int, certificates: Mapping[int, AnyCertificate]) -> FinalHeader:
         row = self._row(height)
-        return FinalHeader(
-            header=HeaderFields.of(Header.decode(row.header)),
-            certificate=PbftCertificate.of(Certificate.decode(row.certificate)),
-        )
+        certificate = storedCertificate(row.certificate) or certificates.get(height)
+        if certificate is None:
+            raise NotCertified(height)
+        header = Header.decode(row.header)
+        return FinalHeader(header=HeaderFields.of(header), certificate=certificate)
+
+    def _anchor(self, height: int) -> int:
+        """The last height up to one at which a header can be final in its own right."""
+        if not height:
+            return 0
+        row = self._row(height)
+        if not decidedByEngine(self._store):
+            return height
+        place = self._store.locateTransaction(row.transactionTotal - 1)
+        return 0 if place is None else place.height
 
     def _row(self, height: int) -> BlockHeadRow:
         row = self._store.blockHead(height) if 0 < height < 2**63 else None
         if row is None:
             raise _unknown(height)
         return row
+
+
+def decidedByEngine(store: ChainReader) -> bool:
+    """Whether the blocks of a store were decided by an engine: its first one tells."""
+    first = store.blockHead(1)
+    return first is not None and isEngineCertificate(first.certificate)
 
 
 def _unknown(height: int) -> HeightUnknown:

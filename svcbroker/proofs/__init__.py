@@ -17,6 +17,8 @@ from ._certificates import (
     NodeSignature,
     PbftCertificate,
     checkFinal,
+    checkLightBlock,
+    isEngineCertificate,
     storedCertificate,
 )
 from ._checkpoint import Checkpoint
@@ -52,8 +54,10 @@ __all__ = [
     "ProvedEvent",
     "ProvedGrowth",
     "checkFinal",
+    "checkLightBlock",
     "contentFields",
     "formatOf",
+    "isEngineCertificate",
     "readCheckpoint",
     "readGenesis",
     "storedCertificate",

@@ -108,6 +108,11 @@ AnyCertificate: TypeAlias = PbftCertificate | CometCertificate
 """What makes a header final, by the kind of ledger."""
 
 
+def isEngineCertificate(data: bytes) -> bool:
+    """Whether a store's certificate is of a block that an engine decided."""
+    return not data or data.startswith(MARK)
+
+
 def storedCertificate(data: bytes) -> AnyCertificate | None:
     """
     Read what a store has for a block's certificate.

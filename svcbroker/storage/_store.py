@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -32,9 +32,9 @@ class Store(ChainReader):
     """
     One chain in one SQLite file.
 
-    A ledger calls it. L{append}, L{reserve} and L{close} are the writing half: one thread at a
-    time calls them, and that may be another one than the reader's. What they stored is on
-    stable storage when they return, as far as the disk tells the truth.
+    A ledger calls it. L{append}, L{certify}, L{reserve} and L{close} are the writing half: one
+    thread at a time calls them, and that may be another one than the reader's. What they stored
+    is on stable storage when they return, as far as the disk tells the truth.
 
     @ivar chainId: what L{create} was given.
     @ivar genesis: what L{create} was given.
@@ -176,6 +176,22 @@ class Store(ChainReader):
 
         self._transact(insert)
         self._height, self._total, self._tail = height, total, tail
+
+    def certify(self, certificates: Mapping[int, bytes]) -> None:
+        """
+        Add what makes blocks final, where that came later than they. What a block has already
+        stays.
+
+        @param certificates: by height.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}.
+        """
+        self._transact(
+            lambda: self._writing.executemany(
+                "UPDATE head SET certificate = ? WHERE height = ? AND certificate = x''",
+                [(certificate, height) for height, certificate in certificates.items()],
+            )
+        )
 
     def reserve(self, height: int, round: int) -> None:
         """

@@ -38,10 +38,10 @@ class Proofs:
 
 
 @cache
-def proofs() -> Proofs:
+def proofs(kind: type[SignedChain] = SignedChain) -> Proofs:
     """Proofs of a chain whose nodes have changed twice."""
     with tempfile.TemporaryDirectory() as directory:
-        chain = SignedChain(Path(directory))
+        chain = kind(Path(directory))
         try:
             return _made(chain)
         finally:

@@ -69,6 +69,12 @@ class ForgeTests(SynchronousTestCase):
         certificate = self.chain.certify(proof.block.header.header(), signers, round)
         return self.certified(proof, PbftCertificate.of(certificate))
 
+    def certificateOf(self, proof: EventProof) -> PbftCertificate:
+        """The certificate of a proof's block."""
+        certificate = proof.block.certificate
+        assert isinstance(certificate, PbftCertificate)
+        return certificate
+
     def certified(self, proof: EventProof, certificate: PbftCertificate) -> EventProof:
         """A proof whose block has this certificate."""
         return replace(proof, block=replace(proof.block, certificate=certificate))
@@ -116,14 +122,14 @@ class ForgeTests(SynchronousTestCase):
     def test_otherRound(self) -> None:
         """Signatures of different rounds do not add up."""
         proof = self.prove(self.late)
-        one, other = (self.signed(proof, (0, 1, 2), round).block.certificate for round in (0, 1))
+        one, other = (self.certificateOf(self.signed(proof, (0, 1, 2), round)) for round in (0, 1))
         mixed = [*one.signatures[:2], other.signatures[2]]
         self.refused(self.certified(proof, replace(one, signatures=mixed)), "node 2 does not hold")
 
     def test_unknownSigner(self) -> None:
         """Nobody beyond the set signs."""
         proof = self.prove(self.late)
-        certificate = proof.block.certificate
+        certificate = self.certificateOf(proof)
         stranger = replace(certificate.signatures[2], node=4)
         changed = replace(certificate, signatures=[*certificate.signatures[:2], stranger])
         self.refused(self.certified(proof, changed), "not a node")

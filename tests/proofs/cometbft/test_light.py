@@ -375,7 +375,17 @@ class PurityTests(SynchronousTestCase):
         """What verification is made of imports itself, the chain, and little else."""
         pure = {"wire", "_values", "_hashing", "_light"}
         others = {"__future__", "attrs", "base64", "binascii", "collections", "cryptography"}
-        others |= {"datetime", "enum", "functools", "hashlib", "msgspec", "re", "struct", "typing", "zlib"}
+        others |= {
+            "datetime",
+            "enum",
+            "functools",
+            "hashlib",
+            "msgspec",
+            "re",
+            "struct",
+            "typing",
+            "zlib",
+        }
         for module in pure:
             path = Path(cometbft.__file__).parent / f"{module}.py"
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
