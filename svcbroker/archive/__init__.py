@@ -21,7 +21,7 @@ from ._loading import StoredChain, loadChain
 from ._prover import NotCertified, Prover
 from ._reading import groupDirectory, readChain
 from ._rows import appendOf
-from ._stream import StreamBroken
+from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
 
 __all__ = [
     "KEYS_NAME",
@@ -31,6 +31,8 @@ __all__ = [
     "AuditedChain",
     "BackedUp",
     "BackupRefused",
+    "Begin",
+    "End",
     "Finding",
     "Findings",
     "ImportRefused",
@@ -41,6 +43,9 @@ __all__ = [
     "Report",
     "StoredChain",
     "StreamBroken",
+    "StreamReader",
+    "StreamWriter",
+    "StreamedBlock",
     "appendOf",
     "audit",
     "auditChain",

@@ -15,12 +15,14 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from ...archive import appendOf, loadChain
+from ...archive import StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet
 from ...proofs.cometbft import addressOf
 from ...storage import Store
 from ...version import readVersion
 from ._machine import Machine, Refused
+from ._offering import SnapshotSource
+from ._restoring import Restorer, checkHistory, putInPlace
 from .abci import BaseApplication, requests, responses
 from .abci.types import PublicKey, TransactionResult, ValidatorUpdate
 
@@ -52,12 +54,14 @@ class ChainApplication(BaseApplication):
         runInThread: Callable[..., Deferred[Any]],
         begun: Callable[[], object],
         committed: Callable[[Candidate], object],
+        snapshots: int = 0,
     ) -> None:
         """
         @param directory: where the chain is kept; it exists.
         @param runInThread: runs blocking disk work, one call after the other.
         @param begun: told when there is a chain: when one begins, or was there.
         @param committed: told of each block that is on stable storage.
+        @param snapshots: blocks from one snapshot for new nodes to the next; 0: there are none.
         """
         self.store: Store | None = None
         self.machine: Machine | None = None
@@ -67,6 +71,9 @@ class ChainApplication(BaseApplication):
         self._committed = committed
         self._executed: Candidate | None = None
         self._hash = b""
+        self._interval = snapshots
+        self._source: SnapshotSource | None = None
+        self._restorer = Restorer(self._path, runInThread, self)
 
     # The chain on disk.
 
@@ -77,6 +84,7 @@ class ChainApplication(BaseApplication):
         @raise svcbroker.storage.StorageError: it cannot be opened.
         @raise ValueError: it is damaged.
         """
+        self._restorer.close()
         if self._path.exists():
             self.adopt(Store.open(self._path))
 
@@ -88,21 +96,43 @@ class ChainApplication(BaseApplication):
         @raise svcbroker.storage.StorageError: it cannot be read.
         @raise ValueError: it is damaged.
         """
-        try:
-            chain = loadChain(store)
-            self._hash = _lastHash(store, chain.genesis)
-        except BaseException:
-            store.close()
-            raise
-        self.store, self.machine = store, Machine(chain.state, chain.head)
+        self._goOn(store, *_loaded(store))
+
+    def _goOn(self, store: Store, chain: StoredChain, hash: bytes) -> None:
+        self.store, self.machine, self._hash = store, Machine(chain.state, chain.head), hash
+        self._source = SnapshotSource(self._path, chain.genesis, self._interval, self._runInThread)
         self._begun()
+
+    async def begin(self, unfinished: Path) -> None:
+        """See L{SnapshotTaker<svcbroker.ledgers.cometbft._restoring.SnapshotTaker>}."""
+        if self.store is not None and self.machine is not None:
+            # The engine has lost its blocks, or was told to begin anew before it had any.
+            await self._runInThread(checkHistory, unfinished, self.machine.head)
+        self._closeStore()
+        await self._runInThread(putInPlace, unfinished, self._path)
+        store: Store = await self._runInThread(Store.open, self._path)
+        self._goOn(store, *await self._runInThread(_loaded, store))
 
     def close(self) -> None:
         """Close the chain."""
+        self._closeStore()
+        self._restorer.close()
+
+    def _closeStore(self) -> None:
         store, self.store, self.machine = self.store, None, None
-        self._executed = None
+        self._executed, self._source = None, None
         if store is not None:
             store.close()
+
+    @property
+    def progress(self) -> int:
+        """Grows while a chain comes from other nodes."""
+        return self._restorer.progress
+
+    @property
+    def height(self) -> int:
+        """The height of the last block, 0 where there is none."""
+        return 0 if self.machine is None else self.machine.head.height
 
     @property
     def genesis(self) -> Genesis:
@@ -119,7 +149,7 @@ class ChainApplication(BaseApplication):
 
     def info(self, request: requests.InfoRequest) -> responses.InfoResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
-        height = 0 if self.machine is None else self.machine.head.height
+        height = self.height
         return responses.InfoResponse(
             data="svcbroker",
             version=readVersion().version,
@@ -203,6 +233,46 @@ class ChainApplication(BaseApplication):
             self._hash = candidate.header.hash
         self._committed(candidate)
         return responses.CommitResponse()
+
+    async def listSnapshots(
+        self, request: requests.ListSnapshotsRequest
+    ) -> responses.ListSnapshotsResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        if self._source is None:
+            return responses.ListSnapshotsResponse()
+        snapshots = await self._source.list(self.height)
+        return responses.ListSnapshotsResponse(snapshots=tuple(snapshots))
+
+    async def loadSnapshotChunk(
+        self, request: requests.LoadSnapshotChunkRequest
+    ) -> responses.LoadSnapshotChunkResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        if self._source is None:
+            return responses.LoadSnapshotChunkResponse()
+        piece = await self._source.load(request.height, request.format, request.chunk, self.height)
+        return responses.LoadSnapshotChunkResponse(chunk=piece)
+
+    async def offerSnapshot(
+        self, request: requests.OfferSnapshotRequest
+    ) -> responses.OfferSnapshotResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        return responses.OfferSnapshotResponse(result=await self._restorer.offer(request))
+
+    async def applySnapshotChunk(
+        self, request: requests.ApplySnapshotChunkRequest
+    ) -> responses.ApplySnapshotChunkResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        return await self._restorer.apply(request)
+
+
+def _loaded(store: Store) -> tuple[StoredChain, bytes]:
+    """A chain, and what the engine knows it by; its store is closed where this fails."""
+    try:
+        chain = loadChain(store)
+        return chain, _lastHash(store, chain.genesis)
+    except BaseException:
+        store.close()
+        raise
 
 
 def _genesisOf(request: requests.InitChainRequest) -> Genesis:

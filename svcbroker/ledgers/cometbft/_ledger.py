@@ -46,6 +46,7 @@ from ._governing import checkGoverned
 from ._identity import IdentityFiles, IdentityMissing
 from ._outbox import Outbox
 from ._parts import EngineParts
+from ._restoring import RestoreFailed
 from ._settings import CometSettings
 from .abci import AbciFactory
 
@@ -91,7 +92,11 @@ class CometLedger(StoredLedger):
         self._settings = settings
         self._parts = EngineParts.real(context, settings) if parts is None else parts
         self._application = ChainApplication(
-            context.directory, context.runInThread, self._begun, self._committed
+            context.directory,
+            context.runInThread,
+            self._begun,
+            self._committed,
+            settings.snapshots,
         )
         self._outbox = Outbox(
             clock=context.reactor,
@@ -128,13 +133,18 @@ class CometLedger(StoredLedger):
             self._application.close()
             raise LedgerUnavailable(f"{self._context.directory}: {error}") from error
         self._parts.engine.start()
-        if self._application.store is None:
+        while self._application.store is None:
+            progress = self._application.progress
             begun: Deferred[None] = Deferred()
             self._beginning.append(begun)
             begun.addTimeout(START_PATIENCE, self._context.reactor)
             try:
                 await begun
             except Exception as error:
+                if self._application.progress > progress:
+                    # A chain comes from other nodes, however long that takes.
+                    self._beginning.remove(begun)
+                    continue
                 await self._close()
                 raise LedgerUnavailable(
                     f"no engine began a chain over {self._parts.socket} within "
@@ -188,7 +198,7 @@ class CometLedger(StoredLedger):
     def _failed(self, failure: Failure) -> None:
         """The application cannot go on. Open it again: the engine plays what it lacks."""
         self._trouble = f"the ledger's application has failed ({failure.getErrorMessage()})"
-        if failure.check(ApplicationFailed, StorageError, OSError):
+        if failure.check(ApplicationFailed, RestoreFailed, StorageError, OSError):
             self._log.error("{trouble}", trouble=self._trouble)
         else:
             self._log.failure("the ledger's application has failed", failure)

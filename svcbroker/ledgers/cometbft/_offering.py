@@ -1,0 +1,203 @@
+"""
+What this node offers to those that join: snapshots, made of the chain at the moment they are
+asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from ...archive import StreamedBlock, storedHistory
+from ...chain import Genesis, Header, historyPath
+from ...storage import Snapshot as Reading
+from ...storage import StorageDamaged
+from ._snapshots import FORMAT, ChunkPlan, Manifest, encodeChunk
+from .abci.types import Snapshot
+
+OFFERED: Final = 3
+"""How many snapshots are offered: the latest."""
+
+BLOCKS_AFTER: Final = 2
+"""
+How many blocks the engine must have after a snapshot's last one: the first of them has the hash
+that verifies it, and the second is decided by the validators that the last one may have named.
+"""
+
+STEP: Final = 2000
+"""How many blocks are looked at before a block may be stored."""
+
+
+class SnapshotSource:
+    """
+    Makes snapshots of a stored chain.
+
+    Nothing is kept but where the pieces begin. All reading is done in the thread that stores
+    blocks, in short steps.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        genesis: Genesis,
+        interval: int,
+        runInThread: Callable[..., Deferred[Any]],
+        plan: ChunkPlan | None = None,
+        step: int = STEP,
+    ) -> None:
+        """
+        @param path: the chain's file.
+        @param interval: blocks from one snapshot to the next; 0: there are none.
+        @param runInThread: runs blocking disk work, one call after the other.
+        """
+        self._path = path
+        self._genesis = genesis
+        self._interval = interval
+        self._runInThread = runInThread
+        self._plan = ChunkPlan() if plan is None else plan
+        self._step = step
+
+    async def list(self, tip: int) -> Sequence[Snapshot]:
+        """
+        What is offered. On all nodes it is the same, as soon as they have the same blocks.
+
+        @param tip: the height of the last block.
+        @raise svcbroker.storage.StorageError: the chain cannot be read.
+        """
+        heights: Sequence[int] = await self._runInThread(self._points, tip)
+        if heights:
+            await self._planTo(heights[0])
+        offered: Sequence[Snapshot] = await self._runInThread(self._describe, heights)
+        return offered
+
+    async def load(self, height: int, format: int, index: int, tip: int) -> bytes:
+        """
+        A piece of a snapshot; nothing where there is none.
+
+        @param tip: the height of the last block.
+        @raise svcbroker.storage.StorageError: the chain cannot be read.
+        """
+        if not self._interval or format != FORMAT or not 1 <= height <= tip - BLOCKS_AFTER:
+            return b""
+        await self._planTo(height)
+        piece: bytes = await self._runInThread(self._load, height, index)
+        return piece
+
+    async def _planTo(self, height: int) -> None:
+        while self._plan.height < height:
+            await self._runInThread(self._extend, height)
+
+    # In the thread.
+
+    def _points(self, tip: int) -> Sequence[int]:
+        """The heights of the snapshots, the latest first."""
+        points: list[int] = []
+        if not self._interval:
+            return points
+        with Reading.ofLedger(self._path) as reading:
+            for target in _targets(self._interval, tip - BLOCKS_AFTER):
+                point = _firstWithTransactions(reading, target, tip - BLOCKS_AFTER)
+                if point is not None and point not in points:
+                    points.append(point)
+                if len(points) == OFFERED:
+                    break
+        return points
+
+    def _extend(self, height: int) -> None:
+        first = self._plan.height + 1
+        last = min(height, first + self._step - 1)
+        with Reading.ofLedger(self._path) as reading:
+            # SQLite knows a length without reading what has it.
+            rows = reading.rows(
+                "SELECT length(header) + length(body) FROM head JOIN body USING (height) "
+                "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
+                first,
+                last,
+            )
+            sizes = [size for (size,) in rows]
+        if len(sizes) != last - first + 1:
+            raise self._damage(f"there are blocks missing from {first} to {last}")
+        self._plan.extend(sizes)
+
+    def _describe(self, heights: Sequence[int]) -> Sequence[Snapshot]:
+        offered = []
+        with Reading.ofLedger(self._path) as reading:
+            for height in heights:
+                if self._plan.limit is not None and height > self._plan.limit:
+                    continue
+                header = self._header(reading, height)
+                ends = self._plan.ends(height)
+                manifest = Manifest(genesis=self._genesis, header=header, ends=ends)
+                offered.append(
+                    Snapshot(
+                        height=height,
+                        format=FORMAT,
+                        chunks=len(ends),
+                        hash=header.hash,
+                        metadata=manifest.encode(),
+                    )
+                )
+        return offered
+
+    def _load(self, height: int, index: int) -> bytes:
+        ends = self._plan.ends(height)
+        if index >= len(ends) or (self._plan.limit is not None and height > self._plan.limit):
+            return b""
+        first, last = (ends[index - 1] if index else 0) + 1, ends[index]
+        with Reading.ofLedger(self._path) as reading:
+            rows = list(
+                reading.rows(
+                    "SELECT header, body, hash FROM head JOIN body USING (height) "
+                    "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
+                    first,
+                    last,
+                )
+            )
+            if len(rows) != last - first + 1:
+                raise self._damage(f"there are blocks missing from {first} to {last}")
+            path: Sequence[bytes] = ()
+            if last < height:
+                source = storedHistory(reading.reader(), self._genesis.header().hash)
+                path = historyPath(last, height, source)
+        blocks = [
+            StreamedBlock(header=header, certificate=b"", body=body) for header, body, _ in rows
+        ]
+        return encodeChunk(self._genesis, first, blocks, rows[-1][2], path)
+
+    def _header(self, reading: Reading, height: int) -> Header:
+        row = reading.reader().blockHead(height)
+        if row is None:
+            raise self._damage(f"block {height} is missing")
+        return Header.decode(row.header)
+
+    def _damage(self, what: str) -> StorageDamaged:
+        return StorageDamaged(f"{self._path} is damaged ({what}): audit it")
+
+
+def _targets(interval: int, last: int) -> Iterator[int]:
+    """
+    From where on blocks with transactions are looked for, the latest first: each multiple of
+    the interval, and below it, where there would be nothing on a short chain, each power of two.
+    """
+    yield from range(last - last % interval, 0, -interval)
+    power = 1 << (min(last, interval - 1)).bit_length()
+    while power > 1:
+        power >>= 1
+        yield power
+
+
+def _firstWithTransactions(reading: Reading, first: int, last: int) -> int | None:
+    rows = reading.rows(
+        "SELECT height FROM head WHERE height BETWEEN ? AND ? AND transaction_total > "
+        "coalesce((SELECT transaction_total FROM head WHERE height = ?), 0) "
+        "ORDER BY height LIMIT 1",
+        first,
+        last,
+        first - 1,
+    )
+    for (height,) in rows:
+        return int(height)
+    return None

@@ -1,0 +1,269 @@
+"""
+Beginning with the chain that other nodes hand over in pieces.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from ...archive import appendOf, loadChain
+from ...chain import Header, InvalidBlock, checkBlock
+from ...storage import Append, Snapshot, StorageRefused, Store
+from ._snapshots import FORMAT, Manifest, ProvedBlock, SnapshotInvalid, readChunk
+from .abci import requests, responses
+from .abci.responses import ApplyResult, OfferResult
+
+UNFINISHED: Final = ".joining"
+"""What the name of the file ends with that is not a whole chain yet."""
+
+_BATCH_BLOCKS: Final = 256
+_BATCH_BYTES: Final = 8 * 1024 * 1024
+
+
+class RestoreFailed(Exception):
+    """A proved snapshot that this version cannot go on from. The text is one line."""
+
+
+class Restoring:
+    """
+    One snapshot that is being put together.
+
+    A crash leaves a file that is not taken for a chain, and is removed by the next one.
+
+    @ivar received: how many pieces are in the store.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        """
+        @param path: where the store is made.
+        @raise svcbroker.storage.StorageError: it cannot be.
+        """
+        remove(path)
+        genesis = manifest.genesis
+        self.received = 0
+        self._manifest = manifest
+        self._store = Store.create(path, chainId=genesis.chain, genesis=genesis.encoded)
+        chain = loadChain(self._store)
+        self._head, self._state = chain.head, chain.state
+
+    @property
+    def isWhole(self) -> bool:
+        """Whether all pieces are there."""
+        return self.received == len(self._manifest.ends)
+
+    def add(self, data: bytes) -> None:
+        """
+        Take the next piece.
+
+        @raise SnapshotInvalid: it is not. Nothing has changed.
+        @raise RestoreFailed: it is, and its blocks are not what this version makes of them.
+        @raise svcbroker.storage.StorageError: it cannot be stored.
+        """
+        blocks = readChunk(data, self._manifest, self.received, self._head.hash)
+        pending: list[Append] = []
+        size = 0
+        for block in blocks:
+            pending.append(self._execute(block))
+            size += len(pending[-1].block.body)
+            if len(pending) == _BATCH_BLOCKS or size > _BATCH_BYTES:
+                self._store.extend(pending)
+                pending, size = [], 0
+        if pending:
+            self._store.extend(pending)
+        self.received += 1
+
+    def _execute(self, block: ProvedBlock) -> Append:
+        try:
+            candidate = checkBlock(self._state, self._head, block.header, block.transactions)
+        except InvalidBlock as error:
+            raise RestoreFailed(
+                f"block {block.header.height} of the snapshot is proved, and does not follow by "
+                f"the rules of this version: {error}"
+            ) from None
+        self._state.apply(candidate.outcome, candidate.history)
+        self._head = block.header
+        return appendOf(candidate, None)
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
+
+
+def remove(path: Path) -> None:
+    """
+    Remove a store that is closed, with all that SQLite and a crash may have left of it.
+    """
+    for ending in ("", "-wal", "-shm", ".new", ".new-wal", ".new-shm", ".new-journal"):
+        path.with_name(path.name + ending).unlink(missing_ok=True)
+
+
+def checkHistory(unfinished: Path, head: Header) -> None:
+    """
+    Make sure that a chain from elsewhere contradicts nothing that is here already.
+
+    @param unfinished: the file that has it, closed.
+    @param head: the header of the last block here.
+    @raise RestoreFailed: it does.
+    """
+    if not head.height:
+        return
+    with Snapshot.ofLedger(unfinished) as reading:
+        row = reading.reader().blockHead(head.height)
+    if row is None or row.hash != head.hash:
+        raise RestoreFailed(
+            f"block {head.height} here is not that of the snapshot: these are two histories"
+        )
+
+
+def putInPlace(unfinished: Path, path: Path) -> None:
+    """
+    Have a file where the chain is looked for. Both are closed, and it survives a crash.
+
+    @raise svcbroker.storage.StorageRefused: the directory cannot be written.
+    """
+    try:
+        _sync(unfinished)
+        # A log of what was there before would be taken for one of this.
+        for ending in ("-wal", "-shm"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        os.replace(unfinished, path)
+        _sync(path.parent)
+    except OSError as error:
+        raise StorageRefused(f"{path} cannot be put in place: {error.strerror}") from error
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class SnapshotTaker(Protocol):
+    """Who goes on with the chain, once it is whole."""
+
+    @property
+    def height(self) -> int:
+        """The height of the last block here, 0 where there is none."""
+
+    async def begin(self, unfinished: Path) -> None:
+        """
+        Go on with it.
+
+        @param unfinished: the file that has it, closed.
+        """
+
+
+class Restorer:
+    """
+    Answers what the engine calls while it joins.
+
+    @ivar progress: grows with all that comes.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: Path,
+        runInThread: Callable[..., Deferred[Any]],
+        taker: SnapshotTaker,
+    ) -> None:
+        """
+        @param path: where the chain is to be.
+        @param runInThread: runs blocking disk work, one call after the other.
+        """
+        self.progress = 0
+        self._path = path.with_name(path.name + UNFINISHED)
+        self._runInThread = runInThread
+        self._taker = taker
+        self._manifest: Manifest | None = None
+        self._restoring: Restoring | None = None
+
+    async def offer(self, request: requests.OfferSnapshotRequest) -> OfferResult:
+        """
+        Whether to begin with a snapshot.
+
+        @raise svcbroker.storage.StorageError: there can be no store.
+        """
+        await self._drop()
+        self.progress += 1
+        offered = request.snapshot
+        if offered is None or offered.format != FORMAT:
+            return OfferResult.REJECT_FORMAT
+        try:
+            manifest = Manifest.decode(offered.metadata)
+            if manifest.header.hash != request.appHash or offered.hash != request.appHash:
+                raise SnapshotInvalid("its last block is not the one that the engine has verified")
+            if (manifest.header.height, len(manifest.ends)) != (offered.height, offered.chunks):
+                raise SnapshotInvalid("its manifest is that of another one")
+            if offered.height < self._taker.height:
+                raise SnapshotInvalid(f"the chain here goes up to block {self._taker.height}")
+        except SnapshotInvalid as error:
+            self._log.warn(
+                "the snapshot of block {height} is no good: {error}",
+                height=offered.height,
+                error=str(error),
+            )
+            return OfferResult.REJECT
+        self._log.info(
+            "begins with the snapshot of block {height}, in {count} pieces",
+            height=offered.height,
+            count=offered.chunks,
+        )
+        self._restoring = await self._runInThread(Restoring, self._path, manifest)
+        self._manifest = manifest
+        return OfferResult.ACCEPT
+
+    async def apply(
+        self, request: requests.ApplySnapshotChunkRequest
+    ) -> responses.ApplySnapshotChunkResponse:
+        """
+        Take a piece.
+
+        @raise RestoreFailed: this version cannot go on from the snapshot.
+        @raise svcbroker.storage.StorageError: it cannot be stored.
+        """
+        restoring, manifest = self._restoring, self._manifest
+        if restoring is None or manifest is None or request.index != restoring.received:
+            return responses.ApplySnapshotChunkResponse(result=ApplyResult.REJECT_SNAPSHOT)
+        try:
+            await self._runInThread(restoring.add, request.chunk)
+        except SnapshotInvalid as error:
+            self._log.warn(
+                "piece {index} of the snapshot, from {sender}, is no good: {error}",
+                index=request.index,
+                sender=request.sender,
+                error=str(error),
+            )
+            return responses.ApplySnapshotChunkResponse(
+                result=ApplyResult.RETRY,
+                refetchChunks=(request.index,),
+                rejectSenders=(request.sender,) if request.sender else (),
+            )
+        self.progress += 1
+        if restoring.isWhole:
+            self._restoring = None
+            await self._runInThread(restoring.close)
+            await self._taker.begin(self._path)
+            self._log.info("has the chain up to block {height}", height=manifest.header.height)
+        return responses.ApplySnapshotChunkResponse(result=ApplyResult.ACCEPT)
+
+    async def _drop(self) -> None:
+        restoring, self._restoring = self._restoring, None
+        if restoring is not None:
+            await self._runInThread(restoring.close)
+
+    def close(self) -> None:
+        """Forget what is not whole. Nothing is under way."""
+        restoring, self._restoring = self._restoring, None
+        if restoring is not None:
+            restoring.close()
+        remove(self._path)

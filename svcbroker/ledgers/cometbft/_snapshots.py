@@ -1,0 +1,244 @@
+"""
+Snapshots for nodes that join: the chain itself up to a block, in pieces.
+
+A snapshot is named by the hash of the header of its last block, and described by a manifest that
+holds this header: so what the engine has verified verifies all of it. Each piece holds whole
+blocks, as an export has them, and the path by which the last of them stands in the history of
+that header. No piece can be taken for good that the snapshot's own chain does not have, whoever
+sends it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from struct import Struct
+from typing import Final
+
+from attrs import frozen
+
+from ...archive import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
+from ...chain import (
+    Genesis,
+    Header,
+    Malformed,
+    Transaction,
+    decodeBody,
+    leafHash,
+    merkleRoot,
+    rootOfPath,
+)
+
+FORMAT: Final = 1
+"""How manifests and pieces are written."""
+
+CHUNK_BYTES: Final = 4 * 1024 * 1024
+"""
+How large a piece gets before the next one begins, unless it is one block.
+
+The engine gives a sender ten seconds for a piece, and asks for four at a time.
+"""
+
+MAX_BLOCK: Final = 15_000_000
+"""The largest block that can be in a piece: the engine takes messages of 16,000,000 bytes."""
+
+MAX_CHUNKS: Final = 100_000
+"""The most pieces: an engine ends the connection to whoever offers more."""
+
+_OVERHEAD: Final = 64
+_HASH: Final = 32
+_SIZE: Final = Struct(">I")
+_HEIGHT: Final = Struct(">Q")
+
+
+class SnapshotInvalid(Exception):
+    """A snapshot, or a piece of one, that is not what it should be. The text says why."""
+
+
+@frozen(kw_only=True)
+class Manifest:
+    """
+    What a snapshot consists of.
+
+    @ivar header: the header of its last block.
+    @ivar ends: for each piece, the height of the last block in it.
+    """
+
+    genesis: Genesis
+    header: Header
+    ends: Sequence[int]
+
+    def encode(self) -> bytes:
+        """The canonical encoding: all nodes must offer the same."""
+        genesis, header = self.genesis.encoded, self.header.encoded
+        return b"".join(
+            (
+                _SIZE.pack(len(genesis)),
+                genesis,
+                _SIZE.pack(len(header)),
+                header,
+                *map(_HEIGHT.pack, self.ends),
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """
+        @raise SnapshotInvalid: this is none.
+        """
+        parts, start = [], 0
+        for _ in range(2):
+            begin = start + _SIZE.size
+            start = begin + int.from_bytes(data[start:begin], "big")
+            parts.append(data[begin:start])
+        if start > len(data) or (len(data) - start) % _HEIGHT.size:
+            raise SnapshotInvalid("the manifest is cut off")
+        try:
+            genesis, header = Genesis.decode(parts[0]), Header.decode(parts[1])
+        except Malformed as error:
+            raise SnapshotInvalid(f"the manifest cannot be read: {error}") from None
+        ends = [end for (end,) in _HEIGHT.iter_unpack(data[start:])]
+        if header.chain != genesis.chain:
+            raise SnapshotInvalid("the manifest has the genesis of another chain")
+        if not 1 <= len(ends) <= MAX_CHUNKS or ends[-1] != header.height:
+            raise SnapshotInvalid("its pieces do not end where it ends")
+        if any(end <= before for before, end in zip([0, *ends], ends, strict=False)):
+            raise SnapshotInvalid("there are pieces with nothing in them")
+        return cls(genesis=genesis, header=header, ends=ends)
+
+    def range(self, index: int) -> tuple[int, int]:
+        """The heights of the first and the last block in a piece."""
+        return (self.ends[index - 1] if index else 0) + 1, self.ends[index]
+
+
+class ChunkPlan:
+    """
+    Where the pieces of a chain end. It follows from the sizes of its blocks, whatever the height
+    of the snapshot.
+
+    @ivar height: up to where it is made.
+    @ivar limit: the highest block that snapshots can have; C{None} where nothing bounds them.
+    """
+
+    def __init__(self, chunkBytes: int = CHUNK_BYTES, maxBlock: int = MAX_BLOCK) -> None:
+        self.height = 0
+        self.limit: int | None = None
+        self._chunkBytes = chunkBytes
+        self._maxBlock = maxBlock
+        self._ends: list[int] = []
+        self._size = 0
+
+    def extend(self, sizes: Iterable[int]) -> None:
+        """
+        Go on.
+
+        @param sizes: how many bytes header and body of the next blocks have.
+        """
+        for size in sizes:
+            size += _OVERHEAD
+            if self._size and self._size + size > self._chunkBytes:
+                self._ends.append(self.height)
+                self._size = 0
+            if self.limit is None and (size > self._maxBlock or len(self._ends) == MAX_CHUNKS):
+                self.limit = self.height
+            self._size += size
+            self.height += 1
+
+    def ends(self, height: int) -> Sequence[int]:
+        """
+        Where the pieces of a snapshot end.
+
+        @param height: the height of its last block, up to which the plan is made.
+        """
+        return [*self._ends[: bisect_left(self._ends, height)], height]
+
+
+def encodeChunk(
+    genesis: Genesis,
+    first: int,
+    blocks: Sequence[StreamedBlock],
+    hash: bytes,
+    path: Sequence[bytes],
+) -> bytes:
+    """
+    A piece of a snapshot.
+
+    @param first: the height of its first block.
+    @param hash: the hash of its last block.
+    @param path: by which that one stands in the history of the snapshot's header; empty where
+        it is this header's.
+    """
+    file = BytesIO()
+    file.write(bytes([len(path)]))
+    file.writelines(path)
+    last = first + len(blocks) - 1
+    writer = StreamWriter(file)
+    writer.begin(Begin(genesis=genesis, first=first, last=last))
+    for block in blocks:
+        writer.block(block)
+    writer.end(End(last, hash))
+    return file.getvalue()
+
+
+@frozen
+class ProvedBlock:
+    """A block that the snapshot's chain has, by proof."""
+
+    header: Header
+    transactions: Sequence[Transaction]
+
+
+def readChunk(data: bytes, manifest: Manifest, index: int, parent: bytes) -> Sequence[ProvedBlock]:
+    """
+    Read a piece of a snapshot, and make sure of every byte of it that means anything.
+
+    @param parent: the hash of the block before.
+    @raise SnapshotInvalid: it is not this piece of the snapshot.
+    """
+    first, last = manifest.range(index)
+    start = 1 + _HASH * (data[0] if data else 0)
+    path = [data[at : at + _HASH] for at in range(1, start, _HASH)]
+    try:
+        reader = StreamReader(BytesIO(data[start:]))
+        begin = reader.begin()
+        if (begin.genesis, begin.first, begin.last) != (manifest.genesis, first, last):
+            raise SnapshotInvalid("it is another piece, or one of another chain")
+        blocks, end = _blocks(reader, first)
+        if not blocks or blocks[-1].header.height != last or blocks[-1].header.hash != end.hash:
+            raise SnapshotInvalid("it does not end where it should")
+        _checkLast(end, manifest.header, path)
+    except (StreamBroken, Malformed) as error:
+        raise SnapshotInvalid(str(error)) from None
+    # From the last block, which is proved, back to the first.
+    for before, block in zip(
+        [parent, *(each.header.hash for each in blocks)], blocks, strict=False
+    ):
+        if block.header.parent != before:
+            raise SnapshotInvalid(f"block {block.header.height} does not follow the one before")
+    return blocks
+
+
+def _blocks(reader: StreamReader, first: int) -> tuple[Sequence[ProvedBlock], End]:
+    blocks: list[ProvedBlock] = []
+    for record in reader.rest():
+        if isinstance(record, End):
+            return blocks, record
+        header = Header.decode(record.header)
+        transactions = decodeBody(record.body)
+        if header.height != first + len(blocks) or record.certificate:
+            raise SnapshotInvalid(f"block {first + len(blocks)} is not where it should be")
+        if merkleRoot([each.hash for each in transactions]) != header.transactionRoot:
+            raise SnapshotInvalid(f"block {header.height} has other transactions")
+        blocks.append(ProvedBlock(header, transactions))
+    raise SnapshotInvalid("it has no end")
+
+
+def _checkLast(end: End, anchor: Header, path: Sequence[bytes]) -> None:
+    if end.height == anchor.height:
+        isProved = not path and end.hash == anchor.hash
+    else:
+        root = rootOfPath(leafHash(end.hash), end.height, anchor.height, path)
+        isProved = root == anchor.history
+    if not isProved:
+        raise SnapshotInvalid(f"block {end.height} is not one of the snapshot's chain")
