@@ -116,6 +116,8 @@ class Prover:
         @raise NotCertified: a block's certificate is neither in the store nor given.
         """
         height = eventId.height
+        self._row(height)
+        offset, length = self._place(eventId)
         final, last, later = self._final(height, certificates), height, None
         if checkpoint is not None:
             last = self._anchor(checkpoint)
@@ -127,7 +129,6 @@ class Prover:
                 certificate=anchor.certificate,
                 path=self._path(height, last),
             )
-        offset, length = self._place(eventId)
         trees = self._treesOf(height)
         index = bisect_left(trees.offsets, offset)
         entry = self._store.bodySlice(height, offset, length)

@@ -13,6 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from ...archive import NotCertified
 from ...chain import (
     Candidate,
     Header,
@@ -26,6 +27,7 @@ from ...chain import (
 from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import IGovernedLedger, IProvableLedger, LedgerContext
 from ...model import (
+    EventId,
     Execution,
     Health,
     NodeRecord,
@@ -34,6 +36,7 @@ from ...model import (
     Request,
     Statistics,
 )
+from ...proofs import CometCertificate, EventProof
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, receiptsOf
@@ -41,6 +44,7 @@ from ._admin import healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
 from ._batch import BatchMaker
 from ._calls import EngineError
+from ._certifier import Certifier
 from ._engine import CONNECTIONS
 from ._governing import checkGoverned
 from ._identity import IdentityFiles, IdentityMissing
@@ -107,6 +111,7 @@ class CometLedger(StoredLedger):
             window=settings.window,
             interval=settings.interval,
         )
+        self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._maker: TransactionMaker | None = None
         self._whyNot = "the chain has not begun"
         self._trouble = ""
@@ -171,6 +176,7 @@ class CometLedger(StoredLedger):
         assert application.store is not None and application.machine is not None
         state, genesis = application.machine.state, application.genesis
         self._openReads(genesis, state, application.store)
+        self._certifier.begin(genesis, application.store)
         self._catchUp(application.store, application.machine.head.height)
         try:
             files = IdentityFiles(directory=self._context.directory, home=self._settings.home)
@@ -215,6 +221,7 @@ class CometLedger(StoredLedger):
     async def _reopen(self) -> None:
         if self._server is not None:
             await self._server.close()
+        await self._certifier.stop()
         self._application.close()
         if self._isStopping:
             return
@@ -225,6 +232,7 @@ class CometLedger(StoredLedger):
 
     def _committed(self, candidate: Candidate) -> None:
         self._recoveries = 0
+        self._certifier.committed()
         self._tell(candidate.header, candidate.transactions, candidate.outcome.receipts)
 
     def _catchUp(self, store: Store, height: int) -> None:
@@ -284,6 +292,19 @@ class CometLedger(StoredLedger):
         except BrokerError as error:
             return fail(error)
 
+    # Proofs.
+
+    def prove(self, eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
+        return Deferred.fromCoroutine(self._prove(eventId, checkpoint))
+
+    async def _prove(self, eventId: EventId, checkpoint: int | None) -> EventProof:
+        given: dict[int, CometCertificate] = {}
+        while True:
+            try:
+                return await self._read(lambda: self._prover.event(eventId, checkpoint, given))
+            except NotCertified as missing:
+                given[missing.height] = await self._certifier.certificate(missing.height)
+
     # The end.
 
     def stop(self) -> Deferred[None]:
@@ -320,6 +341,7 @@ class CometLedger(StoredLedger):
         await self._parts.stopListening()
         if self._server is not None:
             await self._server.close()
+        await self._certifier.stop()
         self._isStopped = True
         self._application.close()
         await self._parts.close()

@@ -46,6 +46,9 @@ TIMEOUT: Final = 10.0
 MAX_ANSWER: Final = 192 * 1024 * 1024
 """The most bytes of an answer: that of the largest block there can be, in base64."""
 
+MAX_LIGHT: Final = calls.MAX_BATCH // 2
+"""The most light blocks of one request."""
+
 MAX_BROADCAST_ANSWER: Final = 64 * 1024
 
 
@@ -185,14 +188,25 @@ class EngineRpc:
         """
         What proves that the block of a height is final. Whether it does is not looked at.
         """
-        return Deferred.fromCoroutine(self._lightBlock(height))
+        return self.lightBlocks([height]).addCallback(lambda blocks: blocks[0])
 
-    async def _lightBlock(self, height: int) -> LightBlock:
-        commit, page = await self.askAll([calls.commit(height), calls.validators(height)])
-        members = page.validators
-        if len(members) < page.total:
-            members = await self.validators(height)
-        try:
-            return makeLightBlock(commit.signedHeader.header, commit.signedHeader.commit, members)
-        except LightBlockInvalid as error:
-            raise EngineError(Reason.BAD_ANSWER, str(error)) from error
+    def lightBlocks(self, heights: Sequence[int]) -> Deferred[Sequence[LightBlock]]:
+        """
+        The same of 1 to L{MAX_LIGHT} heights, in their order, in one request.
+        """
+        return Deferred.fromCoroutine(self._lightBlocks(heights))
+
+    async def _lightBlocks(self, heights: Sequence[int]) -> Sequence[LightBlock]:
+        asked = [call(height) for height in heights for call in (calls.commit, calls.validators)]
+        answers = iter(await self.askAll(asked))
+        blocks = []
+        for height, commit, page in zip(heights, answers, answers, strict=True):
+            members = page.validators
+            if len(members) < page.total:
+                members = await self.validators(height)
+            signed = commit.signedHeader
+            try:
+                blocks.append(makeLightBlock(signed.header, signed.commit, members))
+            except LightBlockInvalid as error:
+                raise EngineError(Reason.BAD_ANSWER, str(error)) from error
+        return blocks

@@ -1,0 +1,244 @@
+"""
+What makes our blocks final, from the engine, and on this disk.
+
+The engine's header after a block of ours stands for ours, and its validators have signed it. It
+is fetched and stored soon after it was decided, so that proofs can be made, and the chain be
+audited, when the engine does not have its block any more or is not there. Blocks without
+transactions have none: the engine's headers do not stand for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from ...chain import Genesis, Header, ValidatorSet
+from ...errors import LedgerUnavailable
+from ...proofs import CometCertificate, checkLightBlock
+from ...proofs.cometbft import LightBlock, LightBlockInvalid
+from ...storage import ChainReader, Store
+from ._calls import EngineError
+from ._rpc import MAX_LIGHT, EngineRpc
+
+T = TypeVar("T")
+
+INTERVAL: Final = 1.0
+"""Seconds after a block in which what makes blocks final is stored, for all of them together."""
+
+RETRY: Final = 15.0
+"""Seconds until the engine is asked again when it did not answer."""
+
+PATIENCE: Final = 5.0
+"""Seconds that a proof waits for the engine's next block."""
+
+_LOOK: Final = 0.1
+_ROWS: Final = 256
+
+
+class _Sets:
+    """
+    The sets of nodes of a chain.
+    """
+
+    def __init__(self, genesis: Genesis, store: ChainReader) -> None:
+        self._sets = [(-1, genesis.validatorSet)]
+        for row in store.validatorSets():
+            self._sets.append((row.height, ValidatorSet.decode(row.encoded)))
+
+    def at(self, height: int) -> ValidatorSet:
+        """The set that decides a block."""
+        return next(nodes for since, nodes in reversed(self._sets) if since < height)
+
+
+class Certifier:
+    """
+    Fetches and keeps what makes the blocks of one chain final.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self, rpc: EngineRpc, clock: IReactorTime, runInThread: Callable[..., Deferred[Any]]
+    ) -> None:
+        """
+        @param runInThread: runs blocking disk work, one call after the other.
+        """
+        self._rpc = rpc
+        self._clock = clock
+        self._runInThread = runInThread
+        self._chain: tuple[Genesis, Store] | None = None
+        self._next: int | None = None
+        self._call: IDelayedCall | None = None
+        self._pass: Deferred[None] | None = None
+        self._asking: Deferred[Any] | None = None
+        self._stopping: list[Deferred[None]] = []
+
+    def begin(self, genesis: Genesis, store: Store) -> None:
+        """There is a chain to look after, instead of any before."""
+        self._chain, self._next = (genesis, store), None
+        self.committed()
+
+    def committed(self) -> None:
+        """There is a block more."""
+        self._schedule(INTERVAL)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Leave the store alone.
+
+        @return: fires when nothing is written any more.
+        """
+        self._chain = None
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+        if self._pass is None:
+            return succeed(None)
+        stopped: Deferred[None] = Deferred()
+        self._stopping.append(stopped)
+        if self._asking is not None:
+            self._asking.cancel()
+        return stopped
+
+    async def certificate(self, height: int) -> CometCertificate:
+        """
+        What makes a block final, from the engine. It is waited for a moment where the engine
+        is just deciding the block that shows it.
+
+        @raise LedgerUnavailable: it cannot be had now, or not here any more.
+        """
+        deadline = self._clock.seconds() + PATIENCE
+        while True:
+            genesis, store = self._running()
+            tip = store.tip()
+            if tip is not None and tip.height > height:
+                break
+            if self._clock.seconds() >= deadline:
+                raise LedgerUnavailable(f"what makes block {height} final is not decided yet")
+            await deferLater(self._clock, _LOOK)
+        row = store.blockHead(height)
+        if row is None:
+            raise LedgerUnavailable(f"there is no block {height}")
+        try:
+            block = await self._rpc.lightBlock(height + 1)
+            self._check(genesis, _Sets(genesis, store), Header.decode(row.header), block)
+        except (EngineError, LightBlockInvalid) as error:
+            raise LedgerUnavailable(
+                f"the engine here does not show that block {height} is final ({error}): ask the "
+                "broker of an engine that has had all blocks from the beginning"
+            ) from error
+        return CometCertificate.of(block)
+
+    def _running(self) -> tuple[Genesis, Store]:
+        if self._chain is None:
+            raise LedgerUnavailable("the ledger is not running")
+        return self._chain
+
+    def _check(self, genesis: Genesis, sets: _Sets, header: Header, block: LightBlock) -> None:
+        checkLightBlock(block, header, sets.at(header.height), genesis.group)
+
+    # What is kept.
+
+    def _schedule(self, delay: float) -> None:
+        if self._chain is not None and self._call is None and self._pass is None:
+            self._call = self._clock.callLater(delay, self._run)
+
+    def _run(self) -> None:
+        self._call = None
+        done: Deferred[None] = Deferred()
+        self._pass = done
+        done.addCallback(lambda _: Deferred.fromCoroutine(self._keepAll(*self._running())))
+        done.addErrback(self._failed)
+        done.addCallback(self._passed)
+        done.callback(None)
+
+    def _failed(self, failure: Failure) -> float | None:
+        """How long to wait before the next pass."""
+        if failure.check(CancelledError):
+            return None
+        if failure.check(EngineError):
+            # It may not have blocks any more that it had.
+            self._next = None
+            self._log.debug("what makes blocks final: {error}", error=failure.getErrorMessage())
+        else:
+            self._log.failure("what makes blocks final cannot be kept", failure)
+        return RETRY
+
+    def _passed(self, delay: float | None) -> None:
+        self._pass = None
+        stopping, self._stopping = self._stopping, []
+        for each in stopping:
+            each.callback(None)
+        if delay is not None:
+            self._schedule(delay)
+
+    async def _keepAll(self, genesis: Genesis, store: Store) -> None:
+        following = self._next
+        if following is None:
+            following = await self._firstOf(store)
+        while self._chain == (genesis, store):
+            headers, following = self._uncertified(store, following)
+            if not headers:
+                self._next = following
+                return
+            asked = self._rpc.lightBlocks([header.height + 1 for header in headers])
+            blocks = await self._ask(asked)
+            if self._chain != (genesis, store):
+                return
+            sets = _Sets(genesis, store)
+            for header, block in zip(headers, blocks, strict=True):
+                self._check(genesis, sets, header, block)
+            await self._runInThread(
+                store.certify,
+                {
+                    header.height: block.encode()
+                    for header, block in zip(headers, blocks, strict=True)
+                },
+            )
+            self._next = following
+
+    async def _firstOf(self, store: Store) -> int:
+        """From which block on something may be missing that the engine has."""
+        status = await self._ask(self._rpc.status())
+        first = max(1, status.syncInfo.earliestBlockHeight - 1)
+        tip = store.tip()
+        last = 0 if tip is None else tip.height
+        while last >= first:
+            begin = max(first, last - _ROWS + 1)
+            for row in reversed(store.blockHeads(begin, last)):
+                if row.certificate:
+                    return row.height + 1
+            last = begin - 1
+            await self._ask(deferLater(self._clock, 0))
+        return first
+
+    def _uncertified(self, store: Store, first: int) -> tuple[Sequence[Header], int]:
+        """
+        The next blocks that the engine's headers stand for, and nothing is stored of that.
+
+        @return: them, and the height of the first that has not been looked at.
+        """
+        tip = store.tip()
+        found: list[Header] = []
+        while tip is not None and first < tip.height and not found:
+            for row in store.blockHeads(first, min(first + _ROWS, tip.height) - 1):
+                header = Header.decode(row.header)
+                if header.transactionCount and not row.certificate:
+                    found.append(header)
+                first = row.height + 1
+                if len(found) == MAX_LIGHT:
+                    break
+        return found, first
+
+    async def _ask(self, asked: Deferred[T]) -> T:
+        self._asking = asked
+        try:
+            return await asked
+        finally:
+            self._asking = None
