@@ -1,0 +1,203 @@
+"""
+Faults in networks of real engines.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from twisted.internet.defer import gatherResults
+from twisted.trial.unittest import TestCase
+
+from svcbroker.model import Execution, OpenTopic
+from svcbroker.storage import StorageFailed
+from svcbroker.testing._kit import RecordingObserver
+
+from .load import TOPIC, Load, checkSame, eventsOf, publish
+from .network import PATIENCE, Network, Node, reactor, until
+
+
+class NetworkTestCase(TestCase):
+    """
+    A test of a network. Times are bounds only.
+    """
+
+    timeout = 4 * PATIENCE
+
+    async def begin(self, count: int) -> Network:
+        """A network that has started."""
+        self.network = Network(count)
+        self.addCleanup(self.network.remove)
+        self.addCleanup(self.network.stop)
+        await self.network.start()
+        return self.network
+
+
+class FaultTests(NetworkTestCase):
+    """
+    Four nodes, of which one may fail.
+    """
+
+    async def test_killOne(self) -> None:
+        """
+        An engine is killed under load: the others go on, and it comes back. Nothing is lost, and
+        nothing is there twice.
+        """
+        network = await self.begin(4)
+        load = Load(network)
+        await load.start(2, burst=40)
+        await until(lambda: all(load.counts[number] > 5 for number in range(4)))
+        victim = network.nodes[0]
+        killed = victim.engine.pid
+        victim.signal(signal.SIGKILL)
+        others = load.total(1, 2, 3)
+        await until(lambda: load.total(1, 2, 3) > others + 400)
+        own = load.counts[0]
+        await until(lambda: load.counts[0] > own + 100)
+        self.assertNotEqual(victim.engine.pid, killed)
+        await load.end()
+        await load.check(self)
+
+    async def test_killTwo(self) -> None:
+        """
+        With two engines gone nothing is answered, and it is said why. Once they are back, what
+        waited becomes final, once; also that for which nobody waits any more.
+        """
+        network = await self.begin(4)
+        load = Load(network)
+        await load.start(1)
+        await until(lambda: all(load.counts[number] > 2 for number in range(4)))
+        await load.end()
+        alive, dead = network.nodes[:2], network.nodes[2:]
+        await gatherResults([node.kill() for node in dead])
+        waiting = {b"waiting %d" % number: node for number, node in enumerate(network.nodes)}
+        answers = {content: publish(node, content) for content, node in waiting.items()}
+        late = publish(alive[0], b"late")
+        late.addErrback(lambda _: None)
+        late.cancel()
+
+        for node in alive:
+            await until(partial(self.isTold, node, "must agree|have waited"))
+        for node in dead:
+            await until(partial(self.isTold, node, "the engine is stopped"))
+        self.assertFalse(any(answer.called for answer in answers.values()))
+        for content, receipt in load.answered.items():
+            assert receipt.eventId is not None
+            event = await alive[0].ledger.getEvent(receipt.eventId)
+            self.assertEqual(event.content, content)
+
+        for node in dead:
+            node.engine.start()
+        receipts = {content: await answer for content, answer in answers.items()}
+        await checkSame(self, network, load.answered | receipts)
+        contents = [event.content for event in await eventsOf(alive[1])]
+        self.assertEqual(contents.count(b"late"), 1)
+
+    async def isTold(self, node: Node, reason: str) -> bool:
+        """Whether a ledger says that it is not ready, for such a reason."""
+        health = await node.ledger.getHealth()
+        if health.isReady:
+            return False
+        self.assertRegex(health.reason, reason)
+        return True
+
+    async def test_cutOff(self) -> None:
+        """One that was cut off for a while gets to where the others are."""
+        network = await self.begin(4)
+        load = Load(network)
+        await load.start(2)
+        await until(lambda: all(load.counts[number] > 2 for number in range(4)))
+        victim = network.nodes[3]
+        victim.signal(signal.SIGSTOP)
+        self.addCleanup(self.goOn, victim)
+        others = load.total(0, 1, 2)
+        await until(lambda: load.total(0, 1, 2) > others + 30)
+        self.assertLess(await victim.height(), await network.nodes[0].height())
+        self.goOn(victim)
+        own = load.counts[3]
+        await until(lambda: load.counts[3] > own + 2)
+        await load.end()
+        await load.check(self)
+
+    def goOn(self, node: Node) -> None:
+        """Let an engine that was stopped go on."""
+        if node.engine.pid is not None:
+            node.signal(signal.SIGCONT)
+
+    async def test_everywhere(self) -> None:
+        """What is published through one node is read through all, under the same id."""
+        network = await self.begin(4)
+        observers = [RecordingObserver() for _ in network.nodes]
+        for node, observer in zip(network.nodes, observers, strict=True):
+            node.ledger.addObserver(observer)
+        height = await network.nodes[0].height()
+        await network.nodes[1].ledger.submit(OpenTopic(topic=TOPIC))
+        answered = {}
+        for number, node in enumerate(network.nodes):
+            content = b"through %d" % number
+            answered[content] = receipt = await publish(node, content)
+            assert receipt.eventId is not None
+            # Where it was published it is there at once.
+            self.assertEqual((await node.ledger.getEvent(receipt.eventId)).content, content)
+        await checkSame(self, network, answered)
+        blocks = observers[0].blocks
+        end = await network.nodes[0].height()
+        self.assertEqual([block.height for block in blocks], list(range(height + 1, end + 1)))
+        for observer in observers:
+            self.assertEqual(observer.blocks, blocks)
+
+
+class ApplicationTests(NetworkTestCase):
+    """
+    One node whose application fails.
+    """
+
+    async def breaks(self, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        network = await self.begin(1)
+        (node,) = network.nodes
+        await node.ledger.submit(OpenTopic(topic=TOPIC))
+        await network.level()
+        height = await node.height()
+        observer = RecordingObserver()
+        node.ledger.addObserver(observer)
+        store: Any = node.ledger._application.store
+        store.append = change(store.append)
+        answers = [publish(node, b"%d" % number) for number in range(5)]
+        receipts = [await answer.addTimeout(PATIENCE, reactor) for answer in answers]
+        self.assertEqual({receipt.execution for receipt in receipts}, {Execution.DONE})
+        await checkSame(
+            self, network, {b"%d" % number: each for number, each in enumerate(receipts)}
+        )
+        heights = [block.height for block in observer.blocks]
+        self.assertEqual(heights, list(range(height + 1, await node.height() + 1)))
+        await until(partial(self.isReady, node))
+
+    async def isReady(self, node: Node) -> bool:
+        """Whether a ledger is ready."""
+        return (await node.ledger.getHealth()).isReady
+
+    async def test_notStored(self) -> None:
+        """A block that cannot be stored comes again, once the application is open again."""
+
+        def change(append: Callable[..., Any]) -> Callable[..., Any]:
+            def full(rows: object) -> None:
+                raise StorageFailed("no room")
+
+            return full
+
+        await self.breaks(change)
+
+    async def test_storedUnseen(self) -> None:
+        """A block that was stored, but not answered for, is told of."""
+
+        def change(append: Callable[..., Any]) -> Callable[..., Any]:
+            def broken(rows: object) -> None:
+                append(rows)
+                raise StorageFailed("and then it failed")
+
+            return broken
+
+        await self.breaks(change)
