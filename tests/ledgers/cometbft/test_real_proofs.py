@@ -1,0 +1,126 @@
+"""
+Proofs from a network of real engines, verified by who knows only the hash of its genesis.
+"""
+
+from __future__ import annotations
+
+from msgspec.json import encode
+from twisted.trial.unittest import TestCase
+
+from svcbroker.errors import EventNotFound, HeightUnknown, ParameterInvalid
+from svcbroker.ledgers.cometbft._certifier import Certifier
+from svcbroker.ledgers.cometbft._governing import engineOrder
+from svcbroker.ledgers.cometbft._keyfiles import readValidatorSeed
+from svcbroker.ledgers.pbft._keys import publicKey, signChange
+from svcbroker.model import EventId, OpenTopic, PublishEvent
+from svcbroker.proofs import (
+    Checkpoint,
+    ProvedEvent,
+    readGenesis,
+    storedCertificate,
+    verifyConsistency,
+    verifyProof,
+)
+
+from .network import PATIENCE, Network, Node, until
+
+
+class RealProofTests(TestCase):
+    """
+    Four nodes.
+    """
+
+    timeout = 3 * PATIENCE
+
+    async def publish(self, node: Node, content: bytes) -> EventId:
+        """Publish through a node."""
+        receipt = await node.ledger.submit(PublishEvent(topic="a", content=content))
+        assert receipt.eventId is not None
+        return receipt.eventId
+
+    async def proved(
+        self, node: Node, eventId: EventId, checkpoint: Checkpoint | None = None
+    ) -> ProvedEvent:
+        """What a node's proof of an event proves."""
+        height = None if checkpoint is None else checkpoint.height
+        proof = await node.ledger.prove(eventId, height)
+        return verifyProof(encode(proof), chain=self.chain, checkpoint=checkpoint)
+
+    async def shrink(self) -> None:
+        """Let the last node be no validator any more."""
+        ledger = self.network.nodes[0].ledger
+        seeds = [readValidatorSeed(node.plan.home) for node in self.network.nodes]
+        assert None not in seeds
+        known = [seed for seed in seeds if seed is not None]
+        change = signChange(
+            self.chain,
+            await ledger.getNodes(),
+            engineOrder(map(publicKey, known[:3])),
+            known,
+        )
+        await ledger.submitChange(change)
+
+    async def test_proofs(self) -> None:
+        """
+        Events are proved at once and later, by any node, before and after a change of the
+        validators, and also when the engine is gone.
+        """
+        self.network = network = Network(4)
+        self.addCleanup(network.remove)
+        self.addCleanup(network.stop)
+        await network.start()
+        first, second = network.nodes[:2]
+        genesis = readGenesis(encode(await first.ledger.getGenesis()))
+        self.chain = genesis.chain
+        beginning = await first.ledger.getCheckpoint(None)
+        self.assertEqual(beginning, Checkpoint.of(genesis.header()))
+        await first.ledger.submit(OpenTopic(topic="a"))
+
+        early = await self.publish(first, b"early")
+        proved = await self.proved(first, early)
+        self.assertEqual((proved.content, proved.nodes, proved.changes), (b"early", 4, 0))
+        self.assertGreaterEqual(len(proved.signers), 3)
+        self.assertEqual(proved.group, network.root.name)
+
+        await self.shrink()
+        late = await self.publish(first, b"late")
+        proved = await self.proved(first, late)
+        self.assertEqual((proved.nodes, proved.changes, len(proved.signers)), (3, 1, 3))
+        await network.level()
+        checkpoint = await second.ledger.getCheckpoint(None)
+        self.assertEqual(checkpoint.height, late.height)
+        for node in network.nodes:
+            self.assertEqual(await node.ledger.getCheckpoint(None), checkpoint)
+            proved = await self.proved(node, early, checkpoint)
+            self.assertEqual((proved.nodes, proved.changes), (4, 0))
+            # The block behind it has no transactions.
+            higher = Checkpoint(checkpoint.height + 1, checkpoint.hash)
+            self.assertEqual(await node.ledger.getCheckpoint(higher.height), checkpoint)
+            proof = await node.ledger.prove(late, higher.height)
+            verifyProof(encode(proof), chain=self.chain, checkpoint=checkpoint)
+        growth = await first.ledger.proveConsistency(0, checkpoint.height)
+        verifyConsistency(encode(growth), older=beginning, newer=checkpoint)
+        for asked, error in (
+            (EventId(early.prefix, 9, early.height), EventNotFound),
+            (EventId(early.prefix, 1, 10_000), HeightUnknown),
+        ):
+            await self.assertFailure(first.ledger.prove(asked, None), error)
+        await self.assertFailure(first.ledger.prove(late, early.height), ParameterInvalid)
+
+        await until(lambda: self.isCertified(first, late.height))
+        await first.kill()
+        self.patch(Certifier, "certificate", None)
+        proved = await self.proved(first, early, checkpoint)
+        self.assertEqual(proved.content, b"early")
+
+    def isCertified(self, node: Node, height: int) -> bool:
+        """Whether a node has stored what makes a block and all before it final."""
+        store = node.ledger._application.store
+        assert store is not None
+        rows = store.blockHeads(1, height)
+        totals = [0, *(row.transactionTotal for row in rows)]
+        return all(
+            storedCertificate(row.certificate) is not None
+            for row, before in zip(rows, totals, strict=False)
+            if row.transactionTotal > before
+        )
