@@ -22,6 +22,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     Command("backup", "Copy a data directory, also while a broker runs on it."),
     Command("nodes", "Give a running daemon's nodes new keys, or change how many there are."),
     Command("testnet", "Run a whole CometBFT network on this machine, to try it out."),
+    Command("engine", "Found, join and govern a CometBFT network of several organisations."),
     Command("fault", "Stop nodes of a running daemon, and cut or slow down their network."),
 )
 """Every command, in the order in which the help text shows them."""

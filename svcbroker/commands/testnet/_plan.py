@@ -20,15 +20,19 @@ from msgspec import Struct
 
 from ...ledgers.cometbft.network import (
     Address,
+    EngineKeys,
     Instant,
     LayoutError,
     NetworkPlan,
     NodePlan,
+    encodeCard,
     layOutNetwork,
+    makeCard,
     writeFile,
 )
 from .._command import CommandError
 from .._engines import brokerUnit, describeLedger, tomlText, unitText
+from ..engine._files import CARD_NAME, brokerKey, seedOf
 
 HOST: Final = "127.0.0.1"
 MAX_NODES: Final = 32
@@ -37,6 +41,7 @@ STRIDE: Final = 10
 
 NAME: Final = "testnet.json"
 BASE_PATH: Final = "/svcbroker"
+GROUP: Final = "1"
 
 _LOCK = "lock"
 _FIRST, _LAST = 10_000, 30_000
@@ -229,7 +234,9 @@ def layOut(
     ]
     created = Instant(int(now() * 1000) * 1_000_000)
     try:
-        layOutNetwork(NetworkPlan(chainId=record.chain, created=created, nodes=plans), entropy)
+        plan = NetworkPlan(chainId=record.chain, created=created, nodes=plans)
+        for node, keys in zip(network.nodes, layOutNetwork(plan, entropy), strict=True):
+            _writeCard(network, node, keys, entropy, now())
     except LayoutError as error:
         raise CommandError(str(error)) from None
     for node in network.nodes:
@@ -243,6 +250,26 @@ def layOut(
     # The last, so that what was cut off is not taken for a network.
     writeFile(directory / NAME, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
     return network
+
+
+def _writeCard(
+    network: TestNetwork,
+    node: TestNode,
+    keys: EngineKeys,
+    entropy: Callable[[int], bytes],
+    now: float,
+) -> None:
+    """What a node that joins needs of this one."""
+    card = makeCard(
+        seedOf(node.home),
+        keys,
+        chain=network.chain,
+        name=node.name,
+        p2p=Address(host=HOST, port=node.ports["p2p"]),
+        broker=brokerKey(node.directory / "broker", GROUP, entropy),
+        now=now,
+    )
+    writeFile(node.home / CARD_NAME, encodeCard(card))
 
 
 def _configText(node: TestNode, peers: Sequence[str], engine: Path) -> str:

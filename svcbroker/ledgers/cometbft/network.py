@@ -19,6 +19,7 @@ from ._card import (
 )
 from ._config import Address, ConfigInvalid, Peer, StateSync, Tuning
 from ._engine import ALONE
+from ._genesis import Genesis, decodeGenesis
 from ._governing import checkGoverned, engineOrder
 from ._identity import (
     VOUCHER_NAME,
@@ -28,6 +29,7 @@ from ._identity import (
     encodeVoucher,
     vouch,
 )
+from ._joining import TrustMissing, askTrust, makeRpc
 from ._keyfiles import (
     EngineKeys,
     KeyFileDamaged,
@@ -58,6 +60,7 @@ __all__ = [
     "ConfigInvalid",
     "EngineKeys",
     "Founding",
+    "Genesis",
     "IdentityMissing",
     "Instant",
     "KeyFileDamaged",
@@ -66,10 +69,13 @@ __all__ = [
     "NodePlan",
     "Peer",
     "StateSync",
+    "TrustMissing",
     "Tuning",
     "Voucher",
+    "askTrust",
     "brokerSeed",
     "checkGoverned",
+    "decodeGenesis",
     "encodeCard",
     "encodeVoucher",
     "engineOrder",
@@ -78,6 +84,7 @@ __all__ = [
     "layOutNetwork",
     "makeCard",
     "makeKeys",
+    "makeRpc",
     "ourGenesis",
     "parseAddress",
     "publicKey",

@@ -1,0 +1,72 @@
+"""
+C{svcbroker engine}: the engines of a CometBFT network that several organisations hold together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from twisted.python import usage
+
+from .._command import Command, Console, VersionedOptions
+
+COMMANDS: Final[tuple[Command, ...]] = tuple(
+    Command(name, summary, module=f"{__package__}.{name}")
+    for name, summary in (
+        ("init", "Make a node's keys, and the card that the others need of it."),
+        ("genesis", "Found a network: put the cards of all its first nodes together."),
+        ("join", "Make the home of one more node of a network that exists."),
+        ("vouch", "Let a broker send to the chain, by the word of a validator."),
+        ("propose", "Begin a change of the validators."),
+        ("sign", "Sign a change of the validators, with this node's key."),
+        ("merge", "Put the signatures of several copies of a change together."),
+        ("show", "Tell what a change or a card says, and who has signed."),
+        ("submit", "Hand a change that enough have signed to a running daemon."),
+    )
+)
+"""What there is to be done with engines, in the order in which a network needs it."""
+
+
+class Options(VersionedOptions):
+    """
+    The options of C{svcbroker engine}: one more command.
+    """
+
+    longdesc = (
+        "A HOME is an engine's home directory. Private keys stay in it; what these commands print "
+        "and write elsewhere may be handed to anybody."
+    )
+
+    def __init__(self) -> None:
+        self.subCommands = [
+            [command.name, None, _Loader(command), command.summary] for command in COMMANDS
+        ]
+        super().__init__()
+
+    def getSynopsis(self) -> str:
+        """See C{usage.Options}. It stands in front of a command's own, too."""
+        own = "COMMAND ..." if self.subCommand is None else ""
+        return f"Usage: svcbroker engine {own}".rstrip()
+
+    def postOptions(self) -> None:
+        """See C{usage.Options}."""
+        if self.subCommand is None:
+            raise usage.UsageError("which command? See: svcbroker engine --help")
+
+
+class _Loader:
+    """Makes a command's options once it is chosen."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+
+    def __call__(self) -> Any:
+        return self._command.load().Options()
+
+
+def run(options: Options, console: Console) -> int:
+    """Run the command."""
+    commands = {command.name: command for command in COMMANDS}
+    chosen: Any = options.subCommand
+    code: int = commands[chosen].load().run(options.subOptions, console)
+    return code

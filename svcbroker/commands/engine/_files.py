@@ -1,0 +1,199 @@
+"""
+Files that the commands about engines read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ...ledgers.changing import MAX_DOCUMENT, ChangeDocument, DocumentInvalid, readChange
+from ...ledgers.cometbft.network import (
+    GENESIS,
+    MAX_CARD,
+    Card,
+    CardInvalid,
+    IdentityMissing,
+    KeyFileDamaged,
+    LayoutError,
+    brokerSeed,
+    decodeGenesis,
+    ourGenesis,
+    publicKey,
+    readCard,
+    readValidatorSeed,
+    writeFile,
+)
+from ...ledgers.cometbft.network import Genesis as EngineGenesis
+from .._command import CommandError, Exit
+
+CARD_NAME: Final = "card.json"
+MAX_GENESIS: Final = 16 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+def readBounded(path: Path, limit: int) -> bytes:
+    """
+    The content of a file.
+
+    @raise CommandError: it has more bytes than it may have.
+    """
+    with path.open("rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise CommandError(f"{path} is larger than {limit} bytes")
+    return data
+
+
+def writeNew(path: Path, data: bytes) -> None:
+    """
+    Write a file that must not be there.
+
+    @raise CommandError: it is.
+    """
+    if path.exists():
+        raise CommandError(f"{path} is there already")
+    writeFile(path, data)
+
+
+def loadCard(path: Path) -> Card:
+    """
+    The card in a file.
+
+    @raise CommandError: it cannot be used.
+    """
+    try:
+        return readCard(readBounded(path, MAX_CARD))
+    except CardInvalid as error:
+        raise CommandError(f"{path}: {error}", Exit.BAD) from None
+
+
+def loadChange(path: Path) -> ChangeDocument:
+    """
+    The change in a file. All its signatures hold.
+
+    @raise CommandError: it cannot be used.
+    """
+    try:
+        return readChange(readBounded(path, MAX_DOCUMENT))
+    except DocumentInvalid as error:
+        raise CommandError(f"{path}: {error}", Exit.BAD) from None
+
+
+def loadGenesis(path: Path) -> tuple[bytes, EngineGenesis]:
+    """
+    An engine's genesis file, as it is and what it says.
+
+    @raise CommandError: it is none.
+    """
+    data = readBounded(path, MAX_GENESIS)
+    try:
+        return data, decodeGenesis(data)
+    except ValueError as error:
+        raise CommandError(f"{path} is not the genesis of a network: {error}", Exit.BAD) from None
+
+
+def chainOf(home: Path) -> bytes:
+    """
+    The id of the chain that an engine's home is for.
+
+    @raise CommandError: it has no genesis.
+    """
+    path = home / GENESIS
+    if not path.exists():
+        raise CommandError(f"{home} has no genesis yet: see svcbroker engine genesis")
+    return ourGenesis(loadGenesis(path)[1]).chain
+
+
+def seedOf(home: Path) -> bytes:
+    """
+    The private key of an engine's validator.
+
+    @raise CommandError: it is not there.
+    """
+    try:
+        seed = readValidatorSeed(home)
+    except KeyFileDamaged as error:
+        raise CommandError(str(error)) from None
+    if seed is None:
+        raise CommandError(f"{home} has no validator's key")
+    return seed
+
+
+def brokerKey(dataDir: Path, group: str, entropy: Callable[[int], bytes]) -> bytes:
+    """
+    The public key of a broker on the chain of a group; it is made where there is none.
+
+    @param dataDir: the broker's data directory, which is made.
+    @raise CommandError: it is damaged.
+    """
+    directory = dataDir / group
+    for path in (dataDir, directory):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        return publicKey(brokerSeed(directory, entropy))
+    except IdentityMissing as error:
+        raise CommandError(str(error)) from None
+
+
+def keyFrom(text: str, *, chain: str | None = None) -> bytes:
+    """
+    A validator's public key: 64 hexadecimal digits, or the card of its node.
+
+    @param chain: what the chain of a card must be called.
+    @raise CommandError: it is neither.
+    """
+    key = hexKey(text)
+    if key is not None:
+        return key
+    card = loadCard(Path(text))
+    if chain not in (None, card.chain):
+        raise CommandError(f"{text} is a card for the chain {card.chain}, not {chain}")
+    return card.key
+
+
+def hexKey(text: str) -> bytes | None:
+    """A public key that is written in hexadecimal digits; C{None} where the text is none."""
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        return None
+    return key if len(key) == 32 and len(text) == 64 else None
+
+
+def tried(make: Callable[[], T]) -> T:
+    """
+    What C{make} returns.
+
+    @raise CommandError: something cannot be laid out, signed or put together as it is.
+    """
+    try:
+        return make()
+    except (LayoutError, KeyFileDamaged) as error:
+        raise CommandError(str(error)) from None
+    except (CardInvalid, DocumentInvalid) as error:
+        raise CommandError(str(error), Exit.BAD) from None
+
+
+def describeChange(document: ChangeDocument) -> Sequence[str]:
+    """A change in lines for people."""
+    current, following = document.current, document.following
+    lines = [
+        f"change {following.generation} of chain {document.chain.hex()}: from "
+        f"{len(current.keys)} to {len(following.keys)} validators"
+    ]
+    for key in [*current.keys, *document.added]:
+        mark = "-" if key in document.removed else "+" if key in document.added else " "
+        hasSigned = "signed" if key in document.signatures else "has not signed"
+        lines.append(f"{mark} {key.hex()} {hasSigned}")
+    missing = len(document.missing)
+    if document.isComplete:
+        lines.append("complete: it can be submitted")
+    else:
+        lines.append(
+            f"approvals: {document.approvals} of the {document.neededApprovals} that are needed; "
+            f"of the new set {missing} must still accept"
+        )
+    return lines

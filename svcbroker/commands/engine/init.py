@@ -1,0 +1,131 @@
+"""
+C{svcbroker engine init}: the keys of a node, and its card.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.python import usage
+
+from ...ledgers.cometbft.network import (
+    GENESIS,
+    Address,
+    Card,
+    ConfigInvalid,
+    encodeCard,
+    makeCard,
+    makeKeys,
+    parseAddress,
+)
+from .._command import CommandError, CommandOptions, Console, Exit
+from ._files import CARD_NAME, brokerKey, seedOf, tried, writeNew
+
+
+class NodeOptions(CommandOptions):
+    """
+    Options of commands that make a node.
+    """
+
+    optParameters: list[list[Any]] = [
+        ["name", None, None, "What the node is called."],
+        ["p2p", None, None, "Where the other engines reach it: HOST:PORT."],
+        ["data-dir", None, None, "The data directory of the broker beside it."],
+        ["group", None, "1", "The broker's group."],
+    ]
+    needed: tuple[str, ...] = ("name", "p2p", "data-dir")
+
+    def postOptions(self) -> None:
+        """See C{usage.Options}."""
+        super().postOptions()
+        for name in self.needed:
+            if not self[name]:
+                raise usage.UsageError(f"--{name} is needed")
+        self["p2p"] = address(self["p2p"], "p2p")
+
+
+class Options(NodeOptions):
+    """
+    The options of C{svcbroker engine init}.
+    """
+
+    synopsis = "--chain NAME --name NAME --p2p HOST:PORT --data-dir DIR [options] HOME"
+    longdesc = (
+        f"Makes HOME with the keys of a node, the key of its broker in the data directory, and "
+        f"HOME/{CARD_NAME}: what the other organisations need of it. Keys that are there are kept."
+    )
+    optParameters: list[list[Any]] = [
+        ["chain", None, None, "What the chain is called: the same for all its nodes."],
+    ]
+    needed = ("chain", *NodeOptions.needed)
+
+    def parseArgs(self, home: str) -> None:  # type: ignore[override]
+        """See C{usage.Options}."""
+        self["home"] = Path(home).absolute()
+
+
+def address(text: str, option: str) -> Address:
+    """
+    Read the value of an option that is an address.
+
+    @raise usage.UsageError: it is none.
+    """
+    try:
+        return parseAddress(text)
+    except ConfigInvalid as error:
+        raise usage.UsageError(f"--{option}: {error}") from None
+
+
+def writeCard(options: NodeOptions, chain: str) -> Card:
+    """
+    Make a node's keys where they are missing, and write its card.
+
+    @param chain: what the chain is called.
+    @raise CommandError: it cannot be.
+    """
+    home: Path = options["home"]
+    if (home / CARD_NAME).exists():
+        raise CommandError(f"{home / CARD_NAME} is there: remove it if the node needs another one")
+    try:
+        keys = tried(lambda: makeKeys(home, os.urandom))
+        card = makeCard(
+            seedOf(home),
+            keys,
+            chain=chain,
+            name=options["name"],
+            p2p=options["p2p"],
+            broker=brokerKey(Path(options["data-dir"]), options["group"], os.urandom),
+            now=time.time(),
+        )
+    except ConfigInvalid as error:
+        raise CommandError(str(error)) from None
+    writeNew(home / CARD_NAME, encodeCard(card))
+    return card
+
+
+def run(options: Options, console: Console) -> int:
+    """Make the keys and the card."""
+    home: Path = options["home"]
+    if (home / GENESIS).exists():
+        raise CommandError(f"{home} is the home of an engine of a network already")
+    card = writeCard(options, options["chain"])
+    for line in describeCard(card):
+        console.say(line)
+    console.say(
+        f"Hand {home / CARD_NAME} to the other organisations, and put it together with theirs: "
+        "svcbroker engine genesis"
+    )
+    return Exit.GOOD
+
+
+def describeCard(card: Card) -> list[str]:
+    """A card in lines for people."""
+    return [
+        f"chain      {card.chain}",
+        f"node       {card.name}, {card.peer}",
+        f"validator  {card.validator}",
+        f"broker     {card.broker}",
+    ]

@@ -1,0 +1,46 @@
+"""
+C{svcbroker engine merge}: the signatures of several copies of a change in one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.python import usage
+
+from ...ledgers.changing import mergeChanges
+from .._command import CommandOptions, Console, Exit
+from ._files import describeChange, loadChange, tried, writeNew
+
+
+class Options(CommandOptions):
+    """
+    The options of C{svcbroker engine merge}.
+    """
+
+    synopsis = "--output FILE FILE..."
+    longdesc = "The copies need not be of the same age; only of the same change."
+    optParameters: list[list[Any]] = [
+        ["output", "o", None, "The new file to write."],
+    ]
+
+    def parseArgs(self, *files: str) -> None:
+        """See C{usage.Options}."""
+        if not files:
+            raise usage.UsageError("which files?")
+        self["files"] = [Path(file) for file in files]
+
+    def postOptions(self) -> None:
+        """See C{usage.Options}."""
+        if not self["output"]:
+            raise usage.UsageError("--output is needed")
+
+
+def run(options: Options, console: Console) -> int:
+    """Merge the copies."""
+    merged = tried(lambda: mergeChanges([loadChange(path) for path in options["files"]]))
+    writeNew(Path(options["output"]), merged.encode())
+    for line in describeChange(merged):
+        console.say(line)
+    return Exit.GOOD

@@ -1,0 +1,37 @@
+"""
+C{svcbroker engine show}: what a change or a card says.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...ledgers.changing import MAX_DOCUMENT
+from .._command import CommandOptions, Console, Exit
+from ._files import describeChange, loadCard, loadChange, readBounded
+from .init import describeCard
+
+
+class Options(CommandOptions):
+    """
+    The options of C{svcbroker engine show}.
+    """
+
+    synopsis = "FILE"
+    longdesc = "Every signature in it is checked."
+
+    def parseArgs(self, file: str) -> None:  # type: ignore[override]
+        """See C{usage.Options}."""
+        self["file"] = Path(file)
+
+
+def run(options: Options, console: Console) -> int:
+    """Show the file."""
+    path: Path = options["file"]
+    if b'"svcbroker-card"' in readBounded(path, MAX_DOCUMENT)[:100]:
+        lines = describeCard(loadCard(path))
+    else:
+        lines = [*describeChange(loadChange(path))]
+    for line in lines:
+        console.say(line)
+    return Exit.GOOD

@@ -1,0 +1,44 @@
+"""
+C{svcbroker engine sign}: a node agrees with a change of the validators.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...ledgers.cometbft.network import writeFile
+from .._command import CommandError, CommandOptions, Console, Exit
+from ._files import chainOf, describeChange, loadChange, seedOf, tried
+
+
+class Options(CommandOptions):
+    """
+    The options of C{svcbroker engine sign}.
+    """
+
+    synopsis = "HOME FILE"
+    longdesc = (
+        "Adds the signature of this node's validator to the change in FILE: its approval where it "
+        "is one already, and its acceptance where it is to be one. Look at it before, with: "
+        "svcbroker engine show"
+    )
+
+    def parseArgs(self, home: str, file: str) -> None:  # type: ignore[override]
+        """See C{usage.Options}."""
+        self["home"], self["file"] = Path(home).absolute(), Path(file)
+
+
+def run(options: Options, console: Console) -> int:
+    """Sign the change."""
+    document = loadChange(options["file"])
+    chain = chainOf(options["home"])
+    if document.chain != chain:
+        raise CommandError(
+            f"it is a change of chain {document.chain.hex()}, and this node is of {chain.hex()}",
+            Exit.BAD,
+        )
+    signed = tried(lambda: document.sign(seedOf(options["home"])))
+    writeFile(options["file"], signed.encode())
+    for line in describeChange(signed):
+        console.say(line)
+    return Exit.GOOD
