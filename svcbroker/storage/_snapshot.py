@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from ._errors import StorageFailed, StorageRefused, translated
 from ._files import companions, foreign, inspectFile, refusal
+from ._log import logTrouble
 from ._notes import APPLICATION_ID as NOTES
 from ._notes import VERSION as NOTES_VERSION
 from ._notes import noteContents
@@ -162,6 +163,14 @@ class Snapshot:
         """
         found = [str(row[0]) for row in self.rows(f"PRAGMA integrity_check({limit})")]
         return [] if found == ["ok"] else found
+
+    def logTrouble(self) -> str:
+        """
+        What SQLite does not say of the write-ahead log; empty where there is nothing.
+
+        @raise OSError: it cannot be read.
+        """
+        return logTrouble(companions(self.path)[0])
 
     def checkUnchanged(self) -> None:
         """
