@@ -9,7 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from tools.simulation.directed import DIRECTED, play
 from tools.simulation.hunt import hunt
 from tools.simulation.judge import AGREEMENT, CERTIFICATE
-from tools.simulation.mutations import MUTATIONS, SOUND
+from tools.simulation.mutations import MUTATIONS
+from tools.simulation.replicas import SOUND
 
 SEEDS = 250
 """How many random seeds a mutation may take that no directed schedule is aimed at."""
@@ -23,7 +24,7 @@ class DirectedTests(SynchronousTestCase):
     def test_sound(self) -> None:
         """The protocol as it is comes through all of them."""
         for name in DIRECTED:
-            self.assertIsNone(play(name, SOUND.parts), name)
+            self.assertIsNone(play(name, SOUND), name)
 
     def test_aimed(self) -> None:
         """Each of them brings the mutation that it is aimed at to decide what it must not."""

@@ -335,7 +335,7 @@ class Mutation:
     isEmbedded: bool = False
 
 
-SOUND = Mutation(Parts())
+UNBROKEN = Mutation(Parts())
 """No mutation at all."""
 
 

@@ -17,7 +17,7 @@ from twisted.logger import globalLogBeginner
 from .cluster import Cluster
 from .embedded import Embedded
 from .judge import Violation
-from .mutations import MUTATIONS, SOUND
+from .mutations import MUTATIONS, UNBROKEN
 from .outcome import Outcome
 from .trace import Trace
 
@@ -68,7 +68,7 @@ def schedules(
 
 def simulate(schedule: Schedule, trace: Trace | None = None) -> Outcome:
     """Make one run."""
-    mutation = MUTATIONS.get(schedule.broken, SOUND)
+    mutation = MUTATIONS.get(schedule.broken, UNBROKEN)
     world: Cluster | Embedded
     if schedule.world == CLUSTER:
         world = Cluster(schedule.seed, schedule.nodes, mutation.parts, trace)
