@@ -9,7 +9,7 @@ from types import ModuleType
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
-from svcbroker import errors, interfaces, ledgers, model, testing
+from svcbroker import errors, interfaces, ledgers, model, proofs, testing
 
 
 class FaceTests(SynchronousTestCase):
@@ -101,6 +101,32 @@ class FaceTests(SynchronousTestCase):
         """What the author of a plugin tests it with."""
         self.assertIn("makeLedgerTests", testing.__all__)
         self.check(testing, *testing.__all__)
+
+    def test_proofs(self) -> None:
+        """What somebody checks proofs with who has nothing else of ours."""
+        self.check(
+            proofs,
+            "Checkpoint",
+            "CheckpointFields",
+            "ConsistencyProof",
+            "EventFields",
+            "EventProof",
+            "FinalHeader",
+            "GenesisFields",
+            "HeaderFields",
+            "NodeChange",
+            "NodeSignature",
+            "PbftCertificate",
+            "ProofInvalid",
+            "ProvedEvent",
+            "ProvedGrowth",
+            "contentFields",
+            "formatOf",
+            "readCheckpoint",
+            "readGenesis",
+            "verifyConsistency",
+            "verifyProof",
+        )
 
     def test_errors(self) -> None:
         """Every error of the interface's table, each with codes of its own."""

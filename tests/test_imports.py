@@ -23,7 +23,15 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("chain",),
     ("proofs",),
-    ("interfaces", "_iledger", "_iprovable", "_ifaulty", "_ichangeable", "_ifactory", "_isubscriber"),
+    (
+        "interfaces",
+        "_iledger",
+        "_iprovable",
+        "_ifaulty",
+        "_ichangeable",
+        "_ifactory",
+        "_isubscriber",
+    ),
     ("storage",),
     ("archive",),
     ("ledgers",),
@@ -138,14 +146,14 @@ class DirectionTests(SynchronousTestCase):
                 floorOf(room)
 
     def test_pure(self) -> None:
-        """The model, the errors and the chain know no Twisted, no clock, no disk, no chance."""
+        """The model, the errors, the chain and proofs know no Twisted, no clock, no disk, no chance."""
         forbidden = {
             *("twisted", "klein", "treq", "zope"),
             *("os", "io", "socket", "time", "random", "secrets", "threading", "sqlite3"),
             *("pathlib", "tempfile", "subprocess", "asyncio"),
         }
         for name, path in modules():
-            if roomOf(name) in {"errors", "model", "chain"}:
+            if roomOf(name) in {"errors", "model", "chain", "proofs"}:
                 for target, _ in imported(name, path):
                     self.assertNotIn(target.split(".")[0], forbidden, name)
 

@@ -53,6 +53,14 @@ def parser() -> ArgumentParser:
     made.add_argument(
         "--world", choices=WORLDS, action="append", help="only this one (default: each)"
     )
+    made.add_argument(
+        "--break",
+        choices=MUTATIONS,
+        default="",
+        dest="broken",
+        metavar="MUTATION",
+        help="break the protocol on purpose; --mutations shows in which ways it can be",
+    )
     made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes")
     made.add_argument("--trace", action="store_true", help="with --seed: show what happens")
     made.add_argument(
@@ -96,7 +104,7 @@ def _one(options: Namespace) -> int:
     for world in options.world or WORLDS:
         for nodes in options.nodes:
             trace = Trace(isKept=True)
-            outcome = simulate(Schedule(world, nodes, options.seed), trace)
+            outcome = simulate(Schedule(world, nodes, options.seed, options.broken), trace)
             if options.trace:
                 _show(trace.lines)
             elif outcome.violation is not None:
@@ -109,7 +117,9 @@ def _one(options: Namespace) -> int:
 
 
 def _many(options: Namespace) -> int:
-    wanted: Iterator[Schedule] = schedules(options.first, options.world or WORLDS, options.nodes)
+    wanted: Iterator[Schedule] = schedules(
+        options.first, options.world or WORLDS, options.nodes, options.broken
+    )
     count = None if options.seconds is not None else options.seeds or SEEDS
     if count is not None:
         wanted = islice(wanted, count)
@@ -141,7 +151,7 @@ def _show(lines: Iterable[str]) -> None:
 def _explained(outcome: Outcome) -> Iterator[str]:
     """A run that went wrong, once more, with its trace."""
     trace = Trace(isKept=True)
-    simulate(Schedule(outcome.world, outcome.nodes, outcome.seed), trace)
+    simulate(Schedule(outcome.world, outcome.nodes, outcome.seed, outcome.broken), trace)
     return failure(outcome, trace.lines)
 
 

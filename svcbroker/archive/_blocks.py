@@ -81,6 +81,7 @@ class BlockAuditor:
         self._total: int | None = 0
         self._validators: bytes = genesis.validatorSet.hash
         self._sets = {**sets, genesis.validatorSet.hash: genesis.validatorSet}
+        self._isTrusted = True
         self._found = findings
 
     def lose(self, place: str, problem: str, height: int) -> None:
@@ -141,6 +142,7 @@ class BlockAuditor:
         """Check who has signed the header, and which hash it has."""
         trouble = self._certificateTrouble(row, header)
         self.hash, before = header.hash, self.hash
+        self._isTrusted = not trouble
         if header.hash != row.hash:
             if trouble:
                 # The signatures are under another header, and so is the hash beside it.
@@ -288,7 +290,10 @@ class BlockAuditor:
         else:
             self._total += header.transactionCount if transactions is None else len(transactions)
         # What follows is judged by what the header should be, where that is known.
-        self._head = header if candidate is None else candidate.header
+        before, self._head = self._head, header if candidate is None else candidate.header
+        if before is not None and not self._isTrusted:
+            # They may be anything, and may not fall.
+            self._head = evolve(self._head, view=before.view, timestamp=before.timestamp)
         self._history, self._validators = history, self._head.nextValidators
         if self.state is None:
             return

@@ -4,7 +4,7 @@ Auditing the stored chain of one group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -220,34 +220,30 @@ class _ChainAudit:
         return count < BATCH_BLOCKS
 
     def _check(self, row: RawBlock) -> None:
-        first = self._transactions
-        append = self._blocks.check(row, self._printsAt(first, row))
+        append = self._blocks.check(row, lambda: self._printsOf(row))
         if append is not None:
             self._rows.add(append)
             self._transactions += len(append.transactionHashes)
         self._meet(row.height)
 
-    def _printsAt(self, first: int, row: RawBlock) -> Callable[[], bytes]:
+    def _printsOf(self, row: RawBlock) -> bytes:
         """What is stored as the fingerprints of a block's transactions."""
-
-        def prints() -> bytes:
-            if not isinstance(row.body, bytes):
-                return b""
-            count = int.from_bytes(row.body[:4], "big")
-            segment = first // SEGMENT
-            stored = b"".join(
-                each
-                for (each,) in self._snapshot.rows(
-                    "SELECT prints FROM fingerprint WHERE segment BETWEEN ? AND ? ORDER BY segment",
-                    segment,
-                    (first + count) // SEGMENT,
-                )
-                if isinstance(each, bytes)
+        if not (isinstance(row.body, bytes) and isinstance(row.transactionTotal, int)):
+            return b""
+        count = int.from_bytes(row.body[:4], "big")
+        first = max(0, row.transactionTotal - count)
+        segment = first // SEGMENT
+        stored = b"".join(
+            prints
+            for (prints,) in self._snapshot.rows(
+                "SELECT prints FROM fingerprint WHERE segment BETWEEN ? AND ? ORDER BY segment",
+                segment,
+                (first + count) // SEGMENT,
             )
-            start = (first - segment * SEGMENT) * PRINT_SIZE
-            return stored[start : start + count * PRINT_SIZE]
-
-        return prints
+            if isinstance(prints, bytes)
+        )
+        start = (first - segment * SEGMENT) * PRINT_SIZE
+        return stored[start : start + count * PRINT_SIZE]
 
     def _meet(self, height: int) -> None:
         """Compare a block with the checkpoint of its height."""

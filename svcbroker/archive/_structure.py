@@ -20,6 +20,9 @@ def auditStructure(snapshot: Snapshot, name: str, findings: Findings) -> bool:
     @return: whether there is any use in reading it.
     """
     try:
+        trouble = snapshot.logTrouble()
+        if trouble:
+            findings.damage(f"{name}-wal", trouble)
         with snapshot.moment():
             missing, added = snapshot.compareContents()
             for each in missing:
@@ -28,7 +31,7 @@ def auditStructure(snapshot: Snapshot, name: str, findings: Findings) -> bool:
                 findings.damage(name, f"{show(each)} should not be there")
             for problem in snapshot.problems(_SHOWN):
                 findings.damage(name, f"SQLite finds: {problem}")
-    except StorageError as error:
+    except (StorageError, OSError) as error:
         findings.damage(name, f"it cannot be read: {error}")
         return False
     return not missing

@@ -15,14 +15,15 @@ _MAX_SIZE = 64 * 1024 * 1024
 
 
 def readCheckpoints(
-    values: Sequence[str], groups: Collection[str]
+    values: Sequence[str], groups: Collection[str], wanted: Collection[str]
 ) -> Mapping[str, Sequence[Checkpoint]]:
     """
     What C{--checkpoint} names, by group.
 
     @param values: each is HEIGHT:HASH, or a file with one to a line, or with what the operation
         C{checkpoint} answered to a line.
-    @param groups: the groups that there are. Where it is one, a checkpoint needs not name it.
+    @param groups: the groups that there are.
+    @param wanted: those that are looked at; empty for all. Checkpoints of others are left out.
     @raise CommandError: a value is neither, or nobody knows which group it is of.
     """
     found: dict[str, list[Checkpoint]] = {}
@@ -33,12 +34,13 @@ def readCheckpoints(
             except ProofInvalid as error:
                 raise CommandError(f"--checkpoint: {line}: {error}") from None
             if group is None:
-                if len(groups) != 1:
+                only = wanted or groups
+                if len(only) != 1:
                     raise CommandError(
                         f"--checkpoint: {line}: which of the groups is it of? Give --group"
                     )
-                (group,) = groups
-            if group in groups:
+                (group,) = only
+            if not wanted or group in wanted:
                 found.setdefault(group, []).append(checkpoint)
     return found
 

@@ -79,7 +79,7 @@ def run(options: Options, console: Console) -> int:
         audited = audit(
             directory,
             groups=wanted or None,
-            checkpoints=readCheckpoints(options["checkpoints"], wanted or groups),
+            checkpoints=readCheckpoints(options["checkpoints"], groups, wanted),
             limit=options["limit"],
             reporting=reporting,
         )

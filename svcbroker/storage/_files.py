@@ -84,11 +84,14 @@ def makeFile(
         ) from error
 
 
-def inspectFile(path: Path, *, applicationId: int = APPLICATION_ID, what: str = "a ledger") -> None:
+def inspectFile(
+    path: Path, *, applicationId: int | None = APPLICATION_ID, what: str = "a ledger"
+) -> None:
     """
     Refuse what is no store of ours, before SQLite touches it.
 
-    @param applicationId: what files of its kind have in their header.
+    @param applicationId: what files of its kind have in their header; C{None} where that may
+        still be in the log beside it.
     @param what: what it should be.
     @raise StorageRefused: with the reason.
     """
@@ -106,11 +109,17 @@ def inspectFile(path: Path, *, applicationId: int = APPLICATION_ID, what: str = 
             f"{path} is not {what}: restore it from a backup, or move it away if it was put "
             "there by mistake"
         )
-    if header[68:72] != applicationId.to_bytes(4, "big"):
-        raise StorageRefused(
-            f"{path} is a database of another program: move it away, or choose another data "
-            "directory"
-        )
+    if applicationId is not None and header[68:72] != applicationId.to_bytes(4, "big"):
+        raise foreign(path)
+
+
+def foreign(path: Path) -> StorageRefused:
+    """
+    Why a file of another program is not opened.
+    """
+    return StorageRefused(
+        f"{path} is a database of another program: move it away, or choose another data directory"
+    )
 
 
 def openWriting(

@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 from ._errors import StorageFailed, StorageRefused, translated
-from ._files import companions, inspectFile, refusal
+from ._files import companions, foreign, inspectFile, refusal
+from ._log import logTrouble
 from ._notes import APPLICATION_ID as NOTES
 from ._notes import VERSION as NOTES_VERSION
 from ._notes import noteContents
@@ -64,8 +65,8 @@ class Snapshot:
         @raise StorageRefused: it is absent, foreign, damaged, or of another schema.
         """
         steps = schemaSteps()
-        inspectFile(path, applicationId=LEDGER)
-        return cls._open(path, len(steps), madeBy(steps))
+        inspectFile(path)
+        return cls._open(path, (LEDGER, len(steps)), madeBy(steps))
 
     @classmethod
     def ofNotes(cls, path: Path) -> AbstractContextManager[Self]:
@@ -75,22 +76,24 @@ class Snapshot:
 
         @raise StorageRefused: as for L{ofLedger}.
         """
-        inspectFile(path, applicationId=NOTES, what="a file of notes")
-        return cls._open(path, NOTES_VERSION, noteContents())
+        inspectFile(path, applicationId=None, what="a file of notes")
+        return cls._open(path, (NOTES, NOTES_VERSION), noteContents())
 
     @classmethod
     @contextmanager
-    def _open(cls, path: Path, version: int, expected: Sequence[tuple[Any, ...]]) -> Iterator[Self]:
+    def _open(
+        cls, path: Path, identity: tuple[int, int], expected: Sequence[tuple[Any, ...]]
+    ) -> Iterator[Self]:
         log, index = companions(path)
         hasLog = log.exists() and (log.stat().st_size > 0 or index.exists())
         if not hasLog:
             seen = _signature(path)
             with closing(_connect(path, path, "mode=ro&immutable=1")) as connection:
-                _checkVersion(path, connection, version)
+                _checkIdentity(path, connection, *identity)
                 yield cls(path, connection, expected, seen)
         elif index.exists():
             with closing(_connect(path, path, "mode=ro")) as connection:
-                _checkVersion(path, connection, version)
+                _checkIdentity(path, connection, *identity)
                 yield cls(path, connection, expected, None)
         else:
             with TemporaryDirectory(prefix="svcbroker-") as folder:
@@ -98,7 +101,7 @@ class Snapshot:
                 shutil.copyfile(path, copy)
                 shutil.copyfile(log, copy.with_name(log.name))
                 with closing(_connect(path, copy, "mode=rw")) as connection:
-                    _checkVersion(path, connection, version)
+                    _checkIdentity(path, connection, *identity)
                     yield cls(path, connection, expected, None)
 
     @contextmanager
@@ -160,6 +163,14 @@ class Snapshot:
         """
         found = [str(row[0]) for row in self.rows(f"PRAGMA integrity_check({limit})")]
         return [] if found == ["ok"] else found
+
+    def logTrouble(self) -> str:
+        """
+        What SQLite does not say of the write-ahead log; empty where there is nothing.
+
+        @raise OSError: it cannot be read.
+        """
+        return logTrouble(companions(self.path)[0])
 
     def checkUnchanged(self) -> None:
         """
@@ -232,12 +243,17 @@ def _translated(path: Path) -> Iterator[None]:
         raise translated(error, path) from error
 
 
-def _checkVersion(path: Path, connection: sqlite3.Connection, expected: int) -> None:
+def _checkIdentity(
+    path: Path, connection: sqlite3.Connection, applicationId: int, expected: int
+) -> None:
     try:
         with _damageIsText():
+            found = connection.execute("PRAGMA application_id").fetchone()[0]
             version = versionOf(connection)
     except sqlite3.Error as error:
         raise refusal(error, path) from error
+    if found != applicationId:
+        raise foreign(path)
     if version != expected:
         raise StorageRefused(
             f"{path} has schema {version}, and this svcbroker reads schema {expected}: "

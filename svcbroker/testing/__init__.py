@@ -5,10 +5,12 @@ tests with.
 
 from ._fixtures import ClockFixture, LedgerFixture, ReactorFixture
 from ._ledger import makeLedgerTests
+from ._proofs import makeProofTests
 
 __all__ = [
     "ClockFixture",
     "LedgerFixture",
     "ReactorFixture",
     "makeLedgerTests",
+    "makeProofTests",
 ]

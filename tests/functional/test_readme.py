@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +17,17 @@ from attrs import define, field, frozen
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.trial.unittest import SkipTest
 
+import svcbroker
+
 from .daemon import LOCAL, Daemon, DaemonTestCase
 
 README = Path(__file__).parents[2] / "README.md"
+OURS = os.pathsep.join(
+    filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
+)
 START = ".venv/bin/twistd -n svcbroker"
 KILL = "kill -9 $(cat twistd.pid)"
+COMMAND = ".venv/bin/svcbroker"
 ADDRESS = "127.0.0.1:8080"
 MQTT_PORT = "-p 1883"
 PROGRAMS = ("bash", "curl", "python3", "base64")
@@ -30,7 +37,9 @@ SUBSCRIBER = "mosquitto_sub"
 _BLOCK = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _HASH = re.compile(r"\b(?:0x)?[0-9a-f]{40,64}\b")
 _VARYING = (
-    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\+0000)?"), "TIME"),
+    (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\+0000|\.\d{3})?"), "TIME"),
+    # Any quorum may be the one that signs.
+    (re.compile(r"node \d, key [0-9a-f]{64}"), "NODE AND KEY"),
     (re.compile(r'("createdTimestamp": ?)\d+'), r"\1TIME"),
     (re.compile(r"svcbroker \d\S* serves"), "svcbroker VERSION serves"),
     (re.compile(r"data in \S+/svcbroker-data,"), "data in DIRECTORY,"),
@@ -119,6 +128,7 @@ class ReadmeTests(DaemonTestCase):
                 prelude += step.command + "\n"
                 continue
             script = (prelude + step.command).replace(ADDRESS, address)
+            script = script.replace(COMMAND, f"{sys.executable} -m svcbroker.commands")
             script = script.replace(MQTT_PORT, f"-p {port}")
             output = (await self.bash(script)).replace(address, ADDRESS)
             if step.command == KILL:
@@ -135,7 +145,7 @@ class ReadmeTests(DaemonTestCase):
             shutil.which("bash"),
             ["-c", script],
             # Neither a proxy nor somebody's curlrc may have a say.
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"},
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "PYTHONPATH": OURS},
             path=str(self.root),
         )
         output, errors, code = result

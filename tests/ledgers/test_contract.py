@@ -10,7 +10,13 @@ from twisted.internet import reactor
 from twisted.trial.unittest import TestCase
 
 from svcbroker.ledgers import memory, pbft
-from svcbroker.testing import ClockFixture, LedgerFixture, ReactorFixture, makeLedgerTests
+from svcbroker.testing import (
+    ClockFixture,
+    LedgerFixture,
+    ReactorFixture,
+    makeLedgerTests,
+    makeProofTests,
+)
 
 
 def memoryOnClock(test: TestCase) -> LedgerFixture:
@@ -51,4 +57,16 @@ class PbftLedgerOnBadNetworkTests(makeLedgerTests(pbftOnBadNetwork)):  # type: i
 
 
 class PbftLedgerInRealTimeTests(makeLedgerTests(pbftInRealTime)):  # type: ignore[misc]
+    pass
+
+
+class PbftProofTests(makeProofTests(pbftOnClock)):  # type: ignore[misc]
+    pass
+
+
+class PbftProofsOnBadNetworkTests(makeProofTests(pbftOnBadNetwork)):  # type: ignore[misc]
+    pass
+
+
+class PbftProofsInRealTimeTests(makeProofTests(pbftInRealTime)):  # type: ignore[misc]
     pass

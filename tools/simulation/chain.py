@@ -4,7 +4,7 @@ One host's chain: what it has stored, and what may come next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from attrs import frozen
 
@@ -76,9 +76,13 @@ class HostChain:
     @ivar executed: what became of each transaction, by its hash.
     """
 
-    def __init__(self, genesis: Genesis, clock: VirtualClock, skew: float) -> None:
+    def __init__(
+        self, genesis: Genesis, clock: VirtualClock, skew: float, signed: Container[bytes]
+    ) -> None:
         """
         @param skew: how many seconds the host's wall clock is ahead.
+        @param signed: the hashes of all transactions that carry their sender's signature. Nobody
+            else can add to it; that stands for the signatures themselves.
         """
         self.blocks: list[StoredBlock] = []
         self.state = genesis.state()
@@ -87,6 +91,7 @@ class HostChain:
         self.skew = skew
         self._genesis = genesis.header()
         self._clock = clock
+        self._signed = signed
         self._pending: StoredBlock | None = None
 
     @property
@@ -132,9 +137,9 @@ class HostChain:
             raise InvalidBlock("it is empty")
         if header.timestamp > max(self.milliseconds(), self.head.timestamp) + MAX_DRIFT:
             raise InvalidBlock("its time is too far ahead")
-        if any(transaction.hash not in self.pool for transaction in transactions):
-            # The client has not told this host yet; the leader will say it again.
-            return None
+        for transaction in transactions:
+            if transaction.hash not in self._signed or transaction.hash in self.executed:
+                raise InvalidBlock("nobody has sent that, or it was executed before")
         return self.execute(block)
 
     def execute(self, block: ProposedBlock) -> Candidate:

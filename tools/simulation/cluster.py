@@ -53,12 +53,14 @@ class Focus:
     @ivar faults: what else goes wrong.
     @ivar isLong: whether there is a long night.
     @ivar isWiped: whether disks get lost, and there are no traitors.
+    @ivar script: all that goes wrong, in place of what is drawn.
     """
 
     vices: Sequence[Callable[[], Vice]] = ()
     faults: Faults = FAULTS
     isLong: bool = False
     isWiped: bool = False
+    script: Sequence[Planned] = ()
 
 
 class Cluster:
@@ -90,6 +92,7 @@ class Cluster:
         self.focus = Focus(isLong=self.random.random() < 0.01) if focus is None else focus
         if self.focus.isLong:
             self.lasts += NIGHT
+        self.signed: set[bytes] = set()
         self._bodies: dict[bytes, Sequence[Transaction]] = {}
         self._active: list[Planned] = []
         self._isWell = False
@@ -176,7 +179,7 @@ class Cluster:
             host.boot()
         for client in self._clients:
             client.start()
-        for planned in (
+        for planned in self.focus.script or (
             *plan(self.random, self.nodes, self.lasts, self.focus.faults),
             *lostDisks(self.random, self._mayBeWiped, self.lasts),
             *(longNight(self.lasts) if self.focus.isLong else ()),
@@ -316,6 +319,7 @@ class Cluster:
 
     def _submit(self, transaction: Transaction) -> None:
         self.judge.submitted(transaction)
+        self.signed.add(transaction.hash)
         for host in self.hosts:
             if self._isWell or self.random.random() > 0.1:
                 delay = self.random.uniform(0.001, 0.02)

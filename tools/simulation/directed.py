@@ -38,10 +38,9 @@ def _vote(stage: Stage, phase: Phase, round: int, block: ProposedBlock) -> Vote:
     return stage.plot.vote(Z, phase, block.header.height, round, block.header.hash)
 
 
-def _alone(stage: Stage) -> ProposedBlock:
+def _decided(stage: Stage) -> ProposedBlock:
     """
-    A alone decides X in round 0, and is not heard of any more. B and C are bound to X, and come
-    to round 2, which is Z's. Z lets them: it says that it is there already.
+    A alone decides X in round 0, and is not heard of any more. B and C are bound to X.
     """
     stage.pass_("proposal", 0, [B], A)
     stage.pass_("proposal", 0, [B], C)
@@ -49,6 +48,15 @@ def _alone(stage: Stage) -> ProposedBlock:
     for node in (A, B, C):
         stage.pass_("prepare", 0, [A, B, C], node)
     stage.pass_("commit", 0, [B, C], A)
+    return x
+
+
+def _alone(stage: Stage) -> ProposedBlock:
+    """
+    A alone decides X. B and C come to round 2, which is Z's. Z lets them: it says that it is there
+    already.
+    """
+    x = _decided(stage)
     stage.timeOut(B, C)
     ahead = stage.plot.roundChange(Z, 1, 2)
     for node, other in ((B, C), (C, B)):
@@ -128,6 +136,18 @@ def tooFewSigners(stage: Stage) -> None:
     _usurped(stage, y, [_claim(stage, y, [signed]), *stage.changes(2, B, C)])
 
 
+def lostLock(stage: Stage) -> None:
+    """A alone decides X. B and C crash, and begin in round 1, which is C's. If they do not know any
+    more that they are bound to X, C proposes another block."""
+    _decided(stage)
+    stage.crash(B, C)
+    stage.hear(C, stage.plot.roundChange(Z, 1, 1))
+    stage.pass_("round-change", 1, [B], C)
+    block = _proposed(stage, 1, C)
+    stage.pass_("proposal", 1, [C], B)
+    _helped(stage, 1, block, B, C)
+
+
 def _twice(stage: Stage) -> tuple[ProposedBlock, ProposedBlock]:
     """
     A alone is bound to X, in round 0. B and C do not know, and Y is proposed in round 1. C alone
@@ -174,6 +194,37 @@ def lowestPrepared(stage: Stage) -> None:
     _helped(stage, 2, x, A, B)
 
 
+def boundApart(stage: Stage) -> tuple[ProposedBlock, ProposedBlock]:
+    """
+    A is bound to X, in round 0, and B to Y, in round 1. All three correct nodes are needed, and
+    Z says nothing. They come to round 3, which is A's, and decide.
+
+    @return: X and Y.
+    """
+    stage.pass_("proposal", 0, [B], A)
+    stage.pass_("proposal", 0, [B], C)
+    x = _proposed(stage, 0, B)
+    stage.pass_("prepare", 0, [B, C], A)
+    stage.timeOut(A, B, C)
+    stage.hear(C, stage.plot.roundChange(Z, 1, 1))
+    stage.pass_("round-change", 1, [B], C)
+    y = _proposed(stage, 1, C)
+    stage.pass_("proposal", 1, [C], B)
+    stage.pass_("prepare", 1, [C], B)
+    stage.hear(B, _vote(stage, Phase.PREPARE, 1, y))
+    for round in (1, 2):
+        for node in (A, B, C):
+            stage.pass_("round-change", round, [A, B, C], node)
+        stage.timeOut(A, B, C)
+    stage.pass_("round-change", 3, [B, C], A)
+    for node in (B, C):
+        stage.pass_("proposal", 3, [A], node)
+    for kind in ("prepare", "commit"):
+        for node in (A, B, C):
+            stage.pass_(kind, 3, [A, B, C], node)
+    return x, y
+
+
 DIRECTED: Mapping[str, Callable[[Stage], None]] = {
     "unjustified": unjustified,
     "duplicate senders": duplicateSenders,
@@ -181,6 +232,7 @@ DIRECTED: Mapping[str, Callable[[Stage], None]] = {
     "empty certificate": emptyCertificate,
     "duplicate signers": duplicateSigners,
     "too few signers": tooFewSigners,
+    "lost lock": lostLock,
     "unbound certificate": unboundCertificate,
     "lowest prepared": lowestPrepared,
 }

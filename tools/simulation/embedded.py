@@ -70,7 +70,11 @@ class Embedded:
         nodes: int,
         makeReplica: type[Replica] = Replica,
         trace: Trace | None = None,
+        script: Sequence[Planned] = (),
     ) -> None:
+        """
+        @param script: all that goes wrong, in place of what is drawn.
+        """
         self.seed = seed
         self.nodes = nodes
         self.trace = Trace() if trace is None else trace
@@ -83,7 +87,7 @@ class Embedded:
         self.judge: Judge | None = None
         self.skew = 0.0
         self.messages = 0
-        self._kind = makeReplica
+        self._kind, self._script = makeReplica, script
         self._weather = Weather(delay=(0.0, self.random.choice((0.0, 0.01, 0.05))))
         self._active: list[Planned] = []
         self._entropy = 0
@@ -151,7 +155,8 @@ class Embedded:
         self.boot(0)
         for customer in self.customers:
             customer.start()
-        for planned in plan(self.random, self.nodes, self.lasts, EMBEDDED_FAULTS):
+        faults = plan(self.random, self.nodes, self.lasts, EMBEDDED_FAULTS)
+        for planned in self._script or faults:
             self.clock.callLater(planned.at, self._begin, planned)
             self.clock.callLater(planned.until, self._end, planned)
         self._pass(self.lasts)
@@ -328,7 +333,7 @@ class Embedded:
         self.ledger.stop().addCallback(stopped)
 
     def wipe(self, index: int) -> None:
-        """There is no second disk to recover from."""
+        """There is no other disk to recover from."""
 
     # Faults.
 
@@ -382,8 +387,8 @@ class Embedded:
         self.weather = Weather(delay=(0.0, 0.01))
         self.platter.arm(None)
         self.boot(0)
-        for replica in self.ledger.nodes.replicas:
-            self.ledger.nodes.startNode(replica.index)
+        for index in range(len(self.ledger.nodes.replicas)):
+            self.ledger.nodes.startNode(index)
         self.note("ALL IS WELL from here on")
 
     # What is seen of the ledger.
@@ -401,9 +406,8 @@ class Embedded:
         for effect in effects:
             if isinstance(effect, Send):
                 target = -1 if effect.target is None else effect.target
-                self.trace.sent(
-                    self.clock.seconds(), replica.index, target, effect.message, "is sent"
-                )
+                now = self.clock.seconds()
+                self.trace.sent(now, replica.index, target, effect.message, "is sent")
                 if replica.index not in self.traitors:
                     self._judge.said(replica.index, effect.message)
             elif isinstance(effect, Decide):

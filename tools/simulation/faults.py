@@ -270,18 +270,18 @@ def _partition(random: Random, nodes: int, lasts: float) -> Fault:
 
 def _oneWay(random: Random, nodes: int, lasts: float) -> Fault:
     links = [(a, b) for a in range(nodes) for b in range(nodes) if a != b]
-    return Obstructed(Cut(frozenset(random.sample(links, random.randint(1, len(links) // 2)))))
+    return Obstructed(Cut(random.sample(links, random.randint(1, len(links) // 2))))
 
 
 def _starvation(random: Random, nodes: int, lasts: float) -> Fault:
     kinds = ("proposal", "prepare", "commit", "round-change", "decided")
-    chosen = frozenset(random.sample(kinds, random.choice((1, 1, 2))))
+    chosen = random.sample(kinds, random.choice((1, 1, 2)))
     return Obstructed(Starvation(chosen, random.randrange(-1, nodes)))
 
 
 def _ambush(random: Random, nodes: int, lasts: float) -> Fault:
     victim = random.randrange(nodes)
-    return Ambush(Starvation(frozenset({"commit", "decided"}), victim), victim)
+    return Ambush(Starvation(("commit", "decided"), victim), victim)
 
 
 def _firstDecider(random: Random, nodes: int, lasts: float) -> Fault:
@@ -372,5 +372,5 @@ def lostDisks(random: Random, indexes: Sequence[int], lasts: float) -> Sequence[
 
 def longNight(lasts: float) -> Sequence[Planned]:
     """For a long time nobody hears a proposal, so that one round after the other passes."""
-    silence = Obstructed(Starvation(frozenset({"proposal", "decided"}), -1))
+    silence = Obstructed(Starvation(("proposal", "decided"), -1))
     return [Planned("long night", 1.0, lasts - 1.0, silence)]

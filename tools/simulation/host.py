@@ -41,7 +41,13 @@ from .replicas import HostReplica, Parts, Promise
 
 
 class Surroundings(Protocol):
-    """What a host sees of the world, and what the world wants to hear of it."""
+    """
+    What a host sees of the world, and what the world wants to hear of it.
+
+    @ivar signed: the hashes of all transactions that clients have signed.
+    """
+
+    signed: set[bytes]
 
     def send(self, index: int, target: int | None, message: Message) -> None:
         """Send a message; to all others where C{target} is C{None}."""
@@ -136,7 +142,7 @@ class Host:
         """Read the disk and begin."""
         identity = self.identity
         self.isUp, self.isPaused = True, False
-        self.chain = self._parts.chain(identity.genesis, self._clock, self.skew)
+        self.chain = self._parts.chain(identity.genesis, self._clock, self.skew, self._world.signed)
         promise: Promise | None = None
         for record in self.disk.read():
             if isinstance(record, StoredBlock):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from .cluster import Cluster
 from .directed import play
+from .embedded import Embedded
 from .mutations import MUTATIONS, Mutation
 from .report import Finding
 
@@ -34,7 +35,12 @@ def hunt(name: str, seeds: int, isFocused: bool) -> Finding:
 def _randomly(mutation: Mutation, seeds: int, isFocused: bool) -> tuple[str, int]:
     focus = mutation.focus if isFocused else None
     for seed in range(seeds):
-        violation = Cluster(seed, 4, mutation.parts, focus=focus).run().violation
+        world = (
+            Embedded(seed, 4, mutation.replica)
+            if mutation.isEmbedded
+            else Cluster(seed, 4, mutation.parts, focus=focus)
+        )
+        violation = world.run().violation
         if violation is not None:
             return violation.invariant, seed
     return "", seeds

@@ -68,8 +68,12 @@ class Violation(Exception):
     """
 
     def __init__(self, invariant: str, message: str) -> None:
-        super().__init__(f"{invariant}: {message}")
+        # These are what it is made of again in another process.
+        super().__init__(invariant, message)
         self.invariant = invariant
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
 
 
 @frozen

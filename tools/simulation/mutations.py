@@ -30,6 +30,7 @@ from svcbroker.ledgers.pbft._messages import (
     RoundChange,
     Vote,
 )
+from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._rounds import Refused, Rules
 from svcbroker.ledgers.pbft._tally import Tally
 
@@ -38,7 +39,7 @@ from .cluster import Focus
 from .disk import Disk, Record
 from .faults import FAULTS, Faults
 from .replicas import HostReplica, Parts, Promise
-from .traitors import Flooder, Forger, Inventor, SilentLeader, Strategist, WrongRoot
+from .traitors import Flooder, Forger, Inventor, SilentLeader, WrongRoot
 
 # Rules that let too much through.
 
@@ -255,6 +256,13 @@ class Hoarder(HostReplica):
         return self._rounds.setdefault(number, Tally())
 
 
+class RoundUser(Replica):
+    """It begins in round 0, whatever has been set aside."""
+
+    def start(self, round: int) -> Sequence[Effect]:
+        return super().start(0)
+
+
 class Trusting(HostChain):
     """It does not look whether a block's header follows from its execution."""
 
@@ -316,11 +324,19 @@ class Mutation:
     @ivar parts: what it is built of.
     @ivar schedule: the name of the directed schedule that finds it; empty where there is none.
     @ivar focus: what schedules must be about to find it soon.
+    @ivar replica: the class of the embedded ledger's replicas.
+    @ivar isEmbedded: whether it can only be found there.
     """
 
     parts: Parts
     schedule: str = ""
     focus: Focus | None = None
+    replica: type[Replica] = Replica
+    isEmbedded: bool = False
+
+
+UNBROKEN = Mutation(Parts())
+"""No mutation at all."""
 
 
 _AMBUSHES: Faults = [fault for fault in FAULTS if fault[0] in ("ambush", "starvation", "power cut")]
@@ -343,9 +359,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "commits mixed over rounds": Mutation(Parts(replica=MixedCommits)),
     "forgotten lock": Mutation(Parts(replica=ForgottenLock), "", Focus(faults=_AMBUSHES)),
     "lock lost in a crash": Mutation(
-        Parts(keep=lambda kept: evolve(kept, prepared=None, block=None)),
-        "",
-        Focus(vices=[Strategist], faults=_AMBUSHES),
+        Parts(keep=lambda kept: evolve(kept, prepared=None, block=None)), "lost lock"
     ),
     "promises not written": Mutation(Parts(disk=Amnesia), "", Focus(faults=_CRASHES)),
     "older round after a crash": Mutation(
@@ -353,6 +367,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     "stale view accepted": Mutation(Parts(replica=StaleView)),
     "votes after a lost disk": Mutation(Parts(wipedVotes=True), "", Focus(isWiped=True)),
+    "rounds used again": Mutation(Parts(), replica=RoundUser, isEmbedded=True),
     "success before the sync": Mutation(Parts(disk=EagerDisk), "", Focus(faults=_CRASHES)),
     # Replicas that believe others.
     "execution not checked": Mutation(Parts(chain=Trusting), "", Focus(vices=[WrongRoot])),

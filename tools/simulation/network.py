@@ -4,7 +4,7 @@ A network that is as bad as a run's schedule wants it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -45,7 +45,7 @@ class Cut:
     @ivar links: pairs (from, to).
     """
 
-    links: frozenset[tuple[int, int]]
+    links: Sequence[tuple[int, int]]
 
     def blocks(self, sender: int, target: int, kind: str) -> bool:
         return (sender, target) in self.links
@@ -70,7 +70,7 @@ class Starvation:
     @ivar fed: the node that gets them; C{-1} for none.
     """
 
-    kinds: frozenset[str]
+    kinds: Sequence[str]
     fed: int
 
     def blocks(self, sender: int, target: int, kind: str) -> bool:
@@ -132,7 +132,7 @@ class Network:
         copies = 2 if weather.duplication and random.random() < weather.duplication else 1
         for _ in range(copies):
             delay = random.uniform(*weather.delay)
-            self._trace.sent(now, sender, target, message, f"arrives {now + delay:.4f}")
+            self._trace.sent(now, sender, target, message, f"arrives after {delay:.4f}")
             self._clock.callLater(delay, self._arrive, sender, target, message)
 
     def _arrive(self, sender: int, target: int, message: Message) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from .judge import Violation
 
@@ -23,6 +23,7 @@ class Outcome:
     @ivar seconds: how much virtual time has passed.
     @ivar faults: how often which fault was injected, and what traitors did.
     @ivar digest: what stands for the whole trace.
+    @ivar broken: the name of the mutation that its nodes were of.
     """
 
     world: str
@@ -35,15 +36,13 @@ class Outcome:
     seconds: float
     faults: Counter[str]
     digest: str
-
-    def judged(self, violation: Violation) -> Outcome:
-        """The same, with something that did not hold."""
-        return evolve(self, violation=violation)
+    broken: str = ""
 
     @property
     def replay(self) -> str:
         """The command that runs it again and shows what happens."""
+        broken = f"--break {self.broken!r} " if self.broken else ""
         return (
-            f"python -m tools.simulate --world {self.world} --nodes {self.nodes} "
+            f"python -m tools.simulate {broken}--world {self.world} --nodes {self.nodes} "
             f"--seed {self.seed} --trace"
         )

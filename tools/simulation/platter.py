@@ -184,7 +184,7 @@ class Platter:
     def _mix(self, old: bytes, new: bytes) -> bytes:
         length = self._random.choice((len(new), self._random.randint(0, len(new))))
         length = max(length, min(len(old), len(new)))
-        share = self._random.random()
+        share = self._random.choice((0.0, self._random.random(), 1.0))
         mixed = bytearray(old[:length].ljust(length, b"\0"))
         for start in range(0, length, SECTOR):
             sector = slice(start, min(start + SECTOR, length))

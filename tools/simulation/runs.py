@@ -11,12 +11,13 @@ from multiprocessing import get_context
 from multiprocessing.pool import AsyncResult
 from random import Random
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from twisted.logger import globalLogBeginner
 
 from .cluster import Cluster
 from .embedded import Embedded
 from .judge import Violation
+from .mutations import MUTATIONS, UNBROKEN
 from .outcome import Outcome
 from .trace import Trace
 
@@ -37,15 +38,20 @@ class Schedule:
     One run to be made.
 
     @ivar world: L{CLUSTER} or L{EMBEDDED}.
+    @ivar broken: the name of the mutation that its nodes are of; empty for sound ones.
     """
 
     world: str
     nodes: int
     seed: int
+    broken: str = ""
 
 
 def schedules(
-    first: int, worlds: Sequence[str] = WORLDS, sizes: Sequence[int] = SIZES
+    first: int,
+    worlds: Sequence[str] = WORLDS,
+    sizes: Sequence[int] = SIZES,
+    broken: str = "",
 ) -> Iterator[Schedule]:
     """
     What to run, without end: each seed gives one schedule. Small sets, and clusters, get the more
@@ -56,18 +62,19 @@ def schedules(
         random = Random(f"schedule {seed}")
         world = random.choices(worlds, [4 if world == CLUSTER else 1 for world in worlds])[0]
         size = random.choices(sizes, [1 / size**2 for size in sizes])[0]
-        yield Schedule(world, size, seed)
+        yield Schedule(world, size, seed, broken)
         seed += 1
 
 
 def simulate(schedule: Schedule, trace: Trace | None = None) -> Outcome:
     """Make one run."""
+    mutation = MUTATIONS.get(schedule.broken, UNBROKEN)
     world: Cluster | Embedded
     if schedule.world == CLUSTER:
-        world = Cluster(schedule.seed, schedule.nodes, trace=trace)
+        world = Cluster(schedule.seed, schedule.nodes, mutation.parts, trace)
     else:
-        world = Embedded(schedule.seed, schedule.nodes, trace=trace)
-    return world.run()
+        world = Embedded(schedule.seed, schedule.nodes, mutation.replica, trace)
+    return evolve(world.run(), broken=schedule.broken)
 
 
 def check(schedule: Schedule) -> Outcome:
@@ -76,7 +83,7 @@ def check(schedule: Schedule) -> Outcome:
     if schedule.seed % TWICE == 0 and outcome.violation is None:
         again = simulate(schedule)
         if again.digest != outcome.digest:
-            return again.judged(Violation(DETERMINISM, "the same seed took another course"))
+            return evolve(again, violation=Violation(DETERMINISM, "another course was taken"))
     return outcome
 
 

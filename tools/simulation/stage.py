@@ -18,7 +18,7 @@ from .clock import VirtualClock
 from .genesis import NOW, genesisOf, seedsOf
 from .judge import Judge
 from .plot import Plot
-from .replicas import Parts
+from .replicas import HostReplica, Parts
 from .trace import Trace, kindOf
 
 A, B, C, Z = range(4)
@@ -45,29 +45,39 @@ class Stage:
             Kind.OPEN, accountAddress(self.genesis.chain, "client"), 1, 0, "topic"
         )
         self.judge.submitted(opening)
-        self.chains = {index: parts.chain(self.genesis, self._clock, 0.0) for index in (A, B, C, Z)}
-        rules = parts.rules(chain=self.genesis.chain, verifier=Verifier(self.genesis.validators))
-        self.replicas = {
-            index: parts.replica(
-                Signer(index, seedsOf(4)[index], self.genesis.chain, rules.verifier),
-                rules,
-                self.chains[index],
-                Timing(),
-                self.genesis.header(),
-            )
-            for index in (A, B, C)
+        self.chains = {
+            index: parts.chain(self.genesis, self._clock, 0.0, {opening.hash})
+            for index in (A, B, C, Z)
         }
+        self._parts = parts
+        self._verifier = Verifier(self.genesis.validators)
+        self.replicas = {index: self._makeReplica(index) for index in (A, B, C)}
         for chain in self.chains.values():
             chain.add(opening)
         for index, replica in self.replicas.items():
             self._perform(index, replica.start(0))
             self._perform(index, replica.propose(1))
 
+    def _makeReplica(self, index: int) -> HostReplica:
+        signer = Signer(index, seedsOf(4)[index], self.genesis.chain, self._verifier)
+        rules = self._parts.rules(chain=self.genesis.chain, verifier=self._verifier)
+        head = self.genesis.header()
+        return self._parts.replica(signer, rules, self.chains[index], Timing(), head)
+
+    def crash(self, *indexes: int) -> None:
+        """Have nodes crash that have decided nothing, and begin anew from what they promised."""
+        for index in indexes:
+            promise = self._parts.keep(self.replicas[index].promise)
+            self.trace.note(NOW + self._step, f"node {index} crashes and starts")
+            self.replicas[index] = replica = self._makeReplica(index)
+            self._perform(index, replica.recall(promise))
+            self._perform(index, replica.propose(1))
+
     def hear(self, target: int, *messages: Message) -> None:
         """Have a node hear some messages."""
         for message in messages:
             self._step += 1
-            self.trace.sent(self._step, message.sender, target, message, "arrives")
+            self.trace.sent(NOW + self._step, message.sender, target, message, "arrives")
             self._perform(target, self.replicas[target].receive(message))
 
     def pass_(self, kind: str, round: int, senders: Sequence[int], target: int) -> None:
@@ -111,7 +121,7 @@ class Stage:
                 self._said[kindOf(message), round, index] = message
             elif isinstance(effect, Decide):
                 header, transactions = effect.candidate.header, effect.candidate.transactions
-                self.trace.note(self._step, f"node {index} DECIDES {header.hash.hex()[:6]}")
+                self.trace.note(NOW + self._step, f"node {index} DECIDES {header.hash.hex()[:6]}")
                 block = StoredBlock(
                     header=header, certificate=effect.certificate, transactions=transactions
                 )

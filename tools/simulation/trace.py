@@ -16,6 +16,8 @@ from svcbroker.ledgers.pbft._messages import (
     Vote,
 )
 
+from .genesis import NOW
+
 
 class Trace:
     """
@@ -31,7 +33,7 @@ class Trace:
 
     def note(self, time: float, text: str) -> None:
         """Something happened."""
-        line = f"{time:10.4f}  {text}"
+        line = f"{time - NOW:9.4f}  {text}"
         self._digest.update(line.encode())
         if self._isKept:
             self.lines.append(line)

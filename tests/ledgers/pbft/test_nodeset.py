@@ -1,6 +1,6 @@
 """
 Tests for whole sets of replicas: nodes that crash, messages that are lost, doubled, late and out
-of order, networks that fall apart, and a leader that lies.
+of order, and networks that fall apart.
 
 Each ends with L{LedgerRig.check}: the replicas agree, certificates verify, sequence numbers run
 from 1 without gap, and no key refused to sign twice, which would be in the log.
@@ -8,19 +8,11 @@ from 1 without gap, and no key refused to sign twice, which would be in the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import Phase, votePayload
 from svcbroker.ledgers.pbft import Conditions
-from svcbroker.ledgers.pbft._effects import Effect, Send
-from svcbroker.ledgers.pbft._messages import (
-    DecidedBlock,
-    Message,
-    Proposal,
-)
 from svcbroker.ledgers.pbft._replica import Replica
 from tests.ledgers.pbft.rig import LedgerRig
 
@@ -354,105 +346,4 @@ class NetworkTests(SetTestCase):
         rig.settle(limit=10)
         self.assertEqual(rig.sequences(), [1, 2])
         self.assertEqual(self.heights(rig)[1:], [3, 3, 3])
-        rig.check()
-
-
-class Equivocator(Replica):
-    """
-    As a leader it tells half of the others of another block, also as valid.
-    """
-
-    def propose(self, height: int) -> Sequence[Effect]:
-        effects: list[Effect] = []
-        for effect in super().propose(height):
-            if isinstance(effect, Send) and isinstance(effect.message, Proposal):
-                effects += [
-                    Send(self.other(effect.message) if target > 1 else effect.message, target)
-                    for target in range(4)
-                    if target != self.index
-                ]
-                effects.append(Send(self.other(effect.message), 0))
-            else:
-                effects.append(effect)
-        return effects
-
-    def other(self, proposal: Proposal) -> Proposal:
-        """A block of another time in its place, as properly signed."""
-        header = evolve(proposal.block.header, timestamp=proposal.block.header.timestamp + 1)
-        payload = votePayload(
-            Phase.PROPOSE, header.chain, proposal.height, proposal.round, header.hash
-        )
-        return evolve(
-            proposal,
-            block=evolve(proposal.block, header=header),
-            signature=self._signer._key.sign(payload),
-        )
-
-
-class Forger(Replica):
-    """
-    It answers whoever asks, or goes on, with a block that nobody decided.
-    """
-
-    def receive(self, message: Message) -> Sequence[Effect]:
-        effects = list(super().receive(message))
-        for place, effect in enumerate(effects):
-            if isinstance(effect, Send) and isinstance(effect.message, DecidedBlock):
-                header = evolve(effect.message.header, timestamp=1)
-                effects[place] = evolve(effect, message=evolve(effect.message, header=header))
-        return effects
-
-
-class Loner(Replica):
-    """
-    Once it has decided a block it never says anything again, not even that.
-    """
-
-    hasDecided = False
-
-    def receive(self, message: Message) -> Sequence[Effect]:
-        before = self.head
-        effects = super().receive(message)
-        self.hasDecided = self.hasDecided or self.head != before
-        return [] if self.hasDecided else effects
-
-
-class FaultyTests(SetTestCase):
-    def test_equivocatingLeader(self) -> None:
-        """A leader that proposes two blocks is proved guilty, and one block at most decided."""
-        rig = self.rig(worse={2: Equivocator})
-        for turn in range(6):
-            rig.publish(2)
-            rig.settle()
-            self.assertEqual(rig.sequences(), [2 * turn + 1, 2 * turn + 2])
-        self.assertEqual({proof.first.sender for proof in rig.nodes.evidence}, {2})
-        for proof in rig.nodes.evidence:
-            self.assertNotEqual(proof.first.digest, proof.second.digest)
-        rig.check()
-
-    def test_forgedBlock(self) -> None:
-        """A node that is behind does not take over what a liar gives it."""
-        rig = self.rig(worse={3: Forger})
-        rig.nodes.stopNode(0)
-        rig.publish()
-        rig.settle()
-        cut = frozenset({(1, 0), (2, 0)})
-        rig.nodes.network.conditions = Conditions(cut=cut)
-        rig.nodes.startNode(0)
-        rig.run(1)
-        self.assertEqual(self.heights(rig)[0], 1)
-        rig.nodes.network.conditions = Conditions()
-        rig.publish()
-        rig.settle()
-        rig.run(2)
-        self.assertEqual(self.heights(rig)[0], rig.height)
-        rig.check()
-
-    def test_silentAfterDeciding(self) -> None:
-        """A node that decides for itself alone does not hold up the rest."""
-        rig = self.rig(worse={0: Loner})
-        for turn in range(5):
-            rig.publish()
-            rig.settle()
-            self.assertEqual(rig.sequences(), [turn + 1])
         rig.check()

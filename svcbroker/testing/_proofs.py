@@ -1,0 +1,168 @@
+"""
+The contract of a ledger that proves what it holds, as tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from msgspec.json import encode
+from twisted.trial.unittest import TestCase
+from zope.interface.verify import verifyObject
+
+from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
+from ..interfaces import IProvableLedger
+from ..model import EventId, OpenTopic, PublishEvent
+from ..proofs import Checkpoint, ProvedEvent, readGenesis, verifyConsistency, verifyProof
+from ._fixtures import LedgerFixture
+from ._kit import LedgerKit
+
+Trust: TypeAlias = bytes | Checkpoint
+"""What is trusted: a chain, or a block of it."""
+
+_CONTENTS = (b"text", "größer \U0001f600".encode(), bytes(range(256)), b"", b"x" * 100_000)
+
+
+def makeProofTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[TestCase]:
+    """
+    The tests that every implementation of
+    L{IProvableLedger<svcbroker.interfaces.IProvableLedger>} passes, beside those that
+    L{makeLedgerTests<svcbroker.testing.makeLedgerTests>} gives.
+
+    @param makeFixture: as for those.
+    """
+
+    class LedgerProofTests(ProofTests):
+        def makeFixture(self) -> LedgerFixture:
+            return makeFixture(self)
+
+    return LedgerProofTests
+
+
+class ProofTests(LedgerKit):
+    """Proofs, checkpoints, and that there is one genesis."""
+
+    async def beginProvable(self) -> IProvableLedger:
+        """A ledger that has started, and its chain."""
+        ledger: IProvableLedger = IProvableLedger(await self.begin())
+        self.chain = await self.chainOf(ledger)
+        await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"))
+        return ledger
+
+    async def chainOf(self, ledger: IProvableLedger) -> bytes:
+        """The id of the chain, as its genesis says."""
+        return readGenesis(encode(await self.settle(ledger.getGenesis()))).chain
+
+    async def proved(
+        self, ledger: IProvableLedger, eventId: EventId, trusted: Trust, height: int | None = None
+    ) -> ProvedEvent:
+        """What a proof proves, once it is written and read."""
+        data = encode(await self.settle(ledger.prove(eventId, height)))
+        if isinstance(trusted, Checkpoint):
+            return verifyProof(data, checkpoint=trusted)
+        return verifyProof(data, chain=trusted)
+
+    async def test_interface(self) -> None:
+        """It provides the interface, and its genesis is one."""
+        ledger = await self.beginProvable()
+        verifyObject(IProvableLedger, ledger)
+        genesis = await self.settle(ledger.getGenesis())
+        self.assertEqual(genesis.group, ledger.group)
+
+    async def test_events(self) -> None:
+        """Every event can be proved, and what is proved is what was published."""
+        ledger = await self.beginProvable()
+        extensions = {"svc-b": "größe", "svc-a": ""}
+        await self.submit(
+            *(
+                PublishEvent(topic=topic, content=content, extensions=extensions)
+                for content in _CONTENTS
+                for topic in ("t", "u")
+            )
+        )
+        await self.publish("t", b"later")
+        events = await self.allEvents()
+        self.assertEqual(len(events), 2 * len(_CONTENTS) + 1)
+        for event in events:
+            found = await self.proved(ledger, event.eventId, self.chain)
+            self.assertEqual(
+                (found.eventId, found.topic, found.content, found.extensions, found.sequence),
+                (
+                    str(event.eventId),
+                    event.topic,
+                    event.content,
+                    event.extensions,
+                    event.eventId.sequence,
+                ),
+            )
+            block = await self.settle(ledger.readBlock(event.eventId.height))
+            self.assertEqual(found.timestamp, block.timestamp)
+            self.assertEqual(found.block, Checkpoint(block.height, block.hash))
+
+    async def test_checkpoints(self) -> None:
+        """A checkpoint is a block's hash; a later one vouches for any event before it."""
+        ledger = await self.beginProvable()
+        [first] = await self.publish("t", b"first")
+        await self.publish("u", b"second")
+        tip = await self.settle(ledger.getCheckpoint(None))
+        self.assertEqual(tip, await self.settle(ledger.getCheckpoint(tip.height)))
+        for record in await self.allPages(ledger.listBlocks, 10):
+            kept = await self.settle(ledger.getCheckpoint(record.height))
+            self.assertEqual(kept, Checkpoint(record.height, record.hash))
+            if record.height > first.height:
+                found = await self.proved(ledger, first, kept, record.height)
+                self.assertEqual((found.content, found.checkpoint), (b"first", kept))
+        own = await self.settle(ledger.getCheckpoint(first.height))
+        self.assertEqual((await self.proved(ledger, first, own)).block, own)
+
+    async def test_consistency(self) -> None:
+        """Any block is proved to be in the history of any later one, from genesis on."""
+        ledger = await self.beginProvable()
+        for number in range(4):
+            await self.publish("t", b"%d" % number)
+        tip = await self.height()
+        kept = [await self.settle(ledger.getCheckpoint(height)) for height in range(tip + 1)]
+        for older in range(tip):
+            for newer in range(older + 1, tip + 1):
+                data = encode(await self.settle(ledger.proveConsistency(older, newer)))
+                found = verifyConsistency(data, older=kept[older], newer=kept[newer])
+                self.assertEqual(found.chain, self.chain)
+
+    async def test_noProof(self) -> None:
+        """Of what there is not there is no proof."""
+        ledger = await self.beginProvable()
+        [known] = await self.publish("t", b"x")
+        height = known.height
+        await self.fails(ledger.prove(EventId(known.prefix, 2, height), None), EventNotFound)
+        await self.fails(ledger.prove(EventId("00000000", 1, height), None), EventNotFound)
+        far = await self.height() + 1000
+        await self.fails(ledger.prove(EventId(known.prefix, 2, far), None), HeightUnknown)
+        for answer in (
+            ledger.prove(known, far),
+            ledger.getCheckpoint(far),
+            ledger.proveConsistency(1, far),
+        ):
+            await self.fails(answer, HeightUnknown)
+        for wrong in (
+            ledger.prove(known, height),
+            ledger.proveConsistency(height, height),
+            ledger.proveConsistency(height, height - 1),
+        ):
+            await self.fails(wrong, ParameterInvalid)
+
+    async def test_proofsAfterRestart(self) -> None:
+        """What was proved and kept before a restart fits what is proved after it."""
+        ledger = await self.beginProvable()
+        [known] = await self.publish("t", b"x")
+        before = await self.settle(ledger.getCheckpoint(None))
+        if not self.fixture.isDurable:
+            return
+        await self.end()
+        again: IProvableLedger = IProvableLedger(await self.startAgain())
+        self.assertEqual(await self.chainOf(again), self.chain)
+        await self.publish("t", b"y")
+        tip = await self.settle(again.getCheckpoint(None))
+        self.assertEqual((await self.proved(again, known, tip, tip.height)).content, b"x")
+        data = encode(await self.settle(again.proveConsistency(before.height, tip.height)))
+        verifyConsistency(data, older=before, newer=tip)

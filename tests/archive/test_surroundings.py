@@ -1,0 +1,96 @@
+"""
+Tests for auditing what lies around chains.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tests.archive.support import ArchiveTestCase, lines
+
+
+class SurroundingsTests(ArchiveTestCase):
+    """
+    Keys, notes, and what does not belong there.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.chain = self.makeDirectory(blocks=1)
+        self.keys = self.directory / "keys"
+
+    def noted(self, words: str) -> None:
+        """Something is worth a look, and all is good."""
+        audited = self.audit()
+        self.assertTrue(audited.isGood, lines(audited))
+        self.assertTrue(
+            any(line.startswith("note: ") and words in line for line in lines(audited)),
+            lines(audited),
+        )
+
+    def test_keyMissing(self) -> None:
+        """A key of a node that decides is not there."""
+        (self.keys / "node2.key").unlink()
+        key = self.chain.genesis.validators[2].hex()
+        self.bad(f"group 1, keys: no file has the key of node 2, whose public one is {key}")
+
+    def test_keyDamaged(self) -> None:
+        """A file that is not a key, and one that is another."""
+        (self.keys / "node2.key").write_text("00")
+        self.bad("keys/node2.key: it is not a key", "keys: no file has the key of node 2")
+        (self.keys / "node2.key").write_bytes(b"\xff" * 64)
+        self.bad("keys/node2.key: it is not a key")
+        (self.keys / "node2.key").write_text("ab" * 32)
+        self.bad(
+            "keys: no file has the key of node 2",
+            "note: group 1, keys/node2.key: it is the key of no node",
+        )
+
+    def test_keyNotes(self) -> None:
+        """What is odd about keys, and does no harm."""
+        (self.keys / "more.key").write_text("ab" * 32)
+        self.noted("keys/more.key: it is the key of no node that decides the next block")
+        (self.keys / "more.key").write_bytes((self.keys / "node2.key").read_bytes())
+        self.noted("the same key is in another file, too")
+        (self.keys / "more.key").rename(self.keys / "more.new")
+        self.noted("keys/more.new: nobody knows this file")
+        (self.keys / "more.new").unlink()
+        os.chmod(self.keys / "node2.key", 0o644)
+        self.noted("keys/node2.key: others than its owner may read it")
+
+    def test_noKeys(self) -> None:
+        """An imported chain has none."""
+        for path in self.keys.iterdir():
+            path.unlink()
+        self.noted("group 1, keys: there are no keys")
+        self.keys.rmdir()
+        self.noted("group 1, keys: there are no keys")
+
+    def test_strangers(self) -> None:
+        """Files that nobody knows."""
+        (self.directory / "ledger.sqlite.v1.backup").write_bytes(b"")
+        self.noted("a copy from before an upgrade, which is not looked at")
+        (self.directory / "extra").write_bytes(b"")
+        self.noted("group 1, 'extra': nobody knows this file")
+        (self.dataDir / "extra").write_bytes(b"")
+        self.noted("note: 'extra': this file is unknown")
+        (self.dataDir / "empty").mkdir()
+        self.noted("note: 'empty': this directory has no chain")
+
+    def test_notes(self) -> None:
+        """A note that is not the one that was written is named."""
+        path = self.dataDir / "notes.sqlite"
+        whole = path.read_bytes()
+        for statement, words in (
+            ("UPDATE note SET value = x'' WHERE name = 'two'", "note 'webhook' 'two': it is not"),
+            ("UPDATE note SET name = 'x' WHERE name = 'two'", "note 'webhook' 'x': it is not"),
+            ("UPDATE note SET checksum = x''", "note 'position' 'one': it is not"),
+            ("CREATE TABLE more (x)", "notes.sqlite: 'more' should not be there"),
+            ("PRAGMA user_version = 1", "notes.sqlite has schema 1"),
+        ):
+            with self.subTest(statement=statement):
+                self.change(statement, path=path)
+                self.bad(words)
+                path.write_bytes(whole)
+        path.write_bytes(whole[:4096])
+        self.bad("notes.sqlite: ")

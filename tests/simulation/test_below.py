@@ -1,0 +1,215 @@
+"""
+What is simulated below the nodes: time, disks and the network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+from twisted.internet.error import AlreadyCalled, AlreadyCancelled
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from svcbroker.ledgers.pbft._messages import BlockRequest, Message
+from svcbroker.storage import Store
+from tests.storage.chains import Chain, newStore
+from tools.simulation.clock import VirtualClock
+from tools.simulation.disk import Disk, Moment, Slot
+from tools.simulation.network import (
+    Cut,
+    Isolation,
+    Network,
+    Partition,
+    Starvation,
+    Weather,
+)
+from tools.simulation.platter import Platter
+from tools.simulation.trace import Trace
+
+
+class ClockTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = VirtualClock(100.0)
+        self.heard: list[str] = []
+
+    def test_interfaces(self) -> None:
+        """It is a reactor's clock."""
+        verifyObject(IReactorTime, self.clock)
+        verifyObject(IDelayedCall, self.clock.callLater(1, list))
+
+    def test_order(self) -> None:
+        """Things happen when they are due, and at one time in the order of asking."""
+        for name, delay in (("late", 2.0), ("first", 1.0), ("second", 1.0)):
+            self.clock.callLater(delay, self.heard.append, name)
+        self.clock.runUntil(101.0)
+        self.assertEqual((self.heard, self.clock.seconds()), (["first", "second"], 101.0))
+        self.clock.runUntil(110.0)
+        self.assertEqual((self.heard[2:], self.clock.seconds()), (["late"], 110.0))
+
+    def test_moved(self) -> None:
+        """What was put off happens once, at its new time; what was cancelled does not."""
+        alarm = self.clock.callLater(1.0, self.heard.append, "moved")
+        alarm.reset(5.0)
+        alarm.delay(1.0)
+        other = self.clock.callLater(1.0, self.heard.append, "never")
+        other.cancel()
+        self.assertEqual([call.getTime() for call in self.clock.getDelayedCalls()], [106.0])
+        self.clock.runUntil(105.9)
+        self.assertEqual(self.heard, [])
+        self.clock.runUntil(106.0)
+        self.assertEqual(self.heard, ["moved"])
+        self.assertRaises(AlreadyCalled, alarm.cancel)
+        self.assertRaises(AlreadyCancelled, other.reset, 1.0)
+
+    def test_enough(self) -> None:
+        """It stops when it is enough."""
+        self.clock.callLater(1.0, self.heard.append, "a")
+        self.clock.callLater(2.0, self.heard.append, "b")
+        self.clock.runUntil(110.0, lambda: bool(self.heard))
+        self.assertEqual((self.heard, self.clock.seconds()), (["a"], 101.0))
+
+
+class DiskTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = VirtualClock()
+        self.disk = Disk(self.clock, Random(1))
+        self.disk.latency = 1.0
+        self.disk.crashed = self.crash
+        self.done: list[str] = []
+        self.crashes = 0
+
+    def crash(self) -> None:
+        """The power fails."""
+        self.crashes += 1
+        self.disk.crash()
+
+    def write(self, record: str) -> None:
+        """Write something."""
+        self.assertTrue(self.disk.write(record, lambda: self.done.append(record)))
+
+    def test_synced(self) -> None:
+        """What was synced survives a crash, and who wrote it hears of it only then."""
+        self.write("a")
+        self.assertEqual(self.done, [])
+        self.clock.runUntil(1.0)
+        self.assertEqual(self.done, ["a"])
+        self.disk.crash()
+        self.assertEqual(self.disk.read(), ["a"])
+
+    def test_unsynced(self) -> None:
+        """Of what was not synced, a crash leaves any beginning, and nobody is told."""
+        left = set()
+        for seed in range(50):
+            self.disk = Disk(self.clock, Random(seed))
+            self.disk.latency = 1.0
+            for record in "abc":
+                self.write(record)
+            self.disk.crash()
+            left.add("".join(self.disk.read()))
+            self.clock.runUntil(self.clock.seconds() + 10)
+        self.assertEqual(left, {"", "a", "ab", "abc"})
+        self.assertEqual(self.done, [])
+
+    def test_moments(self) -> None:
+        """A crash before a write leaves nothing of it, one after it all, and none tells."""
+        for moment, left in ((Moment.BEFORE, ["a"]), (Moment.AFTER, ["a", "b"])):
+            self.disk.wipe()
+            self.disk.arm(Slot(moment, 1))
+            self.write("a")
+            self.write("b")
+            self.clock.runUntil(self.clock.seconds() + 1.5)
+            if moment is Moment.AFTER:
+                self.clock.runUntil(self.clock.seconds() + 1.5)
+                self.assertEqual(self.disk.read(), left)
+            self.assertNotIn("b", self.done)
+        self.assertEqual(self.crashes, 2)
+
+    def test_full(self) -> None:
+        """A full disk takes nothing."""
+        self.disk.isFull = True
+        self.assertFalse(self.disk.write("a", lambda: None))
+        self.assertEqual(self.disk.read(), [])
+
+
+class NetworkTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = VirtualClock()
+        self.arrived: list[tuple[int, int]] = []
+        self.network = Network(self.clock, Random(1), Trace(), self.deliver)
+
+    def deliver(self, sender: int, target: int, message: Message) -> None:
+        """Something arrives."""
+        self.arrived.append((sender, target))
+
+    def send(self, count: int = 1) -> int:
+        """Send from everybody to everybody, and count what arrives."""
+        self.arrived.clear()
+        for _ in range(count):
+            for sender in range(3):
+                for target in range(3):
+                    if sender != target:
+                        message = BlockRequest(sender=sender, height=1)
+                        self.network.send(sender, target, message)
+        self.clock.runUntil(self.clock.seconds() + 10)
+        return len(self.arrived)
+
+    def test_weather(self) -> None:
+        """Messages get lost, and arrive twice."""
+        self.assertEqual(self.send(100), 600)
+        self.network.weather = Weather(loss=0.5)
+        self.assertTrue(250 < self.send(100) < 350)
+        self.network.weather = Weather(duplication=0.5)
+        self.assertTrue(850 < self.send(100) < 950)
+
+    def test_obstacles(self) -> None:
+        """What is cut off does not get through, and nothing else is held up."""
+        cases = (
+            (Partition((0, 0, 1)), {(0, 1), (1, 0)}),
+            (Cut([(0, 1), (2, 0)]), {(0, 2), (1, 0), (1, 2), (2, 1)}),
+            (Isolation(1), {(0, 2), (2, 0)}),
+            (Starvation(("request",), 2), {(0, 2), (1, 2)}),
+            (Starvation(("commit",), 2), {(a, b) for a in range(3) for b in range(3) if a != b}),
+        )
+        for obstacle, passing in cases:
+            self.network.obstacles = [obstacle]
+            self.send()
+            self.assertEqual(set(self.arrived), passing)
+
+    def test_underWay(self) -> None:
+        """What is under way when a cable is cut does not arrive."""
+        self.network.send(0, 1, BlockRequest(sender=0, height=1))
+        self.network.obstacles = [Isolation(1)]
+        self.clock.runUntil(1)
+        self.assertEqual(self.arrived, [])
+
+
+class PlatterTests(SynchronousTestCase):
+    """
+    Crashes in the middle of SQLite's writes.
+    """
+
+    def test_torn(self) -> None:
+        """However a write was torn: the file opens, with that block or without it."""
+        found = set()
+        for seed in range(30):
+            root = Path(self.mktemp())
+            clock = VirtualClock()
+            platter = Platter(clock, Random(seed), root)
+            platter.directory.mkdir(parents=True)
+            chain = Chain()
+            store = newStore(platter.directory / "ledger.sqlite")
+            left = platter.directory
+            platter.arm(Slot(Moment.INSIDE, 2))
+            for _ in range(3):
+                platter(store.append, chain.add([("t", b"x" * 3000)]))
+            clock.runUntil(10)
+            self.assertNotEqual(platter.directory, left)
+            store.close()
+            opened = Store.open(platter.directory / "ledger.sqlite")
+            tip = opened.tip()
+            assert tip is not None
+            found.add(tip.height)
+            opened.close()
+        self.assertEqual(found, {2, 3})

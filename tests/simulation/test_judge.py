@@ -1,0 +1,183 @@
+"""
+The judge: each thing that must hold is noticed when it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import (
+    Candidate,
+    Certificate,
+    Header,
+    Kind,
+    Phase,
+    Transaction,
+    proposeBlock,
+)
+from tools.simulation.genesis import genesisOf, seedsOf
+from tools.simulation.judge import (
+    AGREEMENT,
+    CERTIFICATE,
+    DURABILITY,
+    SIGNATURE,
+    VALIDITY,
+    Judge,
+    Violation,
+)
+from tools.simulation.plot import Plot
+
+
+class JudgeTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.genesis = genesisOf(4)
+        self.judge = Judge(self.genesis)
+        self.state = self.genesis.state()
+        self.head = self.genesis.header()
+        # All four keys, to sign anything.
+        self.keys = Plot(Random(0), self.genesis.chain, 4, dict(enumerate(seedsOf(4))))
+        self.opening = self.transaction(1, Kind.OPEN)
+
+    def transaction(self, nonce: int, kind: Kind = Kind.PUBLISH) -> Transaction:
+        """Something a client sent."""
+        made = Transaction.create(kind, bytes(20), nonce, 0, "topic")
+        self.judge.submitted(made)
+        return made
+
+    def block(self, *transactions: Transaction, delay: int = 0) -> Candidate:
+        """A block that may come next."""
+        time = self.head.timestamp + delay
+        return proposeBlock(self.state, self.head, self.head.view, time, transactions)
+
+    def certificate(self, header: Header, *signers: int, round: int = 0) -> Certificate:
+        """A certificate."""
+        return Certificate(
+            round=round,
+            signatures=[
+                (i, self.keys.sign(i, Phase.COMMIT, header.height, round, header.hash))
+                for i in signers
+            ],
+        )
+
+    def decide(self, block: Candidate, *signers: int, index: int = 0) -> None:
+        """A node decides a block."""
+        certificate = self.certificate(block.header, *(signers or (0, 1, 2)))
+        self.judge.decided(index, block.header, certificate, block.transactions)
+
+    def go(self, *transactions: Transaction) -> None:
+        """A block is decided and final."""
+        block = self.block(*transactions)
+        self.decide(block)
+        self.judge.final(block.header.height)
+        self.state.apply(block.outcome, block.history)
+        self.head = block.header
+
+    def violates(self, invariant: str, call: Any, *args: Any, **kw: Any) -> None:
+        """Make sure that something is a violation, and that it is remembered."""
+        violation = self.assertRaises(Violation, call, *args, **kw)
+        self.assertEqual(violation.invariant, invariant)
+        self.assertIsNotNone(self.judge.verdict)
+
+    def test_good(self) -> None:
+        """Nothing is wrong with a chain that goes its way."""
+        self.go(self.opening)
+        published = [self.transaction(2), self.transaction(3)]
+        self.go(*published)
+        self.judge.acknowledged(0, published[1].hash, 2)
+        self.judge.loaded(0, self.judge.chain, 2)
+        self.judge.finish([(0, self.judge.chain)], 2)
+        self.assertIsNone(self.judge.verdict)
+
+    def test_fork(self) -> None:
+        """Two blocks at one height, before and after the first is final."""
+        first, second = self.block(self.opening), self.block(self.opening, delay=1)
+        self.decide(first)
+        self.decide(first, 1, 2, 3, index=1)
+        self.violates(AGREEMENT, self.decide, second, index=1)
+        self.judge.final(1)
+        self.violates(AGREEMENT, self.decide, second, index=1)
+
+    def test_gaveUp(self) -> None:
+        """What has come to nothing may be decided otherwise, but not what is found on disk."""
+        first, second = self.block(self.opening), self.block(self.opening, delay=1)
+        self.decide(first)
+        self.judge.found(self.head)
+        self.decide(second)
+        self.judge.found(second.header)
+        self.assertEqual(self.judge.height, 1)
+        self.violates(AGREEMENT, self.decide, first)
+
+    def test_certificate(self) -> None:
+        """Too few signers, one twice, a stranger, another round's signatures."""
+        block = self.block(self.opening)
+        header = block.header
+        good = self.certificate(header, 0, 1, 2)
+        bad = [
+            self.certificate(header, 0, 1),
+            self.certificate(header, 0, 1, 1),
+            evolve(good, signatures=[*good.signatures[:2], (7, good.signatures[2][1])]),
+            evolve(good, round=1),
+            self.certificate(self.block(self.opening, delay=1).header, 0, 1, 2),
+        ]
+        for certificate in bad:
+            self.violates(
+                CERTIFICATE, self.judge.decided, 0, header, certificate, block.transactions
+            )
+
+    def test_blocks(self) -> None:
+        """A block without parent, of another state, or of what nobody sent."""
+        block = self.block(self.opening)
+        signed = self.certificate(block.header, 0, 1, 2)
+        self.violates(VALIDITY, self.judge.decided, 0, block.header, signed, [])
+        wrong = evolve(block.header, stateRoot=bytes(32))
+        signed = self.certificate(wrong, 0, 1, 2)
+        self.violates(VALIDITY, self.judge.decided, 0, wrong, signed, [self.opening])
+        invented = Transaction.create(Kind.OPEN, bytes(20), 9, 0, "other")
+        self.violates(VALIDITY, self.decide, self.block(invented))
+        self.go(self.opening)
+        orphan = evolve(self.block(self.transaction(2)).header, parent=bytes(32))
+        signed = self.certificate(orphan, 0, 1, 2)
+        self.violates(VALIDITY, self.judge.decided, 0, orphan, signed, [self.transaction(2)])
+
+    def test_numbers(self) -> None:
+        """A number that is not the next one."""
+        self.go(self.opening)
+        published = self.transaction(2)
+        self.go(published)
+        self.violates(VALIDITY, self.judge.acknowledged, 0, published.hash, 2)
+
+    def test_acknowledged(self) -> None:
+        """SUCCESS for what is not final, or is gone after a crash."""
+        self.violates(DURABILITY, self.judge.acknowledged, 0, self.opening.hash, 0)
+        self.go(self.opening)
+        self.judge.acknowledged(0, self.opening.hash, 0)
+        self.violates(DURABILITY, self.judge.loaded, 0, self.judge.chain[:1], 1)
+        self.violates(DURABILITY, self.judge.finish, [(0, self.judge.chain[:1])], 1)
+
+    def test_refused(self) -> None:
+        """What was said to have come to nothing is executed."""
+        self.judge.refused(self.opening.hash)
+        self.violates(DURABILITY, self.go, self.opening)
+
+    def test_signatures(self) -> None:
+        """Two votes for one height, round and phase; but the same one again is no harm."""
+        votes = [
+            self.keys.vote(0, Phase.PREPARE, 1, 0, digest) for digest in (bytes(32), b"x" * 32)
+        ]
+        self.judge.said(0, votes[0])
+        self.judge.said(0, votes[0])
+        self.judge.said(0, evolve(votes[1], round=1))
+        self.judge.said(0, evolve(votes[1], phase=Phase.COMMIT))
+        self.violates(SIGNATURE, self.judge.said, 0, votes[1])
+
+    def test_disk(self) -> None:
+        """Another block on disk than was decided."""
+        self.go(self.opening)
+        other = self.head
+        forged: Sequence[Header] = [self.genesis.header(), evolve(other, timestamp=1)]
+        self.violates(AGREEMENT, self.judge.loaded, 0, forged, 0)

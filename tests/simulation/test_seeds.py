@@ -1,0 +1,66 @@
+"""
+Some hundred seeds. C{.ci/run} runs thousands.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tools.simulation.runs import CLUSTER, EMBEDDED, Schedule, simulate
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+class SeedTests(SynchronousTestCase):
+    def holds(self, world: str, nodes: int, seeds: range) -> None:
+        """Run some seeds."""
+        for seed in seeds:
+            outcome = simulate(Schedule(world, nodes, seed))
+            self.assertIsNone(outcome.violation, outcome.replay)
+            self.assertGreater(outcome.blocks, 2)
+        # Disks fail in a simulation, and the ledger says so.
+        self.flushLoggedErrors()
+
+    def test_cluster(self) -> None:
+        """Replicas on hosts of their own."""
+        self.holds(CLUSTER, 4, range(100_000, 100_120))
+        self.holds(CLUSTER, 7, range(100_000, 100_025))
+        self.holds(CLUSTER, 10, range(100_000, 100_006))
+
+    def test_embedded(self) -> None:
+        """The embedded ledger, with SQLite in files."""
+        self.holds(EMBEDDED, 4, range(100_000, 100_060))
+        self.holds(EMBEDDED, 7, range(100_000, 100_012))
+        self.holds(EMBEDDED, 10, range(100_000, 100_003))
+
+
+class DeterminismTests(SynchronousTestCase):
+    def test_again(self) -> None:
+        """The same seed takes the same course, another one does not."""
+        for world in (CLUSTER, EMBEDDED):
+            digests = {seed: simulate(Schedule(world, 4, seed)).digest for seed in range(8)}
+            self.assertEqual(len(set(digests.values())), 8)
+            for seed, digest in digests.items():
+                self.assertEqual(simulate(Schedule(world, 4, seed)).digest, digest)
+        self.flushLoggedErrors()
+
+    def test_elsewhere(self) -> None:
+        """It does so in any process, however that hashes its strings."""
+        said = {
+            subprocess.run(
+                [sys.executable, "-m", "tools.simulate", "--seed", "12", "--nodes", "4,7"],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONHASHSEED": number},
+                check=True,
+                capture_output=True,
+                encoding="utf-8",
+            ).stdout
+            for number in ("1", "2")
+        }
+        self.assertEqual(len(said), 1)
+        self.assertEqual(said.pop().count("all held"), 4)

@@ -1,0 +1,79 @@
+"""
+The command.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from io import StringIO
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tools import simulate
+from tools.simulation import runs
+from tools.simulation.report import Finding
+
+
+class CommandTests(SynchronousTestCase):
+    def run_(self, *arguments: str) -> tuple[int, str]:
+        """Run it, and see what it says."""
+        output = StringIO()
+        self.patch(sys, "stdout", output)
+        self.patch(simulate, "quiet", lambda: None)
+        self.patch(runs, "quiet", lambda: None)
+        status = simulate.main(arguments)
+        self.flushLoggedErrors()
+        return status, output.getvalue()
+
+    def test_good(self) -> None:
+        """Where all held, the status is 0, and it says what was done."""
+        status, said = self.run_("--seeds", "12", "--jobs", "1", "--nodes", "4")
+        self.assertEqual(status, 0)
+        self.assertIn("12 schedules in ", said)
+        self.assertIn("faults and treason", said)
+        self.assertIn("\n0 violations\n", said)
+
+    def test_jobs(self) -> None:
+        """The same with several processes."""
+        asked = ("--seeds", "12", "--nodes", "4", "--first", "40")
+        one, two = (self.run_(*asked, "--jobs", jobs)[1].splitlines() for jobs in ("1", "2"))
+        self.assertEqual(one[1:], two[1:])
+
+    def test_seconds(self) -> None:
+        """It stops when the time is up."""
+        status, said = self.run_("--seconds", "0.1", "--jobs", "1", "--nodes", "4")
+        self.assertEqual(status, 0)
+        self.assertIn(" schedules in ", said)
+
+    def test_violation(self) -> None:
+        """A seed that went wrong gives the status 1 and one command, which shows it again."""
+        for jobs in ("2", "1"):
+            status, said = self.run_(
+                *("--seeds", "20", "--jobs", jobs, "--nodes", "4", "--world", "cluster"),
+                *("--break", "quorum too small"),
+            )
+            self.assertEqual(status, 1)
+        self.assertIn("VIOLATION of certificate: ", said)
+        self.assertIn(" DECIDES h", said)
+        [command, *_] = [line for line in said.splitlines() if line.startswith("run it again: ")]
+        words = shlex.split(command.removeprefix("run it again: "))
+        self.assertEqual(words[:3], ["python", "-m", "tools.simulate"])
+        status, again = self.run_(*words[3:])
+        self.assertEqual(status, 1)
+        self.assertIn("VIOLATION  certificate: ", again)
+        self.assertIn("node 0 starts" if "crash" in again else "client 0: OPEN", again)
+
+    def test_mutations(self) -> None:
+        """It shows how each mutation was found."""
+        self.patch(simulate, "MUTATIONS", {})
+        found = [
+            Finding(name="a", schedule="b", directed="agreement", random="", seeds=3),
+            Finding(name="c", schedule="", directed="", random="", seeds=3),
+        ]
+        self.patch(simulate, "huntAll", lambda seeds, isFocused: found)
+        status, said = self.run_("--mutations", "--seeds", "3")
+        self.assertEqual(status, 1)
+        self.assertIn("1 of 2 mutations were found", said)
+        del found[1]
+        self.assertEqual(self.run_("--mutations", "--seeds", "3")[0], 0)
