@@ -161,22 +161,18 @@ class Network:
     @ivar nodes: they.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, hasPorts: bool = False) -> None:
         """
+        @param hasPorts: whether the engines' RPC is at ports, where other engines reach it.
         @raise twisted.trial.unittest.SkipTest: there is no engine.
         """
         program = Path(cometbft())
         # Paths of sockets are short.
         self.root = Path(tempfile.mkdtemp(prefix="net"))
         self.nodes: list[Node] = []
-        for number, address in enumerate(freeAddresses(count)):
-            home = self.root / f"node{number}"
-            plan = NodePlan(home=home, name=home.name, rpc=home / "rpc.sock", p2p=address)
-            settings = CometSettings(home=home, rpc=home / "rpc.sock", engine=program)
-            directory = self.root / f"ledger{number}"
-            self.nodes.append(
-                Node(plan=plan, directory=directory, program=program, settings=settings)
-            )
+        for number in range(count):
+            (port,) = freeAddresses(1) if hasPorts else (None,)
+            self.nodes.append(self.newNode(f"node{number}", program, port))
         layOutNetwork(
             NetworkPlan(
                 chainId=self.root.name,
@@ -185,6 +181,22 @@ class Network:
                 tuning=TUNING,
             ),
             os.urandom,
+        )
+
+    def newNode(self, name: str, program: Path, port: Address | None = None) -> Node:
+        """
+        One more node, which is not laid out.
+
+        @param port: where its RPC is; C{None}: at a socket.
+        """
+        home = self.root / name
+        (address,) = freeAddresses(1)
+        rpc = home / "rpc.sock" if port is None else port
+        plan = NodePlan(home=home, name=name, rpc=rpc, p2p=address)
+        place = rpc if isinstance(rpc, Path) else f"http://{rpc}"
+        settings = CometSettings(home=home, rpc=place, engine=program)
+        return Node(
+            plan=plan, directory=self.root / f"ledger-{name}", program=program, settings=settings
         )
 
     def remove(self) -> None:

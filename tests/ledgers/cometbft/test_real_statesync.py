@@ -1,0 +1,191 @@
+"""
+Nodes that join a network of real engines: with a snapshot, and with the first block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.trial.unittest import TestCase
+from zope.interface import implementer
+
+from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
+from svcbroker.errors import BrokerError
+from svcbroker.interfaces import Batch, ISubscriber
+from svcbroker.ledgers.cometbft._config import Address, StateSync
+from svcbroker.ledgers.cometbft._joining import askTrust
+from svcbroker.ledgers.cometbft._layout import GENESIS, layOutJoining, readLayout
+from svcbroker.ledgers.cometbft.abci.requests import ListSnapshotsRequest
+from svcbroker.model import (
+    Edge,
+    EventId,
+    InterfaceType,
+    OpenTopic,
+    PublishEvent,
+    Receipt,
+    SubscribeRequest,
+)
+
+from .network import TUNING, Network, Node, reactor, until
+from .realengine import TIMEOUT
+
+EVENTS = 300
+INTERVAL = 20
+TOPIC = "of the time before"
+
+
+@implementer(ISubscriber)
+@define(eq=False)
+class Reader:
+    """
+    Keeps the ids of what comes.
+    """
+
+    ids: list[EventId] = field(factory=list)
+
+    def deliver(self, batch: Batch) -> None:
+        """See L{ISubscriber.deliver}."""
+        self.ids += [event.eventId for event in batch.events]
+
+    def subscriptionEnded(self, error: BrokerError) -> None:
+        """See L{ISubscriber.subscriptionEnded}."""
+
+
+class JoiningTests(TestCase):
+    """
+    Four nodes with a chain, and a fifth one.
+    """
+
+    timeout = 3 * TIMEOUT
+
+    def setUp(self) -> None:
+        self.network = Network(4, hasPorts=True)
+        self.addCleanup(self.network.remove)
+        self.addCleanup(self.network.stop)
+        for node in self.network.nodes:
+            # So that there are some, and several kinds of heights, within seconds.
+            node.settings = evolve(node.settings, snapshots=INTERVAL)
+
+    async def publish(self, count: int) -> Sequence[Receipt]:
+        """Publish through all nodes in turn, some at a time, and let none wait for the next."""
+        nodes = self.network.nodes[:4]
+        receipts: list[Receipt] = []
+        while len(receipts) < count:
+            receipts += await gatherResults(
+                [
+                    node.ledger.submit(
+                        PublishEvent(topic=TOPIC, content=b"%d of %d" % (number, len(receipts)))
+                    )
+                    for node in nodes
+                    for number in range(3)
+                ],
+                consumeErrors=True,
+            )
+        return receipts
+
+    async def begin(self) -> Sequence[Receipt]:
+        """A network that has had events."""
+        await self.network.start()
+        await self.network.nodes[0].ledger.submit(OpenTopic(topic=TOPIC))
+        receipts = await self.publish(EVENTS)
+        await self.network.level()
+        return receipts
+
+    async def join(self, stateSync: bool) -> Node:
+        """A fifth node."""
+        first, second, *_ = self.network.nodes
+        genesis, _ = readLayout(first.plan.home)
+        sync = None
+        if stateSync:
+            sources = [node.parts.rpc for node in (first, second)]
+            trust = await askTrust(genesis, sources)
+            servers = [
+                node.plan.rpc for node in (first, second) if isinstance(node.plan.rpc, Address)
+            ]
+            sync = StateSync(servers=servers, height=trust.height, hash=trust.hash)
+        node = self.network.newNode("joining", first.program)
+        node.settings = evolve(node.settings, snapshots=INTERVAL)
+        layOutJoining(
+            node.plan,
+            (first.plan.home / GENESIS).read_bytes(),
+            [each.plan.peer(readLayout(each.plan.home)[1]) for each in self.network.nodes],
+            os.urandom,
+            stateSync=sync,
+            tuning=TUNING,
+        )
+        self.network.nodes.append(node)
+        await node.start()
+        return node
+
+    async def check(self, node: Node, receipts: Sequence[Receipt]) -> None:
+        """It has everything that the others have."""
+        await self.network.level()
+        other = self.network.nodes[0]
+        for height in range(1, await other.height() + 1):
+            self.assertEqual(
+                (await node.ledger.readBlock(height)).hash,
+                (await other.ledger.readBlock(height)).hash,
+            )
+        for receipt in receipts[:: len(receipts) // 10]:
+            assert receipt.eventId is not None
+            self.assertEqual(
+                await node.ledger.getEvent(receipt.eventId),
+                await other.ledger.getEvent(receipt.eventId),
+            )
+
+    async def follow(self, node: Node) -> Reader:
+        """Subscribe there, from the beginning."""
+        subscriptions = Subscriptions(
+            {"1": node.ledger}, reactor, reactor.seconds, os.urandom, MemoryPositions()
+        )
+        await subscriptions.start()
+        self.addCleanup(subscriptions.stop)
+        reader = Reader()
+        request = SubscribeRequest(
+            interfaceType=InterfaceType.STOMP, group="1", filters=(TOPIC,), offset=Edge.FIRST
+        )
+        (await subscriptions.subscribe(request, reader)).resume()
+        return reader
+
+    async def offers(self, node: Node) -> object:
+        """What a node offers to those that join."""
+        return await node.ledger._application.listSnapshots(ListSnapshotsRequest())
+
+    def test_stateSync(self) -> Deferred[None]:
+        """
+        The fifth node begins with a snapshot, whose blocks its engine has not; it serves what
+        was published before it was there, and what comes; after another start as well. It
+        offers the same snapshots as the others.
+        """
+        return Deferred.fromCoroutine(self._stateSync())
+
+    async def _stateSync(self) -> None:
+        receipts = await self.begin()
+        node = await self.join(True)
+        reader = await self.follow(node)
+        await self.check(node, receipts)
+        self.assertGreater((await node.parts.rpc.status()).syncInfo.earliestBlockHeight, INTERVAL)
+        receipts = [*receipts, *await self.publish(12)]
+        ids = {receipt.eventId for receipt in receipts}
+        await until(lambda: len(reader.ids) == len(ids))
+        self.assertEqual(set(reader.ids), ids)
+
+        await node.stop()
+        receipts = [*receipts, *await self.publish(12)]
+        await node.start()
+        await self.check(node, receipts)
+        mine, others = await self.offers(node), await self.offers(self.network.nodes[0])
+        self.assertEqual(mine, others)
+
+    def test_blockSync(self) -> Deferred[None]:
+        """The fifth node begins with the first block."""
+        return Deferred.fromCoroutine(self._blockSync())
+
+    async def _blockSync(self) -> None:
+        receipts = await self.begin()
+        node = await self.join(False)
+        await self.check(node, receipts)
+        self.assertEqual((await node.parts.rpc.status()).syncInfo.earliestBlockHeight, 1)
