@@ -1,0 +1,120 @@
+"""
+Batches: who may send what.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Malformed, ValidatorSet
+from svcbroker.ledgers.cometbft._batch import (
+    OVERHEAD,
+    BatchMaker,
+    Identity,
+    Unauthorized,
+    checkSponsor,
+    readBatch,
+    voucherPayload,
+)
+from svcbroker.ledgers.cometbft._keyfiles import publicKey
+from svcbroker.model import OpenTopic, PublishEvent
+
+from .members import GENESIS, KEYS, SEEDS, Broker, identityOf
+
+CHAIN = GENESIS.chain
+BROKER = b"k" * 32
+
+
+class BatchTests(SynchronousTestCase):
+    """
+    L{readBatch}.
+    """
+
+    def setUp(self) -> None:
+        broker = Broker()
+        self.transactions = [
+            broker.make(OpenTopic(topic="t")),
+            broker.make(PublishEvent(topic="t", content=b"x", extensions={"svc-a": "1"})),
+        ]
+        self.maker = broker.batches
+        self.data = self.maker.make(self.transactions, 7)
+
+    def refused(self, data: bytes, *errors: type[Exception]) -> None:
+        """Something is no batch."""
+        with self.assertRaises(errors or (Malformed, Unauthorized)):
+            readBatch(data, CHAIN)
+
+    def test_read(self) -> None:
+        """A batch is read as it was made."""
+        batch = readBatch(self.data, CHAIN)
+        self.assertEqual(list(batch.transactions), self.transactions)
+        self.assertEqual((batch.previous, batch.sponsor), (7, KEYS[0]))
+        self.assertEqual(len(self.data), OVERHEAD + sum(one.size for one in self.transactions) + 4)
+
+    def test_same(self) -> None:
+        """The same transactions give the same bytes, so that it is known when it comes again."""
+        self.assertEqual(self.maker.make(self.transactions, 7), self.data)
+        self.assertNotEqual(self.maker.make(self.transactions, 8), self.data)
+
+    def test_flipped(self) -> None:
+        """A batch is refused with any of its bits another one."""
+        for index in range(len(self.data)):
+            flipped = bytearray(self.data)
+            flipped[index] ^= 1 << index % 8
+            self.refused(bytes(flipped))
+
+    def test_cut(self) -> None:
+        """A batch is refused that ends early, or goes on."""
+        for size in range(len(self.data)):
+            self.refused(self.data[:size])
+        self.refused(self.data + b"\x00")
+        self.refused(self.data * 2)
+        self.refused(b"")
+
+    def test_otherChain(self) -> None:
+        """A batch of another chain is refused, although all in it is signed."""
+        chain = bytes(32)
+        maker = BatchMaker(chain, identityOf(BROKER, chain=chain))
+        data = maker.make(self.transactions, 0)
+        self.refused(data, Malformed)
+
+    def test_voucherOfOtherChain(self) -> None:
+        """Who is vouched for on another chain only is refused."""
+        maker = BatchMaker(CHAIN, identityOf(BROKER, vouchedOn=bytes(32)))
+        self.refused(maker.make(self.transactions, 0), Unauthorized)
+
+    def test_voucherOfOther(self) -> None:
+        """A voucher for one broker does not do for another one."""
+        other = identityOf(b"o" * 32)
+        identity = Identity(seed=BROKER, sponsor=other.sponsor, voucher=other.voucher)
+        self.refused(BatchMaker(CHAIN, identity).make(self.transactions, 0), Unauthorized)
+
+    def test_strangersTransactions(self) -> None:
+        """A broker does not send for another one."""
+        maker = BatchMaker(CHAIN, identityOf(BROKER))
+        self.refused(maker.make(self.transactions, 0), Unauthorized)
+
+    def test_empty(self) -> None:
+        """A batch has something in it."""
+        self.refused(self.maker.make([], 0), Malformed)
+
+    def test_noKeys(self) -> None:
+        """Keys that are none are refused, as signatures that are none."""
+        for start in range(len(self.data) - 64 - 32):
+            broken = bytearray(self.data)
+            broken[start : start + 32] = b"\xff" * 32
+            if bytes(broken) != self.data:
+                self.refused(bytes(broken))
+
+    def test_sponsor(self) -> None:
+        """Who vouches must be a validator of the day."""
+        batch = readBatch(self.data, CHAIN)
+        checkSponsor(batch, GENESIS.validatorSet)
+        with self.assertRaises(Unauthorized):
+            checkSponsor(batch, ValidatorSet(1, tuple(KEYS[1:4])))
+
+    def test_voucherPayload(self) -> None:
+        """What a validator signs for a broker is nothing else that it signs."""
+        payload = voucherPayload(CHAIN, publicKey(BROKER))
+        self.assertEqual(payload, b"svcbroker/broker\x00" + CHAIN + publicKey(BROKER))
+        self.assertEqual(len(SEEDS[0]), 32)

@@ -1,0 +1,330 @@
+"""
+The state machine that the engine replicates.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Kind, leaderIndex
+from svcbroker.ledgers.cometbft import _machine
+from svcbroker.ledgers.cometbft._machine import Code, Execution, Machine, Refused
+from svcbroker.ledgers.cometbft.abci import framedSize
+from svcbroker.model import Execution as Done
+from svcbroker.model import OpenTopic, PublishEvent
+from svcbroker.testing._ledger import TWINS
+
+from .members import GENESIS, KEYS, START, Broker, changeTo
+
+NOBODY = b""
+
+
+class MachineTestCase(SynchronousTestCase):
+    """
+    A machine at the beginning of a chain, and a broker.
+    """
+
+    def setUp(self) -> None:
+        self.machine = Machine(GENESIS.state(), GENESIS.header())
+        self.broker = Broker()
+        self.other = Broker(1, sponsor=2)
+
+    def open(self, *topics: str, broker: Broker | None = None) -> bytes:
+        """The next batch, which opens topics."""
+        return (broker or self.broker).batch(*(OpenTopic(topic=topic) for topic in topics))
+
+    def publish(self, *topics: str, size: int = 1) -> bytes:
+        """The next batch, which publishes to topics."""
+        return self.broker.batch(
+            *(PublishEvent(topic=topic, content=b"x" * size) for topic in topics)
+        )
+
+    def execute(self, *block: bytes, proposer: bytes = NOBODY) -> Execution:
+        """What a block does, which is then the last one."""
+        height = self.machine.head.height + 1
+        execution = self.machine.execute(block, height, START + height, proposer)
+        self.machine.apply(execution.candidate)
+        return execution
+
+    def all(self, *waiting: bytes, limit: int = 10**9) -> Sequence[bytes]:
+        """What goes into the next block."""
+        return self.machine.select(waiting, limit)
+
+    def code(self, data: bytes, *, isAgain: bool = False) -> Code:
+        """What is said of a batch that is to wait."""
+        try:
+            self.machine.check(data, isAgain=isAgain)
+        except Refused as refusal:
+            return refusal.code
+        return Code.OK
+
+
+class CheckTests(MachineTestCase):
+    """
+    Which batches may wait.
+    """
+
+    def test_check(self) -> None:
+        """A batch may wait until it was executed."""
+        data = self.open("t")
+        self.assertIs(self.code(data), Code.OK)
+        self.assertIs(self.code(data), Code.OK)
+        self.execute(data)
+        self.assertIs(self.code(data), Code.REPEATED)
+
+    def test_malformed(self) -> None:
+        """What is no batch may not, nor may one that nobody vouches for."""
+        self.assertIs(self.code(b""), Code.MALFORMED)
+        data = bytearray(self.open("t"))
+        data[-1] ^= 1
+        self.assertIs(self.code(bytes(data)), Code.UNAUTHORIZED)
+        self.assertIs(self.code(self.open("t", broker=Broker(2, sponsor=5))), Code.UNAUTHORIZED)
+
+    def test_leavingSponsor(self) -> None:
+        """Batches of a broker whose validator has left may not, although they might before."""
+        data = self.open("t", broker=self.other)
+        self.assertIs(self.code(data), Code.OK)
+        change = self.broker.transactions.makeChange(changeTo(0, 1, 3))
+        execution = self.execute(self.broker.pack(change))
+        self.assertEqual(execution.candidate.outcome.validators.keys, (KEYS[0], KEYS[1], KEYS[3]))
+        self.assertIs(self.code(data, isAgain=True), Code.UNAUTHORIZED)
+        self.assertIs(self.code(self.open("u")), Code.OK)
+
+    def test_twins(self) -> None:
+        """A batch with two events that might have one id could be in no block."""
+        self.assertIs(self.code(self.publish(*TWINS)), Code.CONFLICT)
+
+    def test_early(self) -> None:
+        """A batch waits for the one before it, but not for ever where nobody has that."""
+        first, second = self.open("t"), self.open("u")
+        self.assertIs(self.code(second), Code.OK)
+        self.execute(self.open("v", broker=self.other))
+        self.assertIs(self.code(second, isAgain=True), Code.OK)
+        self.execute()
+        self.assertIs(self.code(second, isAgain=True), Code.EARLY)
+        self.assertIs(self.code(second), Code.OK)
+        self.execute(first)
+        self.assertIs(self.code(second, isAgain=True), Code.OK)
+
+    def test_forgotten(self) -> None:
+        """What was read is kept within a bound, and read again where it was forgotten."""
+        self.patch(_machine, "KNOWN_BYTES", 5000)
+        batches = [self.publish("t", size=900) for _ in range(20)]
+        for data in batches * 2:
+            self.machine.check(data)
+        self.assertLessEqual(len(self.machine._known), 5)
+        self.assertEqual(
+            self.machine._knownBytes, sum(size for size, _ in self.machine._known.values())
+        )
+
+
+class SelectTests(MachineTestCase):
+    """
+    What goes into a block.
+    """
+
+    def test_order(self) -> None:
+        """Everything that fits, in order."""
+        waiting = [self.open("t"), *(self.publish("t", size=9 * n) for n in range(20))]
+        size = 0
+        for count, data in enumerate(waiting):
+            self.assertEqual(self.all(*waiting, limit=size), waiting[:count])
+            size += framedSize(data)
+            self.assertEqual(self.all(*waiting, limit=size - 1), waiting[:count])
+        self.assertEqual(self.all(*waiting, limit=size), waiting)
+
+    def test_noneOvertakes(self) -> None:
+        """A small one does not come before a large one that waited longer."""
+        large, small = self.publish("t", size=1000), self.publish("t")
+        self.assertEqual(self.all(large, small, limit=500), [])
+
+    def test_leftOut(self) -> None:
+        """What could be in no block takes no room."""
+        old = self.open("t")
+        self.execute(old)
+        new = self.publish("t")
+        foreign = self.open("u", broker=Broker(2, sponsor=5))
+        chosen = self.all(old, b"nothing", foreign, new, new, limit=framedSize(new))
+        self.assertEqual(chosen, [new])
+
+    def test_reordered(self) -> None:
+        """A broker's batches stand in the order in which it made them."""
+        mine = [self.open(f"t{number}") for number in range(8)]
+        others = [self.open(f"u{number}", broker=self.other) for number in range(8)]
+        for seed in range(30):
+            waiting = [*mine, *others]
+            random.Random(seed).shuffle(waiting)
+            chosen = self.all(*waiting)
+            self.assertCountEqual(chosen, waiting)
+            self.assertEqual([each for each in chosen if each in mine], mine)
+            self.assertEqual([each for each in chosen if each in others], others)
+            self.assertTrue(self.machine.isValid(chosen))
+
+    def test_missing(self) -> None:
+        """What follows a batch that is not there waits, and others do not."""
+        batches = [self.open(f"t{number}") for number in range(4)]
+        theirs = self.open("u", broker=self.other)
+        self.assertEqual(self.all(batches[3], batches[0], batches[2], theirs), [batches[0], theirs])
+
+    def test_reorderedFits(self) -> None:
+        """What came too early is bound by the block's size as well."""
+        first, second, third = (self.open(topic) for topic in "tuv")
+        limit = framedSize(first) + framedSize(second)
+        self.assertEqual(self.all(third, second, first, limit=limit), [first, second])
+
+    def test_twins(self) -> None:
+        """A batch whose event might get the id of another one waits for the next block."""
+        one, two = TWINS
+        waiting = [self.open(*TWINS), self.publish(one), self.publish(two), self.publish(one)]
+        self.assertEqual(self.all(*waiting), waiting[:2])
+        self.assertFalse(self.machine.isValid(waiting))
+        self.execute(*waiting[:2])
+        self.assertEqual(self.all(*waiting), waiting[2:3])
+
+    def test_valid(self) -> None:
+        """A block may be voted for if all of it may stand in it: what is chosen may."""
+        old = self.open("t")
+        self.execute(old)
+        new = self.publish("t")
+        early = [self.publish("t"), self.publish("t")][1]
+        for good in ([], [new]):
+            self.assertTrue(self.machine.isValid(good))
+        for bad in ([old], [new, new], [early], [new, early], [b""], [new, b"x"]):
+            self.assertFalse(self.machine.isValid(bad), bad)
+
+    def test_chosenIsValid(self) -> None:
+        """Whatever waits, all validators may vote for what one of them chooses."""
+        topics = ["a", "b", *TWINS]
+        for seed in range(40):
+            chance = random.Random(seed)
+            machine = Machine(GENESIS.state(), GENESIS.header())
+            brokers = [Broker(0), Broker(1, sponsor=1), Broker(2, sponsor=5)]
+            made = [
+                chance.choice(brokers).batch(
+                    *(
+                        PublishEvent(topic=chance.choice(topics), content=chance.randbytes(9))
+                        for _ in range(chance.randint(1, 3))
+                    )
+                )
+                for _ in range(12)
+            ]
+            for _ in range(4):
+                waiting = chance.choices([*made, b"", b"junk"], k=15)
+                limit = chance.choice([10**6, chance.randint(0, 3000)])
+                chosen = machine.select(waiting, limit)
+                self.assertLessEqual(sum(map(framedSize, chosen)), limit)
+                self.assertTrue(machine.isValid(chosen))
+                execution = machine.execute(chosen, machine.head.height + 1, START, KEYS[0])
+                self.assertEqual(set(execution.codes) | {Code.OK}, {Code.OK})
+                machine.apply(execution.candidate)
+
+
+class ExecuteTests(MachineTestCase):
+    """
+    What a decided block does.
+    """
+
+    def test_deterministic(self) -> None:
+        """Two machines that are given the same are the same, whatever else they were asked."""
+        other = Machine(GENESIS.state(), GENESIS.header())
+        blocks = [
+            [self.open("a", "b")],
+            [self.publish("a"), self.publish("b", "a")],
+            [],
+            [self.open("c", broker=self.other), self.publish("c")],
+        ]
+        for height, block in enumerate(blocks, 1):
+            for data in block:
+                other.check(data)
+            other.select(block, 100)
+            made = [
+                machine.execute(block, height, START + height, KEYS[height % 4])
+                for machine in (self.machine, other)
+            ]
+            first, second = (each.candidate.header for each in made)
+            self.assertEqual(first, second)
+            self.assertEqual(made[0].codes, made[1].codes)
+            for machine, execution in zip((self.machine, other), made, strict=True):
+                machine.apply(execution.candidate)
+        self.assertEqual(self.machine.state.root, other.state.root)
+
+    def test_changesNothing(self) -> None:
+        """Only applying it changes anything: it may be executed as often as the engine likes."""
+        block = [self.open("t")]
+        hashes = {self.machine.execute(block, 1, START, NOBODY).candidate.header.hash for _ in "ab"}
+        self.assertEqual(len(hashes), 1)
+        self.assertEqual(self.machine.head, GENESIS.header())
+        self.assertIsNone(self.machine.state.topic("t"))
+
+    def test_badBatches(self) -> None:
+        """What should not be in a block has a code of its own there, and changes nothing."""
+        good = self.open("t")
+        self.execute(good)
+        foreign = self.open("u", broker=Broker(2, sponsor=5))
+        following, early = self.publish("t"), [self.publish("t"), self.publish("t")][1]
+        block = [b"", good, foreign, early, following, following]
+        execution = self.execute(*block)
+        self.assertEqual(
+            execution.codes,
+            [
+                Code.MALFORMED,
+                Code.REPEATED,
+                Code.UNAUTHORIZED,
+                Code.EARLY,
+                Code.OK,
+                Code.REPEATED,
+            ],
+        )
+        self.assertEqual(len(execution.candidate.transactions), 1)
+        topic = self.machine.state.topic("t")
+        assert topic is not None
+        self.assertEqual(topic.sequence, 1)
+
+    def test_repeatedInPart(self) -> None:
+        """A batch with something new may stand in a block; what is not new is not done again."""
+        one, two = (self.broker.make(PublishEvent(topic="t", content=b"%d" % n)) for n in range(2))
+        self.execute(self.open("t", broker=self.other), self.broker.pack(one))
+        execution = self.execute(self.broker.batches.make([one, two], 0))
+        self.assertEqual(execution.codes, [Code.OK])
+        receipts = [receipt.execution for receipt in execution.candidate.outcome.receipts]
+        self.assertEqual(receipts, [Done.REPEATED, Done.DONE])
+
+    def test_time(self) -> None:
+        """Time does not go back, whatever the engine says."""
+        first = self.machine.execute([], 1, START - 5, NOBODY).candidate
+        self.assertEqual(first.header.timestamp, START)
+
+    def test_proposer(self) -> None:
+        """Our header names the engine's proposer, by the lowest view that does."""
+        last = 0
+        for height, index in enumerate([0, 3, 1, 1, 2, 0, 0, 3], 1):
+            header = self.execute(proposer=KEYS[index]).candidate.header
+            self.assertEqual(header.proposer, index)
+            self.assertEqual(leaderIndex(header.view, height, 4), index)
+            self.assertIn(header.view - last, range(4))
+            last = header.view
+
+    def test_unknownProposer(self) -> None:
+        """One that is not in the set leaves the view as it is."""
+        self.execute(proposer=KEYS[3])
+        view = self.machine.head.view
+        self.assertEqual(self.execute(proposer=KEYS[5]).candidate.header.view, view)
+        self.assertEqual(self.execute(proposer=NOBODY).candidate.header.view, view)
+
+    def test_change(self) -> None:
+        """A change of the validators is executed once, and the next block is of the new set."""
+        change = changeTo(0, 1, 2, 4)
+        made = [self.broker.transactions.makeChange(change) for _ in range(2)]
+        self.assertEqual(made[0].kind, Kind.VALIDATORS)
+        execution = self.execute(self.broker.pack(*made))
+        receipts = [receipt.execution for receipt in execution.candidate.outcome.receipts]
+        self.assertEqual(receipts, [Done.DONE, Done.REFUSED])
+        header = execution.candidate.header
+        self.assertEqual(header.validators, GENESIS.validatorSet.hash)
+        self.assertEqual(header.nextValidators, change.following.hash)
+        following = self.execute(proposer=KEYS[4]).candidate.header
+        self.assertEqual(following.validators, change.following.hash)
+        self.assertEqual(following.proposer, 3)
