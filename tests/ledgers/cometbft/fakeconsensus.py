@@ -1,0 +1,112 @@
+"""
+An engine without a network: it decides what it is told to, and asks an application as real ones
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+
+from svcbroker.ledgers.cometbft._application import ChainApplication
+from svcbroker.ledgers.cometbft.abci import requests as rq
+from svcbroker.ledgers.cometbft.abci import responses as rs
+from svcbroker.ledgers.cometbft.abci.types import PublicKey, ValidatorUpdate
+from svcbroker.proofs.cometbft import addressOf
+
+from .members import GENESIS, KEYS, START
+
+NANOSECONDS = 10**6
+"""Of a millisecond."""
+
+
+def now(answer: Any) -> Any:
+    """What is answered at once."""
+    results: list[Any] = []
+    if isinstance(answer, Coroutine):
+        answer = Deferred.fromCoroutine(answer)
+    if not isinstance(answer, Deferred):
+        return answer
+    answer.addCallback(results.append)
+    if not results:
+        failures: list[Any] = []
+        answer.addErrback(failures.append)
+        failures[0].raiseException()
+    return results[0]
+
+
+def initChain(**changes: Any) -> rq.InitChainRequest:
+    """How a chain begins."""
+    values: dict[str, Any] = {
+        "time": START * NANOSECONDS,
+        "chainId": GENESIS.group,
+        "validators": tuple(
+            ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=1) for key in KEYS[:4]
+        ),
+        "initialHeight": 1,
+    }
+    return rq.InitChainRequest(**(values | changes))
+
+
+@define
+class FakeConsensus:
+    """
+    Decides blocks, and remembers them.
+
+    @ivar blocks: what it has decided.
+    @ivar hashes: what the application said of each.
+    """
+
+    blocks: list[rq.FinalizeBlockRequest] = field(factory=list)
+    hashes: list[bytes] = field(factory=list)
+    start: bytes = b""
+
+    def decide(self, *txs: bytes, proposer: bytes = KEYS[0]) -> rq.FinalizeBlockRequest:
+        """Decide a block; the application has not heard of it."""
+        height = len(self.blocks) + 1
+        block = rq.FinalizeBlockRequest(
+            txs=txs,
+            height=height,
+            time=(START + height) * NANOSECONDS + 5,
+            proposerAddress=addressOf(proposer),
+        )
+        self.blocks.append(block)
+        return block
+
+    def run(self, application: ChainApplication, *txs: bytes) -> rs.FinalizeBlockResponse:
+        """Decide a block, and have it executed and committed."""
+        return self.play(application, self.decide(*txs))
+
+    def play(
+        self, application: ChainApplication, block: rq.FinalizeBlockRequest
+    ) -> rs.FinalizeBlockResponse:
+        """Have a block executed and committed."""
+        answer: rs.FinalizeBlockResponse = now(application.finalizeBlock(block))
+        if block.height <= len(self.hashes):
+            assert self.hashes[block.height - 1] == answer.appHash, "another state"
+        else:
+            self.hashes.append(answer.appHash)
+        now(application.commit(rq.CommitRequest()))
+        return answer
+
+    def connect(self, application: ChainApplication) -> Sequence[int]:
+        """
+        Start beside an application: begin the chain, or play what the application lacks.
+
+        @return: the heights that were played.
+        """
+        info: rs.InfoResponse = now(application.info(rq.InfoRequest()))
+        if not info.lastBlockHeight:
+            self.start = now(application.initChain(initChain())).appHash
+        else:
+            assert self.hashes[info.lastBlockHeight - 1 :][:1] in (
+                [],
+                [info.lastBlockAppHash],
+            ), "another state"
+        lacking = self.blocks[info.lastBlockHeight :]
+        for block in lacking:
+            self.play(application, block)
+        return [block.height for block in lacking]

@@ -1,0 +1,323 @@
+"""
+The ABCI application, over a store on disk and an engine that is none.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Candidate
+from svcbroker.ledgers.cometbft._application import (
+    STORE_NAME,
+    ApplicationFailed,
+    ChainApplication,
+)
+from svcbroker.ledgers.cometbft._machine import Code
+from svcbroker.ledgers.cometbft.abci import requests as rq
+from svcbroker.ledgers.cometbft.abci import responses as rs
+from svcbroker.ledgers.cometbft.abci.types import PublicKey, ValidatorUpdate
+from svcbroker.model import OpenTopic, PublishEvent
+from svcbroker.storage import StorageError, StorageFailed
+
+from .fakeconsensus import FakeConsensus, initChain, now
+from .members import GENESIS, KEYS, START, Broker, changeTo
+
+
+class ApplicationTestCase(SynchronousTestCase):
+    """
+    An application, and who drives it.
+    """
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.begun = 0
+        self.committed: list[Candidate] = []
+        self.held: Deferred[None] | None = None
+        self.engine = FakeConsensus()
+        self.broker = Broker()
+        self.application = self.make(self.directory)
+        self.engine.connect(self.application)
+
+    def make(self, directory: Path) -> ChainApplication:
+        """An application that has opened what is in a directory."""
+        directory.mkdir(parents=True, exist_ok=True)
+        application = ChainApplication(
+            directory, self.inThread, self.countBegun, self.committed.append
+        )
+        self.addCleanup(application.close)
+        application.open()
+        return application
+
+    def countBegun(self) -> None:
+        self.begun += 1
+
+    def inThread(self, call: Any, *args: Any) -> Deferred[Any]:
+        """Work in a thread; its answer is held back where a test wants that."""
+        done: Deferred[Any] = maybeDeferred(call, *args)
+        if self.held is None:
+            return done
+        return done.addCallback(lambda result: self.held)
+
+    def crash(self) -> ChainApplication:
+        """The process is killed; what is on the disk is found by the next one."""
+        after = Path(self.mktemp())
+        shutil.copytree(self.directory, after)
+        self.committed = []
+        return self.make(after)
+
+    def opened(self, *topics: str) -> bytes:
+        """The next batch, which opens topics."""
+        return self.broker.batch(*(OpenTopic(topic=topic) for topic in topics))
+
+    def published(self, topic: str) -> bytes:
+        """The next batch, which publishes."""
+        return self.broker.batch(PublishEvent(topic=topic, content=b"x"))
+
+
+class BeginTests(ApplicationTestCase):
+    """
+    How a chain begins.
+    """
+
+    def test_begin(self) -> None:
+        """The engine's genesis is ours."""
+        self.assertEqual(self.begun, 1)
+        self.assertEqual(self.application.genesis, GENESIS)
+        self.assertEqual(self.engine.start, GENESIS.header().hash)
+        info = now(self.application.info(rq.InfoRequest()))
+        self.assertEqual((info.lastBlockHeight, info.lastBlockAppHash), (0, b""))
+
+    def test_beginAgain(self) -> None:
+        """An engine that ended before the first block begins again; so it may differently."""
+        self.assertEqual(self.engine.connect(self.application), [])
+        self.assertEqual(self.begun, 1)
+        answer = now(self.application.initChain(initChain(chainId="other")))
+        self.assertEqual((self.begun, self.application.genesis.group), (2, "other"))
+        self.assertEqual(answer.appHash, self.application.genesis.header().hash)
+
+    def test_engineLostBlocks(self) -> None:
+        """An engine that has lost its blocks does not make an application forget its own."""
+        self.engine.run(self.application, self.opened("t"))
+        with self.assertRaises(ApplicationFailed):
+            now(self.application.initChain(initChain()))
+
+    def test_refused(self) -> None:
+        """Only what our sets can say may be the genesis: Ed25519, one vote each, from height 1."""
+        application = self.make(Path(self.mktemp()))
+        first = ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[0]), power=1)
+        wrong: Sequence[rq.InitChainRequest] = [
+            initChain(initialHeight=2),
+            initChain(validators=(evolve(first, power=2),)),
+            initChain(validators=(evolve(first, power=0),)),
+            initChain(validators=(evolve(first, publicKey=PublicKey(secp256k1=b"x" * 33)),)),
+            initChain(validators=(first, first)),
+            initChain(validators=()),
+        ]
+        for request in wrong:
+            with self.assertRaises((ApplicationFailed, ValueError)):
+                now(application.initChain(request))
+        self.assertIsNone(application.store)
+
+    def test_notBegun(self) -> None:
+        """Before there is a chain, nothing is executed."""
+        application = self.make(Path(self.mktemp()))
+        for call in (
+            lambda: application.checkTx(rq.CheckTxRequest(tx=b"")),
+            lambda: application.finalizeBlock(self.engine.decide()),
+            lambda: application.commit(rq.CommitRequest()),
+        ):
+            with self.assertRaises(ApplicationFailed):
+                now(call())
+
+
+class BlockTests(ApplicationTestCase):
+    """
+    What blocks do.
+    """
+
+    def test_block(self) -> None:
+        """Each of the engine's blocks is one of ours, of its height, time and proposer."""
+        block = self.engine.decide(self.opened("t"), self.published("t"), proposer=KEYS[2])
+        answer = self.engine.play(self.application, block)
+        (candidate,) = self.committed
+        header = candidate.header
+        self.assertEqual((header.height, header.timestamp, header.proposer), (1, START + 1, 2))
+        self.assertEqual([result.code for result in answer.txResults], [0, 0])
+        self.assertEqual((answer.appHash, answer.validatorUpdates), (header.hash, ()))
+        assert self.application.store is not None
+        row = self.application.store.blockHead(1)
+        assert row is not None
+        self.assertEqual(row.hash, header.hash)
+
+    def test_emptyBlocks(self) -> None:
+        """Blocks without transactions leave the application's hash alone, also after a start."""
+        self.engine.run(self.application)
+        self.assertEqual(self.engine.hashes[-1], self.engine.start)
+        self.engine.run(self.application, self.opened("t"))
+        last = self.committed[-1].header.hash
+        for _ in range(3):
+            self.engine.run(self.application)
+        self.assertEqual(self.engine.hashes[1:], [last] * 4)
+        again = self.crash()
+        info = now(again.info(rq.InfoRequest()))
+        self.assertEqual((info.lastBlockHeight, info.lastBlockAppHash), (5, last))
+        self.engine.run(again)
+        self.assertEqual(self.engine.hashes[-1], last)
+
+    def test_proposal(self) -> None:
+        """What is proposed is what may be voted for."""
+        waiting = (self.opened("t"), b"junk", self.published("t"))
+        prepared = now(
+            self.application.prepareProposal(
+                rq.PrepareProposalRequest(txs=waiting, maxTxBytes=10**6)
+            )
+        )
+        self.assertEqual(prepared.txs, (waiting[0], waiting[2]))
+        for txs, verdict in (
+            (prepared.txs, rs.Verdict.ACCEPT),
+            (waiting, rs.Verdict.REJECT),
+        ):
+            answer = now(self.application.processProposal(rq.ProcessProposalRequest(txs=txs)))
+            self.assertIs(answer.status, verdict)
+
+    def test_check(self) -> None:
+        """Why a batch may not wait is said."""
+        data, later = self.opened("t"), self.published("t")
+        self.assertEqual(now(self.application.checkTx(rq.CheckTxRequest(tx=data))).code, Code.OK)
+        self.engine.run(self.application, data)
+        answer = now(self.application.checkTx(rq.CheckTxRequest(tx=data)))
+        self.assertEqual((answer.code, bool(answer.log)), (Code.REPEATED, True))
+        early = [self.published("t"), self.published("t")][1]
+        self.engine.run(self.application)
+        for tx, code in ((early, Code.EARLY), (later, Code.OK)):
+            request = rq.CheckTxRequest(tx=tx, type=rq.CheckTxType.RECHECK)
+            self.assertEqual(now(self.application.checkTx(request)).code, code)
+
+    def test_badBlock(self) -> None:
+        """A block with what should not be there has its codes, and does nothing else."""
+        answer = self.engine.run(self.application, b"junk", self.opened("t"))
+        self.assertEqual([each.code for each in answer.txResults], [Code.MALFORMED, Code.OK])
+        answer = self.engine.run(self.application, b"junk")
+        self.assertEqual(answer.appHash, self.committed[0].header.hash)
+
+    def test_change(self) -> None:
+        """The engine is told who comes and who goes."""
+        change = self.broker.transactions.makeChange(changeTo(0, 1, 2, 4))
+        answer = self.engine.run(self.application, self.broker.pack(change))
+        told = [(each.publicKey.ed25519, each.power) for each in answer.validatorUpdates]
+        self.assertCountEqual(told, [(KEYS[3], 0), (KEYS[4], 1)])
+        self.assertEqual(self.engine.run(self.application).validatorUpdates, ())
+        # The engine's next proposer may still be the one that leaves.
+        self.engine.play(self.application, self.engine.decide(proposer=KEYS[3]))
+        again = self.crash()
+        block = self.engine.decide(proposer=KEYS[4])
+        self.engine.play(again, block)
+        self.assertEqual(self.committed[-1].header.proposer, 3)
+
+    def test_wrongHeight(self) -> None:
+        """A block that does not follow is not executed."""
+        block = self.engine.decide()
+        for height in (0, 2):
+            with self.assertRaises(ApplicationFailed):
+                now(self.application.finalizeBlock(evolve(block, height=height)))
+        with self.assertRaises(ApplicationFailed):
+            now(self.application.commit(rq.CommitRequest()))
+
+
+class CrashTests(ApplicationTestCase):
+    """
+    An end at every point, and what the engine finds afterwards.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.engine.run(self.application, self.opened("t"))
+        self.engine.run(self.application)
+        self.block = self.engine.decide(self.published("t"))
+
+    def goesOn(self, application: ChainApplication, played: Sequence[int]) -> None:
+        """The engine connects to an application, plays some blocks, and decides the next one."""
+        self.assertEqual(self.engine.connect(application), played)
+        self.engine.run(application, self.published("t"))
+        assert application.machine is not None
+        topic = application.machine.state.topic("t")
+        assert topic is not None
+        self.assertEqual((topic.sequence, topic.height), (2, 4))
+        self.assertEqual([each.header.height for each in self.committed], [*played, 4])
+
+    def test_beforeExecution(self) -> None:
+        """Killed before the block came."""
+        self.goesOn(self.crash(), [3])
+
+    def test_afterExecution(self) -> None:
+        """Killed after it was executed, before it was committed."""
+        self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
+        self.goesOn(self.crash(), [3])
+
+    def test_afterStoring(self) -> None:
+        """Killed after it was stored, before the engine heard of it: it has it all the same."""
+        self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
+        self.held = Deferred()
+        committing = Deferred.fromCoroutine(self.application.commit(rq.CommitRequest()))
+        self.assertNoResult(committing)
+        self.assertEqual(len(self.committed), 2)
+        after = self.crash()
+        held, self.held = self.held, None
+        self.goesOn(after, [])
+        held.callback(None)
+        self.successResultOf(committing)
+
+    def test_afterCommit(self) -> None:
+        """Killed after the engine heard of it."""
+        self.engine.play(self.application, self.block)
+        self.goesOn(self.crash(), [])
+
+    def test_executedTwice(self) -> None:
+        """The engine ended between execution and commit: it is executed again, and gives the
+        same."""
+        first = now(self.application.finalizeBlock(self.block))
+        self.engine.hashes.append(first.appHash)
+        self.committed.clear()
+        self.goesOn(self.application, [3])
+
+    def test_everythingAgain(self) -> None:
+        """An application that has lost its disk is played everything, and is the same."""
+        self.engine.play(self.application, self.block)
+        self.committed.clear()
+        empty = self.make(Path(self.mktemp()))
+        self.assertEqual(self.engine.connect(empty), [1, 2, 3])
+        assert empty.machine is not None and self.application.machine is not None
+        self.assertEqual(empty.machine.head, self.application.machine.head)
+
+    def test_notStored(self) -> None:
+        """Where a block cannot be stored the application says so, and has not got it."""
+        store: Any = self.application.store
+
+        def full(rows: object) -> None:
+            raise StorageFailed("the disk is full")
+
+        self.patch(store, "append", full)
+        self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
+        with self.assertRaises(StorageFailed):
+            now(self.application.commit(rq.CommitRequest()))
+        self.assertEqual(len(self.committed), 2)
+        self.application.close()
+        self.assertIsNone(self.application.store)
+        self.committed.clear()
+        self.application.open()
+        self.goesOn(self.application, [3])
+
+    def test_damaged(self) -> None:
+        """A chain that is damaged is not opened, and nothing is left open."""
+        self.application.close()
+        (self.directory / STORE_NAME).write_bytes(b"nothing like it" * 100)
+        with self.assertRaises(StorageError):
+            self.application.open()
+        self.assertIsNone(self.application.store)
