@@ -16,7 +16,7 @@ from ._export import RangeUnknown, exportChain
 from ._findings import Finding, Findings, Report
 from ._history import storedHistory
 from ._import import Imported, ImportRefused, importChain
-from ._layout import KEYS_NAME, NOTES_NAME, STORE_NAME, groupsIn
+from ._layout import BROKER_FILES, KEYS_NAME, NOTES_NAME, STORE_NAME, groupsIn
 from ._loading import StoredChain, loadChain
 from ._prover import NotCertified, Prover
 from ._reading import groupDirectory, readChain
@@ -24,6 +24,7 @@ from ._rows import appendOf
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
 
 __all__ = [
+    "BROKER_FILES",
     "KEYS_NAME",
     "NOTES_NAME",
     "STORE_NAME",

@@ -115,5 +115,7 @@ def auditGroup(
         findings = Findings(directory.name, limit)
         findings.damage(STORE_NAME, str(error))
         audited = AuditedChain.unread(directory.name, findings)
-    auditGroupFiles(directory, audited.validators, earlier, audited.findings)
+    auditGroupFiles(
+        directory, audited.validators, earlier, audited.findings, hasEngine=audited.hasEngine
+    )
     return audited

@@ -13,13 +13,14 @@ from tempfile import mkdtemp
 
 from attrs import frozen
 
-from ..chain import Certificate, CertificateInvalid, Malformed, checkCertificate
-from ..proofs import Checkpoint
+from ..chain import CertificateInvalid, Malformed
+from ..proofs import Checkpoint, checkFinal, storedCertificate
 from ..storage import Snapshot, StorageDamaged, Store
 from ._findings import Findings, Report, noReport
 from ._keyfiles import KeyFile, readKeyFiles
-from ._layout import KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories
+from ._layout import BROKER_FILES, KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories
 from ._loading import StoredChain, loadChain
+from ._prover import decidedByEngine
 from ._restoring import setRoundsAside
 from ._surroundings import auditNotes
 
@@ -104,10 +105,22 @@ def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -
     chain = _finish(target / STORE_NAME)
     if keys:
         _writeKeys(target / KEYS_NAME, chain.state.validators.keys, keys, source)
-    else:
+    elif not _copyBrokerFiles(source, target):
         findings.note(f"{source.name}/{KEYS_NAME}", "there are no keys, so none were copied")
     _sync(target)
     return Checkpoint.of(chain.head)
+
+
+def _copyBrokerFiles(source: Path, target: Path) -> bool:
+    """
+    Copy who a broker is beside an engine.
+
+    @return: whether it is beside one.
+    """
+    found = [name for name in BROKER_FILES if (source / name).exists()]
+    for name in found:
+        shutil.copy(source / name, target / name)
+    return bool(found)
 
 
 def _finish(path: Path) -> StoredChain:
@@ -120,10 +133,13 @@ def _finish(path: Path) -> StoredChain:
         chain = loadChain(store)
         row = store.tip()
         if row is not None:
-            nodes = chain.deciders
-            certificate = Certificate.decode(row.certificate)
-            checkCertificate(certificate, chain.head, len(nodes.keys), nodes.verify)
-        setRoundsAside(store, chain.head.height)
+            certificate = storedCertificate(row.certificate)
+            if certificate is not None:
+                checkFinal(certificate, chain.head, chain.deciders, chain.genesis.group)
+            elif not decidedByEngine(store):
+                raise Malformed("its last block has no certificate")
+        if not decidedByEngine(store):
+            setRoundsAside(store, chain.head.height)
     except (Malformed, CertificateInvalid, ValueError) as error:
         raise StorageDamaged(f"the chain is damaged ({error}): audit it") from None
     finally:

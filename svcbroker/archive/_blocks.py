@@ -11,7 +11,6 @@ from attrs import evolve
 
 from ..chain import (
     Candidate,
-    Certificate,
     CertificateInvalid,
     ChainState,
     Genesis,
@@ -21,12 +20,19 @@ from ..chain import (
     PrefixConflict,
     Transaction,
     ValidatorSet,
-    checkCertificate,
     decodeBody,
     decodeTable,
     leaderIndex,
     merkleRoot,
     proposeBlock,
+)
+from ..proofs import (
+    AnyCertificate,
+    CometCertificate,
+    checkFinal,
+    engineSet,
+    isEngineCertificate,
+    storedCertificate,
 )
 from ..storage import Append
 from ._findings import Findings, difference, show
@@ -61,18 +67,27 @@ class BlockAuditor:
     are checked as far as it goes without: headers, links, certificates, transactions.
 
     @ivar height: the height of the last block that was looked at.
+    @ivar final: the height of the last block whose certificate holds.
     @ivar state: the state after it; C{None} where that is not known any more.
     @ivar hash: its hash.
     """
 
     def __init__(
-        self, genesis: Genesis, sets: Mapping[bytes, ValidatorSet], findings: Findings
+        self,
+        genesis: Genesis,
+        sets: Mapping[bytes, ValidatorSet],
+        findings: Findings,
+        *,
+        hasEngine: bool = False,
     ) -> None:
         """
         @param sets: sets of nodes by their hashes. They are trusted only where a header that
             is final names them.
+        @param hasEngine: whether an engine decides, so that certificates may be missing.
         """
-        self.height = 0
+        self.height = self.final = 0
+        self._hasEngine = hasEngine
+        self._group = genesis.group
         self.state: ChainState | None = genesis.state()
         self.hash: bytes | None = genesis.header().hash
         self._chain = genesis.chain
@@ -168,11 +183,25 @@ class BlockAuditor:
         try:
             if not isinstance(row.certificate, bytes):
                 raise Malformed("it is not stored as bytes")
-            certificate = Certificate.decode(row.certificate)
-            checkCertificate(certificate, header, len(nodes.keys), nodes.verify)
+            if isEngineCertificate(row.certificate) != self._hasEngine:
+                raise Malformed("it is not of the kind that the others are")
+            certificate = storedCertificate(row.certificate)
+            if certificate is not None:
+                checkFinal(certificate, header, nodes, self._group)
+                self._checkNext(certificate, header)
         except (Malformed, CertificateInvalid) as error:
             return str(error)
+        if certificate is not None:
+            self.final = row.height
         return ""
+
+    def _checkNext(self, certificate: AnyCertificate, header: Header) -> None:
+        """An engine has the set that decides next from the same block on."""
+        following = self._sets.get(header.nextValidators)
+        if following is None or not isinstance(certificate, CometCertificate):
+            return
+        if certificate.block().header.nextValidatorsHash != engineSet(following):
+            raise CertificateInvalid("the engine has other nodes for the next block")
 
     def _transactions(self, row: RawBlock) -> Sequence[Transaction] | None:
         body = row.body

@@ -12,11 +12,11 @@ from typing import Final
 from attrs import frozen
 
 from ..chain import Genesis, Malformed
-from ..proofs import Checkpoint
+from ..proofs import Checkpoint, isEngineCertificate
 from ..storage import Snapshot, StorageError
 from ._blocks import BlockAuditor, RawBlock
 from ._findings import LIMIT, Findings, Report, noReport, show
-from ._layout import STORE_NAME
+from ._layout import KEYS_NAME, STORE_NAME
 from ._structure import auditStructure
 from ._tables import (
     PRINT_SIZE,
@@ -48,6 +48,10 @@ class AuditedChain:
     @ivar topics: how many topics there are; C{None} where nobody knows.
     @ivar validators: the public keys of the nodes that decide the next block, where known.
     @ivar findings: what was found.
+    @ivar hasEngine: whether an engine decided its blocks.
+    @ivar final: the height of the last block that its certificate shows to be final, and with it
+        all blocks before. Only an engine's chain may go on behind it: what shows that a block is
+        final comes after it, and may not have been kept.
     """
 
     group: str
@@ -57,6 +61,8 @@ class AuditedChain:
     topics: int | None
     validators: Collection[bytes] | None
     findings: Findings
+    hasEngine: bool = False
+    final: int = 0
 
     @classmethod
     def unread(cls, group: str, findings: Findings) -> AuditedChain:
@@ -118,6 +124,8 @@ class _ChainAudit:
         self._found = findings
         self._wanted = {each.height: each for each in checkpoints}
         self._report = report
+        self._hasKeys = (snapshot.path.parent / KEYS_NAME).is_dir()
+        self._hasEngine = False
         self._transactions = 0
         self._failures = 0
 
@@ -128,7 +136,9 @@ class _ChainAudit:
                 genesis = self._genesis()
         if genesis is None:
             return AuditedChain.unread(self._group, self._found)
-        self._blocks = BlockAuditor(genesis, storedSets(self._snapshot), self._found)
+        self._blocks = BlockAuditor(
+            genesis, storedSets(self._snapshot), self._found, hasEngine=self._hasEngine
+        )
         self._rows = RowAuditor(self._snapshot, self._found)
         self._meet(0)
         while self._batch():
@@ -151,6 +161,8 @@ class _ChainAudit:
             topics=None if state is None else state.topicCount,
             validators=None if state is None else state.validators.keys,
             findings=self._found,
+            hasEngine=self._hasEngine,
+            final=blocks.final,
         )
 
     def _genesis(self) -> Genesis | None:
@@ -170,9 +182,18 @@ class _ChainAudit:
             return None
         if genesis.chain != chain:
             self._found.differ("chain.chain_id", genesis.chain, chain)
-        if genesis.group != self._group:
+        self._hasEngine = self._isEngines()
+        # An engine's chain is named as the engine calls it.
+        if genesis.group != self._group and not self._hasEngine:
             self._found.damage("chain.genesis", f"it is the chain of group {show(genesis.group)}")
         return genesis
+
+    def _isEngines(self) -> bool:
+        """Whether an engine decides: then there are no keys here, nor certificates of nodes."""
+        if self._hasKeys:
+            return False
+        rows = self._snapshot.rows("SELECT certificate FROM head WHERE height = 1")
+        return all(isinstance(row, bytes) and isEngineCertificate(row) for (row,) in rows)
 
     def _batch(self) -> bool:
         """

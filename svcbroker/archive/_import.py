@@ -23,7 +23,7 @@ from ..chain import (
     checkCertificate,
     decodeBody,
 )
-from ..proofs import Checkpoint
+from ..proofs import Checkpoint, isEngineCertificate
 from ..storage import Append, StorageError, Store
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
@@ -193,6 +193,8 @@ class _Import:
         self._known += 1
 
     def _append(self, header: Header, block: StreamedBlock) -> None:
+        if isEngineCertificate(block.certificate):
+            raise ImportRefused("an engine decided this chain: a new node gets it from the others")
         certificate = Certificate.decode(block.certificate)
         deciders = self._state.validators
         checkCertificate(certificate, header, len(deciders.keys), deciders.verify)

@@ -17,6 +17,9 @@ KEYS_NAME: Final = "keys"
 KEY_SUFFIX: Final = ".key"
 """What the names of key files end with."""
 
+BROKER_FILES: Final = ("broker.key", "broker.voucher")
+"""Who a broker is beside an engine, in the group's directory."""
+
 NOTES_NAME: Final = "notes.sqlite"
 """What subscriptions keep, in the data directory."""
 

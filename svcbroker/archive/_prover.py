@@ -11,6 +11,7 @@ from types import MappingProxyType
 from ..chain import (
     Genesis,
     Header,
+    Malformed,
     Transaction,
     ValidatorSet,
     historyPath,
@@ -192,6 +193,8 @@ class Prover:
         row = self._row(height)
         certificate = storedCertificate(row.certificate) or certificates.get(height)
         if certificate is None:
+            if not decidedByEngine(self._store):
+                raise Malformed(f"block {height} has no certificate")
             raise NotCertified(height)
         header = Header.decode(row.header)
         return FinalHeader(header=HeaderFields.of(header), certificate=certificate)

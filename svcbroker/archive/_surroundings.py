@@ -11,12 +11,20 @@ from typing import Final
 from ..storage import Snapshot, StorageDamaged, StorageRefused, noteChecksum
 from ._findings import Findings, show
 from ._keyfiles import readKeyFiles
-from ._layout import KEY_SUFFIX, KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories, strangers
+from ._layout import (
+    BROKER_FILES,
+    KEY_SUFFIX,
+    KEYS_NAME,
+    NOTES_NAME,
+    STORE_NAME,
+    groupDirectories,
+    strangers,
+)
 from ._structure import auditStructure
 
 _BESIDE: Final = ("", "-wal", "-shm")
 _DATA_DIRECTORY: Final = ("lock", "operator.json", *(NOTES_NAME + end for end in _BESIDE))
-_GROUP: Final = (KEYS_NAME, *(STORE_NAME + end for end in _BESIDE))
+_GROUP: Final[tuple[str, ...]] = (KEYS_NAME, *(STORE_NAME + end for end in _BESIDE))
 
 
 def auditGroupFiles(
@@ -24,6 +32,8 @@ def auditGroupFiles(
     validators: Collection[bytes] | None,
     earlier: Collection[bytes | None],
     findings: Findings,
+    *,
+    hasEngine: bool = False,
 ) -> None:
     """
     Check the keys of a group, and look for files that are nobody's.
@@ -31,10 +41,15 @@ def auditGroupFiles(
     @param validators: the public keys of the nodes that decide the next block, where known.
     @param earlier: the public keys of those that were there before the chain was looked at:
         a change of the nodes may have put them out of use since.
+    @param hasEngine: whether the keys are an engine's, and not here.
     """
+    known = _GROUP
     try:
-        _auditKeys(directory / KEYS_NAME, validators, earlier, findings)
-        for name in strangers(directory, _GROUP):
+        if hasEngine:
+            known += BROKER_FILES
+        else:
+            _auditKeys(directory / KEYS_NAME, validators, earlier, findings)
+        for name in strangers(directory, known):
             kept = name.startswith(f"{STORE_NAME}.v") and name.endswith(".backup")
             findings.note(
                 show(name),

@@ -108,8 +108,17 @@ def _summary(chain: AuditedChain) -> str:
     topics = "" if chain.topics is None else f", {chain.topics} topics"
     return (
         f"group {chain.group}: {chain.tip.height} blocks, {chain.transactions} transactions"
-        f"{topics}: {verdict}; checkpoint {chain.tip}"
+        f"{topics}: {verdict}; checkpoint {chain.tip}{_finality(chain)}"
     )
+
+
+def _finality(chain: AuditedChain) -> str:
+    """Up to where votes are here; where the nodes' own certificates are needed, they all are."""
+    if not chain.hasEngine:
+        return ""
+    if not chain.final:
+        return "; no votes of the engine's validators are stored here: nothing shows it to be final"
+    return f"; final up to block {chain.final} by the votes of the engine's validators"
 
 
 def _findingFields(finding: Finding) -> Mapping[str, object]:
@@ -129,6 +138,8 @@ def _chainFields(chain: AuditedChain) -> Mapping[str, object]:
         "good": chain.isGood,
         "chain": None if chain.genesis is None else chain.genesis.chain.hex(),
         "checkpoint": None if chain.tip is None else str(chain.tip),
+        "engine": chain.hasEngine,
+        "final": chain.final,
         "transactions": chain.transactions,
         "topics": chain.topics,
         "damages": chain.findings.damages,

@@ -18,6 +18,7 @@ from ._certificates import (
     PbftCertificate,
     checkFinal,
     checkLightBlock,
+    engineSet,
     isEngineCertificate,
     storedCertificate,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "checkFinal",
     "checkLightBlock",
     "contentFields",
+    "engineSet",
     "formatOf",
     "isEngineCertificate",
     "readCheckpoint",
