@@ -204,10 +204,8 @@ def readChunk(data: bytes, manifest: Manifest, index: int, parent: bytes) -> Seq
         begin = reader.begin()
         if (begin.genesis, begin.first, begin.last) != (manifest.genesis, first, last):
             raise SnapshotInvalid("it is another piece, or one of another chain")
-        blocks, end = _blocks(reader, first)
-        if not blocks or blocks[-1].header.height != last or blocks[-1].header.hash != end.hash:
-            raise SnapshotInvalid("it does not end where it should")
-        _checkLast(end, manifest.header, path)
+        blocks = _blocks(reader, first, last)
+        _checkLast(blocks[-1].header, manifest.header, path)
     except (StreamBroken, Malformed) as error:
         raise SnapshotInvalid(str(error)) from None
     # From the last block, which is proved, back to the first.
@@ -219,11 +217,13 @@ def readChunk(data: bytes, manifest: Manifest, index: int, parent: bytes) -> Seq
     return blocks
 
 
-def _blocks(reader: StreamReader, first: int) -> tuple[Sequence[ProvedBlock], End]:
+def _blocks(reader: StreamReader, first: int, last: int) -> Sequence[ProvedBlock]:
     blocks: list[ProvedBlock] = []
+    end = None
     for record in reader.rest():
         if isinstance(record, End):
-            return blocks, record
+            end = record
+            continue
         header = Header.decode(record.header)
         transactions = decodeBody(record.body)
         if header.height != first + len(blocks) or record.certificate:
@@ -231,14 +231,16 @@ def _blocks(reader: StreamReader, first: int) -> tuple[Sequence[ProvedBlock], En
         if merkleRoot([each.hash for each in transactions]) != header.transactionRoot:
             raise SnapshotInvalid(f"block {header.height} has other transactions")
         blocks.append(ProvedBlock(header, transactions))
-    raise SnapshotInvalid("it has no end")
+    if len(blocks) != last - first + 1 or end != End(last, blocks[-1].header.hash):
+        raise SnapshotInvalid("it does not end where it should")
+    return blocks
 
 
-def _checkLast(end: End, anchor: Header, path: Sequence[bytes]) -> None:
-    if end.height == anchor.height:
-        isProved = not path and end.hash == anchor.hash
+def _checkLast(last: Header, anchor: Header, path: Sequence[bytes]) -> None:
+    if last.height == anchor.height:
+        isProved = not path and last.hash == anchor.hash
     else:
-        root = rootOfPath(leafHash(end.hash), end.height, anchor.height, path)
+        root = rootOfPath(leafHash(last.hash), last.height, anchor.height, path)
         isProved = root == anchor.history
     if not isProved:
-        raise SnapshotInvalid(f"block {end.height} is not one of the snapshot's chain")
+        raise SnapshotInvalid(f"block {last.height} is not one of the snapshot's chain")

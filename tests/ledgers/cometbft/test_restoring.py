@@ -1,0 +1,416 @@
+"""
+Tests of beginning with a snapshot: the application of a node that joins, driven as the engine
+does, with the application of one that has the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Genesis
+from svcbroker.ledgers.cometbft import _offering
+from svcbroker.ledgers.cometbft._application import STORE_NAME, ChainApplication
+from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed
+from svcbroker.ledgers.cometbft._snapshots import ChunkPlan, Manifest
+from svcbroker.ledgers.cometbft.abci import requests as rq
+from svcbroker.ledgers.cometbft.abci import responses as rs
+from svcbroker.ledgers.cometbft.abci.responses import ApplyResult, OfferResult
+from svcbroker.ledgers.cometbft.abci.types import PublicKey, Snapshot, ValidatorUpdate
+from svcbroker.storage import StorageError, Store
+
+from .chains import GENESIS, Fill, everyOther, makeChain
+
+COUNT = 60
+HEIGHT = 40
+
+
+class World:
+    """
+    An application in a directory.
+
+    @ivar begun: how often a chain has begun.
+    """
+
+    def __init__(self, directory: Path, snapshots: int = 20) -> None:
+        directory.mkdir(exist_ok=True)
+        self.path = directory / STORE_NAME
+        self.begun = 0
+        self.application = ChainApplication(
+            directory, maybeDeferred, self.began, lambda candidate: None, snapshots
+        )
+
+    def began(self) -> None:
+        self.begun += 1
+
+    @property
+    def files(self) -> Sequence[str]:
+        """What is in the directory, but for what SQLite keeps beside an open file."""
+        names = (each.name for each in self.path.parent.iterdir())
+        return sorted(name for name in names if not name.endswith(("-wal", "-shm")))
+
+    def info(self) -> tuple[int, bytes]:
+        """What the engine asks in the end."""
+        answer: Any = self.application.info(rq.InfoRequest())
+        return answer.lastBlockHeight, answer.lastBlockAppHash
+
+
+class JoiningTestCase(SynchronousTestCase):
+    """
+    One node with a chain, and one that joins.
+    """
+
+    def setUp(self) -> None:
+        self.patch(_offering, "ChunkPlan", lambda: ChunkPlan(4096))
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.there = self.other("there")
+        self.here = self.world("here")
+        (self.snapshot, *_) = self.list_(self.there)
+        self.pieces = self.piecesOf(self.there, self.snapshot)
+        self.assertEqual(self.snapshot.height, HEIGHT)
+        self.assertGreater(len(self.pieces), 3)
+
+    def world(self, name: str, open: bool = True) -> World:
+        world = World(self.directory / name)
+        if open:
+            world.application.open()
+        self.addCleanup(world.application.close)
+        return world
+
+    def other(self, name: str, fill: Fill = everyOther, genesis: Genesis = GENESIS) -> World:
+        world = self.world(name, open=False)
+        makeChain(world.path, COUNT, fill, genesis)
+        world.application.open()
+        return world
+
+    def ask(self, call: Any, request: Any) -> Any:
+        return self.successResultOf(Deferred.fromCoroutine(call(request)))
+
+    def list_(self, world: World) -> Sequence[Snapshot]:
+        answer = self.ask(world.application.listSnapshots, rq.ListSnapshotsRequest())
+        snapshots: Sequence[Snapshot] = answer.snapshots
+        return snapshots
+
+    def piecesOf(self, world: World, snapshot: Snapshot) -> Sequence[bytes]:
+        return [
+            self.ask(
+                world.application.loadSnapshotChunk,
+                rq.LoadSnapshotChunkRequest(
+                    height=snapshot.height, format=snapshot.format, chunk=index
+                ),
+            ).chunk
+            for index in range(snapshot.chunks)
+        ]
+
+    def offer(
+        self, world: World, snapshot: Snapshot | None = None, appHash: bytes | None = None
+    ) -> OfferResult:
+        snapshot = snapshot or self.snapshot
+        request = rq.OfferSnapshotRequest(
+            snapshot=snapshot, appHash=snapshot.hash if appHash is None else appHash
+        )
+        result: OfferResult = self.ask(world.application.offerSnapshot, request).result
+        return result
+
+    def apply(self, world: World, index: int, piece: bytes | None = None) -> Any:
+        request = rq.ApplySnapshotChunkRequest(
+            index=index, chunk=self.pieces[index] if piece is None else piece, sender="peer"
+        )
+        return self.ask(world.application.applySnapshotChunk, request)
+
+    def applyAll(self, world: World, pieces: Sequence[bytes] | None = None) -> None:
+        for index, piece in enumerate(self.pieces if pieces is None else pieces):
+            self.assertIs(self.apply(world, index, piece).result, ApplyResult.ACCEPT)
+
+    def checkHas(self, world: World) -> None:
+        """It has the chain up to the snapshot, and all that follows from it."""
+        self.assertEqual(world.info(), (HEIGHT, self.snapshot.hash))
+        self.assertEqual(world.files, [STORE_NAME])
+        mine, theirs = world.application.store, self.there.application.store
+        assert mine is not None and theirs is not None
+        for height in range(1, HEIGHT + 1):
+            self.assertEqual(mine.block(height), theirs.block(height))
+        self.assertEqual(mine.topicBlocks(0, 0, HEIGHT // 2), theirs.topicBlocks(0, 0, HEIGHT // 2))
+
+
+class JoiningTests(JoiningTestCase):
+    """
+    What the engine calls of a node that joins.
+    """
+
+    def test_joins(self) -> None:
+        """It has the chain when the last piece is there, and not before; and after a restart."""
+        self.assertIs(self.offer(self.here), OfferResult.ACCEPT)
+        progress = self.here.application.progress
+        for index in range(len(self.pieces) - 1):
+            self.assertIs(self.apply(self.here, index).result, ApplyResult.ACCEPT)
+            self.assertGreater(self.here.application.progress, progress)
+            progress = self.here.application.progress
+            self.assertEqual(self.here.info(), (0, b""))
+            self.assertEqual(self.here.files, [STORE_NAME + UNFINISHED])
+        self.assertEqual(self.here.begun, 0)
+        self.assertIs(self.apply(self.here, len(self.pieces) - 1).result, ApplyResult.ACCEPT)
+        self.assertEqual(self.here.begun, 1)
+        self.checkHas(self.here)
+        self.here.application.close()
+        again = self.world("here")
+        self.assertEqual(again.begun, 1)
+        self.checkHas(again)
+
+    def test_goesOn(self) -> None:
+        """It executes the next block as the other node has it."""
+        self.offer(self.here)
+        self.applyAll(self.here)
+        application = self.here.application
+        theirs = self.there.application.store
+        assert theirs is not None
+        application.finalizeBlock(
+            rq.FinalizeBlockRequest(
+                height=HEIGHT + 1, time=(GENESIS.created + HEIGHT + 1) * 1_000_000
+            )
+        )
+        self.ask(application.commit, rq.CommitRequest())
+        row = theirs.block(HEIGHT + 1)
+        assert application.machine is not None and row is not None
+        self.assertEqual(application.machine.head.hash, row.hash)
+
+    def test_again(self) -> None:
+        """Whoever joined offers the same to the next one."""
+        self.offer(self.here)
+        self.applyAll(self.here)
+        third = self.world("third")
+        snapshot = next(each for each in self.list_(self.here) if each.height == 20)
+        self.assertIn(snapshot, self.list_(self.there))
+        self.assertIs(self.offer(third, snapshot), OfferResult.ACCEPT)
+        self.applyAll(third, self.piecesOf(self.here, snapshot))
+        self.assertEqual(third.info(), (20, snapshot.hash))
+
+    def test_crash(self) -> None:
+        """Cut off in the middle, it begins anew, and nothing of before is left."""
+        self.offer(self.here)
+        self.apply(self.here, 0)
+        # As a crash leaves it: nobody has closed anything.
+        again = self.world("here")
+        self.assertEqual(again.files, [])
+        self.assertEqual(again.begun, 0)
+        self.assertIs(self.apply(again, 1).result, ApplyResult.REJECT_SNAPSHOT)
+        self.assertIs(self.offer(again), OfferResult.ACCEPT)
+        self.applyAll(again)
+        self.checkHas(again)
+
+    def test_offeredAgain(self) -> None:
+        """Another offer, or the same one again, begins from nothing."""
+        older = self.list_(self.there)[1]
+        self.offer(self.here, older)
+        self.applyAll(self.here, self.piecesOf(self.there, older)[:1])
+        self.offer(self.here)
+        self.apply(self.here, 0)
+        self.offer(self.here)
+        self.applyAll(self.here)
+        self.checkHas(self.here)
+
+    def test_stopped(self) -> None:
+        """Stopped in the middle, it leaves nothing behind."""
+        self.offer(self.here)
+        self.apply(self.here, 0)
+        self.here.application.close()
+        self.assertEqual(self.here.files, [])
+
+    def test_bad(self) -> None:
+        """
+        A piece that is no good is fetched again, from somebody else, whichever piece it is.
+        """
+        self.offer(self.here)
+        for index, piece in enumerate(self.pieces):
+            changed = bytearray(piece)
+            changed[len(piece) // 2] ^= 1
+            for bad in (bytes(changed), b"", self.pieces[index - 1]):
+                answer = self.apply(self.here, index, bad)
+                self.assertEqual(
+                    answer,
+                    rs.ApplySnapshotChunkResponse(
+                        result=ApplyResult.RETRY, refetchChunks=(index,), rejectSenders=("peer",)
+                    ),
+                )
+            self.assertIs(self.apply(self.here, index).result, ApplyResult.ACCEPT)
+        self.checkHas(self.here)
+
+    def test_otherHistory(self) -> None:
+        """Pieces of another history of the same chain are refused as soon as it shows."""
+
+        def fill(height: int) -> Sequence[bytes] | None:
+            contents = everyOther(height)
+            return [b"other"] if contents is not None and height == 2 else contents
+
+        other = self.other("other", fill)
+        (snapshot, *_) = self.list_(other)
+        self.assertEqual(snapshot.height, HEIGHT)
+        self.offer(self.here)
+        for piece in self.piecesOf(other, snapshot):
+            self.assertIs(self.apply(self.here, 0, piece).result, ApplyResult.RETRY)
+        self.applyAll(self.here)
+        self.checkHas(self.here)
+
+    def test_order(self) -> None:
+        """A piece out of turn, and one that nobody offered, ends it."""
+        self.assertIs(self.apply(self.here, 0).result, ApplyResult.REJECT_SNAPSHOT)
+        self.offer(self.here)
+        self.assertIs(self.apply(self.here, 1).result, ApplyResult.REJECT_SNAPSHOT)
+        self.applyAll(self.here)
+        self.assertIs(self.apply(self.here, 0).result, ApplyResult.REJECT_SNAPSHOT)
+        self.checkHas(self.here)
+
+    def test_offers(self) -> None:
+        """What is not verified by the engine, or does not fit together, is not begun with."""
+        snapshot = self.snapshot
+        manifest = Manifest.decode(snapshot.metadata)
+        foreign = Genesis(group="foreign", created=1, validators=GENESIS.validators)
+        bad = [
+            evolve(snapshot, hash=bytes(32)),
+            evolve(snapshot, height=HEIGHT - 1),
+            evolve(snapshot, chunks=snapshot.chunks + 1),
+            evolve(snapshot, metadata=b""),
+            evolve(snapshot, metadata=snapshot.metadata[:-8]),
+            evolve(snapshot, metadata=evolve(manifest, genesis=foreign).encode()),
+            evolve(self.list_(self.there)[1], hash=snapshot.hash),
+        ]
+        for each in bad:
+            self.assertIs(self.offer(self.here, each), OfferResult.REJECT)
+        self.assertIs(self.offer(self.here, appHash=bytes(32)), OfferResult.REJECT)
+        self.assertIs(self.offer(self.here, appHash=b""), OfferResult.REJECT)
+        other = evolve(snapshot, format=2)
+        self.assertIs(self.offer(self.here, other), OfferResult.REJECT_FORMAT)
+        request = rq.OfferSnapshotRequest(appHash=snapshot.hash)
+        answer = self.ask(self.here.application.offerSnapshot, request)
+        self.assertIs(answer.result, OfferResult.REJECT_FORMAT)
+        self.assertEqual(self.here.files, [])
+
+    def test_foreign(self) -> None:
+        """A chain of another genesis is not the one that the engine has verified."""
+        foreign = Genesis(group="foreign", created=GENESIS.created, validators=GENESIS.validators)
+        (snapshot, *_) = self.list_(self.other("foreign", genesis=foreign))
+        self.assertIs(self.offer(self.here, snapshot, self.snapshot.hash), OfferResult.REJECT)
+
+    def test_full(self) -> None:
+        """Where the disk fails the application cannot go on, and begins anew when it is opened."""
+        self.offer(self.here)
+
+        def fail(*arguments: object) -> None:
+            raise StorageError("the disk is full")
+
+        patch = self.patch(Store, "extend", fail)
+        failure = self.failureResultOf(
+            Deferred.fromCoroutine(
+                self.here.application.applySnapshotChunk(
+                    rq.ApplySnapshotChunkRequest(chunk=self.pieces[0])
+                )
+            )
+        )
+        failure.trap(StorageError)
+        patch.restore()
+        self.here.application.close()
+        self.here.application.open()
+        self.offer(self.here)
+        self.applyAll(self.here)
+        self.checkHas(self.here)
+
+    def test_rules(self) -> None:
+        """
+        What is proved, but does not follow by the rules, is nobody's fault who sent it: the
+        application says so, and does not go on.
+        """
+        self.offer(self.here)
+        restoring = self.here.application._restorer._restoring
+        assert restoring is not None
+        restoring._state.apply(
+            restoring._state.execute([], 1, 0), restoring._state.history.after(bytes(32))
+        )
+        failure = self.failureResultOf(
+            Deferred.fromCoroutine(
+                self.here.application.applySnapshotChunk(
+                    rq.ApplySnapshotChunkRequest(chunk=self.pieces[0])
+                )
+            )
+        )
+        failure.trap(RestoreFailed)
+        self.assertIn("block 1", failure.getErrorMessage())
+
+
+class AnewTests(JoiningTestCase):
+    """
+    A node that has a chain already, whose engine begins anew.
+    """
+
+    def begun(self, world: World) -> None:
+        """The engine has begun a chain, and ended."""
+        world.application.initChain(
+            rq.InitChainRequest(
+                time=GENESIS.created * 1_000_000,
+                chainId=GENESIS.group,
+                validators=tuple(
+                    ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=1)
+                    for key in GENESIS.validators
+                ),
+                initialHeight=1,
+            )
+        )
+
+    def test_begun(self) -> None:
+        """A chain without blocks is replaced."""
+        self.begun(self.here)
+        self.assertEqual(self.here.begun, 1)
+        self.offer(self.here)
+        self.applyAll(self.here)
+        self.checkHas(self.here)
+        self.assertEqual(self.here.begun, 2)
+
+    def test_shorter(self) -> None:
+        """A shorter one of the same history is replaced, and so is the same one."""
+        older = next(each for each in self.list_(self.there) if each.height == 20)
+        self.offer(self.here, older)
+        self.applyAll(self.here, self.piecesOf(self.there, older))
+        for _ in range(2):
+            self.assertIs(self.offer(self.here), OfferResult.ACCEPT)
+            self.applyAll(self.here)
+            self.checkHas(self.here)
+
+    def test_longer(self) -> None:
+        """A longer one is not thrown away for less."""
+        self.offer(self.here)
+        self.applyAll(self.here)
+        older = next(each for each in self.list_(self.there) if each.height == 20)
+        self.assertIs(self.offer(self.here, older), OfferResult.REJECT)
+        self.checkHas(self.here)
+
+    def test_history(self) -> None:
+        """One of another history is kept, and the operator is told."""
+
+        def fill(height: int) -> Sequence[bytes] | None:
+            contents = everyOther(height)
+            return [b"other"] if contents is not None and height == 2 else contents
+
+        other = self.world("other", open=False)
+        makeChain(other.path, 30, fill)
+        other.application.open()
+        before = other.info()
+        self.offer(other)
+        self.applyAllBut(other)
+        request = rq.ApplySnapshotChunkRequest(
+            index=len(self.pieces) - 1, chunk=self.pieces[-1], sender="peer"
+        )
+        failure = self.failureResultOf(
+            Deferred.fromCoroutine(other.application.applySnapshotChunk(request))
+        )
+        failure.trap(RestoreFailed)
+        self.assertIn("two histories", failure.getErrorMessage())
+        self.assertEqual(other.info(), before)
+
+    def applyAllBut(self, world: World) -> None:
+        for index in range(len(self.pieces) - 1):
+            self.assertIs(self.apply(world, index).result, ApplyResult.ACCEPT)
