@@ -34,7 +34,9 @@ class IProvableLedger(ILedger):
 
     def getCheckpoint(height: int | None) -> Deferred[Checkpoint]:
         """
-        A final block, named so that there can be no other in its place.
+        A final block, named so that there can be no other in its place: that of the height, or
+        where it has no certificate of its own, the last one below that has. (Where an engine
+        decides, only blocks with transactions have.)
 
         @param height: the block's height, from 0; C{None} for the latest one.
         @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
@@ -44,8 +46,8 @@ class IProvableLedger(ILedger):
         """
         Prove an event.
 
-        @param checkpoint: the height of a later block that is to vouch for it too; C{None}
-            where the event's own is enough.
+        @param checkpoint: the height of a later block that is to vouch for it too, or the
+            checkpoint of that height; C{None} where the event's own is enough.
         @raise svcbroker.errors.HeightUnknown: its block, or the checkpoint's, is above the
             chain's height.
         @raise svcbroker.errors.EventNotFound: there is no such event.

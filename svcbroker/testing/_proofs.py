@@ -5,6 +5,7 @@ The contract of a ledger that proves what it holds, as tests.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import TypeAlias
 
 from msgspec.json import encode
@@ -68,7 +69,7 @@ class ProofTests(LedgerKit):
         ledger = await self.beginProvable()
         verifyObject(IProvableLedger, ledger)
         genesis = await self.settle(ledger.getGenesis())
-        self.assertEqual(genesis.group, ledger.group)
+        self.assertEqual(genesis.chain, self.chain.hex())
 
     async def test_events(self) -> None:
         """Every event can be proved, and what is proved is what was published."""
@@ -109,10 +110,17 @@ class ProofTests(LedgerKit):
         self.assertEqual(tip, await self.settle(ledger.getCheckpoint(tip.height)))
         for record in await self.allPages(ledger.listBlocks, 10):
             kept = await self.settle(ledger.getCheckpoint(record.height))
-            self.assertEqual(kept, Checkpoint(record.height, record.hash))
+            if kept.height == record.height:
+                self.assertEqual(kept.hash, record.hash)
+            else:
+                # A block that cannot be final by itself has the one before it for a checkpoint.
+                self.assertEqual(record.transactionCount, 0)
+                below = await self.settle(ledger.getCheckpoint(record.height - 1))
+                self.assertEqual(kept, below)
             if record.height > first.height:
                 found = await self.proved(ledger, first, kept, record.height)
-                self.assertEqual((found.content, found.checkpoint), (b"first", kept))
+                self.assertEqual(found.content, b"first")
+                self.assertEqual(found.checkpoint or found.block, kept)
         own = await self.settle(ledger.getCheckpoint(first.height))
         self.assertEqual((await self.proved(ledger, first, own)).block, own)
 
@@ -122,12 +130,13 @@ class ProofTests(LedgerKit):
         for number in range(4):
             await self.publish("t", b"%d" % number)
         tip = await self.height()
-        kept = [await self.settle(ledger.getCheckpoint(height)) for height in range(tip + 1)]
-        for older in range(tip):
-            for newer in range(older + 1, tip + 1):
-                data = encode(await self.settle(ledger.proveConsistency(older, newer)))
-                found = verifyConsistency(data, older=kept[older], newer=kept[newer])
-                self.assertEqual(found.chain, self.chain)
+        answers = [await self.settle(ledger.getCheckpoint(height)) for height in range(tip + 1)]
+        kept = {checkpoint.height: checkpoint for checkpoint in answers}
+        self.assertGreater(len(kept), 4)
+        for older, newer in combinations(sorted(kept), 2):
+            data = encode(await self.settle(ledger.proveConsistency(older, newer)))
+            found = verifyConsistency(data, older=kept[older], newer=kept[newer])
+            self.assertEqual(found.chain, self.chain)
 
     async def test_noProof(self) -> None:
         """Of what there is not there is no proof."""

@@ -23,7 +23,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.components import proxyForInterface
 
-from svcbroker.interfaces import ILedger, LedgerContext
+from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._config import Address, Tuning
 from svcbroker.ledgers.cometbft._engine import Engine
@@ -234,7 +234,7 @@ class Network:
         await until(isLevel)
 
 
-class NetworkLedger(proxyForInterface(ILedger, "_reader")):  # type: ignore[misc]
+class NetworkLedger(proxyForInterface(IProvableLedger, "_reader")):  # type: ignore[misc]
     """
     A network as one ledger, for its contract: what is submitted goes to the first node, and what
     is read comes from the last one.

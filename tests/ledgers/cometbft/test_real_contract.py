@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import TestCase
 
-from svcbroker.testing import LedgerFixture, makeLedgerTests
+from svcbroker.testing import LedgerFixture, makeLedgerTests, makeProofTests
 
 from .network import Network, NetworkFixture
 
@@ -24,4 +24,8 @@ class OneNodeTests(makeLedgerTests(lambda test: networkOf(1, test))):  # type: i
 
 
 class FourNodesTests(makeLedgerTests(lambda test: networkOf(4, test))):  # type: ignore[misc]
+    pass
+
+
+class ProofTests(makeProofTests(lambda test: networkOf(1, test))):  # type: ignore[misc]
     pass
