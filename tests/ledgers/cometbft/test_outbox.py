@@ -1,0 +1,409 @@
+"""
+The way of a broker's transactions through an engine, on a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Transaction
+from svcbroker.errors import LedgerUnavailable, Overloaded
+from svcbroker.ledgers.cometbft._answers import Broadcast
+from svcbroker.ledgers.cometbft._batch import BatchMaker, readBatch
+from svcbroker.ledgers.cometbft._calls import EngineError, Reason
+from svcbroker.ledgers.cometbft._machine import Code
+from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY, Outbox
+from svcbroker.model import Execution, PublishEvent, Receipt
+from svcbroker.proofs.cometbft import Hex
+from svcbroker.testing._ledger import TWINS
+
+from .members import GENESIS, Broker, identityOf
+
+INTERVAL = 0.01
+
+
+def answer(code: int = Code.OK, log: str = "") -> Broadcast:
+    """What the engine says of a batch."""
+    return Broadcast(code=code, log=log, hash=Hex(bytes(32)))
+
+
+class OutboxTestCase(SynchronousTestCase):
+    """
+    An outbox, and an engine that answers when it is told to.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.broker = Broker()
+        self.handed: list[bytes] = []
+        self.asked: list[Deferred[Broadcast]] = []
+        self.cancelled: list[Deferred[Broadcast]] = []
+        self.outbox = self.make()
+        self.outbox.begin(self.broker.batches, 0)
+
+    def make(self, **changes: Any) -> Outbox:
+        """An outbox that has not begun."""
+        values = {
+            "maxBytes": 10**6,
+            "batchBytes": 10**5,
+            "batchCount": 10,
+            "window": 3,
+            "interval": INTERVAL,
+        }
+        return Outbox(clock=self.clock, broadcast=self.broadcast, **(values | changes))
+
+    def broadcast(self, data: bytes) -> Deferred[Broadcast]:
+        self.handed.append(data)
+        asked: Deferred[Broadcast] = Deferred(self.cancelled.append)
+        self.asked.append(asked)
+        return asked
+
+    def add(self, content: bytes = b"x", topic: str = "t") -> Deferred[Receipt]:
+        """Publish."""
+        return self.outbox.add(self.broker.make(PublishEvent(topic=topic, content=content)))
+
+    def contents(self, data: bytes) -> list[bytes]:
+        """What a batch publishes."""
+        return [each.content for each in self.inside(data)]
+
+    def inside(self, data: bytes) -> Sequence[Transaction]:
+        """A batch's transactions."""
+        return readBatch(data, GENESIS.chain).transactions
+
+    def take(self, code: int = Code.OK) -> None:
+        """The engine takes what was handed in last; then what is to be handed in at once is."""
+        self.asked[-1].callback(answer(code))
+        self.clock.advance(0)
+
+    def trouble(self, reason: Reason) -> None:
+        """The engine does not take what was handed in last."""
+        self.asked[-1].errback(EngineError(reason, "as the test wants it"))
+
+    def commit(self, *batches: bytes, execution: Execution = Execution.DONE) -> None:
+        """A block with these batches is final."""
+        self.outbox.committed(
+            [
+                Receipt(execution=execution, transactionHash=each.hash, height=1, eventId=None)
+                for data in batches
+                for each in self.inside(data)
+            ]
+        )
+        self.clock.advance(0)
+
+
+class WayTests(OutboxTestCase):
+    """
+    From a transaction to its receipt.
+    """
+
+    def test_gathered(self) -> None:
+        """What comes within the interval goes into one batch, in order."""
+        receipts = [self.add(b"%d" % number) for number in range(5)]
+        self.assertEqual(self.handed, [])
+        self.clock.advance(INTERVAL)
+        (handed,) = self.handed
+        self.assertEqual(self.contents(handed), [b"0", b"1", b"2", b"3", b"4"])
+        self.take()
+        for receipt in receipts:
+            self.assertNoResult(receipt)
+        self.commit(self.handed[0])
+        hashes = [self.successResultOf(receipt).transactionHash for receipt in receipts]
+        self.assertEqual(hashes, [each.hash for each in self.inside(self.handed[0])])
+        self.assertEqual((len(self.outbox), self.outbox.oldest), (0, None))
+        self.clock.advance(10 * RESEND)
+        self.assertEqual(len(self.handed), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_notBegun(self) -> None:
+        """Before there is a chain all waits."""
+        outbox = self.outbox = self.make()
+        receipt = self.add()
+        self.clock.advance(100)
+        self.assertEqual(self.handed, [])
+        outbox.begin(self.broker.batches, 5)
+        self.clock.advance(INTERVAL)
+        self.assertEqual(readBatch(self.handed[0], GENESIS.chain).previous, 5)
+        self.assertNoResult(receipt)
+
+    def test_following(self) -> None:
+        """Each batch names the one before it."""
+        for _ in range(3):
+            self.add()
+            self.clock.advance(INTERVAL)
+            self.take()
+        batches = [readBatch(data, GENESIS.chain) for data in self.handed]
+        self.assertEqual([each.previous for each in batches], [0, 1, 2])
+        self.assertEqual([each.transactions[-1].nonce for each in batches], [1, 2, 3])
+
+    def test_bounds(self) -> None:
+        """A batch is bounded in number and bytes, and has one transaction at least."""
+        for _ in range(25):
+            self.add()
+        self.clock.advance(INTERVAL)
+        self.take()
+        self.take()
+        self.take()
+        self.assertEqual([len(self.contents(data)) for data in self.handed], [10, 10, 5])
+        self.commit(*self.handed)
+        for size in (60_000, 60_000, 200_000):
+            self.add(b"x" * size)
+        self.clock.advance(INTERVAL)
+        self.take()
+        self.take()
+        self.take()
+        self.assertEqual([len(self.contents(data)) for data in self.handed[3:]], [1, 1, 1])
+
+    def test_twins(self) -> None:
+        """Events that might get one id are not in one batch."""
+        for topic in (*TWINS, TWINS[1]):
+            self.add(topic=topic)
+        self.clock.advance(INTERVAL)
+        self.take()
+        self.take()
+        self.assertEqual([len(self.contents(data)) for data in self.handed], [1, 2])
+
+    def test_oneAfterTheOther(self) -> None:
+        """While one is handed in, what comes is gathered."""
+        self.add(b"1")
+        self.clock.advance(INTERVAL)
+        for number in range(2, 5):
+            self.add(b"%d" % number)
+        self.clock.advance(1)
+        self.assertEqual(len(self.handed), 1)
+        self.take()
+        self.assertEqual(self.contents(self.handed[1]), [b"2", b"3", b"4"])
+
+    def test_window(self) -> None:
+        """Only so many batches are under way; the next one goes when one of them is final."""
+        for number in range(3):
+            self.add(b"%d" % number)
+            self.clock.advance(INTERVAL)
+            self.take()
+        self.add(b"last")
+        self.add(b"of all")
+        self.clock.advance(RESEND / 2)
+        self.assertEqual(len(self.handed), 3)
+        self.commit(self.handed[1])
+        self.assertEqual(self.contents(self.handed[3]), [b"last", b"of all"])
+
+    def test_committedMeanwhile(self) -> None:
+        """A batch may be final before the engine has answered for it."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        self.commit(self.handed[0])
+        self.successResultOf(receipt)
+        self.trouble(Reason.TIMEOUT)
+        self.clock.advance(100)
+        self.assertEqual(len(self.handed), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_addedMeanwhile(self) -> None:
+        """Who has an answer may submit at once."""
+        added: list[Deferred[Receipt]] = []
+        self.add().addCallback(lambda _: added.append(self.add(b"next")))
+        self.clock.advance(INTERVAL)
+        self.take()
+        self.commit(self.handed[0])
+        self.assertEqual(self.contents(self.handed[1]), [b"next"])
+
+    def test_refusedByChain(self) -> None:
+        """What the chain refuses is a receipt as well."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        self.commit(self.handed[0], execution=Execution.TOPIC_NOT_FOUND)
+        self.assertIs(self.successResultOf(receipt).execution, Execution.TOPIC_NOT_FOUND)
+
+    def test_repeated(self) -> None:
+        """A second copy changes nothing; a first one that is not executed never will be."""
+        receipt = self.add()
+        other = self.add()
+        self.clock.advance(INTERVAL)
+        first, second = self.inside(self.handed[0])
+        done = Receipt(execution=Execution.DONE, transactionHash=first.hash, height=1, eventId=None)
+        repeated = [
+            Receipt(execution=Execution.REPEATED, transactionHash=each.hash, height=1, eventId=None)
+            for each in (first, second)
+        ]
+        self.outbox.committed([done, *repeated])
+        self.assertIs(self.successResultOf(receipt), done)
+        self.failureResultOf(other, LedgerUnavailable)
+
+    def test_cancelled(self) -> None:
+        """Who cancels waits no more; the transaction goes its way."""
+        receipt = self.add()
+        receipt.cancel()
+        self.failureResultOf(receipt, CancelledError)
+        self.clock.advance(INTERVAL)
+        self.assertEqual(len(self.handed), 1)
+        self.take()
+        self.assertEqual(len(self.outbox), 1)
+        self.commit(self.handed[0])
+        self.assertEqual(len(self.outbox), 0)
+
+    def test_overloaded(self) -> None:
+        """So much may wait, and no more; one alone may be larger."""
+        self.outbox = self.make(maxBytes=1000)
+        self.add(b"x" * 2000)
+        with self.assertRaises(Overloaded):
+            self.add(b"")
+        self.outbox.begin(self.broker.batches, 0)
+        self.clock.advance(INTERVAL)
+        self.commit(self.handed[0])
+        self.add(b"x" * 500)
+        with self.assertRaises(Overloaded):
+            self.add(b"x" * 500)
+        self.assertEqual(len(self.outbox), 1)
+
+    def test_oldest(self) -> None:
+        """Since when the first one waits is known."""
+        self.add()
+        self.clock.advance(3)
+        self.add()
+        self.assertEqual(self.outbox.oldest, 0.0)
+        self.take()
+        self.commit(self.handed[0])
+        self.assertEqual(self.outbox.oldest, 3.0)
+
+
+class TroubleTests(OutboxTestCase):
+    """
+    Engines that do not take what they are handed.
+    """
+
+    def test_again(self) -> None:
+        """What the engine did not take for sure is handed in again, before anything else."""
+        for reason in (
+            Reason.UNREACHABLE,
+            Reason.TIMEOUT,
+            Reason.BAD_ANSWER,
+            Reason.FULL,
+            Reason.REFUSED,
+        ):
+            self.handed.clear()
+            receipt = self.add(reason.value.encode())
+            self.clock.advance(INTERVAL)
+            later = self.add(b"later")
+            for _ in range(3):
+                self.trouble(reason)
+                self.clock.advance(RETRY * 0.9)
+                asked = len(self.handed)
+                self.clock.advance(RETRY * 0.2)
+                self.assertEqual(len(self.handed), asked + 1)
+            self.assertEqual(len(set(self.handed)), 1)
+            self.take()
+            self.assertEqual(self.contents(self.handed[-1]), [b"later"])
+            self.take()
+            self.commit(self.handed[0], self.handed[-1])
+            self.successResultOf(receipt)
+            self.successResultOf(later)
+
+    def test_bug(self) -> None:
+        """An error that is no engine's is told in the log, and tried again."""
+        self.add()
+        self.clock.advance(INTERVAL)
+        self.asked[-1].errback(RuntimeError("a bug"))
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.clock.advance(RETRY)
+        self.assertEqual(len(self.handed), 2)
+
+    def test_known(self) -> None:
+        """What the engine knows already waits for its block."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        self.trouble(Reason.KNOWN)
+        self.clock.advance(RESEND * 0.9)
+        self.assertEqual(len(self.handed), 1)
+        self.commit(self.handed[0])
+        self.successResultOf(receipt)
+
+    def test_resend(self) -> None:
+        """What is in no block is handed in again, the same bytes, until it is."""
+        self.add()
+        self.clock.advance(INTERVAL)
+        for _ in range(4):
+            self.take()
+            handed = len(self.handed)
+            self.clock.advance(RESEND * 0.9)
+            self.assertEqual(len(self.handed), handed)
+            self.clock.advance(RESEND * 0.2)
+            self.assertEqual(len(self.handed), handed + 1)
+        self.assertEqual(len(set(self.handed)), 1)
+        self.take(Code.REPEATED)
+        self.commit(self.handed[0])
+        self.clock.advance(10 * RESEND)
+        self.assertEqual(len(self.handed), 5)
+
+    def test_engineStarted(self) -> None:
+        """When the engine has started, all that is under way is handed in, in order, first."""
+        for number in range(3):
+            self.add(b"%d" % number)
+            self.clock.advance(INTERVAL)
+            self.take()
+        self.add(b"new")
+        sent = list(self.handed)
+        self.commit(sent[1])
+        self.take()
+        self.outbox.handInAgain()
+        self.clock.advance(0)
+        for _ in range(3):
+            self.take()
+        self.assertEqual(self.handed[3:], [self.handed[3], sent[0], sent[2], self.handed[3]])
+        self.assertEqual(self.contents(self.handed[3]), [b"new"])
+
+    def test_refused(self) -> None:
+        """What the application refuses fails, and nothing after it waits for it."""
+        first = self.add()
+        self.clock.advance(INTERVAL)
+        second = self.add()
+        self.take(Code.UNAUTHORIZED)
+        self.failureResultOf(first, LedgerUnavailable)
+        self.assertEqual(readBatch(self.handed[1], GENESIS.chain).previous, 0)
+        self.take()
+        self.commit(self.handed[1])
+        self.successResultOf(second)
+
+    def test_tooLarge(self) -> None:
+        """What no block could hold fails."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        self.trouble(Reason.TOO_LARGE)
+        self.failureResultOf(receipt, LedgerUnavailable)
+        self.clock.advance(10 * RESEND)
+        self.assertEqual((len(self.handed), len(self.outbox)), (1, 0))
+
+    def test_close(self) -> None:
+        """At the end all who wait are told, and nothing is left under way."""
+        waiting = [self.add()]
+        self.clock.advance(INTERVAL)
+        waiting.append(self.add())
+        self.outbox.close(LedgerUnavailable("the end"))
+        for receipt in waiting:
+            self.failureResultOf(receipt, LedgerUnavailable)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(self.cancelled, self.asked)
+
+    def test_closeWhileRetrying(self) -> None:
+        """Nothing is tried any more after the end."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        self.trouble(Reason.UNREACHABLE)
+        self.outbox.close(LedgerUnavailable("the end"))
+        self.failureResultOf(receipt, LedgerUnavailable)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_otherChain(self) -> None:
+        """A chain that began anew has nothing of what was sent to the one before."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        chain = bytes(32)
+        maker = BatchMaker(chain, identityOf(bytes([100]) * 32, chain=chain))
+        self.outbox.begin(maker, 0)
+        self.failureResultOf(receipt, LedgerUnavailable)
+        self.take(Code.MALFORMED)
+        self.clock.advance(10 * RESEND)
+        self.assertEqual(len(self.handed), 1)

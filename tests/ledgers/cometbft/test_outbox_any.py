@@ -1,0 +1,106 @@
+"""
+The outbox over engines that do anything that engines do.
+"""
+
+from __future__ import annotations
+
+import random
+
+from svcbroker.ledgers._views import receiptsOf
+from svcbroker.ledgers.cometbft._calls import EngineError, Reason
+from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
+from svcbroker.model import OpenTopic, PublishEvent, Receipt
+
+from .members import GENESIS, KEYS, START
+from .test_outbox import INTERVAL, OutboxTestCase, answer
+
+DEEDS = ("take", "take", "lose", "full", "doubt")
+"""What an engine may do with what it is handed; in doubt, it has it, and nobody knows."""
+
+
+class AnyEngineTests(OutboxTestCase):
+    """
+    Engines that do anything that engines do.
+    """
+
+    def test_anything(self) -> None:
+        """Whatever the engine does, what is in a block is answered once, nothing is sent under
+        different bytes, all is executed in order, and in the end everything is."""
+        for seed in range(60):
+            self.setUp()
+            self.runOn(random.Random(seed))
+
+    def runOn(self, chance: random.Random) -> None:
+        machine = Machine(GENESIS.state(), GENESIS.header())
+        pool: list[bytes] = []
+        answers: dict[int, list[object]] = {}
+        batchOf: dict[bytes, bytes] = {}
+        executed: list[bytes] = []
+
+        def step(isSound: bool) -> None:
+            for asked, data in list(zip(self.asked, self.handed, strict=True)):
+                if asked.called or (chance.random() < 0.3 and not isSound):
+                    continue
+                for each in self.inside(data):
+                    self.assertEqual(batchOf.setdefault(each.hash, data), data)
+                what = "take" if isSound else chance.choice(DEEDS)
+                try:
+                    machine.check(data)
+                    code = Code.OK
+                except Refused as refusal:
+                    code = refusal.code
+                isKnown = data in pool
+                if what in ("take", "doubt") and code is Code.OK and not isKnown:
+                    pool.append(data)
+                if what == "take" and not isKnown:
+                    asked.callback(answer(code))
+                else:
+                    reason = {
+                        "take": Reason.KNOWN,
+                        "lose": Reason.UNREACHABLE,
+                        "full": Reason.FULL,
+                        "doubt": Reason.TIMEOUT,
+                    }[what]
+                    asked.errback(EngineError(reason, what))
+            if not isSound and chance.random() < 0.1:
+                # It starts again, and has lost what waited.
+                del pool[chance.randint(0, len(pool)) :]
+                if chance.random() < 0.7:
+                    self.outbox.handInAgain()
+            if chance.random() < 0.4:
+                waiting = list(pool)
+                if not isSound:
+                    chance.shuffle(waiting)
+                    waiting = waiting[: chance.randint(0, len(waiting))]
+                chosen = machine.select(waiting, chance.choice([800, 10**6]))
+                self.assertTrue(machine.isValid(chosen))
+                height = machine.head.height + 1
+                candidate = machine.execute(chosen, height, START, KEYS[0]).candidate
+                machine.apply(candidate)
+                executed.extend(each.hash for each in candidate.transactions)
+                pool[:] = [data for data in pool if data not in chosen]
+                self.outbox.committed(
+                    receiptsOf(height, candidate.transactions, candidate.outcome.receipts)
+                )
+            self.clock.advance(chance.choice([0, INTERVAL, 0.3, 2]))
+
+        made: list[bytes] = []
+        for number in range(40):
+            for _ in range(chance.randint(0, 4)):
+                transaction = self.broker.make(
+                    PublishEvent(topic=chance.choice("ab"), content=b"")
+                    if number
+                    else OpenTopic(topic=chance.choice("ab"))
+                )
+                made.append(transaction.hash)
+                results: list[object] = []
+                answers[transaction.nonce] = results
+                self.outbox.add(transaction).addBoth(results.append)
+            step(isSound=False)
+        for _ in range(400):
+            step(isSound=True)
+        self.assertEqual(executed, made)
+        self.assertEqual({len(results) for results in answers.values()}, {1})
+        for results in answers.values():
+            self.assertIsInstance(results[0], Receipt)
+        self.assertEqual(len(self.outbox), 0)
