@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from struct import error as StructError
 from typing import cast
@@ -112,6 +113,25 @@ class StoreTests(SynchronousTestCase):
             self.assertEqual(self.store.blockHeads(2, 2), [headOf(blocks[1])])
             self.assertEqual(self.store.heightOfHash(blocks[1].hash), 2)
             self.reopen()
+
+    def test_certify(self) -> None:
+        """
+        What makes blocks final may come later, and is never another one then.
+        """
+        blocks = [self.append(("a", b"x")).block, self.append().block]
+        self.store.certify({})
+        self.store.certify({1: b"another", 3: b"of no block"})
+        self.assertEqual(self.store.block(1), blocks[0])
+        self.store.close()
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("UPDATE head SET certificate = x''")
+            connection.commit()
+        self.store = Store.open(self.path)
+        self.store.certify({1: b"first", 2: b"second"})
+        self.store.certify({2: b"another"})
+        self.reopen()
+        rows = self.store.blockHeads(1, 9)
+        self.assertEqual([row.certificate for row in rows], [b"first", b"second"])
 
     def test_bodySlice(self) -> None:
         """

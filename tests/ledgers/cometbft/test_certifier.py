@@ -1,0 +1,238 @@
+"""
+What makes blocks final: fetched, waited for, kept, and told from what does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.errors import LedgerUnavailable
+from svcbroker.ledgers.cometbft._calls import EngineError, Reason
+from svcbroker.ledgers.cometbft._certifier import INTERVAL, PATIENCE, RETRY, Certifier
+from svcbroker.proofs import CometCertificate, storedCertificate
+from svcbroker.proofs.cometbft import LightBlock, LightBlockInvalid
+from tools.enginechain import EngineChain
+
+
+class FakeRpc:
+    """
+    An engine that knows a chain's light blocks.
+
+    @ivar asked: which heights it was asked for, request by request.
+    @ivar earliest: its first block.
+    @ivar error: what it says instead of an answer.
+    @ivar held: where it does not answer, what it was asked.
+    """
+
+    def __init__(self, chain: EngineChain) -> None:
+        self.chain = chain
+        self.asked: list[Sequence[int]] = []
+        self.earliest = 1
+        self.error: EngineError | None = None
+        self.held: list[Deferred[Any]] | None = None
+
+    def status(self) -> Deferred[Any]:
+        """See L{EngineRpc}."""
+        info = SimpleNamespace(earliestBlockHeight=self.earliest)
+        return succeed(SimpleNamespace(syncInfo=info))
+
+    def lightBlock(self, height: int) -> Deferred[LightBlock]:
+        """See L{EngineRpc}."""
+        return self.lightBlocks([height]).addCallback(lambda blocks: blocks[0])
+
+    def lightBlocks(self, heights: Sequence[int]) -> Deferred[Sequence[LightBlock]]:
+        """See L{EngineRpc}."""
+        self.asked.append(heights)
+        if self.error is not None:
+            return fail(self.error)
+        if min(heights) < self.earliest:
+            return fail(EngineError(Reason.BAD_ANSWER, "it is gone"))
+        if self.held is not None:
+            self.held.append(Deferred())
+            return self.held[-1]
+        return succeed([self.chain.lights[height - 1] for height in heights])
+
+
+class CertifierTests(SynchronousTestCase):
+    """
+    A chain of which nothing is certified.
+    """
+
+    def setUp(self) -> None:
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        self.chain = EngineChain(directory, keeps=False)
+        self.addCleanup(self.chain.close)
+        self.chain.open("t")
+        self.clock, self.rpc = Clock(), FakeRpc(self.chain)
+        rpc: Any = self.rpc
+        self.certifier = Certifier(rpc, self.clock, self.inThread)
+        self.written: list[Deferred[None]] | None = None
+
+    def inThread(self, call: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """Runs at once, unless a test holds it back."""
+        if self.written is None:
+            return maybeDeferred(call, *args)
+        self.written.append(Deferred())
+        return self.written[-1].addCallback(lambda _: call(*args))
+
+    def begin(self) -> None:
+        """Look after the chain."""
+        self.certifier.begin(self.chain.genesis, self.chain.store)
+
+    def certified(self) -> Sequence[int]:
+        """The blocks that have a certificate, all of them good."""
+        rows = self.chain.store.blockHeads(1, 10_000)
+        for row in rows:
+            if row.certificate:
+                expected = CometCertificate.of(self.chain.lights[row.height])
+                self.assertEqual(storedCertificate(row.certificate), expected)
+        return [row.height for row in rows if row.certificate]
+
+    def test_keeps(self) -> None:
+        """Blocks with transactions get theirs once there is a block after them."""
+        self.begin()
+        self.chain.publish("t", b"2")
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), [1])
+        self.chain.decide()
+        self.certifier.committed()
+        self.chain.publish("t", b"4")
+        self.certifier.committed()
+        self.assertEqual(self.certified(), [1])
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), [1, 2])
+        self.chain.decide()
+        self.certifier.committed()
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), [1, 2, 4])
+        self.assertEqual(self.rpc.asked, [[2], [3], [5]])
+
+    def test_many(self) -> None:
+        """Many are fetched in few requests, across changes of the nodes."""
+        for number in range(30):
+            self.chain.publish("t", b"%d" % number)
+            if number in (3, 20):
+                self.chain.changeNodes("node 0", "node 1", f"node {number}")
+        self.begin()
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), list(range(1, self.chain.head.height)))
+        self.assertEqual(len(self.rpc.asked), 7)
+
+    def test_goesOn(self) -> None:
+        """After a start it goes on where it was."""
+        for number in range(3):
+            self.chain.publish("t", b"%d" % number)
+        self.chain.store.certify({2: self.chain.lights[2].encode()})
+        self.begin()
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.rpc.asked, [[4]])
+
+    def test_joined(self) -> None:
+        """What an engine never had is not asked for."""
+        for number in range(5):
+            self.chain.publish("t", b"%d" % number)
+        self.rpc.earliest = 5
+        self.begin()
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), [4, 5])
+
+    def test_pruned(self) -> None:
+        """Where the engine has dropped blocks meanwhile, it goes on with those that are left."""
+        self.chain.publish("t", b"2")
+        self.begin()
+        self.clock.advance(INTERVAL)
+        for number in range(3, 7):
+            self.chain.publish("t", b"%d" % number)
+        self.rpc.earliest = 5
+        self.certifier.committed()
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), [1])
+        self.clock.advance(RETRY)
+        self.assertEqual(self.certified(), [1, 4, 5])
+
+    def test_unreachable(self) -> None:
+        """An engine that does not answer is asked again."""
+        self.chain.decide()
+        self.rpc.error = EngineError(Reason.UNREACHABLE, "nobody is there")
+        self.begin()
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), [])
+        self.rpc.error = None
+        self.clock.advance(RETRY)
+        self.assertEqual(self.certified(), [1])
+
+    def test_wrong(self) -> None:
+        """What does not hold is not kept, and it is said."""
+        self.chain.decide()
+        good = self.chain.lights[1]
+        nodes = self.chain.genesis.validatorSet
+        self.chain.lights[1] = self.chain.light(good.header, nodes, (0, 1))
+        self.begin()
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.certified(), [])
+        self.assertEqual(len(self.flushLoggedErrors(LightBlockInvalid)), 1)
+        self.chain.lights[1] = good
+        self.clock.advance(RETRY)
+        self.assertEqual(self.certified(), [1])
+
+    def test_stop(self) -> None:
+        """Stopping waits for what is being written, and for nothing else."""
+        self.chain.decide()
+        self.successResultOf(self.certifier.stop())
+        self.begin()
+        self.successResultOf(self.certifier.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.begin()
+        self.rpc.held = []
+        self.clock.advance(INTERVAL)
+        self.assertEqual(len(self.rpc.held), 1)
+        self.successResultOf(self.certifier.stop())
+        self.rpc.held, self.written = None, []
+        self.begin()
+        self.clock.advance(INTERVAL)
+        stopped = self.certifier.stop()
+        self.assertNoResult(stopped)
+        self.written[0].callback(None)
+        self.successResultOf(stopped)
+        self.assertEqual(self.certified(), [1])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def ask(self, height: int) -> Deferred[CometCertificate]:
+        """What makes a block final."""
+        return Deferred.fromCoroutine(self.certifier.certificate(height))
+
+    def test_certificate(self) -> None:
+        """What makes a block final is waited for until the next block is there."""
+        self.begin()
+        asked = self.ask(1)
+        self.clock.pump([0.1] * 5)
+        self.assertNoResult(asked)
+        self.chain.decide()
+        self.clock.advance(0.1)
+        expected = CometCertificate.of(self.chain.lights[1])
+        self.assertEqual(self.successResultOf(asked), expected)
+
+    def test_noCertificate(self) -> None:
+        """It is not waited for long, and what is wrong is not passed on."""
+        self.begin()
+        asked = self.ask(1)
+        self.clock.pump([0.1] * int(PATIENCE * 10 + 1))
+        self.failureResultOf(asked, LedgerUnavailable)
+        self.chain.decide()
+        self.rpc.error = EngineError(Reason.UNREACHABLE, "nobody is there")
+        refused = self.failureResultOf(self.ask(1), LedgerUnavailable)
+        self.assertIn("nobody is there", refused.value.message)
+        self.rpc.error = None
+        self.chain.lights[1] = self.chain.lights[2]
+        self.failureResultOf(self.ask(1), LedgerUnavailable)
+        self.failureResultOf(self.ask(0), LedgerUnavailable)
+        self.successResultOf(self.certifier.stop())
+        self.failureResultOf(self.ask(1), LedgerUnavailable)
