@@ -17,7 +17,8 @@ from typing import Any
 from attrs import evolve
 from msgspec import to_builtins
 
-from svcbroker.chain import Header
+from svcbroker.chain import Header, ValidatorSet
+from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.model import EventId
 from svcbroker.proofs import HeaderFields, PbftCertificate
 from tools.signedchain import SignedChain, seedOf
@@ -42,7 +43,7 @@ class Example:
         (self.first,) = chain.publish("weather/zurich", word.encode())
         self.five = chain.publish("b", *[b"%d" % number for number in range(5)])
         chain.changeNodes(*SECOND)
-        (self.binary,) = chain.publish("weather/zurich", b"\xff\x00\xfe")
+        (self.binary,) = chain.publish("weather/zurich", b"\xff\x00\xfe\xff")
         extensions = {"svc-\uffff": "after", "svc-\U0001f600": "last", "svc-a": ""}
         (self.text,) = chain.publish("weather/zurich", "21,5\xb0".encode(), extensions=extensions)
         chain.changeNodes(*THIRD)
@@ -115,6 +116,10 @@ def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
     yield (
         "the height in the event's id is another",
         changed(first, "event", "eventId", to="7ba3f518-1-3"),
+    )
+    yield (
+        "the Base64 is not canonical",
+        changed(example.proof(example.binary), "event", "contentBase64", to="/wD+/x=="),
     )
     yield "an extension was added", changed(first, "event", "extensions", to={"svc-a": ""})
     yield "the nonce is another", changed(first, "event", "nonce", to=first["event"]["nonce"] + 1)
@@ -192,6 +197,7 @@ def badSets(example: Example, empty: Json) -> Iterator[tuple[str, Json]]:
         "a former set signs under its own name, after changes",
         {**empty, "block": example.final(former, FIRST, range(4))},
     )
+    yield "a block that changes nothing stands for a change", usurped(example, empty)
     change = example.chain.prover.event(example.empty).changes[1].header.header()
     yield (
         "a new set brings itself in",
@@ -202,6 +208,22 @@ def badSets(example: Example, empty: Json) -> Iterator[tuple[str, Json]]:
             to={**example.final(change, THIRD, range(7)), "nodes": two["nodes"]},
         ),
     )
+
+
+def usurped(example: Example, empty: Json) -> Json:
+    """
+    A proof by nodes of one's own, who came in by a block that is final and changes nothing.
+    """
+    names = [f"usurper {index}" for index in range(4)]
+    nodes = ValidatorSet(1, tuple(publicKey(seedOf(name)) for name in names))
+    ordinary = example.proof(example.first)["block"]
+    header = example.chain.prover.event(example.empty).block.header.header()
+    own = evolve(header, validators=nodes.hash, nextValidators=nodes.hash)
+    return {
+        **empty,
+        "changes": [{**ordinary, "nodes": [key.hex() for key in nodes.keys]}],
+        "block": example.final(own, names, range(3)),
+    }
 
 
 def growth(example: Example) -> Iterator[Json]:
