@@ -36,9 +36,9 @@ class Example:
     The chain of the vectors, and a fork of it.
     """
 
-    def __init__(self, directory: Path, *, word: str = "first") -> None:
+    def __init__(self, directory: Path, *, word: str = "first", name: str = "node") -> None:
         directory.mkdir()
-        self.chain = chain = SignedChain(directory)
+        self.chain = chain = SignedChain(directory, name=name)
         chain.open("weather/zurich", "b")
         (self.first,) = chain.publish("weather/zurich", word.encode())
         self.five = chain.publish("b", *[b"%d" % number for number in range(5)])
@@ -102,8 +102,12 @@ def good(example: Example) -> Iterator[tuple[str, Json]]:
     yield "with the next block as checkpoint", proof(example.empty, example.empty.height + 1)
 
 
-def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
-    """Event proofs that do not hold."""
+def bad(example: Example, fork: Example, stranger: Json) -> Iterator[tuple[str, Json]]:
+    """
+    Event proofs that do not hold.
+
+    @param stranger: a good proof of another chain.
+    """
     first, five = example.proof(example.first), example.proof(example.five[1])
     empty, later = example.proof(example.empty), example.proof(example.first, example.tip)
     yield "the format is not known", changed(first, "format", to="svcbroker/event-proof/2")
@@ -127,7 +131,8 @@ def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
     yield "the index is beyond the block", changed(five, "index", to=5)
     path = five["transactionPath"]
     yield "a path is too short", changed(five, "transactionPath", to=path[:-1])
-    yield "a path is too long", changed(five, "receiptPath", to=[*path, path[0]])
+    yield "a path is too long", changed(five, "receiptPath", to=[*five["receiptPath"], path[0]])
+    yield "a sibling is another", changed(five, "transactionPath", 0, to=path[1])
     yield "digits are in upper case", changed(five, "transactionPath", 0, to=path[0].upper())
     yield (
         "the genesis is of other nodes",
@@ -137,6 +142,14 @@ def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
         "the genesis names another chain",
         changed(first, "genesis", "chain", to=first["block"]["header"]["parent"]),
     )
+    yield "it is a proof of another chain", stranger
+    yield (
+        "the prefix of the event's id is another",
+        changed(first, "event", "eventId", to="7ba3f519-1-2"),
+    )
+    yield "the event's id has leading zeros", changed(first, "event", "eventId", to="7ba3f518-01-2")
+    yield "a number is a text", changed(first, "block", "header", "height", to="2")
+    yield "a number is negative", changed(first, "index", to=-1)
     yield from badCertificates(example, first)
     yield from badSets(example, empty)
     yield "the checkpoint's path is not its own", changed(later, "checkpoint", "path", to=path)
@@ -172,6 +185,11 @@ def badCertificates(example: Example, first: Json) -> Iterator[tuple[str, Json]]
         changed(first, *where, 0, "signature", to=signatures[1]["signature"]),
     )
     yield "the round is another", changed(first, "block", "certificate", "round", to=1)
+    yield "a signature is cut short", changed(first, *where, 0, "signature", to=signature[:-2])
+    yield (
+        "the certificate's kind is not known",
+        changed(first, "block", "certificate", "kind", to="x"),
+    )
     yield "the certificate has no kind", changed(first, "block", "certificate", "kind", to=None)
     header = first["block"]["header"]
     yield (
@@ -192,12 +210,25 @@ def badSets(example: Example, empty: Json) -> Iterator[tuple[str, Json]]:
         "nodes of a former set sign",
         {**empty, "block": example.final(header, FIRST, range(4))},
     )
+    yield (
+        "the header names another set than the one that signs",
+        {
+            **empty,
+            "block": example.final(evolve(header, validators=header.parent), THIRD, range(5)),
+        },
+    )
+    yield (
+        "the header is of another chain",
+        {**empty, "block": example.final(evolve(header, chain=header.parent), THIRD, range(5))},
+    )
     former = evolve(header, validators=example.chain.genesis.validatorSet.hash)
     yield (
         "a former set signs under its own name, after changes",
         {**empty, "block": example.final(former, FIRST, range(4))},
     )
     yield "a block that changes nothing stands for a change", usurped(example, empty)
+    yield "a set has a key twice", doubled(example, empty)
+    yield "a change is not above the one before", backwards(example, empty)
     change = example.chain.prover.event(example.empty).changes[1].header.header()
     yield (
         "a new set brings itself in",
@@ -223,6 +254,43 @@ def usurped(example: Example, empty: Json) -> Json:
         **empty,
         "changes": [{**ordinary, "nodes": [key.hex() for key in nodes.keys]}],
         "block": example.final(own, names, range(3)),
+    }
+
+
+def doubled(example: Example, empty: Json) -> Json:
+    """A proof by a set in which a node counts three times, brought in by the first nodes."""
+    names = ["node 0", "node 0", "node 0", "node 1"]
+    nodes = ValidatorSet(1, tuple(publicKey(seedOf(name)) for name in names))
+    change = example.chain.prover.event(example.empty).changes[0].header.header()
+    header = example.chain.prover.event(example.empty).block.header.header()
+    return {
+        **empty,
+        "changes": [
+            {
+                **example.final(evolve(change, nextValidators=nodes.hash), FIRST, range(3)),
+                "nodes": [key.hex() for key in nodes.keys],
+            }
+        ],
+        "block": example.final(evolve(header, validators=nodes.hash), names, range(3)),
+    }
+
+
+def backwards(example: Example, empty: Json) -> Json:
+    """A proof in which former nodes bring themselves in again, by a block at their own time."""
+    nodes = ValidatorSet(2, tuple(publicKey(seedOf(name)) for name in FIRST))
+    first = empty["changes"][0]
+    earlier = example.chain.prover.event(example.first).block.header.header()
+    header = example.chain.prover.event(example.empty).block.header.header()
+    return {
+        **empty,
+        "changes": [
+            first,
+            {
+                **example.final(evolve(earlier, nextValidators=nodes.hash), FIRST, range(3)),
+                "nodes": [key.hex() for key in nodes.keys],
+            },
+        ],
+        "block": example.final(evolve(header, validators=nodes.hash), FIRST, range(3)),
     }
 
 
@@ -269,6 +337,9 @@ def vectors() -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         example = Example(Path(directory) / "chain")
         fork = Example(Path(directory) / "fork", word="forged")
+        other = Example(Path(directory) / "other", name="other")
+        stranger = other.proof(other.first)
+        other.chain.close()
         try:
             return {
                 "genesis": to_builtins(example.chain.prover.genesis()),
@@ -278,7 +349,9 @@ def vectors() -> Mapping[str, Any]:
                 "events": [{"name": name, "proof": proof} for name, proof in good(example)],
                 "growth": list(growth(example)),
                 "badGrowth": list(badGrowth(example, fork)),
-                "badEvents": [{"why": why, "proof": proof} for why, proof in bad(example, fork)],
+                "badEvents": [
+                    {"why": why, "proof": proof} for why, proof in bad(example, fork, stranger)
+                ],
             }
         finally:
             example.chain.close()
