@@ -4,7 +4,7 @@ Making proofs: the trees of a block, and what is said where there is nothing to 
 
 from __future__ import annotations
 
-from contextlib import suppress
+import contextlib
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -68,7 +68,7 @@ class TreeTests(SynchronousTestCase):
     @given(st.binary(max_size=100), st.lists(st.integers(0, 110), max_size=4).map(sorted))
     def test_malformed(self, body: bytes, offsets: list[int]) -> None:
         """Whatever bytes there are, there are hashes or it is said that they are none."""
-        with suppress(Malformed):
+        with contextlib.suppress(Malformed):
             transactionHashes(body, offsets)
 
     def test_receiptsMissing(self) -> None:
