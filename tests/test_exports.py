@@ -9,7 +9,7 @@ from types import ModuleType
 from twisted.trial.unittest import SynchronousTestCase
 
 import svcbroker
-from svcbroker import errors, interfaces, ledgers, model, proofs, testing
+from svcbroker import archive, errors, interfaces, ledgers, model, proofs, testing
 
 
 class FaceTests(SynchronousTestCase):
@@ -95,6 +95,40 @@ class FaceTests(SynchronousTestCase):
             "findLedgerFactories",
             "parseDescription",
             "readDescription",
+        )
+
+    def test_archive(self) -> None:
+        """What is done with stored chains."""
+        self.check(
+            archive,
+            "Audited",
+            "AuditedChain",
+            "BackedUp",
+            "BackupRefused",
+            "Finding",
+            "Findings",
+            "ImportRefused",
+            "Imported",
+            "KEYS_NAME",
+            "NOTES_NAME",
+            "Prover",
+            "RangeUnknown",
+            "Report",
+            "STORE_NAME",
+            "StoredChain",
+            "StreamBroken",
+            "appendOf",
+            "audit",
+            "auditChain",
+            "auditGroup",
+            "backUp",
+            "exportChain",
+            "groupDirectory",
+            "groupsIn",
+            "importChain",
+            "loadChain",
+            "readChain",
+            "storedHistory",
         )
 
     def test_testing(self) -> None:

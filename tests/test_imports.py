@@ -146,7 +146,7 @@ class DirectionTests(SynchronousTestCase):
                 floorOf(room)
 
     def test_pure(self) -> None:
-        """The model, the errors, the chain and proofs know no Twisted, no clock, no disk, no chance."""
+        """What decides and checks knows no Twisted, no clock, no disk, no chance."""
         forbidden = {
             *("twisted", "klein", "treq", "zope"),
             *("os", "io", "socket", "time", "random", "secrets", "threading", "sqlite3"),

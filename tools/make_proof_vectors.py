@@ -17,7 +17,8 @@ from typing import Any
 from attrs import evolve
 from msgspec import to_builtins
 
-from svcbroker.chain import Header
+from svcbroker.chain import Header, ValidatorSet
+from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.model import EventId
 from svcbroker.proofs import HeaderFields, PbftCertificate
 from tools.signedchain import SignedChain, seedOf
@@ -35,14 +36,14 @@ class Example:
     The chain of the vectors, and a fork of it.
     """
 
-    def __init__(self, directory: Path, *, word: str = "first") -> None:
+    def __init__(self, directory: Path, *, word: str = "first", name: str = "node") -> None:
         directory.mkdir()
-        self.chain = chain = SignedChain(directory)
+        self.chain = chain = SignedChain(directory, name=name)
         chain.open("weather/zurich", "b")
         (self.first,) = chain.publish("weather/zurich", word.encode())
         self.five = chain.publish("b", *[b"%d" % number for number in range(5)])
         chain.changeNodes(*SECOND)
-        (self.binary,) = chain.publish("weather/zurich", b"\xff\x00\xfe")
+        (self.binary,) = chain.publish("weather/zurich", b"\xff\x00\xfe\xff")
         extensions = {"svc-\uffff": "after", "svc-\U0001f600": "last", "svc-a": ""}
         (self.text,) = chain.publish("weather/zurich", "21,5\xb0".encode(), extensions=extensions)
         chain.changeNodes(*THIRD)
@@ -101,8 +102,12 @@ def good(example: Example) -> Iterator[tuple[str, Json]]:
     yield "with the next block as checkpoint", proof(example.empty, example.empty.height + 1)
 
 
-def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
-    """Event proofs that do not hold."""
+def bad(example: Example, fork: Example, stranger: Json) -> Iterator[tuple[str, Json]]:
+    """
+    Event proofs that do not hold.
+
+    @param stranger: a good proof of another chain.
+    """
     first, five = example.proof(example.first), example.proof(example.five[1])
     empty, later = example.proof(example.empty), example.proof(example.first, example.tip)
     yield "the format is not known", changed(first, "format", to="svcbroker/event-proof/2")
@@ -116,13 +121,18 @@ def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
         "the height in the event's id is another",
         changed(first, "event", "eventId", to="7ba3f518-1-3"),
     )
+    yield (
+        "the Base64 is not canonical",
+        changed(example.proof(example.binary), "event", "contentBase64", to="/wD+/x=="),
+    )
     yield "an extension was added", changed(first, "event", "extensions", to={"svc-a": ""})
     yield "the nonce is another", changed(first, "event", "nonce", to=first["event"]["nonce"] + 1)
     yield "the index is another", changed(five, "index", to=0)
     yield "the index is beyond the block", changed(five, "index", to=5)
     path = five["transactionPath"]
     yield "a path is too short", changed(five, "transactionPath", to=path[:-1])
-    yield "a path is too long", changed(five, "receiptPath", to=[*path, path[0]])
+    yield "a path is too long", changed(five, "receiptPath", to=[*five["receiptPath"], path[0]])
+    yield "a sibling is another", changed(five, "transactionPath", 0, to=path[1])
     yield "digits are in upper case", changed(five, "transactionPath", 0, to=path[0].upper())
     yield (
         "the genesis is of other nodes",
@@ -132,6 +142,14 @@ def bad(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
         "the genesis names another chain",
         changed(first, "genesis", "chain", to=first["block"]["header"]["parent"]),
     )
+    yield "it is a proof of another chain", stranger
+    yield (
+        "the prefix of the event's id is another",
+        changed(first, "event", "eventId", to="7ba3f519-1-2"),
+    )
+    yield "the event's id has leading zeros", changed(first, "event", "eventId", to="7ba3f518-01-2")
+    yield "a number is a text", changed(first, "block", "header", "height", to="2")
+    yield "a number is negative", changed(first, "index", to=-1)
     yield from badCertificates(example, first)
     yield from badSets(example, empty)
     yield "the checkpoint's path is not its own", changed(later, "checkpoint", "path", to=path)
@@ -167,6 +185,11 @@ def badCertificates(example: Example, first: Json) -> Iterator[tuple[str, Json]]
         changed(first, *where, 0, "signature", to=signatures[1]["signature"]),
     )
     yield "the round is another", changed(first, "block", "certificate", "round", to=1)
+    yield "a signature is cut short", changed(first, *where, 0, "signature", to=signature[:-2])
+    yield (
+        "the certificate's kind is not known",
+        changed(first, "block", "certificate", "kind", to="x"),
+    )
     yield "the certificate has no kind", changed(first, "block", "certificate", "kind", to=None)
     header = first["block"]["header"]
     yield (
@@ -187,11 +210,25 @@ def badSets(example: Example, empty: Json) -> Iterator[tuple[str, Json]]:
         "nodes of a former set sign",
         {**empty, "block": example.final(header, FIRST, range(4))},
     )
+    yield (
+        "the header names another set than the one that signs",
+        {
+            **empty,
+            "block": example.final(evolve(header, validators=header.parent), THIRD, range(5)),
+        },
+    )
+    yield (
+        "the header is of another chain",
+        {**empty, "block": example.final(evolve(header, chain=header.parent), THIRD, range(5))},
+    )
     former = evolve(header, validators=example.chain.genesis.validatorSet.hash)
     yield (
         "a former set signs under its own name, after changes",
         {**empty, "block": example.final(former, FIRST, range(4))},
     )
+    yield "a block that changes nothing stands for a change", usurped(example, empty)
+    yield "a set has a key twice", doubled(example, empty)
+    yield "a change is not above the one before", backwards(example, empty)
     change = example.chain.prover.event(example.empty).changes[1].header.header()
     yield (
         "a new set brings itself in",
@@ -202,6 +239,59 @@ def badSets(example: Example, empty: Json) -> Iterator[tuple[str, Json]]:
             to={**example.final(change, THIRD, range(7)), "nodes": two["nodes"]},
         ),
     )
+
+
+def usurped(example: Example, empty: Json) -> Json:
+    """
+    A proof by nodes of one's own, who came in by a block that is final and changes nothing.
+    """
+    names = [f"usurper {index}" for index in range(4)]
+    nodes = ValidatorSet(1, tuple(publicKey(seedOf(name)) for name in names))
+    ordinary = example.proof(example.first)["block"]
+    header = example.chain.prover.event(example.empty).block.header.header()
+    own = evolve(header, validators=nodes.hash, nextValidators=nodes.hash)
+    return {
+        **empty,
+        "changes": [{**ordinary, "nodes": [key.hex() for key in nodes.keys]}],
+        "block": example.final(own, names, range(3)),
+    }
+
+
+def doubled(example: Example, empty: Json) -> Json:
+    """A proof by a set in which a node counts three times, brought in by the first nodes."""
+    names = ["node 0", "node 0", "node 0", "node 1"]
+    nodes = ValidatorSet(1, tuple(publicKey(seedOf(name)) for name in names))
+    change = example.chain.prover.event(example.empty).changes[0].header.header()
+    header = example.chain.prover.event(example.empty).block.header.header()
+    return {
+        **empty,
+        "changes": [
+            {
+                **example.final(evolve(change, nextValidators=nodes.hash), FIRST, range(3)),
+                "nodes": [key.hex() for key in nodes.keys],
+            }
+        ],
+        "block": example.final(evolve(header, validators=nodes.hash), names, range(3)),
+    }
+
+
+def backwards(example: Example, empty: Json) -> Json:
+    """A proof in which former nodes bring themselves in again, by a block at their own time."""
+    nodes = ValidatorSet(2, tuple(publicKey(seedOf(name)) for name in FIRST))
+    first = empty["changes"][0]
+    earlier = example.chain.prover.event(example.first).block.header.header()
+    header = example.chain.prover.event(example.empty).block.header.header()
+    return {
+        **empty,
+        "changes": [
+            first,
+            {
+                **example.final(evolve(earlier, nextValidators=nodes.hash), FIRST, range(3)),
+                "nodes": [key.hex() for key in nodes.keys],
+            },
+        ],
+        "block": example.final(evolve(header, validators=nodes.hash), FIRST, range(3)),
+    }
 
 
 def growth(example: Example) -> Iterator[Json]:
@@ -247,6 +337,9 @@ def vectors() -> Mapping[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         example = Example(Path(directory) / "chain")
         fork = Example(Path(directory) / "fork", word="forged")
+        other = Example(Path(directory) / "other", name="other")
+        stranger = other.proof(other.first)
+        other.chain.close()
         try:
             return {
                 "genesis": to_builtins(example.chain.prover.genesis()),
@@ -256,7 +349,9 @@ def vectors() -> Mapping[str, Any]:
                 "events": [{"name": name, "proof": proof} for name, proof in good(example)],
                 "growth": list(growth(example)),
                 "badGrowth": list(badGrowth(example, fork)),
-                "badEvents": [{"why": why, "proof": proof} for why, proof in bad(example, fork)],
+                "badEvents": [
+                    {"why": why, "proof": proof} for why, proof in bad(example, fork, stranger)
+                ],
             }
         finally:
             example.chain.close()

@@ -102,12 +102,13 @@ def _tell(audited: Audited, options: Mapping[str, Any], console: Console) -> Non
 
 
 def _summary(chain: AuditedChain) -> str:
-    verdict = "good" if chain.isGood else f"NOT GOOD: {chain.findings.damages} findings"
+    verdict = "good" if chain.isGood else f"NOT GOOD: {counted(chain.findings.damages, 'finding')}"
     if chain.tip is None:
         return f"group {chain.group}: {verdict}"
-    topics = "" if chain.topics is None else f", {chain.topics} topics"
+    topics = "" if chain.topics is None else f", {counted(chain.topics, 'topic')}"
     return (
-        f"group {chain.group}: {chain.tip.height} blocks, {chain.transactions} transactions"
+        f"group {chain.group}: {counted(chain.tip.height, 'block')}, "
+        f"{counted(chain.transactions, 'transaction')}"
         f"{topics}: {verdict}; checkpoint {chain.tip}{_finality(chain)}"
     )
 
@@ -119,6 +120,11 @@ def _finality(chain: AuditedChain) -> str:
     if not chain.final:
         return "; no votes of the engine's validators are stored here: nothing shows it to be final"
     return f"; final up to block {chain.final} by the votes of the engine's validators"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _findingFields(finding: Finding) -> Mapping[str, object]:

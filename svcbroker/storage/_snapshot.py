@@ -32,10 +32,10 @@ class Snapshot:
     """
     A SQLite file, opened so that neither it nor anything beside it is ever written.
 
-    - A running broker's file is read like any reader of SQLite does, between its writes.
-    - One that nobody has open is read as it is, and no C{-wal} or C{-shm} comes up beside it.
-    - One with a write-ahead log that nobody has an index of, such as a copy of two files, is
-      copied to where temporary files go, and read there.
+      - A running broker's file is read as any reader of SQLite does, between its writes.
+      - One that nobody has open is read as it is, and no C{-wal} or C{-shm} comes up beside it.
+      - One with a write-ahead log that nobody has an index of, such as a copy of two files, is
+        copied to where temporary files go, and read there.
 
     Texts that are not UTF-8 are read all the same, so that whoever compares them can say so.
 
@@ -50,7 +50,7 @@ class Snapshot:
         seen: object,
     ) -> None:
         """
-        Private: call L{open}.
+        Private: call L{ofLedger} or L{ofNotes}.
         """
         self.path = path
         self._connection = connection

@@ -158,6 +158,16 @@ class RoundTripTests(StreamTestCase):
         self.addCleanup(store.close)
         self.assertEqual(store.reservation(), (10, ROUNDS_ASIDE))
 
+    def test_mended(self) -> None:
+        """A chain that has lost its end gets it back."""
+        self.take(self.export(last=5))
+        store = Store.open(self.other / "1" / "ledger.sqlite")
+        store.reserve(10, 1)
+        store.close()
+        self.assertFalse(audit(self.other).isGood)
+        self.assertEqual(self.take(self.export()).tip, self.tip)
+        self.assertTrue(audit(self.other).isGood)
+
     def test_otherGroup(self) -> None:
         """A stream of another group than the one that is wanted."""
         error = self.assertRaises(ImportRefused, self.take, self.export(), group="2")

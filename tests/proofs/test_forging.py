@@ -13,7 +13,8 @@ from msgspec.json import encode
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import Header
+from svcbroker.chain import Header, Kind, ValidatorSet
+from svcbroker.ledgers.pbft._keys import publicKey, signChange
 from svcbroker.model import EventId
 from svcbroker.proofs import (
     Checkpoint,
@@ -197,6 +198,66 @@ class ForgeTests(SynchronousTestCase):
         swapped = [change.nodes[1], change.nodes[0], *change.nodes[2:]]
         for nodes in (swapped, [], change.nodes[:3], [*change.nodes, change.nodes[0]]):
             self.refused(replace(proof, changes=[replace(change, nodes=nodes)]), "set|node")
+
+    def test_usurpers(self) -> None:
+        """
+        No block but one that changes the nodes brings others in, although it is truly final.
+        """
+        proof = self.prove(self.late)
+        names = [f"usurper {index}" for index in range(4)]
+        own = ValidatorSet(1, tuple(publicKey(seedOf(name)) for name in names))
+        ordinary = self.prove(self.early).block
+        self.chain._seeds = [seedOf(name) for name in names]
+        header = evolve(proof.block.header.header(), validators=own.hash, nextValidators=own.hash)
+        change = NodeChange(
+            header=ordinary.header,
+            certificate=ordinary.certificate,
+            nodes=[key.hex() for key in own.keys],
+        )
+        forged = replace(proof, changes=[change], block=self.forged(header))
+        self.refused(forged, "does not bring")
+
+    def test_changesBackwards(self) -> None:
+        """
+        Who has all keys of a former set cannot bring in a set after the one that followed it.
+        """
+        proof = self.prove(self.late)
+        (change,) = proof.changes
+        first = [seedOf(f"node {index}") for index in range(4)]
+        own = ValidatorSet(2, tuple(map(publicKey, first)))
+        for header in (change.header.header(), self.prove(self.early).block.header.header()):
+            self.chain._seeds = first
+            earlier = self.forged(evolve(header, nextValidators=own.hash))
+            second = NodeChange(
+                header=earlier.header,
+                certificate=earlier.certificate,
+                nodes=[key.hex() for key in own.keys],
+            )
+            block = self.forged(evolve(proof.block.header.header(), validators=own.hash))
+            forged = replace(proof, changes=[change, second], block=block)
+            self.refused(forged, "does not bring")
+
+    def test_changeInTheSameBlock(self) -> None:
+        """An event in the block of a change is decided by the nodes before."""
+        keys = [seedOf(f"other {index}") for index in range(4)]
+        change = signChange(
+            self.trusted,
+            self.chain._state.validators,
+            list(map(publicKey, keys)),
+            [*self.chain.seeds, *keys],
+        )
+        publish = self.chain.transaction(Kind.PUBLISH, "t", b"with a change")
+        header = self.chain.decide(
+            [publish, self.chain.transaction(Kind.VALIDATORS, content=change.encode())]
+        )
+        self.assertNotEqual(header.validators, header.nextValidators)
+        self.chain._seeds = keys
+        proof = self.prove(EventId(self.late.prefix, 3, header.height))
+        self.assertEqual(len(proof.changes), 1)
+        (own,) = self.prove(
+            self.chain.publish("t", b"after")[0],
+        ).changes[1:]
+        self.refused(replace(proof, changes=[*proof.changes, own]), "not below block")
 
     def test_checkpoints(self) -> None:
         """Only the event's own block and the proof's checkpoint are led to."""

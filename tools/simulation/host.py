@@ -56,7 +56,7 @@ class Surroundings(Protocol):
         """The transactions of a block, from whoever has them. A header's hash names them."""
 
     def decided(self, index: int, block: StoredBlock) -> None:
-        """A block is decided."""
+        """A block is decided, and on this host's disk."""
 
     def answer(self, index: int, hash: bytes, sequence: int) -> None:
         """Tell clients that a transaction is final."""
@@ -70,10 +70,14 @@ class Surroundings(Protocol):
 
 @define
 class _Batch:
-    """Effects that wait for the disk, in their order."""
+    """
+    Messages that wait for the disk.
 
-    effects: Sequence[Effect]
-    isReady: bool
+    @ivar writes: how many records must be on stable storage before they are sent.
+    """
+
+    sends: Sequence[Send]
+    writes: int = 0
 
 
 @frozen(kw_only=True)
@@ -133,6 +137,8 @@ class Host:
         self._timers: dict[Timer, Alarm] = {}
         self._outbox: deque[_Batch] = deque()
         self._promised: set[tuple[type, int, int, int]] = set()
+        # The height of the last block that the world has been told of.
+        self._told = 0
         # A disk that tells of a write after a crash is told of by nobody.
         self._life = 0
 
@@ -146,6 +152,7 @@ class Host:
         promise: Promise | None = None
         for record in self.disk.read():
             if isinstance(record, StoredBlock):
+                self._tell(record)
                 self.chain.load(record)
             else:
                 promise = record
@@ -179,7 +186,7 @@ class Host:
         @param votesFrom: a height at which it cannot have voted.
         """
         self.disk.wipe()
-        self.acknowledged = 0
+        self.acknowledged = self._told = 0
         self.votesFrom = 0 if self._parts.wipedVotes else votesFrom
 
     def pause(self) -> None:
@@ -262,7 +269,8 @@ class Host:
     def _perform(self, effects: Sequence[Effect]) -> None:
         if not self.isUp:
             return
-        said: list[Effect] = []
+        said: list[Send] = []
+        block: StoredBlock | None = None
         isNew = False
         for effect in effects:
             match effect:
@@ -270,19 +278,28 @@ class Host:
                     self._startTimer(kind, delay)
                 case StopTimers():
                     self._stopTimers()
-                case Evidence():
-                    pass
                 case Send(Proposal() | Vote() | RoundChange() as message):
                     said.append(effect)
                     isNew = self._promise(message) or isNew
-                case Send() | Decide():
+                case Send():
                     said.append(effect)
-        if said:
-            batch = _Batch(said, isReady=not isNew)
-            self._outbox.append(batch)
-            if isNew:
-                self._write(self._parts.keep(self.replica.promise), lambda: self._release(batch))
-            self._flush()
+                case Decide(candidate, certificate):
+                    block = StoredBlock(
+                        header=candidate.header,
+                        certificate=certificate,
+                        transactions=candidate.transactions,
+                    )
+                case Evidence():
+                    pass
+        batch = _Batch(said)
+        self._outbox.append(batch)
+        if block is not None:
+            # It stands for all that was promised of its height.
+            self._store(block, batch)
+        if isNew:
+            promise = self._parts.keep(self.replica.promise)
+            self._write(promise, lambda: None, batch)
+        self._flush()
         self._world.stepped(self.index)
 
     def _promise(self, message: Proposal | Vote | RoundChange) -> bool:
@@ -294,36 +311,28 @@ class Host:
         self._promised.add(place)
         return True
 
-    def _release(self, batch: _Batch) -> None:
-        batch.isReady = True
-        self._flush()
-
     def _flush(self) -> None:
-        while self._outbox and self._outbox[0].isReady and not self.isPaused:
-            for effect in self._outbox.popleft().effects:
-                if not self.isUp:
-                    return
-                if isinstance(effect, Send):
-                    self._world.send(self.index, effect.target, effect.message)
-                elif isinstance(effect, Decide):
-                    block = StoredBlock(
-                        header=effect.candidate.header,
-                        certificate=effect.certificate,
-                        transactions=effect.candidate.transactions,
-                    )
-                    self.chain.beginStoring(block)
-                    self._store(block)
+        while self._outbox and not self._outbox[0].writes and not self.isPaused:
+            for send in self._outbox.popleft().sends:
+                self._world.send(self.index, send.target, send.message)
 
-    def _store(self, block: StoredBlock) -> None:
-        self._world.decided(self.index, block)
-        self._write(block, lambda: self._stored(block))
+    def _store(self, block: StoredBlock, batch: _Batch | None = None) -> None:
+        self.chain.beginStoring(block)
+        self._write(block, lambda: self._stored(block), batch)
 
     def _stored(self, block: StoredBlock) -> None:
+        self._tell(block)
         self.chain.load(block)
         height = block.header.height
         self._promised = {place for place in self._promised if place[1] > height}
         self._acknowledge(block)
         self.work()
+
+    def _tell(self, block: StoredBlock) -> None:
+        """The world hears of each block once it is safe."""
+        if block.header.height > self._told:
+            self._told = block.header.height
+            self._world.decided(self.index, block)
 
     def _acknowledge(self, block: StoredBlock) -> None:
         self.acknowledged = max(self.acknowledged, block.header.height)
@@ -335,12 +344,23 @@ class Host:
         if executed is not None:
             self._world.answer(self.index, hash, executed.sequence)
 
-    def _write(self, record: StoredBlock | Promise, done: Callable[[], None]) -> None:
+    def _write(
+        self, record: StoredBlock | Promise, done: Callable[[], None], batch: _Batch | None
+    ) -> None:
+        """
+        @param done: called once the record is on stable storage.
+        @param batch: what is not sent before.
+        """
         life = self._life
+        if batch is not None:
+            batch.writes += 1
 
         def synced() -> None:
             if life == self._life:
+                if batch is not None:
+                    batch.writes -= 1
                 done()
+                self._flush()
 
         if not self.disk.write(record, synced):
             # A disk that takes nothing more: better to fall silent than to say what it forgets.

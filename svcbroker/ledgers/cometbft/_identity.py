@@ -118,14 +118,26 @@ class IdentityFiles:
 
     def _voucher(self, chain: bytes, validators: ValidatorSet, broker: bytes) -> Voucher:
         path = self.directory / VOUCHER_NAME
-        if not path.exists():
-            seed = readValidatorSeed(self.home)
-            if seed is None or publicKey(seed) not in validators.keys:
-                raise IdentityMissing(
-                    f"no validator vouches for this broker: have one sign {broker.hex()}, and put "
-                    f"what it gives into {path}"
-                )
-            writeFile(path, encodeVoucher(vouch(seed, chain, broker)))
+        if path.exists():
+            voucher = self._read(path, chain, broker)
+            if bytes.fromhex(voucher.validator) in validators.keys:
+                return voucher
+        seed = readValidatorSeed(self.home)
+        if seed is not None and publicKey(seed) in validators.keys:
+            voucher = vouch(seed, chain, broker)
+            writeFile(path, encodeVoucher(voucher))
+            return voucher
+        if path.exists():
+            raise IdentityMissing(
+                f"who vouches for this broker in {path} is not a validator any more: have another "
+                "one do so"
+            )
+        raise IdentityMissing(
+            f"no validator vouches for this broker: have one sign {broker.hex()}, and put what it "
+            f"gives into {path}"
+        )
+
+    def _read(self, path: Path, chain: bytes, broker: bytes) -> Voucher:
         try:
             voucher = msgspec.json.decode(path.read_bytes(), type=Voucher)
             isGood = voucher.broker == broker.hex() and verifySignature(
@@ -137,9 +149,4 @@ class IdentityFiles:
             isGood = False
         if not isGood:
             raise IdentityMissing(f"{path} does not vouch for this broker on this chain")
-        if bytes.fromhex(voucher.validator) not in validators.keys:
-            raise IdentityMissing(
-                f"who vouches for this broker in {path} is not a validator any more: have another "
-                "one do so"
-            )
         return voucher

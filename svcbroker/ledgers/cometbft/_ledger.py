@@ -16,6 +16,7 @@ from zope.interface import implementer
 from ...archive import NotCertified
 from ...chain import (
     Candidate,
+    ChainState,
     Header,
     Transaction,
     TransactionReceipt,
@@ -178,20 +179,24 @@ class CometLedger(StoredLedger):
         self._openReads(genesis, state, application.store)
         self._certifier.begin(genesis, application.store)
         self._catchUp(application.store, application.machine.head.height)
+        self._identify(state)
+        beginning, self._beginning = self._beginning, []
+        for waiting in beginning:
+            waiting.callback(None)
+
+    def _identify(self, state: ChainState) -> None:
+        """Find who vouches for this broker; when the validators change, that may too."""
         try:
             files = IdentityFiles(directory=self._context.directory, home=self._settings.home)
-            identity = files.load(genesis.chain, state.validators, self._context.entropy)
+            identity = files.load(state.chain, state.validators, self._context.entropy)
         except IdentityMissing as error:
             self._log.error("{error}", error=str(error))
             self._whyNot = str(error)
         else:
-            batches = BatchMaker(genesis.chain, identity)
+            batches = BatchMaker(state.chain, identity)
             highest = state.account(batches.sender).highest
             self._resume(batches.sender, highest)
             self._outbox.begin(batches, highest)
-        beginning, self._beginning = self._beginning, []
-        for waiting in beginning:
-            waiting.callback(None)
 
     def _resume(self, sender: bytes, highest: int) -> None:
         if self._maker is None or self._maker.sender != sender:
@@ -233,7 +238,10 @@ class CometLedger(StoredLedger):
     def _committed(self, candidate: Candidate) -> None:
         self._recoveries = 0
         self._certifier.committed()
-        self._tell(candidate.header, candidate.transactions, candidate.outcome.receipts)
+        header = candidate.header
+        self._tell(header, candidate.transactions, candidate.outcome.receipts)
+        if header.nextValidators != header.validators and not self._isStopping:
+            self._identify(self._state)
 
     def _catchUp(self, store: Store, height: int) -> None:
         """
@@ -285,7 +293,7 @@ class CometLedger(StoredLedger):
     def _send(self, make: Callable[[TransactionMaker], Transaction]) -> Deferred[Receipt]:
         if self._isStopping:
             return fail(LedgerUnavailable("the ledger is stopping"))
-        if self._maker is None:
+        if self._whyNot or self._maker is None:
             return fail(LedgerUnavailable(self._whyNot))
         try:
             return self._outbox.add(make(self._maker))

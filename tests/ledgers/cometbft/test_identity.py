@@ -1,0 +1,141 @@
+"""
+Files that say who a broker is.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import ValidatorSet
+from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity, readBatch
+from svcbroker.ledgers.cometbft._identity import (
+    KEY_NAME,
+    VOUCHER_NAME,
+    IdentityFiles,
+    IdentityMissing,
+    encodeVoucher,
+    vouch,
+)
+from svcbroker.ledgers.cometbft._keyfiles import makeKeys, publicKey
+from svcbroker.model import OpenTopic
+
+from .members import GENESIS, SEEDS, Broker
+from .test_layout import counting
+
+CHAIN = GENESIS.chain
+
+
+class IdentityTests(SynchronousTestCase):
+    """
+    L{IdentityFiles}.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp())
+        self.directory, self.home = self.root / "ledger", self.root / "home"
+        self.directory.mkdir(parents=True)
+        self.home.mkdir()
+        self.entropy = counting()
+        self.own = makeKeys(self.home, self.entropy).validator
+        self.validators = ValidatorSet(0, (*GENESIS.validators[:3], self.own))
+
+    @property
+    def voucher(self) -> Path:
+        return self.directory / VOUCHER_NAME
+
+    def load(self, validators: ValidatorSet | None = None, home: Path | None = None) -> Identity:
+        """The identity, as a start finds it."""
+        files = IdentityFiles(directory=self.directory, home=home or self.home)
+        return files.load(CHAIN, validators or self.validators, self.entropy)
+
+    def missing(self, pattern: str, **where: Any) -> None:
+        """There is none, and it is said why."""
+        with self.assertRaisesRegex(IdentityMissing, pattern):
+            self.load(**where)
+
+    def test_made(self) -> None:
+        """Beside a validator, key and voucher are made, once, for nobody else to read."""
+        identity = self.load()
+        self.assertEqual(identity.sponsor, self.own)
+        self.assertEqual((self.directory / KEY_NAME).stat().st_mode & 0o777, 0o600)
+        self.assertEqual(self.load(), identity)
+
+    def test_works(self) -> None:
+        """Its batches are taken."""
+        maker = BatchMaker(CHAIN, self.load())
+        broker = Broker()
+        broker.batches = maker
+        broker.transactions.sender = maker.sender
+        batch = readBatch(broker.batch(OpenTopic(topic="t")), CHAIN)
+        self.assertEqual(batch.sponsor, self.own)
+
+    def test_notValidator(self) -> None:
+        """Beside a full node somebody else must vouch; it is said for which key."""
+        self.missing("no validator vouches", validators=GENESIS.validatorSet)
+        seed = bytes.fromhex((self.directory / KEY_NAME).read_text())
+        self.missing(publicKey(seed).hex(), validators=GENESIS.validatorSet)
+        self.assertFalse(self.voucher.exists())
+        self.voucher.write_bytes(encodeVoucher(vouch(SEEDS[1], CHAIN, publicKey(seed))))
+        identity = self.load(GENESIS.validatorSet)
+        self.assertEqual(identity.sponsor, GENESIS.validators[1])
+
+    def test_engineElsewhere(self) -> None:
+        """Where the engine's home cannot be read, the same."""
+        self.missing("no validator vouches", home=self.root / "nowhere")
+        self.load()
+        self.load(home=self.root / "nowhere")
+
+    def test_sponsorLeft(self) -> None:
+        """When who vouches has left, the own validator does, or somebody else must."""
+        seed = self.load().seed
+        self.voucher.write_bytes(encodeVoucher(vouch(SEEDS[5], CHAIN, publicKey(seed))))
+        self.missing("not a validator any more", validators=GENESIS.validatorSet)
+        self.assertEqual(self.load().sponsor, self.own)
+        self.assertEqual(self.load(home=self.root / "nowhere").sponsor, self.own)
+
+    def test_wrongVoucher(self) -> None:
+        """A file that does not vouch is left alone, and it is said which."""
+        broker = publicKey(self.load().seed)
+        good = vouch(SEEDS[0], CHAIN, broker)
+        fields = json.loads(encodeVoucher(good))
+        wrong = [
+            b"",
+            b"{}",
+            b"\xff",
+            encodeVoucher(vouch(SEEDS[0], bytes(32), broker)),
+            encodeVoucher(vouch(SEEDS[0], CHAIN, publicKey(SEEDS[4]))),
+            *(
+                json.dumps(fields | change).encode()
+                for change in (
+                    {"signature": "00" * 64},
+                    {"signature": "xyz"},
+                    {"validator": fields["validator"][:-2]},
+                    {"more": 1},
+                )
+            ),
+        ]
+        for data in wrong:
+            self.voucher.write_bytes(data)
+            self.missing("does not vouch for this broker")
+            self.assertEqual(self.voucher.read_bytes(), data)
+
+    def test_wrongKey(self) -> None:
+        """A damaged key is not replaced: it may be needed to be put back."""
+        self.load()
+        for text in ("", "00" * 31, "no key", "00" * 33):
+            (self.directory / KEY_NAME).write_text(text)
+            self.missing("put it back from a backup")
+
+    def test_unreadable(self) -> None:
+        """What the operating system says is said."""
+        (self.directory / KEY_NAME).mkdir()
+        self.missing(KEY_NAME)
+
+    def test_damagedEngineKey(self) -> None:
+        """Nor is a damaged key of the engine passed over."""
+        (self.home / "config/priv_validator_key.json").write_text("{")
+        self.missing("priv_validator_key")
