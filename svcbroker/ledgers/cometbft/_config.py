@@ -204,7 +204,8 @@ def encodeConfig(config: EngineConfig) -> bytes:
             "trust_hash": sync.hash.hex().upper(),
             "trust_period": f"{sync.period}s",
             "discovery_time": "5s",
-            "chunk_request_timeout": "10s",
+            # Four pieces come at once, over a line that may be slow.
+            "chunk_request_timeout": "30s",
         }
     sections: Mapping[str, Mapping[str, object]] = {
         "": top,

@@ -37,7 +37,7 @@ CHUNK_BYTES: Final = 4 * 1024 * 1024
 """
 How large a piece gets before the next one begins, unless it is one block.
 
-The engine gives a sender ten seconds for a piece, and asks for four at a time.
+The engine asks for four at a time, and again for one that has not come after half a minute.
 """
 
 MAX_BLOCK: Final = 15_000_000

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, gatherResults
@@ -19,6 +20,7 @@ from svcbroker.ledgers.cometbft._config import Address, StateSync
 from svcbroker.ledgers.cometbft._joining import askTrust
 from svcbroker.ledgers.cometbft._layout import GENESIS, layOutJoining, readLayout
 from svcbroker.ledgers.cometbft.abci.requests import ListSnapshotsRequest
+from svcbroker.ledgers.cometbft.abci.types import Snapshot
 from svcbroker.model import (
     Edge,
     EventId,
@@ -28,6 +30,7 @@ from svcbroker.model import (
     Receipt,
     SubscribeRequest,
 )
+from svcbroker.testing._fixtures import MAX_CONTENT
 
 from .network import TUNING, Network, Node, reactor, until
 from .realengine import TIMEOUT
@@ -35,6 +38,7 @@ from .realengine import TIMEOUT
 EVENTS = 300
 INTERVAL = 20
 TOPIC = "of the time before"
+LARGE = "of large events"
 
 
 @implementer(ISubscriber)
@@ -89,9 +93,16 @@ class JoiningTests(TestCase):
     async def begin(self) -> Sequence[Receipt]:
         """A network that has had events."""
         await self.network.start()
-        await self.network.nodes[0].ledger.submit(OpenTopic(topic=TOPIC))
+        for topic in (TOPIC, LARGE):
+            await self.network.nodes[0].ledger.submit(OpenTopic(topic=topic))
+        for node in self.network.nodes:
+            # A snapshot comes in several pieces.
+            for _ in range(2):
+                await node.ledger.submit(PublishEvent(topic=LARGE, content=bytes(MAX_CONTENT)))
         receipts = await self.publish(EVENTS)
         await self.network.level()
+        (latest, *_) = await self.offers(self.network.nodes[0])
+        self.assertGreater(latest.chunks, 1)
         return receipts
 
     async def join(self, stateSync: bool) -> Node:
@@ -150,9 +161,10 @@ class JoiningTests(TestCase):
         (await subscriptions.subscribe(request, reader)).resume()
         return reader
 
-    async def offers(self, node: Node) -> object:
+    async def offers(self, node: Node) -> Sequence[Snapshot]:
         """What a node offers to those that join."""
-        return await node.ledger._application.listSnapshots(ListSnapshotsRequest())
+        answer = await node.ledger._application.listSnapshots(ListSnapshotsRequest())
+        return answer.snapshots
 
     def test_stateSync(self) -> Deferred[None]:
         """
@@ -179,6 +191,27 @@ class JoiningTests(TestCase):
         await self.check(node, receipts)
         mine, others = await self.offers(node), await self.offers(self.network.nodes[0])
         self.assertEqual(mine, others)
+
+    def test_liars(self) -> Deferred[None]:
+        """Three of four nodes hand over changed pieces: it has the chain from the fourth."""
+        return Deferred.fromCoroutine(self._liars())
+
+    async def _liars(self) -> None:
+        receipts = await self.begin()
+        asked = []
+        for node in self.network.nodes[:3]:
+            source = node.ledger._application._source
+            assert source is not None
+
+            async def lie(*arguments: int, load: Any = source.load) -> bytes:
+                asked.append(arguments)
+                piece: bytes = await load(*arguments)
+                return piece[:-100] + bytes([piece[-100] ^ 1]) + piece[-99:]
+
+            self.patch(source, "load", lie)
+        node = await self.join(True)
+        await self.check(node, receipts)
+        self.assertTrue(asked)
 
     def test_blockSync(self) -> Deferred[None]:
         """The fifth node begins with the first block."""

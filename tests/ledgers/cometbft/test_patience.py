@@ -1,0 +1,103 @@
+"""
+Tests of how long a ledger waits for its chain to begin.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.errors import LedgerUnavailable
+from svcbroker.interfaces import LedgerContext
+from svcbroker.ledgers.cometbft import CometLedger, CometSettings
+from svcbroker.ledgers.cometbft._ledger import START_PATIENCE
+from svcbroker.ledgers.cometbft._offering import SnapshotSource
+from svcbroker.ledgers.cometbft._parts import EngineParts, ForeignEngine
+from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft.abci import requests as rq
+from svcbroker.ledgers.cometbft.abci.responses import ApplyResult, OfferResult
+
+from .chains import GENESIS, makeChain
+from .fakeengine import FakeEngine
+
+
+class Port:
+    """Where no engine connects."""
+
+    def stopListening(self) -> Deferred[None]:
+        """See C{IListeningPort}."""
+        return succeed(None)
+
+
+class PatienceTests(SynchronousTestCase):
+    """
+    L{CometLedger.start}, where a chain comes from other nodes.
+    """
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.clock = Clock()
+        context = LedgerContext(
+            group="1",
+            directory=self.directory / "ledger",
+            reactor=self.clock,
+            now=self.clock.seconds,
+            entropy=bytes,
+            runInThread=maybeDeferred,
+            maxContent=1024,
+        )
+        parts = EngineParts(
+            socket=self.directory / "socket",
+            rpc=EngineRpc(FakeEngine().agent, self.clock, "http://engine"),
+            engine=ForeignEngine(self.directory / "socket"),
+            home=self.directory,
+            listen=lambda factory: cast(Any, Port()),
+        )
+        self.ledger = CometLedger(context, CometSettings(home=self.directory), parts)
+        self.started = self.ledger.start()
+
+    def ask(self, call: Any, request: Any) -> Any:
+        return self.successResultOf(Deferred.fromCoroutine(call(request))).result
+
+    def test_nothing(self) -> None:
+        """Where nothing comes the start is given up."""
+        self.clock.advance(START_PATIENCE - 1)
+        self.assertNoResult(self.started)
+        self.clock.advance(1)
+        self.failureResultOf(self.started, LedgerUnavailable)
+
+    def test_comes(self) -> None:
+        """As long as anything comes it goes on, and ends when the chain is whole."""
+        path = self.directory / "chain"
+        makeChain(path, 60)
+        source = SnapshotSource(path, GENESIS, 20, maybeDeferred)
+        (snapshot, *_) = self.successResultOf(Deferred.fromCoroutine(source.list(60)))
+        piece = self.successResultOf(Deferred.fromCoroutine(source.load(40, 1, 0, 60)))
+        application = self.ledger._application
+        for _ in range(3):
+            self.clock.advance(START_PATIENCE - 1)
+            offer = rq.OfferSnapshotRequest(snapshot=snapshot, appHash=snapshot.hash)
+            self.assertIs(self.ask(application.offerSnapshot, offer), OfferResult.ACCEPT)
+            self.clock.advance(1)
+            self.assertNoResult(self.started)
+        apply = rq.ApplySnapshotChunkRequest(index=0, chunk=piece, sender="peer")
+        self.assertIs(self.ask(application.applySnapshotChunk, apply), ApplyResult.ACCEPT)
+        self.successResultOf(self.started)
+        (topic,) = self.successResultOf(self.ledger.listTopics(0, 9)).items
+        self.assertEqual(topic.name, "topic")
+        self.successResultOf(self.ledger.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_ends(self) -> None:
+        """Where it came no further for as long as an engine may take, the start is given up."""
+        offer = rq.OfferSnapshotRequest()
+        self.ask(self.ledger._application.offerSnapshot, offer)
+        self.clock.advance(START_PATIENCE)
+        self.assertNoResult(self.started)
+        self.clock.advance(START_PATIENCE)
+        self.failureResultOf(self.started, LedgerUnavailable)
