@@ -21,6 +21,7 @@ from svcbroker.chain import Header, ValidatorSet
 from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.model import EventId
 from svcbroker.proofs import HeaderFields, PbftCertificate
+from tools.enginevectors import engineVectors
 from tools.signedchain import SignedChain, seedOf
 
 DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "proofs.json"
@@ -352,6 +353,7 @@ def vectors() -> Mapping[str, Any]:
                 "badEvents": [
                     {"why": why, "proof": proof} for why, proof in bad(example, fork, stranger)
                 ],
+                "cometbft": engineVectors(Path(directory) / "engine", changed),
             }
         finally:
             example.chain.close()

@@ -11,13 +11,16 @@ import json
 import re
 import sys
 from base64 import b64decode, b64encode
+from datetime import datetime
 from hashlib import sha256
+from itertools import pairwise
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 HEADER = "chain height parent history view proposer timestamp transactionRoot receiptRoot"
 HEADER += " stateRoot validators nextValidators transactionCount transactionTotal"
+TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d{0,8}[1-9]))?Z", re.ASCII)
 EVENT_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)
 
 
@@ -92,16 +95,23 @@ def headerHash(header):
     return H(b"svcbroker/header\2", *encoded)
 
 
-def checkFinal(header, certificate, chain, sets):
+def checkFinal(header, certificate, known):
     """Check that a header is signed by the nodes whose turn it was; its hash."""
-    hash = headerHash(header)
-    kind, round, signatures = fields(certificate, "kind round signatures")
-    need(kind == "pbft", "certificates of this kind are not known")
+    chain, hash = known["chain"], headerHash(header)
+    need(isinstance(certificate, dict), "a certificate is missing")
+    known["kinds"].add(str(certificate.get("kind")))
+    need(len(known["kinds"]) == 1, "certificates are of two kinds")
     need(header["chain"] == chain.hex(), "a header is of another chain")
-    deciding = [each for each in sets if each[0] < header["height"]]
+    deciding = [each for each in known["sets"] if each[0] < header["height"]]
     need(deciding, "a header has the height of genesis")
     _, generation, keys = deciding[-1]
     need(header["validators"] == validators(generation, keys).hex(), "other nodes decided")
+    if certificate.get("kind") == "cometbft":
+        _, block = fields(certificate, "kind lightBlock")
+        checkLightBlock(block, header["height"], hash, keys, known)
+        return hash
+    kind, round, signatures = fields(certificate, "kind round signatures")
+    need(kind == "pbft", "certificates of this kind are not known")
     vote = b"svcbroker/vote\3" + chain + number(header["height"]) + number(round) + hash
     last = -1
     for each in items(signatures):
@@ -111,6 +121,138 @@ def checkFinal(header, certificate, chain, sets):
         last = node
     need(len(signatures) >= len(keys) - (len(keys) - 1) // 3, "there are too few signatures")
     return hash
+
+
+# What a CometBFT engine signs: canonical Protocol Buffers.
+
+
+def varint(value):
+    need(type(value) is int and -(1 << 63) <= value < 1 << 63, "a number is not one")
+    value %= 1 << 64
+    out = []
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def field(index, data):
+    """An inner message, or a text."""
+    return bytes([index << 3 | 2]) + varint(len(data)) + data
+
+
+def filled(index, data):
+    return field(index, data) if data else b""
+
+
+def whole(index, value):
+    need(type(value) is int and 0 <= value < 1 << 63, "a number is not one")
+    return bytes([index << 3]) + varint(value) if value else b""
+
+
+def fixed(index, value):
+    need(type(value) is int and 0 <= value < 1 << 63, "a number is not one")
+    return bytes([index << 3 | 1]) + value.to_bytes(8, "little") if value else b""
+
+
+def engineHex(value):
+    need(re.fullmatch(b"([0-9A-F]{2})*", text(value)), "these are no hexadecimal digits")
+    return bytes.fromhex(value)
+
+
+def engineBase64(value):
+    data = b64decode(text(value), validate=True)
+    need(b64encode(data) == text(value), "a field is not in canonical Base64")
+    return data
+
+
+def instant(value):
+    """A time in nanoseconds since the epoch."""
+    found = TIME.fullmatch(text(value).decode())
+    need(found, "a time is not one")
+    since = datetime(*map(int, found.groups()[:6])) - datetime(1970, 1, 1)
+    seconds = since.days * 86400 + since.seconds
+    return seconds * 10**9 + int((found[7] or "").ljust(9, "0"))
+
+
+def timestamp(time):
+    seconds, nanos = divmod(time, 10**9)
+    return (bytes([8]) + varint(seconds) if seconds else b"") + whole(2, nanos)
+
+
+def blockId(hash, parts):
+    total, partsHash = fields(parts, "total hash")
+    return filled(1, hash) + field(2, whole(1, total) + filled(2, engineHex(partsHash)))
+
+
+def tree(leaves):
+    """The root over hashes of leaves: RFC 6962, 2.1."""
+    if len(leaves) == 1:
+        return leaves[0]
+    half = 1 << (len(leaves) - 1).bit_length() - 1
+    return H(b"\1", tree(leaves[:half]), tree(leaves[half:]))
+
+
+def engineSet(keys):
+    """The hash of a set of validators of one vote each, and their keys in the engine's order."""
+    ordered = sorted(keys, key=lambda key: H(key)[:20])
+    return tree([H(b"\0", field(1, field(1, key)) + whole(2, 1)) for key in ordered]), ordered
+
+
+def checkLightBlock(block, height, hash, keys, known):
+    """Check that the engine's block after one of ours names it, and is decided."""
+    header, round, parts, votes, members = fields(block, "header round parts votes validators")
+    names = "version chain_id height time last_block_id last_commit_hash data_hash"
+    names += " validators_hash next_validators_hash consensus_hash app_hash last_results_hash"
+    version, chainId, engineHeight, time, last, *hashes = fields(
+        header, names + " evidence_hash proposer_address"
+    )
+    (blockVersion, app), (lastHash, lastParts) = (
+        fields(version, "block app"),
+        fields(last, "hash parts"),
+    )
+    now = instant(time)
+    encoded = [
+        whole(1, blockVersion) + whole(2, app),
+        filled(1, text(chainId)),
+        whole(1, engineHeight),
+        timestamp(now),
+        blockId(engineHex(lastHash), lastParts),
+        *(filled(1, engineHex(each)) for each in hashes),
+    ]
+    own = tree([H(b"\0", each) for each in encoded])
+    _, _, validatorsHash, next, _, app, *_ = map(engineHex, hashes)
+    need(engineHeight == height + 1 and app == hash, "the engine's block names another one")
+    need(text(chainId) == known["group"], "the engine's block is of another chain")
+    root, ordered = engineSet(keys)
+    need(validatorsHash == root, "other validators decided")
+    need(len(items(members)) == len(ordered) == len(items(votes)), "a validator is missing")
+    count = 0
+    for key, member, vote in zip(ordered, members, votes, strict=True):
+        memberKey, power = items(member)
+        need(engineBase64(memberKey) == key and type(power) is int and power == 1, "validators")
+        if vote is not None:
+            when, signature = items(vote)
+            signed = b"\x08\2" + fixed(2, engineHeight) + fixed(3, round)
+            signed += field(4, blockId(own, parts)) + field(5, timestamp(instant(when)))
+            signed += filled(6, text(chainId))
+            Ed25519PublicKey.from_public_bytes(key).verify(
+                engineBase64(signature), varint(len(signed)) + signed
+            )
+            count += 1
+    need(3 * count > 2 * len(keys), "there are too few votes")
+    known["engine"].append((engineHeight, now, own, engineHex(lastHash), next))
+
+
+def checkEngine(known):
+    """Check that the engine's blocks are of one chain."""
+    blocks = sorted(known["engine"], key=lambda block: block[0])
+    need(not blocks or blocks[0][1] >= known["created"] * 10**6, "a block is before genesis")
+    for one, other in pairwise(blocks):
+        apart = other[0] - one[0]
+        need(apart or one[2] == other[2], "two blocks have one height")
+        need(apart != 1 or one[2] == other[3], "a block does not follow the one before")
+        need(not apart or one[1] < other[1], "time goes backwards")
 
 
 def transactionHash(event):
@@ -153,19 +295,23 @@ def verify(data, chain):
 
     # 2. Changes of the nodes
     sets = [(0, 0, keys)]
+    known = {"chain": chain, "group": text(group), "created": created, "sets": sets}
+    known |= {"kinds": set(), "engine": []}
     for change in items(changes if "changes" in proof else []):
         header, certificate, nodes = fields(change, "header certificate nodes")
-        checkFinal(header, certificate, chain, sets)
+        checkFinal(header, certificate, known)
         since, generation, _ = sets[-1]
         keys = [unhex(key, 32) for key in items(nodes)]
         need(header["height"] > since, "changes are not in order")
         new = validators(generation + 1, keys)
         need(header["nextValidators"] == new.hex(), "a change is to other nodes")
+        if known["engine"]:
+            need(known["engine"][-1][4] == engineSet(keys)[0], "the engine knows of no change")
         sets.append((header["height"], generation + 1, keys))
 
     # 3. The event's block
     header, certificate = fields(block, "header certificate")
-    hash = checkFinal(header, certificate, chain, sets)
+    hash = checkFinal(header, certificate, known)
 
     # 4. The event
     leaf, topic = transactionHash(event), sha256(text(event["topicName"])).hexdigest()
@@ -185,10 +331,11 @@ def verify(data, chain):
     last = header
     if checkpoint is not None:
         last, certificate, path = fields(checkpoint, "header certificate path")
-        checkFinal(last, certificate, chain, sets)
+        checkFinal(last, certificate, known)
         root = rootOf(H(b"\0", hash), header["height"], last["height"], path)
         need(root.hex() == last["history"], "the block is not in the checkpoint's history")
     need(sets[-1][0] < last["height"], "there are more changes than it takes")
+    checkEngine(known)
     return proof
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import ProofInvalid, verifyProof
+from tools.enginechain import EngineChain
 
 from .examples import EXAMPLES, accepts
 from .mutations import mutations
@@ -39,6 +40,23 @@ class AgreementTests(SynchronousTestCase):
         for name, data in made.events.items():
             changes = list(mutations(json.loads(data)))
             for what, changed in seed.sample(changes, 300):
+                text = written(changed)
+                try:
+                    verifyProof(text, chain=chain)
+                    isGood = True
+                except ProofInvalid:
+                    isGood = False
+                self.assertEqual(accepts(text, chain), isGood, f"{name}: {what}")
+
+    def test_engine(self) -> None:
+        """So it is with proofs of chains that an engine decided."""
+        made, seed = proofs(EngineChain), random.Random(4)
+        chain = made.genesis.chain
+        for name, data in made.events.items():
+            self.assertTrue(accepts(data, chain), name)
+            self.assertFalse(accepts(data, bytes(32)), name)
+            changes = list(mutations(json.loads(data)))
+            for what, changed in seed.sample(changes, 500):
                 text = written(changed)
                 try:
                     verifyProof(text, chain=chain)

@@ -61,6 +61,25 @@ class VectorTests(SynchronousTestCase):
         self.assertEqual(len(reasons), len(VECTORS["badEvents"]))
         self.assertGreater(len(reasons), 30)
 
+    def test_engine(self) -> None:
+        """The same of a chain that an engine decided."""
+        made = VECTORS["cometbft"]
+        chain = bytes.fromhex(made["chain"])
+        self.assertEqual(readGenesis(written(made["genesis"])).chain, chain)
+        self.assertEqual(len(made["events"]), 4)
+        for vector in made["events"]:
+            data = written(vector["proof"])
+            verifyProof(data, chain=chain)
+            self.assertTrue(accepts(data, chain), vector["name"])
+        reasons = set()
+        for vector in made["badEvents"]:
+            data = written(vector["proof"])
+            with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                verifyProof(data, chain=chain)
+            self.assertFalse(accepts(data, chain), vector["why"])
+            reasons.add(vector["why"])
+        self.assertEqual(len(reasons), 16)
+
     def test_growth(self) -> None:
         """Consistency proofs."""
         for vector in (*VECTORS["growth"], *VECTORS["badGrowth"]):
