@@ -4,11 +4,12 @@ C{svcbroker engine}: the engines of a CometBFT network that several organisation
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from twisted.python import usage
 
-from .._command import Command, Console, VersionedOptions
+from .._command import Command, CommandOptions, Console
 
 COMMANDS: Final[tuple[Command, ...]] = tuple(
     Command(name, summary, module=f"{__package__}.{name}")
@@ -27,7 +28,7 @@ COMMANDS: Final[tuple[Command, ...]] = tuple(
 """What there is to be done with engines, in the order in which a network needs it."""
 
 
-class Options(VersionedOptions):
+class Options(CommandOptions):
     """
     The options of C{svcbroker engine}: one more command.
     """
@@ -42,6 +43,10 @@ class Options(VersionedOptions):
             [command.name, None, _Loader(command), command.summary] for command in COMMANDS
         ]
         super().__init__()
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """See C{usage.Options}. What stands behind the name of a command is that one's."""
+        super(CommandOptions, self).parseOptions(options)
 
     def getSynopsis(self) -> str:
         """See C{usage.Options}. It stands in front of a command's own, too."""

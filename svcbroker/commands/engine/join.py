@@ -44,8 +44,8 @@ class Options(NodeOptions, ListenOptions):
     synopsis = "--genesis FILE --name NAME --p2p HOST:PORT --data-dir DIR [options] HOME CARD..."
     longdesc = (
         "CARDs are those of nodes that the new one connects to. It follows the network, and "
-        "decides nothing before it was made a validator (svcbroker engine propose). Its broker may send "
-        "once a validator vouches for it (svcbroker engine vouch)."
+        "decides nothing before it was made a validator (svcbroker engine propose). Its broker "
+        "may send once a validator vouches for it (svcbroker engine vouch)."
     )
     optParameters: list[list[Any]] = [
         ["genesis", None, None, "The network's genesis file, as the others have it."],

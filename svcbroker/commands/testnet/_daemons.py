@@ -36,7 +36,8 @@ class End:
     How a broker has ended.
 
     @ivar how: with which status, or by which signal.
-    @ivar lastWords: the last line of its standard error.
+    @ivar lastWords: the last line of its standard error; where it has none and no signal ended
+        it, of its log.
     """
 
     how: str
@@ -149,6 +150,13 @@ class BrokerProcess:
         with self._log.open("ab") as file:
             file.write(data)
 
+    def lastLine(self) -> str:
+        """The last line of its log."""
+        with self._log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _MAX_LINE))
+            return _lastLine(file.read())
+
     def ended(self, child: _Child, end: End) -> None:
         """There is no process any more."""
         if child is not self._child:
@@ -186,9 +194,16 @@ class _Child(ProcessProtocol):
 
     def processEnded(self, reason: Failure) -> None:
         """See C{IProcessProtocol}."""
-        lines = self._rest.decode("utf-8", "replace").split("\n")
-        words = [line.strip() for line in lines if line.strip()]
-        self._broker.ended(self, End(how=_how(reason), lastWords=words[-1] if words else ""))
+        words = _lastLine(self._rest)
+        if not words and getattr(reason.value, "signal", None) is None:
+            words = self._broker.lastLine()
+        self._broker.ended(self, End(how=_how(reason), lastWords=words))
+
+
+def _lastLine(data: bytes) -> str:
+    lines = data.decode("utf-8", "replace").split("\n")
+    words = [line.strip() for line in lines if line.strip()]
+    return words[-1] if words else ""
 
 
 def _how(reason: Failure) -> str:

@@ -1,0 +1,133 @@
+"""
+C{svcbroker} commands as child processes, and networks of real engines that they make.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.internet.utils import getProcessOutputAndValue
+from twisted.web.client import HTTPConnectionPool
+
+import svcbroker
+from tests.ledgers.cometbft.realengine import cometbft
+
+from .daemon import TIMEOUT, Daemon, DaemonProtocol, DaemonTestCase, reactor
+
+STEP = 0.05
+"""Seconds between two looks at something that will come."""
+
+READY = r"nodes are ready"
+
+
+async def until(isTrue: Callable[[], Any]) -> None:
+    """Wait until something is true; it may give a coroutine."""
+    end = reactor.seconds() + TIMEOUT
+    while True:
+        found = isTrue()
+        if found if isinstance(found, bool) else await found:
+            return
+        if reactor.seconds() > end:
+            raise AssertionError("it does not come")
+        await deferLater(reactor, STEP)
+
+
+def processesOf(directory: Path) -> list[str]:
+    """The command lines of all processes that name a directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            continue
+        if str(directory) in words and int(path.parent.name) != os.getpid():
+            found.append(words)
+    return found
+
+
+class NetworkTestCase(DaemonTestCase):
+    """
+    A test of networks. What is still running at its end is killed.
+    """
+
+    timeout = 4 * TIMEOUT
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.engine = cometbft()
+        # Paths of sockets are short.
+        self.directory = Path(tempfile.mkdtemp(prefix="svc"))
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        paths = [str(Path(svcbroker.__file__).parent.parent), os.environ.get("PYTHONPATH")]
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "SVCBROKER_COMETBFT": self.engine,
+        }
+
+    async def command(self, *arguments: object, code: int = 0) -> str:
+        """What a command writes; where it fails, its line of complaint."""
+        output, errors, status = await getProcessOutputAndValue(
+            sys.executable,
+            ["-m", "svcbroker.commands", *map(str, arguments)],
+            env=self.environment,
+            path=str(self.root),
+            reactor=reactor,
+        )
+        self.assertEqual(status, code, (output, errors))
+        told: str = (errors if code else output).decode()
+        self.assertEqual(told.count("\n") if code else 1, 1, told)
+        return told
+
+    def spawn(self, program: str, *arguments: object) -> Daemon:
+        """Start a program; where it leads to is left open."""
+        protocol = DaemonProtocol()
+        process = reactor.spawnProcess(
+            protocol,
+            program,
+            [program, *map(str, arguments)],
+            env=self.environment,
+            path=str(self.root),
+        )
+        pool = HTTPConnectionPool(reactor)
+        pool.retryAutomatically = False
+        daemon = Daemon(protocol, process, pool)
+        self.addCleanup(self._end, daemon)
+        return daemon
+
+    async def startNetwork(self, *arguments: object) -> Daemon:
+        """A test network that is ready; its first broker is what is called."""
+        arguments = ("-m", "svcbroker.commands", "testnet", *arguments, self.directory / "net")
+        # After all of it was told to end.
+        self.addCleanup(self.gone)
+        network = self.spawn(sys.executable, *arguments)
+        await network.protocol.waitFor(READY)
+        network.base = self.base(0)
+        return network
+
+    def gone(self) -> Deferred[None]:
+        """Fires when no process of the network is left."""
+        return Deferred.fromCoroutine(until(lambda: processesOf(self.directory) == []))
+
+    def node(self, number: int) -> Path:
+        """The directory of a node of the test network."""
+        return self.directory / "net" / f"node{number}"
+
+    def port(self, number: int, offset: int = 0) -> int:
+        """A port of a node of the test network."""
+        record = json.loads((self.directory / "net" / "testnet.json").read_text())
+        first: int = record["basePort"]
+        return first + 10 * number + offset
+
+    def base(self, number: int) -> str:
+        """The base address of a broker of the test network."""
+        return f"http://127.0.0.1:{self.port(number)}/svcbroker"
