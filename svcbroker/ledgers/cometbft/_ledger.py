@@ -266,8 +266,9 @@ class CometLedger(StoredLedger):
         if self._outbox:
             self._outbox.committed(receiptsOf(header.height, transactions, receipts))
         self._observers.tell(lambda: blockOf(header, transactions, receipts))
-        if self._draining is not None and not self._outbox:
-            self._drained()
+        if self._draining is not None and self._call is not None and not self._outbox:
+            # Not from inside: the engine is still to hear that the block is stored.
+            self._call.reset(0)
 
     # Writing.
 
@@ -328,8 +329,6 @@ class CometLedger(StoredLedger):
 
     def _drained(self) -> None:
         waiting, self._draining = self._draining, None
-        if self._call is not None and self._call.active():
-            self._call.cancel()
         self._call = None
         if waiting is not None:
             waiting.callback(None)

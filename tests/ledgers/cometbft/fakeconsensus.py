@@ -58,11 +58,13 @@ class FakeConsensus:
 
     @ivar blocks: what it has decided.
     @ivar hashes: what the application said of each.
+    @ivar start: what it said before them.
     """
 
     blocks: list[rq.FinalizeBlockRequest] = field(factory=list)
     hashes: list[bytes] = field(factory=list)
     start: bytes = b""
+    genesis: rq.InitChainRequest = field(factory=initChain)
 
     def decide(self, *txs: bytes, proposer: bytes = KEYS[0]) -> rq.FinalizeBlockRequest:
         """Decide a block; the application has not heard of it."""
@@ -100,7 +102,7 @@ class FakeConsensus:
         """
         info: rs.InfoResponse = now(application.info(rq.InfoRequest()))
         if not info.lastBlockHeight:
-            self.start = now(application.initChain(initChain())).appHash
+            self.start = now(application.initChain(self.genesis)).appHash
         else:
             assert self.hashes[info.lastBlockHeight - 1 :][:1] in (
                 [],

@@ -1,0 +1,391 @@
+"""
+The ledger beside an engine that is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.errors import LedgerUnavailable, Overloaded
+from svcbroker.interfaces import LedgerContext
+from svcbroker.ledgers.cometbft import CometLedger, CometSettings
+from svcbroker.ledgers.cometbft._identity import VOUCHER_NAME, encodeVoucher, vouch
+from svcbroker.ledgers.cometbft._keyfiles import publicKey
+from svcbroker.ledgers.cometbft._ledger import (
+    PATIENCE,
+    START_PATIENCE,
+    STOP_PATIENCE,
+)
+from svcbroker.ledgers.cometbft._outbox import RETRY
+from svcbroker.ledgers.cometbft._parts import EngineParts
+from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
+from svcbroker.proofs.cometbft import addressOf
+from svcbroker.storage import StorageFailed
+from svcbroker.testing._kit import RecordingObserver
+
+from .fakeconsensus import initChain
+from .fakenode import FakeNode, Gone
+from .members import GENESIS, KEYS, SEEDS, START, changeTo
+
+INTERVAL = 0.01
+SEED = b"k" * 32
+
+
+class LedgerTestCase(SynchronousTestCase):
+    """
+    A ledger, and its engine.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(START / 1000)
+        self.root = Path(self.mktemp())
+        self.root.mkdir(parents=True)
+        self.directory = self.root / "ledger"
+        self.node = FakeNode(self.clock)
+        self.vouch(0)
+        self.ledger = self.make()
+
+    def vouch(self, validator: int) -> None:
+        """A validator vouches for the broker."""
+        self.directory.mkdir(exist_ok=True)
+        voucher = vouch(SEEDS[validator], GENESIS.chain, publicKey(SEED))
+        (self.directory / VOUCHER_NAME).write_bytes(encodeVoucher(voucher))
+
+    def make(self, **changes: Any) -> CometLedger:
+        """A ledger in the directory, beside the engine."""
+        context = LedgerContext(
+            group="1",
+            directory=self.directory,
+            reactor=self.clock,
+            now=self.clock.seconds,
+            entropy=lambda size: SEED if size == len(SEED) else os.urandom(size),
+            runInThread=maybeDeferred,
+            maxContent=1024,
+        )
+        values: dict[str, Any] = {"home": self.root, "interval": INTERVAL} | changes
+        node: Any = self.node
+        parts = EngineParts(
+            socket=self.root / "abci.sock",
+            rpc=node,
+            engine=node,
+            home=self.root,
+            listen=node.listen,
+        )
+        return CometLedger(context, CometSettings(**values), parts)
+
+    def start(self) -> None:
+        """The ledger and its engine start."""
+        started = self.ledger.start()
+        self.node.connect()
+        self.successResultOf(started)
+
+    def publish(self, content: bytes = b"x") -> Deferred[Receipt]:
+        """Publish; it is on its way, where there is one."""
+        answer = self.ledger.submit(PublishEvent(topic="t", content=content))
+        self.clock.advance(INTERVAL)
+        return answer
+
+    def opened(self) -> None:
+        """The chain has a topic."""
+        answer = self.ledger.submit(OpenTopic(topic="t"))
+        self.clock.advance(INTERVAL)
+        self.node.decide()
+        self.successResultOf(answer)
+
+    def done(self, answer: Deferred[Receipt]) -> Receipt:
+        """A receipt that was given."""
+        receipt = self.successResultOf(answer)
+        self.assertIs(receipt.execution, Execution.DONE)
+        return receipt
+
+    def reason(self) -> str:
+        """Why the ledger is not ready."""
+        health = self.successResultOf(self.ledger.getHealth())
+        self.assertFalse(health.isReady)
+        return health.reason
+
+    def breakStore(self, *, isStored: bool = False) -> None:
+        """The next block is not stored, or the disk fails after that."""
+        store: Any = self.ledger._application.store
+        append = store.append
+
+        def broken(rows: object) -> None:
+            if isStored:
+                append(rows)
+            raise StorageFailed("the disk is full")
+
+        store.append = broken
+
+
+class StartTests(LedgerTestCase):
+    """
+    From nothing, or from where it was.
+    """
+
+    def test_first(self) -> None:
+        """A ledger has started when the engine has begun the chain."""
+        started = self.ledger.start()
+        self.assertNoResult(started)
+        self.assertTrue(self.node.isWanted)
+        self.assertIn("not begun", self.reason())
+        self.failureResultOf(self.ledger.getTopic("t"), LedgerUnavailable)
+        self.failureResultOf(self.publish(), LedgerUnavailable)
+        self.node.connect()
+        self.successResultOf(started)
+        self.opened()
+        answer = self.publish()
+        self.assertNoResult(answer)
+        self.node.decide()
+        receipt = self.done(answer)
+        assert receipt.eventId is not None
+        event = self.successResultOf(self.ledger.getEvent(receipt.eventId))
+        self.assertEqual(event.content, b"x")
+
+    def test_noEngine(self) -> None:
+        """Where no engine comes the start is given up, and nothing is left."""
+        started = self.ledger.start()
+        self.clock.advance(START_PATIENCE - 1)
+        self.assertNoResult(started)
+        self.clock.advance(1)
+        error = self.failureResultOf(started, LedgerUnavailable).value
+        self.assertIn("abci.sock", str(error))
+        self.assertFalse(self.node.isWanted or self.node.ports[-1].isOpen)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_wrongEngine(self) -> None:
+        """Nor where the engine's genesis cannot be ours."""
+        started = self.ledger.start()
+        self.node.consensus.genesis = initChain(initialHeight=7)
+        with self.assertRaises(Gone):
+            self.node.connect()
+        self.assertIn("the engine's genesis must begin", self.reason())
+        self.clock.pump([1] * int(START_PATIENCE))
+        self.failureResultOf(started, LedgerUnavailable)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertFalse(self.node.ports[-1].isOpen)
+
+    def test_again(self) -> None:
+        """A chain that is there is read at once, without its engine, which may come later."""
+        self.start()
+        self.opened()
+        self.successResultOf(self.ledger.stop())
+        self.ledger = self.make()
+        self.successResultOf(self.ledger.start())
+        self.assertIsNotNone(self.successResultOf(self.ledger.getTopic("t")))
+        self.assertEqual(self.successResultOf(self.ledger.getStatistics()).height, 1)
+        self.assertEqual(self.reason(), "the engine is away")
+        self.failureResultOf(self.ledger.listNodes(0, 9), LedgerUnavailable)
+        answer = self.publish()
+        self.clock.advance(3 * RETRY)
+        self.assertNoResult(answer)
+        self.node.connect()
+        self.clock.advance(RETRY)
+        self.node.decide()
+        self.done(answer)
+
+    def test_damaged(self) -> None:
+        """A chain that cannot be read is told of at the start, and nothing is left open."""
+        (self.directory / "ledger.sqlite").write_bytes(b"junk" * 1000)
+        started = self.ledger.start()
+        self.failureResultOf(started, LedgerUnavailable)
+        self.assertEqual(self.node.ports, [])
+        self.assertFalse(self.node.isWanted)
+
+    def test_noIdentity(self) -> None:
+        """Without somebody who vouches it can be read, and says what is missing."""
+        (self.directory / VOUCHER_NAME).unlink()
+        self.start()
+        self.node.decide()
+        self.assertIn("no validator vouches", self.reason())
+        error = self.failureResultOf(self.publish(), LedgerUnavailable).value
+        self.assertIn("no validator vouches", str(error))
+        self.assertIsNone(self.successResultOf(self.ledger.getTopic("t")))
+
+
+class WriteTests(LedgerTestCase):
+    """
+    What is submitted.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.start()
+        self.opened()
+
+    def test_observers(self) -> None:
+        """Observers are told of each block, when its receipts are given."""
+        observer = RecordingObserver()
+        self.ledger.addObserver(observer)
+        answers = [self.publish(b"%d" % number) for number in range(3)]
+        self.node.decide()
+        self.node.decide()
+        for answer in answers:
+            self.done(answer)
+        self.assertEqual([block.height for block in observer.blocks], [2, 3])
+        contents = [event.content for event in observer.blocks[0].events]
+        self.assertEqual(contents, [b"0", b"1", b"2"])
+
+    def test_overloaded(self) -> None:
+        """Too much at once is refused at once."""
+        self.successResultOf(self.ledger.stop())
+        self.ledger = self.make(mempool=1024)
+        self.successResultOf(self.ledger.start())
+        self.publish(b"x" * 1000).addErrback(lambda _: None)
+        self.failureResultOf(self.publish(b"x" * 1000), Overloaded)
+
+    def test_numbersAfterStart(self) -> None:
+        """A broker that starts again uses no number twice, though the chain knows not all."""
+        lost = self.publish(b"lost")
+        lost.addErrback(lambda _: None)
+        (old,) = self.node.pool
+        stopped = self.ledger.stop()
+        self.clock.advance(STOP_PATIENCE)
+        self.successResultOf(stopped)
+        self.ledger = self.make()
+        self.clock.advance(1)
+        self.successResultOf(self.ledger.start())
+        self.node.connect()
+        answer = self.publish(b"new")
+        # What was lost by one engine another one had.
+        self.node.pool.insert(0, old)
+        self.node.decide()
+        self.done(answer)
+        block = self.successResultOf(self.ledger.readBlock(2))
+        self.assertEqual([event.content for event in block.events], [b"lost", b"new"])
+
+    def test_waitsLong(self) -> None:
+        """When nothing becomes final, that is said."""
+        self.publish()
+        self.clock.advance(PATIENCE - 1)
+        self.assertIn("does not answer", self.reason())
+        self.clock.advance(2)
+        self.assertIn("have waited for more than 15 seconds", self.reason())
+
+    def test_engineEnds(self) -> None:
+        """What an engine lost is handed in when it is there again, and is executed once."""
+        answers = [self.publish(b"1"), self.publish(b"2")]
+        self.node.end()
+        self.assertEqual(self.reason(), "the engine is away")
+        answers.append(self.publish(b"3"))
+        self.clock.advance(RETRY * 5)
+        self.node.connect()
+        self.clock.pump([RETRY] * 3)
+        self.node.decide()
+        for answer in answers:
+            self.done(answer)
+        block = self.successResultOf(self.ledger.readBlock(2))
+        self.assertEqual([event.content for event in block.events], [b"1", b"2", b"3"])
+
+
+class SponsorTests(LedgerTestCase):
+    """
+    Who vouches for the broker may leave.
+    """
+
+    def change(
+        self, *members: int, generation: int = 0, since: Sequence[int] = (0, 1, 2, 3)
+    ) -> None:
+        """The validators change."""
+        change = changeTo(*self.ordered(members), generation=generation, since=since)
+        answer = self.ledger.submitChange(change)
+        self.clock.advance(INTERVAL)
+        self.node.decide()
+        self.successResultOf(answer)
+
+    def ordered(self, members: Sequence[int]) -> Sequence[int]:
+        """In the engine's order."""
+        return sorted(members, key=lambda each: addressOf(KEYS[each]))
+
+    def test_leaves(self) -> None:
+        """Then nothing is accepted, and it is said what to do."""
+        self.start()
+        self.opened()
+        self.change(1, 2, 3)
+        self.node.decide()
+        self.assertIn("is not a validator any more", self.reason())
+        self.failureResultOf(self.publish(), LedgerUnavailable)
+        self.assertIsNotNone(self.successResultOf(self.ledger.getTopic("t")))
+        self.successResultOf(self.ledger.stop())
+        self.vouch(2)
+        self.ledger = self.make()
+        self.successResultOf(self.ledger.start())
+        self.node.connect()
+        answer = self.publish()
+        self.node.decide()
+        self.done(answer)
+
+    def test_comes(self) -> None:
+        """When the validators change, somebody may vouch for it who could not before."""
+        self.vouch(4)
+        self.start()
+        self.assertIn("is not a validator any more", self.reason())
+        self.vouch(1)
+        self.successResultOf(self.ledger.stop())
+        self.ledger = self.make()
+        self.successResultOf(self.ledger.start())
+        self.node.connect()
+        self.opened()
+        self.vouch(4)
+        self.change(0, 1, 2, 3, 4)
+        answer = self.publish()
+        self.node.decide()
+        self.done(answer)
+        self.change(0, 2, 3, 4, generation=1, since=self.ordered([0, 1, 2, 3, 4]))
+        answer = self.publish()
+        self.node.decide()
+        self.done(answer)
+
+
+class StopTests(LedgerTestCase):
+    """
+    The end.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.start()
+        self.opened()
+
+    def ended(self) -> None:
+        """Nothing is left."""
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertFalse(self.node.isWanted or self.node.ports[-1].isOpen)
+        self.assertEqual(self.reason(), "the ledger is stopped")
+        self.failureResultOf(self.ledger.getTopic("t"), LedgerUnavailable)
+
+    def test_idle(self) -> None:
+        """Where nothing waits it ends at once."""
+        self.successResultOf(self.ledger.stop())
+        self.ended()
+
+    def test_drained(self) -> None:
+        """What was accepted becomes final first; nothing is accepted any more."""
+        answer = self.publish()
+        stopped = self.ledger.stop()
+        self.failureResultOf(self.publish(), LedgerUnavailable)
+        self.assertEqual(self.reason(), "the ledger is stopping")
+        self.assertNoResult(stopped)
+        self.node.decide()
+        self.done(answer)
+        self.successResultOf(stopped)
+        self.ended()
+
+    def test_notDrained(self) -> None:
+        """What does not become final in time fails; so a stop comes to an end."""
+        answer = self.publish()
+        self.node.end()
+        stopped = self.ledger.stop()
+        self.clock.advance(STOP_PATIENCE - 0.1)
+        self.assertNoResult(stopped)
+        self.clock.advance(0.2)
+        self.successResultOf(stopped)
+        self.failureResultOf(answer, LedgerUnavailable)
+        self.ended()
