@@ -12,10 +12,10 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred
 
 from ...archive import StreamedBlock, storedHistory
-from ...chain import Genesis, Header, historyPath
+from ...chain import Genesis, Header, ValidatorSet, historyPath
 from ...storage import Snapshot as Reading
 from ...storage import StorageDamaged
-from ._snapshots import FORMAT, ChunkPlan, Manifest, encodeChunk
+from ._snapshots import FORMAT, ChunkPlan, Manifest, encodeChunk, proofRoom
 from .abci.types import Snapshot
 
 OFFERED: Final = 3
@@ -110,17 +110,33 @@ class SnapshotSource:
         first = self._plan.height + 1
         last = min(height, first + self._step - 1)
         with Reading.ofLedger(self._path) as reading:
+            sets = self._sets(reading)
+            total = self._totalAt(reading, first - 1)
+            sizes = []
             # SQLite knows a length without reading what has it.
-            rows = reading.rows(
-                "SELECT length(header) + length(body) FROM head JOIN body USING (height) "
+            for each, size, after in reading.rows(
+                "SELECT head.height, length(header) + length(body), transaction_total "
+                "FROM head JOIN body USING (height) "
                 "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
                 first,
                 last,
-            )
-            sizes = [size for (size,) in rows]
+            ):
+                room = _roomAt(sets, each) if after > total else 0
+                sizes.append(size + room)
+                total = after
         if len(sizes) != last - first + 1:
             raise self._damage(f"there are blocks missing from {first} to {last}")
         self._plan.extend(sizes)
+
+    def _sets(self, reading: Reading) -> Sequence[tuple[int, int]]:
+        """From which height on how many nodes decide, the latest first."""
+        rows = reversed(reading.reader().validatorSets())
+        changes = [(row.height + 1, len(ValidatorSet.decode(row.encoded).keys)) for row in rows]
+        return [*changes, (0, len(self._genesis.validators))]
+
+    def _totalAt(self, reading: Reading, height: int) -> int:
+        row = reading.reader().blockHead(height)
+        return 0 if row is None else row.transactionTotal
 
     def _describe(self, heights: Sequence[int]) -> Sequence[Snapshot]:
         offered = []
@@ -150,7 +166,8 @@ class SnapshotSource:
         with Reading.ofLedger(self._path) as reading:
             rows = list(
                 reading.rows(
-                    "SELECT header, body, hash FROM head JOIN body USING (height) "
+                    "SELECT header, certificate, body, hash "
+                    "FROM head JOIN body USING (height) "
                     "WHERE head.height BETWEEN ? AND ? ORDER BY head.height",
                     first,
                     last,
@@ -158,14 +175,21 @@ class SnapshotSource:
             )
             if len(rows) != last - first + 1:
                 raise self._damage(f"there are blocks missing from {first} to {last}")
+            sets = self._sets(reading)
             path: Sequence[bytes] = ()
             if last < height:
                 source = storedHistory(reading.reader(), self._genesis.header().hash)
                 path = historyPath(last, height, source)
         blocks = [
-            StreamedBlock(header=header, certificate=b"", body=body) for header, body, _ in rows
+            StreamedBlock(
+                header=header,
+                # None has more, and the piece would get too large if one had.
+                certificate=proof if len(proof) <= _roomAt(sets, each) else b"",
+                body=body,
+            )
+            for each, (header, proof, body, _) in enumerate(rows, first)
         ]
-        return encodeChunk(self._genesis, first, blocks, rows[-1][2], path)
+        return encodeChunk(self._genesis, first, blocks, rows[-1][3], path)
 
     def _header(self, reading: Reading, height: int) -> Header:
         row = reading.reader().blockHead(height)
@@ -175,6 +199,10 @@ class SnapshotSource:
 
     def _damage(self, what: str) -> StorageDamaged:
         return StorageDamaged(f"{self._path} is damaged ({what}): audit it")
+
+
+def _roomAt(sets: Sequence[tuple[int, int]], height: int) -> int:
+    return proofRoom(next(count for since, count in sets if since <= height))
 
 
 def _targets(interval: int, last: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -65,7 +66,9 @@ class Restoring:
         @raise RestoreFailed: it is, and its blocks are not what this version makes of them.
         @raise svcbroker.storage.StorageError: it cannot be stored.
         """
-        blocks = readChunk(data, self._manifest, self.received, self._head.hash)
+        blocks = readChunk(
+            data, self._manifest, self.received, self._head.hash, self._state.validators
+        )
         pending: list[Append] = []
         size = 0
         for block in blocks:
@@ -88,7 +91,8 @@ class Restoring:
             ) from None
         self._state.apply(candidate.outcome, candidate.history)
         self._head = block.header
-        return appendOf(candidate, None)
+        append = appendOf(candidate, None)
+        return evolve(append, block=evolve(append.block, certificate=block.certificate))
 
     def close(self) -> None:
         """Close the store."""

@@ -5,13 +5,15 @@ A snapshot is named by the hash of the header of its last block, and described b
 holds this header: so what the engine has verified verifies all of it. Each piece holds whole
 blocks, as an export has them, and the path by which the last of them stands in the history of
 that header. No piece can be taken for good that the snapshot's own chain does not have, whoever
-sends it.
+sends it. What shows that a block is final goes along where it is at hand: the engine of a node that
+has joined can not tell of blocks that it has never had.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from io import BytesIO
 from struct import Struct
 from typing import Final
@@ -22,13 +24,18 @@ from ...archive import Begin, End, StreamBroken, StreamedBlock, StreamReader, St
 from ...chain import (
     Genesis,
     Header,
+    Kind,
     Malformed,
     Transaction,
+    ValidatorChange,
+    ValidatorSet,
     decodeBody,
     leafHash,
     merkleRoot,
     rootOfPath,
 )
+from ...proofs import checkLightBlock
+from ...proofs.cometbft import LightBlock, LightBlockInvalid
 
 FORMAT: Final = 1
 """How manifests and pieces are written."""
@@ -47,9 +54,19 @@ MAX_CHUNKS: Final = 100_000
 """The most pieces: an engine ends the connection to whoever offers more."""
 
 _OVERHEAD: Final = 64
+_PROOF_BYTES: Final = 1024
+_VOTE_BYTES: Final = 128
 _HASH: Final = 32
 _SIZE: Final = Struct(">I")
 _HEIGHT: Final = Struct(">Q")
+
+
+def proofRoom(validators: int) -> int:
+    """
+    How many bytes are kept free in a piece for what shows that a block is final. Nodes have what
+    differs, or nothing: and their pieces must end at the same blocks.
+    """
+    return _PROOF_BYTES + _VOTE_BYTES * validators
 
 
 class SnapshotInvalid(Exception):
@@ -133,7 +150,8 @@ class ChunkPlan:
         """
         Go on.
 
-        @param sizes: how many bytes header and body of the next blocks have.
+        @param sizes: how many bytes header and body of the next blocks have, and the
+            L{room<proofRoom>} of those with transactions.
         """
         for size in sizes:
             size += _OVERHEAD
@@ -183,17 +201,26 @@ def encodeChunk(
 
 @frozen
 class ProvedBlock:
-    """A block that the snapshot's chain has, by proof."""
+    """
+    A block that the snapshot's chain has, by proof.
+
+    @ivar certificate: what shows that it is final, as a store has it; empty where that is not
+        known.
+    """
 
     header: Header
     transactions: Sequence[Transaction]
+    certificate: bytes
 
 
-def readChunk(data: bytes, manifest: Manifest, index: int, parent: bytes) -> Sequence[ProvedBlock]:
+def readChunk(
+    data: bytes, manifest: Manifest, index: int, parent: bytes, nodes: ValidatorSet
+) -> Sequence[ProvedBlock]:
     """
     Read a piece of a snapshot, and make sure of every byte of it that means anything.
 
     @param parent: the hash of the block before.
+    @param nodes: the set that decides the first block.
     @raise SnapshotInvalid: it is not this piece of the snapshot.
     """
     first, last = manifest.range(index)
@@ -214,6 +241,7 @@ def readChunk(data: bytes, manifest: Manifest, index: int, parent: bytes) -> Seq
     ):
         if block.header.parent != before:
             raise SnapshotInvalid(f"block {block.header.height} does not follow the one before")
+    _checkFinal(blocks, nodes, manifest.genesis.group)
     return blocks
 
 
@@ -226,11 +254,11 @@ def _blocks(reader: StreamReader, first: int, last: int) -> Sequence[ProvedBlock
             continue
         header = Header.decode(record.header)
         transactions = decodeBody(record.body)
-        if header.height != first + len(blocks) or record.certificate:
+        if header.height != first + len(blocks):
             raise SnapshotInvalid(f"block {first + len(blocks)} is not where it should be")
         if merkleRoot([each.hash for each in transactions]) != header.transactionRoot:
             raise SnapshotInvalid(f"block {header.height} has other transactions")
-        blocks.append(ProvedBlock(header, transactions))
+        blocks.append(ProvedBlock(header, transactions, record.certificate))
     if len(blocks) != last - first + 1 or end != End(last, blocks[-1].header.hash):
         raise SnapshotInvalid("it does not end where it should")
     return blocks
@@ -244,3 +272,27 @@ def _checkLast(last: Header, anchor: Header, path: Sequence[bytes]) -> None:
         isProved = root == anchor.history
     if not isProved:
         raise SnapshotInvalid(f"block {last.height} is not one of the snapshot's chain")
+
+
+def _checkFinal(blocks: Sequence[ProvedBlock], nodes: ValidatorSet, group: str) -> None:
+    """See that what should show that blocks are final does. The blocks are proved."""
+    for block in blocks:
+        if block.certificate:
+            try:
+                checkLightBlock(LightBlock.decode(block.certificate), block.header, nodes, group)
+            except LightBlockInvalid as error:
+                raise SnapshotInvalid(
+                    f"the engine's block after block {block.header.height}: {error}"
+                ) from None
+        if block.header.nextValidators != nodes.hash:
+            nodes = _following(block)
+
+
+def _following(block: ProvedBlock) -> ValidatorSet:
+    for transaction in block.transactions:
+        if transaction.kind is Kind.VALIDATORS:
+            with suppress(Malformed):
+                following = ValidatorChange.decode(transaction.content).following
+                if following.hash == block.header.nextValidators:
+                    return following
+    raise SnapshotInvalid(f"block {block.header.height} does not name the nodes that follow")

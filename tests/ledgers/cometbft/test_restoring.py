@@ -6,137 +6,22 @@ does, with the application of one that has the chain.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.internet.defer import Deferred
 
 from svcbroker.chain import Genesis
-from svcbroker.ledgers.cometbft import _offering
-from svcbroker.ledgers.cometbft._application import STORE_NAME, ChainApplication
+from svcbroker.ledgers.cometbft._application import STORE_NAME
 from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed
-from svcbroker.ledgers.cometbft._snapshots import ChunkPlan, Manifest
+from svcbroker.ledgers.cometbft._snapshots import Manifest
 from svcbroker.ledgers.cometbft.abci import requests as rq
 from svcbroker.ledgers.cometbft.abci import responses as rs
 from svcbroker.ledgers.cometbft.abci.responses import ApplyResult, OfferResult
-from svcbroker.ledgers.cometbft.abci.types import PublicKey, Snapshot, ValidatorUpdate
+from svcbroker.ledgers.cometbft.abci.types import PublicKey, ValidatorUpdate
 from svcbroker.storage import StorageError, Store
 
-from .chains import GENESIS, Fill, everyOther, makeChain
-
-COUNT = 60
-HEIGHT = 40
-
-
-class World:
-    """
-    An application in a directory.
-
-    @ivar begun: how often a chain has begun.
-    """
-
-    def __init__(self, directory: Path, snapshots: int = 20) -> None:
-        directory.mkdir(exist_ok=True)
-        self.path = directory / STORE_NAME
-        self.begun = 0
-        self.application = ChainApplication(
-            directory, maybeDeferred, self.began, lambda candidate: None, snapshots
-        )
-
-    def began(self) -> None:
-        self.begun += 1
-
-    @property
-    def files(self) -> Sequence[str]:
-        """What is in the directory, but for what SQLite keeps beside an open file."""
-        names = (each.name for each in self.path.parent.iterdir())
-        return sorted(name for name in names if not name.endswith(("-wal", "-shm")))
-
-    def info(self) -> tuple[int, bytes]:
-        """What the engine asks in the end."""
-        answer: Any = self.application.info(rq.InfoRequest())
-        return answer.lastBlockHeight, answer.lastBlockAppHash
-
-
-class JoiningTestCase(SynchronousTestCase):
-    """
-    One node with a chain, and one that joins.
-    """
-
-    def setUp(self) -> None:
-        self.patch(_offering, "ChunkPlan", lambda: ChunkPlan(4096))
-        self.directory = Path(self.mktemp())
-        self.directory.mkdir()
-        self.there = self.other("there")
-        self.here = self.world("here")
-        (self.snapshot, *_) = self.list_(self.there)
-        self.pieces = self.piecesOf(self.there, self.snapshot)
-        self.assertEqual(self.snapshot.height, HEIGHT)
-        self.assertGreater(len(self.pieces), 3)
-
-    def world(self, name: str, open: bool = True) -> World:
-        world = World(self.directory / name)
-        if open:
-            world.application.open()
-        self.addCleanup(world.application.close)
-        return world
-
-    def other(self, name: str, fill: Fill = everyOther, genesis: Genesis = GENESIS) -> World:
-        world = self.world(name, open=False)
-        makeChain(world.path, COUNT, fill, genesis)
-        world.application.open()
-        return world
-
-    def ask(self, call: Any, request: Any) -> Any:
-        return self.successResultOf(Deferred.fromCoroutine(call(request)))
-
-    def list_(self, world: World) -> Sequence[Snapshot]:
-        answer = self.ask(world.application.listSnapshots, rq.ListSnapshotsRequest())
-        snapshots: Sequence[Snapshot] = answer.snapshots
-        return snapshots
-
-    def piecesOf(self, world: World, snapshot: Snapshot) -> Sequence[bytes]:
-        return [
-            self.ask(
-                world.application.loadSnapshotChunk,
-                rq.LoadSnapshotChunkRequest(
-                    height=snapshot.height, format=snapshot.format, chunk=index
-                ),
-            ).chunk
-            for index in range(snapshot.chunks)
-        ]
-
-    def offer(
-        self, world: World, snapshot: Snapshot | None = None, appHash: bytes | None = None
-    ) -> OfferResult:
-        snapshot = snapshot or self.snapshot
-        request = rq.OfferSnapshotRequest(
-            snapshot=snapshot, appHash=snapshot.hash if appHash is None else appHash
-        )
-        result: OfferResult = self.ask(world.application.offerSnapshot, request).result
-        return result
-
-    def apply(self, world: World, index: int, piece: bytes | None = None) -> Any:
-        request = rq.ApplySnapshotChunkRequest(
-            index=index, chunk=self.pieces[index] if piece is None else piece, sender="peer"
-        )
-        return self.ask(world.application.applySnapshotChunk, request)
-
-    def applyAll(self, world: World, pieces: Sequence[bytes] | None = None) -> None:
-        for index, piece in enumerate(self.pieces if pieces is None else pieces):
-            self.assertIs(self.apply(world, index, piece).result, ApplyResult.ACCEPT)
-
-    def checkHas(self, world: World) -> None:
-        """It has the chain up to the snapshot, and all that follows from it."""
-        self.assertEqual(world.info(), (HEIGHT, self.snapshot.hash))
-        self.assertEqual(world.files, [STORE_NAME])
-        mine, theirs = world.application.store, self.there.application.store
-        assert mine is not None and theirs is not None
-        for height in range(1, HEIGHT + 1):
-            self.assertEqual(mine.block(height), theirs.block(height))
-        self.assertEqual(mine.topicBlocks(0, 0, HEIGHT // 2), theirs.topicBlocks(0, 0, HEIGHT // 2))
+from .chains import GENESIS, everyOther, makeChain
+from .joining import HEIGHT, JoiningTestCase, World
 
 
 class JoiningTests(JoiningTestCase):

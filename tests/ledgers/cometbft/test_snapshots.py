@@ -245,7 +245,9 @@ class PieceTests(SourceTestCase):
         return self.hashes[self.manifest.range(index)[0] - 1]
 
     def read(self, data: bytes, index: int, manifest: Manifest | None = None) -> Sequence[bytes]:
-        blocks = readChunk(data, manifest or self.manifest, index, self.parent(index))
+        blocks = readChunk(
+            data, manifest or self.manifest, index, self.parent(index), GENESIS.validatorSet
+        )
         return [block.header.hash for block in blocks]
 
     def refused(self, data: bytes, index: int, manifest: Manifest | None = None) -> str:
@@ -355,7 +357,7 @@ class PieceTests(SourceTestCase):
     def test_parent(self) -> None:
         """A piece follows the one before."""
         with self.assertRaises(SnapshotInvalid):
-            readChunk(self.pieces[1], self.manifest, 1, bytes(32))
+            readChunk(self.pieces[1], self.manifest, 1, bytes(32), GENESIS.validatorSet)
 
     def test_manifests(self) -> None:
         """A manifest that cannot be is refused."""
