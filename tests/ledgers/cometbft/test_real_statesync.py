@@ -8,11 +8,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
+from svcbroker.archive import STORE_NAME, auditChain
 from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
 from svcbroker.errors import BrokerError
 from svcbroker.interfaces import Batch, ISubscriber
@@ -30,6 +32,7 @@ from svcbroker.model import (
     Receipt,
     SubscribeRequest,
 )
+from svcbroker.proofs import verifyProof
 from svcbroker.testing._fixtures import MAX_CONTENT
 
 from .network import TUNING, Network, Node, reactor, until
@@ -147,6 +150,14 @@ class JoiningTests(TestCase):
                 await other.ledger.getEvent(receipt.eventId),
             )
 
+    async def checkProof(self, node: Node, receipt: Receipt) -> None:
+        """It proves an event of before."""
+        genesis = await node.ledger.getGenesis()
+        assert receipt.eventId is not None
+        proof = await node.ledger.prove(receipt.eventId, None)
+        proved = verifyProof(msgspec.json.encode(proof), chain=bytes.fromhex(genesis.chain))
+        self.assertEqual(proved.eventId, str(receipt.eventId))
+
     async def follow(self, node: Node) -> Reader:
         """Subscribe there, from the beginning."""
         subscriptions = Subscriptions(
@@ -181,6 +192,7 @@ class JoiningTests(TestCase):
         await self.check(node, receipts)
         self.assertGreater((await node.parts.rpc.status()).syncInfo.earliestBlockHeight, INTERVAL)
         receipts = [*receipts, *await self.publish(12)]
+        await self.checkProof(node, receipts[0])
         ids = {receipt.eventId for receipt in receipts}
         await until(lambda: len(reader.ids) == len(ids))
         self.assertEqual(set(reader.ids), ids)
@@ -191,6 +203,10 @@ class JoiningTests(TestCase):
         await self.check(node, receipts)
         mine, others = await self.offers(node), await self.offers(self.network.nodes[0])
         self.assertEqual(mine, others)
+        await node.stop()
+        group = self.network.root.name
+        audited = auditChain(node.directory / STORE_NAME, group=group)
+        self.assertTrue(audited.isGood)
 
     def test_liars(self) -> Deferred[None]:
         """Three of four nodes hand over changed pieces: it has the chain from the fourth."""
