@@ -11,6 +11,7 @@ from attrs import evolve
 
 from ..chain import (
     Candidate,
+    Certificate,
     CertificateInvalid,
     ChainState,
     Genesis,
@@ -29,6 +30,7 @@ from ..chain import (
 from ..proofs import (
     AnyCertificate,
     CometCertificate,
+    PbftCertificate,
     checkFinal,
     engineSet,
     isEngineCertificate,
@@ -183,9 +185,7 @@ class BlockAuditor:
         try:
             if not isinstance(row.certificate, bytes):
                 raise Malformed("it is not stored as bytes")
-            if isEngineCertificate(row.certificate) != self._hasEngine:
-                raise Malformed("it is not of the kind that the others are")
-            certificate = storedCertificate(row.certificate)
+            certificate = self._certificateOf(row.certificate)
             if certificate is not None:
                 checkFinal(certificate, header, nodes, self._group)
                 self._checkNext(certificate, header)
@@ -194,6 +194,13 @@ class BlockAuditor:
         if certificate is not None:
             self.final = row.height
         return ""
+
+    def _certificateOf(self, data: bytes) -> AnyCertificate | None:
+        if not self._hasEngine:
+            return PbftCertificate.of(Certificate.decode(data))
+        if not isEngineCertificate(data):
+            raise Malformed("it is not what an engine's validators sign")
+        return storedCertificate(data)
 
     def _checkNext(self, certificate: AnyCertificate, header: Header) -> None:
         """An engine has the set that decides next from the same block on."""

@@ -80,7 +80,7 @@ class EngineTests(ArchiveTestCase):
             (made.lights[1].encode(), "it is block 2"),
             (other.encode(), "it is block 5"),
             (block.encode()[:-1], "not a whole one"),
-            (bytes(10), "kind"),
+            (bytes(10), "not what an engine"),
         ):
             self.change("UPDATE head SET certificate = ? WHERE height = 2", data)
             self.bad(words)
@@ -105,7 +105,7 @@ class EngineTests(ArchiveTestCase):
         """A chain without certificates is no engine's where there are keys of nodes."""
         self.makeEngineChain(keeps=False)
         (self.directory / "keys").mkdir()
-        self.bad("not of the kind", "chain of group")
+        self.bad("the data ends early", "chain of group")
 
     def test_backUp(self) -> None:
         """A copy has who the broker is, and is as good."""

@@ -106,6 +106,8 @@ class CommandTests(ArchiveTestCase):
                 "good": False,
                 "chain": self.chain.genesis.chain.hex(),
                 "checkpoint": self.tip,
+                "engine": False,
+                "final": int(self.tip.split(":")[0]),
                 "transactions": 16,
                 "topics": 3,
                 "damages": 1,
