@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 import textwrap
 import tomllib
@@ -16,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase, TestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
 from svcbroker.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
@@ -102,6 +104,8 @@ class TableTests(SynchronousTestCase):
             self.assertIn(f"``--{setting.name}", text)
         self.assertIn("``nodes``", tables.ledgersText())
         self.assertIn("``memory``", tables.ledgersText())
+        self.assertIn("``home``", tables.cometbftText())
+        self.assertNotIn("``nodes``", tables.cometbftText())
 
 
 class PageTests(SynchronousTestCase):
@@ -134,6 +138,28 @@ class PageTests(SynchronousTestCase):
                 makeConfig(tomllib.loads(textwrap.dedent(found[1] or found[2])))
                 seen += 1
         self.assertGreater(seen, 1)
+
+    def test_units(self) -> None:
+        """systemd takes the units; what they start need not be installed for that."""
+        program = shutil.which("systemd-analyze")
+        if program is None:
+            raise SkipTest("there is no systemd-analyze")
+        target = Path(self.mktemp())
+        target.mkdir()
+        units = []
+        for path in sorted((DOCS / "examples").rglob("*.service")):
+            text = re.sub("^ExecStart=\\S+", "ExecStart=/bin/true", path.read_text(), flags=re.M)
+            units.append(target / path.name)
+            units[-1].write_text(text)
+        self.assertGreater(len(units), 2)
+        done = subprocess.run(
+            [program, "verify", "--man=no", *map(str, units)],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        own = [line for line in done.stderr.decode().splitlines() if ".service" in line]
+        self.assertEqual([line for line in own if any(unit.name in line for unit in units)], [])
 
     def test_links(self) -> None:
         """README links to files that there are."""

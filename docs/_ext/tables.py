@@ -18,6 +18,7 @@ from msgspec.structs import fields
 
 from svcbroker import config, errors
 from svcbroker._settings import Switch
+from svcbroker.interfaces import ILedgerFactory
 from svcbroker.ledgers import findLedgerFactories
 from svcbroker.operations import (
     COMMON_ERRORS,
@@ -223,16 +224,24 @@ def settingsText() -> str:
     return listTable(("setting", "default", "meaning"), rows, "34 26 40")
 
 
+def _ledgerTable(factory: ILedgerFactory) -> str:
+    rows = [(f"``{key}``", meaning) for key, meaning in factory.settings.items()]
+    return listTable(("setting", "meaning"), rows, "20 80") if rows else ""
+
+
 def ledgersText() -> str:
     """Every ledger that comes with the broker, with its settings."""
     lines = []
     for factory in findLedgerFactories():
         lines += [f"``{factory.name}``", f"   {factory.summary}", ""]
-        rows = [(f"``{key}``", meaning) for key, meaning in factory.settings.items()]
-        if rows:
-            table = listTable(("setting", "meaning"), rows, "20 80")
-            lines += [textwrap.indent(table, "   "), ""]
+        lines += [textwrap.indent(_ledgerTable(factory), "   "), ""]
     return "\n".join(lines)
+
+
+def cometbftText() -> str:
+    """The settings of the ledger beside an engine."""
+    [factory] = [each for each in findLedgerFactories() if each.name == "cometbft"]
+    return _ledgerTable(factory)
 
 
 TEXTS = {
@@ -244,5 +253,6 @@ TEXTS = {
     "svc-errors": errorsText,
     "svc-settings": settingsText,
     "svc-ledgers": ledgersText,
+    "svc-cometbft": cometbftText,
 }
 """The text of each directive."""
