@@ -209,7 +209,10 @@ class Restorer:
             if (manifest.header.height, len(manifest.ends)) != (offered.height, offered.chunks):
                 raise SnapshotInvalid("its manifest is that of another one")
             if offered.height < self._taker.height:
-                raise SnapshotInvalid(f"the chain here goes up to block {self._taker.height}")
+                raise SnapshotInvalid(
+                    f"the chain here goes up to block {self._taker.height}: to begin with less, "
+                    "move its file away"
+                )
         except SnapshotInvalid as error:
             self._log.warn(
                 "the snapshot of block {height} is no good: {error}",

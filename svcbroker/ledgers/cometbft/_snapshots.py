@@ -40,7 +40,7 @@ from ...proofs.cometbft import LightBlock, LightBlockInvalid
 FORMAT: Final = 1
 """How manifests and pieces are written."""
 
-CHUNK_BYTES: Final = 4 * 1024 * 1024
+CHUNK_BYTES: Final = 2 * 1024 * 1024
 """
 How large a piece gets before the next one begins, unless it is one block.
 
