@@ -145,13 +145,17 @@ class Node:
         return self.engine.stop()
 
     async def height(self) -> int:
-        """How far the ledger is."""
-        return (await self.ledger.listBlocks(0, 1)).total
+        """How far the ledger is; observers were told of all up to there."""
+        return self.ledger._application.height
 
     async def isQuiet(self) -> bool:
         """Whether nothing is to come by itself: the engine has proved the last state."""
-        page = await self.ledger.listBlocks(0, 1)
-        return bool(page.items) and not page.items[0].transactionCount
+        machine = self.ledger._application.machine
+        return (
+            machine is not None
+            and bool(machine.head.height)
+            and not (machine.head.transactionCount)
+        )
 
 
 class Network:

@@ -12,6 +12,10 @@ from typing import Any
 from twisted.internet.defer import gatherResults
 from twisted.trial.unittest import TestCase
 
+from svcbroker.ledgers._views import TransactionMaker
+from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
+from svcbroker.ledgers.cometbft._identity import vouch
+from svcbroker.ledgers.cometbft._keyfiles import publicKey, readValidatorSeed
 from svcbroker.model import Execution, OpenTopic
 from svcbroker.storage import StorageFailed
 from svcbroker.testing._kit import RecordingObserver
@@ -58,6 +62,19 @@ class FaultTests(NetworkTestCase):
         own = load.counts[0]
         await until(lambda: load.counts[0] > own + 100)
         self.assertNotEqual(victim.engine.pid, killed)
+        await load.end()
+        await load.check(self)
+
+    async def test_killAll(self) -> None:
+        """All engines are killed at once under load, as in a power cut, and go on."""
+        network = await self.begin(4)
+        load = Load(network)
+        await load.start(1, burst=10)
+        await until(lambda: all(load.counts[number] > 10 for number in range(4)))
+        for node in network.nodes:
+            node.signal(signal.SIGKILL)
+        counts = dict(load.counts)
+        await until(lambda: all(load.counts[number] > counts[number] + 20 for number in counts))
         await load.end()
         await load.check(self)
 
@@ -201,3 +218,51 @@ class ApplicationTests(NetworkTestCase):
             return broken
 
         await self.breaks(change)
+
+
+class MempoolTests(NetworkTestCase):
+    """
+    One node, and what waits in its engine.
+    """
+
+    async def test_inVain(self) -> None:
+        """
+        A batch whose broker has lost the one before it waits for one block, and not for ever: as
+        long as anything waits the engine makes blocks.
+        """
+        network = await self.begin(1)
+        (node,) = network.nodes
+        chain = node.ledger._application.genesis.chain
+        validator = readValidatorSeed(node.plan.home)
+        assert validator is not None
+        seed = b"k" * 32
+        voucher = vouch(validator, chain, publicKey(seed))
+        batches = BatchMaker(
+            chain,
+            Identity(
+                seed=seed,
+                sponsor=bytes.fromhex(voucher.validator),
+                voucher=bytes.fromhex(voucher.signature),
+            ),
+        )
+        maker = TransactionMaker(batches.sender, lambda: 0.0)
+        rpc = node.parts.rpc
+        data = batches.make([maker.make(OpenTopic(topic=TOPIC))], 99)
+        self.assertEqual((await rpc.broadcast(data)).code, 0)
+
+        async def isEmpty() -> bool:
+            return (await rpc.mempool()).total == 0
+
+        await until(isEmpty)
+        await network.level()
+        self.assertIsNone(await node.ledger.getTopic(TOPIC))
+        # It may be handed in again when the one before it is there.
+        maker.resume(98)
+        before = batches.make([maker.make(OpenTopic(topic="before"))], 0)
+        for each in (before, batches.make([maker.make(OpenTopic(topic=TOPIC))], 99)):
+            self.assertEqual((await rpc.broadcast(each)).code, 0)
+
+        async def isThere() -> bool:
+            return await node.ledger.getTopic(TOPIC) is not None
+
+        await until(isThere)
