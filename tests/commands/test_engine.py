@@ -1,0 +1,185 @@
+"""
+Tests of C{svcbroker engine}, without an engine: cards, the genesis, vouchers and changes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import ValidatorSet, verifySignature
+from svcbroker.commands import main
+from svcbroker.ledgers.changing import proposeChange, readChange
+from svcbroker.ledgers.cometbft._batch import voucherPayload
+from svcbroker.ledgers.cometbft.network import (
+    Voucher,
+    decodeGenesis,
+    engineOrder,
+    ourGenesis,
+    readCard,
+)
+
+
+class EngineTests(SynchronousTestCase):
+    """
+    Four organisations on one disk.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp()).absolute()
+        self.root.mkdir()
+        self.names = ["acme", "bolt", "coil", "dune"]
+        for name in self.names:
+            self.init(name)
+
+    def run_(self, *arguments: object, code: int = 0) -> str:
+        """What a command writes; where it fails, its complaint."""
+        output, errors = io.StringIO(), io.StringIO()
+        self.patch(sys, "stdout", output)
+        self.patch(sys, "stderr", errors)
+        status = main(["engine", *map(str, arguments)])
+        self.assertEqual(status, code, errors.getvalue())
+        return errors.getvalue() if code else output.getvalue()
+
+    def init(self, name: str, chain: str = "consortium") -> None:
+        """Make the keys and the card of an organisation."""
+        data = f"--data-dir={self.root / name}"
+        p2p = f"--p2p={name}.example:26656"
+        self.run_("init", f"--chain={chain}", f"--name={name}", p2p, data, self.home(name))
+
+    def home(self, name: str) -> Path:
+        """The home of an organisation's engine."""
+        return self.root / name / "engine"
+
+    def card(self, name: str) -> Path:
+        """The card of an organisation's node."""
+        return self.home(name) / "card.json"
+
+    def found(self) -> bytes:
+        """Found the network, and give its genesis."""
+        made = []
+        for number, name in enumerate(self.names):
+            cards = [self.card(each) for each in self.names[number:] + self.names[:number]]
+            self.run_("genesis", self.home(name), *cards)
+            made.append((self.home(name) / "config" / "genesis.json").read_bytes())
+        self.assertEqual(len(set(made)), 1)
+        return made[0]
+
+    def test_found(self) -> None:
+        """All have the same genesis, and are connected to all others, not to themselves."""
+        genesis = decodeGenesis(self.found())
+        keys = {readCard(self.card(name).read_bytes()).key for name in self.names}
+        self.assertEqual({member.key for member in genesis.members}, keys)
+        config = (self.home("acme") / "config" / "config.toml").read_text()
+        for name in self.names:
+            self.assertEqual(f"@{name}.example:26656" in config, name != "acme")
+        self.assertIn('external_address = "acme.example:26656"', config)
+        self.assertIn('laddr = "tcp://0.0.0.0:26656"', config)
+        # Once is enough.
+        line = self.run_("genesis", self.home("acme"), self.card("bolt"), code=2)
+        self.assertIn("is the home of an engine already", line)
+        line = self.run_(
+            *("init", "--chain=x", "--name=y", "--p2p=z:1", f"--data-dir={self.root}"),
+            self.home("acme"),
+            code=2,
+        )
+        self.assertIn("of a network already", line)
+
+    def test_foundRefused(self) -> None:
+        """Cards that were changed, or are of another chain."""
+        value = json.loads(self.card("bolt").read_text())
+        changed = self.root / "changed.json"
+        changed.write_text(json.dumps(value | {"p2p": "evil.example:26656"}))
+        line = self.run_("genesis", self.home("acme"), changed, code=1)
+        self.assertIn("was changed after it was made", line)
+        self.init("else", chain="other")
+        line = self.run_("genesis", self.home("acme"), self.card("else"), code=1)
+        self.assertIn("several chains", line)
+        self.assertFalse((self.home("acme") / "config" / "genesis.json").exists())
+
+    def test_vouch(self) -> None:
+        """The voucher is the validator's word for this broker on this chain."""
+        chain = ourGenesis(decodeGenesis(self.found())).chain
+        self.init("new")
+        card = readCard(self.card("new").read_bytes())
+        for who in (self.card("new"), card.broker):
+            output = self.run_("vouch", self.home("acme"), who)
+            voucher = msgspec.json.decode(output.encode(), type=Voucher)
+            self.assertEqual(voucher.broker, card.broker)
+            payload = voucherPayload(chain, bytes.fromhex(card.broker))
+            key, signature = bytes.fromhex(voucher.validator), bytes.fromhex(voucher.signature)
+            self.assertTrue(verifySignature(key, payload, signature))
+        self.init("else", chain="other")
+        line = self.run_("vouch", self.home("acme"), self.card("else"), code=1)
+        self.assertIn("a card for the chain other", line)
+        line = self.run_("vouch", self.home("new"), card.broker, code=2)
+        self.assertIn("has no genesis yet", line)
+
+    def test_join(self) -> None:
+        """One more node has the others' genesis, and connects to those whose cards it has."""
+        data = self.found()
+        genesis = self.home("acme") / "config" / "genesis.json"
+        common = ("--name=new", "--p2p=new.example:26656", f"--data-dir={self.root / 'new'}")
+        cards = [self.card("bolt"), self.card("coil")]
+        trust = "7:" + "ab" * 32
+        sync = ("--state-sync=bolt.example:1", "--state-sync=coil.example:2", f"--trust={trust}")
+        self.run_("join", f"--genesis={genesis}", *common, *sync, self.home("new"), *cards)
+        self.assertEqual((self.home("new") / "config" / "genesis.json").read_bytes(), data)
+        config = (self.home("new") / "config" / "config.toml").read_text()
+        self.assertIn("@bolt.example:26656", config)
+        self.assertIn("trust_height = 7", config)
+        self.assertEqual(readCard(self.card("new").read_bytes()).chain, "consortium")
+        for arguments, words in (
+            (("--name=x",), "--genesis is needed"),
+            ((f"--genesis={genesis}", *common, sync[0]), "two engines"),
+            ((f"--genesis={genesis}", *common, "--trust=7"), "HEIGHT:HASH"),
+        ):
+            line = self.run_("join", *arguments, self.root / "x", *cards, code=2)
+            self.assertIn(words, line)
+
+    def test_change(self) -> None:
+        """A change is signed by each with its own key, and by nobody else."""
+        founded = ourGenesis(decodeGenesis(self.found()))
+        self.init("new")
+        self.run_("show", self.card("new"))
+        key = readCard(self.card("new").read_bytes()).key
+        current = ValidatorSet(0, founded.validators)
+        document = proposeChange(founded.chain, current, add=[key], remove=[], order=engineOrder)
+        path = self.root / "change.json"
+        path.write_bytes(document.encode())
+        line = self.run_("sign", self.home("new"), path, code=2)
+        self.assertIn("has no genesis yet", line)
+        for name in self.names:
+            output = self.run_("sign", self.home(name), path)
+        self.assertIn("of the new set 1 must still accept", output)
+        # Again changes nothing.
+        before = path.read_bytes()
+        self.run_("sign", self.home("acme"), path)
+        self.assertEqual(path.read_bytes(), before)
+        self.assertEqual(readChange(before).missing, [key])
+        line = self.run_("submit", self.root, path, code=1)
+        self.assertIn("it is not complete", line)
+
+        elsewhere = proposeChange(bytes(32), current, add=[key], remove=[], order=engineOrder)
+        other = self.root / "elsewhere.json"
+        other.write_bytes(elsewhere.encode())
+        self.assertIn(
+            "it is a change of chain 00", self.run_("sign", self.home("acme"), other, code=1)
+        )
+        line = self.run_("merge", f"--output={self.root / 'm'}", path, other, code=1)
+        self.assertIn("different changes", line)
+        path.write_bytes(before.replace(key.hex().encode(), bytes(32).hex().encode()))
+        for arguments in (("sign", self.home("acme"), path), ("show", path)):
+            self.assertIn("does not hold", self.run_(*arguments, code=1))
+
+    def test_usage(self) -> None:
+        """Without a command there is help."""
+        self.assertIn("which command?", self.run_(code=2))
+        self.assertIn("--output is needed", self.run_("merge", "x", code=2))
+        line = self.run_("propose", "--output=x", "home", "data", code=2)
+        self.assertIn("what is to change?", line)
