@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from signal import SIGKILL
 from typing import Any
 
 import msgspec
@@ -211,6 +212,22 @@ class JoiningTests(TestCase):
         group = self.network.root.name
         audited = auditChain(node.directory / STORE_NAME, group=group)
         self.assertTrue(audited.isGood)
+
+    def test_killed(self) -> Deferred[None]:
+        """Its engine is killed in the middle, and begins anew."""
+        return Deferred.fromCoroutine(self._killed())
+
+    async def _killed(self) -> None:
+        receipts = await self.begin()
+        joining = Deferred.fromCoroutine(self.join(True))
+        nodes = self.network.nodes
+        # One for the offer, and one for a piece.
+        await until(lambda: len(nodes) > 4 and nodes[4].ledger._application.progress >= 2)
+        application = nodes[4].ledger._application
+        self.assertIsNone(application.store)
+        nodes[4].signal(SIGKILL)
+        node = await joining
+        await self.check(node, receipts)
 
     def test_liars(self) -> Deferred[None]:
         """Three of four nodes hand over changed pieces: it has the chain from the fourth."""
