@@ -56,7 +56,11 @@ NEIGHBOURS = {
     ("config", "_settings"),
 }
 # What asks others over HTTP, and answers nobody.
-CLIENTS = {"svcbroker.ledgers.cometbft._http", "svcbroker.ledgers.cometbft._rpc"}
+CLIENTS = {
+    "svcbroker.ledgers.cometbft._http",
+    "svcbroker.ledgers.cometbft._parts",
+    "svcbroker.ledgers.cometbft._rpc",
+}
 # The test kit may use the whole house but its roof.
 KIT = "testing"
 
