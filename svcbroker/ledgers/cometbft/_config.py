@@ -90,10 +90,10 @@ class Tuning:
     @ivar emptyBlocks: whether blocks are made when nothing waits.
     """
 
-    commit: float = 0.1
+    commit: float = 0.005
     propose: float = 2.0
-    flush: float = 0.005
-    gossip: float = 0.01
+    flush: float = 0.001
+    gossip: float = 0.002
     rate: int = 20 * 1024 * 1024
     transactions: int = 5000
     transactionBytes: int = 256 * 1024 * 1024
@@ -153,7 +153,8 @@ def encodeConfig(config: EngineConfig) -> bytes:
             config.application if isinstance(config.application, str) else _at(config.application)
         ),
         "moniker": checkName(config.name, "a node"),
-        "log_level": "info",
+        # Of each block the broker knows. What is rare is said all the same.
+        "log_level": "consensus:error,state:error,txindex:error,*:info",
         "log_format": "plain",
     }
     rpc: dict[str, object] = {
@@ -238,7 +239,9 @@ def _at(place: Address | Path) -> str:
 
 def _span(seconds: float) -> str:
     """A time span as the engine reads it."""
-    return f"{round(seconds * 1000)}ms"
+    microseconds = round(seconds * 1_000_000)
+    milliseconds, rest = divmod(microseconds, 1000)
+    return f"{microseconds}us" if rest else f"{milliseconds}ms"
 
 
 def _toml(value: object) -> str:
