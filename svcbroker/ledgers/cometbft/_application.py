@@ -9,7 +9,7 @@ and blocks without transactions leave it alone, which keeps the engine from maki
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from ...storage import Store
 from ...version import readVersion
 from ._machine import Machine, Refused
 from ._offering import SnapshotSource
+from ._proposing import Proposer
 from ._restoring import Restorer, checkHistory, putInPlace
 from .abci import BaseApplication, requests, responses
 from .abci.types import PublicKey, TransactionResult, ValidatorUpdate
@@ -55,6 +56,7 @@ class ChainApplication(BaseApplication):
         begun: Callable[[], object],
         committed: Callable[[Candidate], object],
         snapshots: int = 0,
+        proposer: Proposer | None = None,
     ) -> None:
         """
         @param directory: where the chain is kept; it exists.
@@ -62,6 +64,7 @@ class ChainApplication(BaseApplication):
         @param begun: told when there is a chain: when one begins, or was there.
         @param committed: told of each block that is on stable storage.
         @param snapshots: blocks from one snapshot for new nodes to the next; 0: there are none.
+        @param proposer: adds to what the engine offers for a block.
         """
         self.store: Store | None = None
         self.machine: Machine | None = None
@@ -71,6 +74,7 @@ class ChainApplication(BaseApplication):
         self._committed = committed
         self._executed: Candidate | None = None
         self._hash = b""
+        self._proposer = proposer
         self._interval = snapshots
         self._source: SnapshotSource | None = None
         self._restorer = Restorer(self._path, runInThread, self)
@@ -176,15 +180,20 @@ class ChainApplication(BaseApplication):
             machine.check(request.tx, isAgain=request.type is requests.CheckTxType.RECHECK)
         except Refused as refusal:
             return responses.CheckTxResponse(code=refusal.code, log=str(refusal))
+        if self._proposer is not None:
+            self._proposer.hear(request.tx, machine.senderOf)
         return responses.CheckTxResponse()
 
-    def prepareProposal(
+    async def prepareProposal(
         self, request: requests.PrepareProposalRequest
     ) -> responses.PrepareProposalResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
+        waiting: Sequence[bytes] = request.txs
+        if self._proposer is not None:
+            waiting = await self._proposer.gather(waiting, machine.senderOf)
         return responses.PrepareProposalResponse(
-            txs=tuple(machine.select(request.txs, request.maxTxBytes))
+            txs=tuple(machine.select(waiting, request.maxTxBytes))
         )
 
     def processProposal(
@@ -229,6 +238,8 @@ class ChainApplication(BaseApplication):
             raise ApplicationFailed("the engine commits what was not executed")
         await self._runInThread(store.append, appendOf(candidate, None))
         machine.apply(candidate)
+        if self._proposer is not None:
+            self._proposer.committed({one.sender for one in candidate.transactions})
         if candidate.transactions:
             self._hash = candidate.header.hash
         self._committed(candidate)

@@ -43,7 +43,7 @@ from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, receiptsOf
 from ._admin import healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
-from ._batch import BatchMaker
+from ._batch import PROMPT, BatchMaker
 from ._calls import EngineError
 from ._certifier import Certifier
 from ._engine import CONNECTIONS
@@ -51,6 +51,7 @@ from ._governing import checkGoverned
 from ._identity import IdentityFiles, IdentityMissing
 from ._outbox import Outbox
 from ._parts import EngineParts
+from ._proposing import Proposer
 from ._restoring import RestoreFailed
 from ._settings import CometSettings
 from .abci import AbciFactory
@@ -96,13 +97,6 @@ class CometLedger(StoredLedger):
         self._context = context
         self._settings = settings
         self._parts = EngineParts.real(context, settings) if parts is None else parts
-        self._application = ChainApplication(
-            context.directory,
-            context.runInThread,
-            self._begun,
-            self._committed,
-            settings.snapshots,
-        )
         self._outbox = Outbox(
             clock=context.reactor,
             broadcast=self._parts.rpc.broadcast,
@@ -111,6 +105,15 @@ class CometLedger(StoredLedger):
             batchCount=settings.count,
             window=settings.window,
             interval=settings.interval,
+        )
+        self._proposer = Proposer(context.reactor, self._outbox, self._parts.gather)
+        self._application = ChainApplication(
+            context.directory,
+            context.runInThread,
+            self._begun,
+            self._committed,
+            settings.snapshots,
+            self._proposer,
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._maker: TransactionMaker | None = None
@@ -193,7 +196,7 @@ class CometLedger(StoredLedger):
             self._log.error("{error}", error=str(error))
             self._whyNot = str(error)
         else:
-            batches = BatchMaker(state.chain, identity)
+            batches = BatchMaker(state.chain, identity, PROMPT)
             highest = state.account(batches.sender).highest
             self._resume(batches.sender, highest)
             self._outbox.begin(batches, highest)
@@ -297,9 +300,11 @@ class CometLedger(StoredLedger):
         if self._whyNot or self._maker is None:
             return fail(LedgerUnavailable(self._whyNot))
         try:
-            return self._outbox.add(make(self._maker))
+            receipt = self._outbox.add(make(self._maker))
         except BrokerError as error:
             return fail(error)
+        self._proposer.stir()
+        return receipt
 
     # Proofs.
 

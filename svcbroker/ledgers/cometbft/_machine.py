@@ -116,6 +116,7 @@ class Machine:
         self.head = head
         self._known: OrderedDict[bytes, tuple[int, Batch]] = OrderedDict()
         self._knownBytes = 0
+        self._waiting: dict[tuple[bytes, int], int] = {}
 
     def check(self, data: bytes, *, isAgain: bool = False) -> None:
         """
@@ -124,14 +125,25 @@ class Machine:
         @param isAgain: whether it has waited while the last block was decided.
         @raise Refused: it may not.
         """
+        batch = self._read(data)
         try:
-            _Draft(self.state).add(self._read(data))
+            _Draft(self.state).add(batch)
         except Refused as refusal:
-            # The one before it is on its way, by all likelihood. Where a block had nothing in
-            # it, nobody had that one: then this one waits for it with its broker, who hands
-            # both in again, and does not keep the engines making blocks.
-            if refusal.code is not Code.EARLY or (isAgain and not self.head.transactionCount):
+            # The one before it is on its way, by all likelihood, or waits here. Where it does
+            # not, and a block had nothing in it, nobody had that one: then this one waits for it
+            # with its broker, who hands both in again, and does not keep the engines making
+            # blocks.
+            if refusal.code is not Code.EARLY:
                 raise
+            if isAgain and not self.head.transactionCount and not self._waits(batch):
+                raise
+        last = batch.transactions[-1]
+        self._waiting[last.sender, last.nonce] = self.head.height
+
+    def _waits(self, batch: Batch) -> bool:
+        """Whether the batch that comes before another one was here since the last block but one."""
+        before = batch.transactions[0].sender, batch.previous
+        return self._waiting.get(before, -2) >= self.head.height - 1
 
     def select(self, waiting: Iterable[bytes], maxBytes: int) -> Sequence[bytes]:
         """
@@ -165,6 +177,13 @@ class Machine:
                 chosen.append(data)
         return chosen
 
+    def senderOf(self, data: bytes) -> bytes:
+        """The address of the broker that a batch is of; empty where it is no batch."""
+        try:
+            return self._read(data).transactions[0].sender
+        except Refused:
+            return b""
+
     def isValid(self, block: Sequence[bytes]) -> bool:
         """Whether a block of these batches may be voted for: all of them may stand in it."""
         draft = _Draft(self.state)
@@ -190,6 +209,9 @@ class Machine:
         """Make an executed block, which is stored, the last one."""
         self.state.apply(candidate.outcome, candidate.history)
         self.head = candidate.header
+        # Whatever waits still is checked again now.
+        oldest = self.head.height - 1
+        self._waiting = {key: height for key, height in self._waiting.items() if height >= oldest}
 
     def _viewOf(self, proposer: bytes, height: int) -> int:
         """

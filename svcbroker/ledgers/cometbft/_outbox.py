@@ -24,6 +24,9 @@ from ._machine import Code
 RETRY = 1.0
 """Seconds from one try to hand a batch in to the next, where the engine cannot be reached."""
 
+PROPOSED = 0.5
+"""Seconds after which a batch that only this node has proposed is handed in."""
+
 RESEND = 5.0
 """Seconds after which a batch that is in no block is handed in again."""
 
@@ -46,12 +49,14 @@ class _Sent:
     @ivar hashes: its transactions that are not final.
     @ivar previous: the nonce that it follows.
     @ivar due: when it is handed in the next time.
+    @ivar isProposed: whether it stands in a proposal of this node, and was never handed in.
     """
 
     data: bytes
     hashes: set[bytes]
     previous: int
     due: float
+    isProposed: bool = False
 
 
 class Outbox:
@@ -81,7 +86,9 @@ class Outbox:
         @param batchBytes: how many bytes of transactions a batch has at most, unless it is one.
         @param batchCount: how many of them it has at most.
         @param window: how many batches may be under way. While they are, the next one fills.
-        @param interval: for how long transactions are gathered into a batch, in seconds.
+        @param interval: for how long transactions are gathered into a batch, in seconds. It
+            ends when as many are there as the last block brought answers for: who publishes one
+            after the other, is there again then.
         """
         self._clock = clock
         self._broadcast = broadcast
@@ -93,6 +100,8 @@ class Outbox:
         self._maker: BatchMaker | None = None
         self._previous = 0
         self._bytes = 0
+        self._expected = 0
+        self._isHeld = False
         self._queue: deque[Transaction] = deque()
         self._waiting: dict[bytes, _Waiting] = {}
         self._sent: list[_Sent] = []
@@ -104,6 +113,16 @@ class Outbox:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def sender(self) -> bytes:
+        """The address of this broker; empty before there is a chain to send to."""
+        return b"" if self._maker is None else self._maker.sender
+
+    @property
+    def isGathered(self) -> bool:
+        """Whether as many transactions are here again as waited for the last block."""
+        return 0 < self._expected <= len(self._queue)
 
     @property
     def oldest(self) -> float | None:
@@ -144,8 +163,27 @@ class Outbox:
         receipt: Deferred[Receipt] = Deferred()
         self._waiting[transaction.hash] = _Waiting(transaction, receipt, self._clock.seconds())
         self._queue.append(transaction)
-        self._goOn(self._interval)
+        self._goOn(0 if self.isGathered else self._interval)
         return receipt
+
+    def hold(self) -> None:
+        """It is about to be asked for a proposal, so nothing new is handed in before."""
+        self._isHeld = True
+
+    def propose(self) -> Sequence[bytes]:
+        """
+        It is this node's turn to propose a block. What is in that needs no other way to it.
+
+        @return: all batches that are in no block, in order.
+        """
+        self._isHeld = False
+        if self._maker is not None and not self._isClosed:
+            while self._queue and len(self._sent) < self._window:
+                sent = self._fill()
+                sent.isProposed = True
+                sent.due = self._clock.seconds() + PROPOSED
+            self._goOn(0)
+        return [sent.data for sent in self._sent]
 
     def committed(self, receipts: Sequence[Receipt]) -> None:
         """
@@ -156,6 +194,7 @@ class Outbox:
         """
         if not self._waiting:
             return
+        isUrgent = len(self._sent) >= self._window
         done: list[tuple[_Waiting, Receipt]] = []
         for receipt in receipts:
             # Of two copies in the chain, the first counts; when the second comes nobody waits.
@@ -166,13 +205,20 @@ class Outbox:
         for sent in self._sent:
             sent.hashes.intersection_update(self._waiting)
         self._sent = [sent for sent in self._sent if sent.hashes]
+        for sent in self._sent:
+            if sent.isProposed:
+                # The block was another one.
+                sent.isProposed = False
+                sent.due = self._clock.seconds()
+                isUrgent = True
+        self._expected = len(done) + len(self._queue)
         for waiting, receipt in done:
             if receipt.execution is Execution.REPEATED:
                 # Not before, for that would have been told: another one had its number.
                 waiting.receipt.errback(Failure(LedgerUnavailable("the chain did not execute it")))
             else:
                 waiting.receipt.callback(receipt)
-        self._goOn(0)
+        self._goOn(0 if isUrgent or self.isGathered else self._interval)
 
     def close(self, error: BrokerError) -> None:
         """Send nothing more, and tell all who wait that they wait in vain."""
@@ -207,9 +253,18 @@ class Outbox:
         elif self._next.getTime() > self._clock.seconds() + wait:
             self._next.reset(wait)
 
+    def _mayFill(self) -> bool:
+        """
+        Whether there is a new batch to hand in. One that only this node has proposed is decided
+        before: what follows it could be in no other node's block.
+        """
+        if not self._queue or self._isHeld or len(self._sent) >= self._window:
+            return False
+        return not any(sent.isProposed for sent in self._sent)
+
     def _due(self) -> float | None:
         """In how many seconds something is to be done; C{None} where nothing is."""
-        if self._queue and len(self._sent) < self._window:
+        if self._mayFill():
             return 0.0
         if not self._sent:
             return None
@@ -220,7 +275,7 @@ class Outbox:
         oldest = min(self._sent, key=lambda each: each.due, default=None)
         if oldest is not None and oldest.due <= self._clock.seconds():
             self._hand(oldest)
-        elif self._queue and len(self._sent) < self._window:
+        elif self._mayFill():
             self._hand(self._fill())
         else:
             self._goOn(0)
@@ -237,6 +292,7 @@ class Outbox:
         return sent
 
     def _hand(self, sent: _Sent) -> None:
+        sent.isProposed = False
         sent.due = self._clock.seconds() + RESEND
         self._handing = sent
         self._request = self._broadcast(sent.data)
@@ -260,7 +316,10 @@ class Outbox:
         if reason is Reason.KNOWN:
             self._goOn(0)
         elif reason is Reason.TOO_LARGE:
-            self._drop(sent, "the transaction is larger than the ledger takes")
+            if len(sent.hashes) > 1:
+                self._split(sent)
+            else:
+                self._drop(sent, "the transaction is larger than the ledger takes")
             self._goOn(0)
         else:
             if reason is None:
@@ -277,6 +336,16 @@ class Outbox:
             self._hand(sent)
         else:
             self._goOn(0)
+
+    def _split(self, sent: _Sent) -> None:
+        """The engine takes no batch so large, and has never had this one: smaller ones then."""
+        if sent in self._sent:
+            self._batchBytes = len(sent.data) // 2
+            self._log.warn("batches of {size} bytes are too large", size=len(sent.data))
+            self._sent.remove(sent)
+            self._previous = min(self._previous, sent.previous)
+            waiting = [each for hash, each in self._waiting.items() if hash in sent.hashes]
+            self._queue.extendleft(each.transaction for each in reversed(waiting))
 
     def _drop(self, sent: _Sent, why: str) -> None:
         if sent not in self._sent:

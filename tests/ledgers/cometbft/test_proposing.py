@@ -1,0 +1,341 @@
+"""
+What a block is proposed of, and what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import Malformed
+from svcbroker.ledgers.cometbft._answers import Broadcast
+from svcbroker.ledgers.cometbft._batch import OVERHEAD, PROMPT, BatchMaker, readBatch
+from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
+from svcbroker.ledgers.cometbft._outbox import PROPOSED, Outbox
+from svcbroker.ledgers.cometbft._proposing import LONGEST, Proposer
+from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
+from svcbroker.proofs.cometbft import Hex
+
+from .members import GENESIS, START, Broker, identityOf
+
+INTERVAL = 0.01
+SHARE = 0.5
+
+
+class ProposingTestCase(SynchronousTestCase):
+    """
+    This broker, another one, and the proposals of this one's node.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.broker, self.other = Broker(), Broker(1, sponsor=2)
+        self.handed: list[bytes] = []
+        self.outbox = Outbox(
+            clock=self.clock,
+            broadcast=self.broadcast,
+            maxBytes=10**6,
+            batchBytes=10**5,
+            batchCount=10,
+            window=3,
+            interval=INTERVAL,
+        )
+        self.outbox.begin(self.broker.batches, 0)
+        self.machine = Machine(GENESIS.state(), GENESIS.header())
+        self.proposer = Proposer(self.clock, self.outbox, SHARE)
+
+    def broadcast(self, data: bytes) -> Deferred[Broadcast]:
+        """The engine takes everything."""
+        self.handed.append(data)
+        taken: Deferred[Broadcast] = Deferred()
+        taken.callback(Broadcast(code=Code.OK, log="", hash=Hex(bytes(32))))
+        return taken
+
+    def add(self, content: bytes = b"x") -> Deferred[Receipt]:
+        """Publish here."""
+        receipt = self.outbox.add(self.broker.make(PublishEvent(topic="t", content=content)))
+        self.proposer.stir()
+        return receipt
+
+    def foreign(self) -> bytes:
+        """The other broker's next batch."""
+        return self.other.batch(PublishEvent(topic="t", content=b"y"))
+
+    def commit(self, *batches: bytes, after: float = 0.0) -> None:
+        """A block of these batches is final."""
+        self.clock.advance(after)
+        read = [readBatch(data, GENESIS.chain) for data in batches]
+        self.proposer.committed({batch.transactions[0].sender for batch in read})
+        self.outbox.committed(
+            [
+                Receipt(execution=Execution.DONE, transactionHash=one.hash, height=1, eventId=None)
+                for batch in read
+                for one in batch.transactions
+            ]
+        )
+
+    def gather(self, *offered: bytes) -> Deferred[Sequence[bytes]]:
+        """It is this node's turn."""
+        return Deferred.fromCoroutine(self.proposer.gather(offered, self.machine.senderOf))
+
+    def contents(self, data: bytes) -> list[bytes]:
+        """What a batch publishes."""
+        return [one.content for one in readBatch(data, GENESIS.chain).transactions]
+
+
+class GatherTests(ProposingTestCase):
+    """
+    What a proposal waits for.
+    """
+
+    def test_idle(self) -> None:
+        """After a block of nothing it does not wait."""
+        self.commit()
+        self.commit(after=1)
+        data = self.foreign()
+        self.assertEqual(self.successResultOf(self.gather(data)), [data])
+        self.assertEqual(self.successResultOf(self.gather()), [])
+
+    def test_first(self) -> None:
+        """It does not wait before it is known how long blocks take."""
+        self.commit(self.foreign())
+        self.assertEqual(self.successResultOf(self.gather()), [])
+
+    def test_others(self) -> None:
+        """It waits for the brokers of the last block, and takes what they send."""
+        self.commit()
+        self.commit(self.foreign(), after=0.1)
+        proposal = self.gather()
+        self.clock.advance(0.04)
+        self.assertNoResult(proposal)
+        data = self.foreign()
+        self.proposer.hear(data, self.machine.senderOf)
+        self.assertEqual(self.successResultOf(proposal), [data])
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_enough(self) -> None:
+        """Whose batch is offered is not waited for."""
+        self.commit()
+        self.commit(self.foreign(), after=0.1)
+        data = self.foreign()
+        self.assertEqual(self.successResultOf(self.gather(data)), [data])
+
+    def test_gone(self) -> None:
+        """Who sends nothing more is waited for, but not for long."""
+        for span, wait in ((0.1, 0.05), (10.0, LONGEST)):
+            self.commit()
+            self.commit(self.foreign(), after=span)
+            proposal = self.gather()
+            self.clock.advance(wait * 0.99)
+            self.assertNoResult(proposal)
+            self.clock.advance(wait * 0.02)
+            self.assertEqual(self.successResultOf(proposal), [])
+
+    def test_nobody(self) -> None:
+        """It never waits where that is not wanted."""
+        self.proposer = Proposer(self.clock, self.outbox, 0.0)
+        self.commit()
+        self.commit(self.foreign(), after=0.1)
+        self.assertEqual(self.successResultOf(self.gather()), [])
+
+    def test_own(self) -> None:
+        """This broker's own go from here into the block, when all are back."""
+        for _ in range(2):
+            self.add()
+        self.clock.advance(INTERVAL)
+        (first,) = self.handed
+        self.commit()
+        self.commit(first, after=0.1)
+        proposal = self.gather()
+        self.add(b"1")
+        self.assertNoResult(proposal)
+        self.clock.advance(INTERVAL)
+        self.add(b"2")
+        (own,) = self.successResultOf(proposal)
+        self.assertEqual(self.contents(own), [b"1", b"2"])
+        self.assertEqual(self.handed, [first])
+
+    def test_order(self) -> None:
+        """Its own come last, in order, each once."""
+        self.add(b"1")
+        self.clock.advance(INTERVAL)
+        self.add(b"2")
+        data = self.foreign()
+        proposal = self.successResultOf(self.gather(self.handed[0], data))
+        self.assertEqual(proposal[:2], [data, self.handed[0]])
+        self.assertEqual([self.contents(own) for own in proposal[1:]], [[b"1"], [b"2"]])
+
+
+class OwnTests(ProposingTestCase):
+    """
+    Batches that went into a proposal first.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.receipt = self.add(b"1")
+        (self.own,) = self.successResultOf(self.gather())
+
+    def test_decided(self) -> None:
+        """Where it is decided, it never goes through the engine."""
+        self.commit(self.own)
+        self.successResultOf(self.receipt)
+        self.clock.advance(100)
+        self.assertEqual(self.handed, [])
+
+    def test_another(self) -> None:
+        """Where another block is decided, it is handed in at once."""
+        self.commit(self.foreign())
+        self.clock.advance(0)
+        self.assertEqual(self.handed, [self.own])
+
+    def test_none(self) -> None:
+        """Where none is decided, it is handed in after a while."""
+        self.clock.advance(PROPOSED * 0.9)
+        self.assertEqual(self.handed, [])
+        self.clock.advance(PROPOSED * 0.2)
+        self.assertEqual(self.handed, [self.own])
+
+    def test_following(self) -> None:
+        """What comes later is handed in after it."""
+        self.add(b"2")
+        self.clock.advance(2 * INTERVAL)
+        self.assertEqual(self.handed, [])
+        self.commit()
+        self.clock.advance(PROPOSED)
+        self.assertEqual([self.contents(data) for data in self.handed], [[b"1"], [b"2"]])
+
+    def test_again(self) -> None:
+        """It is proposed again, the same, until it is in a block."""
+        self.assertEqual(self.successResultOf(self.gather()), [self.own])
+
+    def test_closed(self) -> None:
+        """After the end nothing new is proposed."""
+        outbox = Outbox(
+            clock=self.clock,
+            broadcast=self.broadcast,
+            maxBytes=10**6,
+            batchBytes=10**5,
+            batchCount=10,
+            window=3,
+            interval=INTERVAL,
+        )
+        outbox.add(self.broker.make(OpenTopic(topic="u")))
+        self.assertEqual(outbox.propose(), [])
+        self.assertEqual(outbox.sender, b"")
+
+
+class ReturningTests(ProposingTestCase):
+    """
+    Publishers that each wait for the last one.
+    """
+
+    def test_back(self) -> None:
+        """When all are back, their batch goes at once."""
+        for _ in range(3):
+            self.add()
+        self.clock.advance(INTERVAL)
+        self.commit(*self.handed)
+        self.add(b"1")
+        self.add(b"2")
+        self.clock.advance(INTERVAL / 2)
+        self.assertEqual(len(self.handed), 1)
+        self.add(b"3")
+        self.clock.advance(0)
+        self.assertEqual(self.contents(self.handed[1]), [b"1", b"2", b"3"])
+
+    def test_together(self) -> None:
+        """Those that missed a block wait for those that are about to come."""
+        self.add(b"1")
+        self.clock.advance(INTERVAL)
+        self.add(b"2")
+        self.commit(*self.handed)
+        self.add(b"3")
+        self.clock.advance(0)
+        self.assertEqual(self.contents(self.handed[1]), [b"2", b"3"])
+
+    def test_left(self) -> None:
+        """Who does not come back is waited for no longer than the interval."""
+        for _ in range(3):
+            self.add()
+        self.clock.advance(INTERVAL)
+        self.commit(*self.handed)
+        self.add(b"1")
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.contents(self.handed[1]), [b"1"])
+
+
+class FillingTests(ProposingTestCase):
+    """
+    Batches that are filled up, so that the engine hands them on at once.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.maker = BatchMaker(GENESIS.chain, identityOf(bytes([100]) * 32), PROMPT)
+
+    def make(self, size: int) -> bytes:
+        """A batch with so much content."""
+        content = b"x" * size
+        return self.maker.make([self.broker.make(PublishEvent(topic="t", content=content))], 7)
+
+    def test_size(self) -> None:
+        """It has so many bytes at least, and no zeros where it has more anyway."""
+        for size in (0, 100, 3000):
+            self.assertEqual(len(self.make(size)), PROMPT)
+            self.assertEqual(self.contents(self.make(size)), [b"x" * size])
+        large = self.make(PROMPT)
+        (one,) = readBatch(large, GENESIS.chain).transactions
+        self.assertEqual(len(large), OVERHEAD + one.size + 4)
+
+    def test_zeros(self) -> None:
+        """It is filled up with nothing else."""
+        start = OVERHEAD - 64
+        signed = bytearray(self.make(10)[:-64])
+        signed[start + 5] = 1
+        with self.assertRaises(Malformed):
+            readBatch(bytes(signed) + self.maker._key.sign(bytes(signed)), GENESIS.chain)
+
+    def test_tooMuch(self) -> None:
+        """It cannot be filled up with more than there is."""
+        signed = bytearray(self.make(10)[:-64])
+        signed[OVERHEAD - 66 : OVERHEAD - 64] = b"\xff\xff"
+        with self.assertRaises(Malformed):
+            readBatch(bytes(signed) + self.maker._key.sign(bytes(signed)), GENESIS.chain)
+
+
+class WaitingTests(ProposingTestCase):
+    """
+    Batches that are checked again after a block of nothing.
+    """
+
+    def execute(self) -> None:
+        """A block of nothing."""
+        height = self.machine.head.height + 1
+        self.machine.apply(self.machine.execute([], height, START + height, b"").candidate)
+
+    def test_behind(self) -> None:
+        """
+        A batch that follows one which waits goes on waiting, wherever the engine has put it;
+        once that one is gone it does not.
+        """
+        first, second = self.foreign(), self.foreign()
+        self.machine.check(first)
+        self.machine.check(second)
+        for _ in range(3):
+            self.execute()
+            self.machine.check(second, isAgain=True)
+            self.machine.check(first, isAgain=True)
+        self.execute()
+        self.machine.check(second, isAgain=True)
+        self.execute()
+        with self.assertRaises(Refused):
+            self.machine.check(second, isAgain=True)
+
+    def test_sender(self) -> None:
+        """Whose a batch is can be told; what is none is nobody's."""
+        self.assertEqual(self.machine.senderOf(self.foreign()), self.other.batches.sender)
+        self.assertEqual(self.machine.senderOf(b"junk"), b"")
