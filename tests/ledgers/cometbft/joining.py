@@ -58,10 +58,14 @@ class World:
 class JoiningTestCase(SynchronousTestCase):
     """
     One node with a chain, and one that joins.
+
+    @cvar PIECE: how large pieces get.
     """
 
+    PIECE = 4096
+
     def setUp(self) -> None:
-        self.patch(_offering, "ChunkPlan", lambda: ChunkPlan(4096))
+        self.patch(_offering, "ChunkPlan", lambda: ChunkPlan(self.PIECE))
         self.directory = Path(self.mktemp())
         self.directory.mkdir()
         self.there = self.other("there")

@@ -157,7 +157,6 @@ class JoiningTests(JoiningTestCase):
         manifest = Manifest.decode(snapshot.metadata)
         foreign = Genesis(group="foreign", created=1, validators=GENESIS.validators)
         bad = [
-            evolve(snapshot, hash=bytes(32)),
             evolve(snapshot, height=HEIGHT - 1),
             evolve(snapshot, chunks=snapshot.chunks + 1),
             evolve(snapshot, metadata=b""),
@@ -167,6 +166,8 @@ class JoiningTests(JoiningTestCase):
         ]
         for each in bad:
             self.assertIs(self.offer(self.here, each), OfferResult.REJECT)
+        named = evolve(snapshot, hash=bytes(32))
+        self.assertIs(self.offer(self.here, named, snapshot.hash), OfferResult.REJECT)
         self.assertIs(self.offer(self.here, appHash=bytes(32)), OfferResult.REJECT)
         self.assertIs(self.offer(self.here, appHash=b""), OfferResult.REJECT)
         other = evolve(snapshot, format=2)

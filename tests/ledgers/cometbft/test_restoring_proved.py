@@ -4,13 +4,14 @@ Tests of what shows that blocks are final, on its way to a node that joins.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from io import BytesIO
 
 from attrs import evolve
 
 from svcbroker.archive import End, StreamedBlock, StreamReader
-from svcbroker.ledgers.cometbft._snapshots import encodeChunk
+from svcbroker.ledgers.cometbft._snapshots import Manifest, encodeChunk
 from svcbroker.ledgers.cometbft.abci.responses import ApplyResult
 from svcbroker.ledgers.cometbft.abci.types import Snapshot
 from svcbroker.proofs.cometbft import Hex
@@ -25,7 +26,8 @@ class ProvedTests(JoiningTestCase):
     What shows that blocks are final comes with them, also where the nodes have changed.
     """
 
-    CHANGE = 20
+    PIECE = 12000
+    CHANGE = 22
 
     def proved(self, name: str) -> tuple[World, Snapshot]:
         world = self.world(name, open=False)
@@ -33,6 +35,9 @@ class ProvedTests(JoiningTestCase):
         world.application.open()
         (snapshot, *_) = self.list_(world)
         self.assertEqual(snapshot.height, HEIGHT)
+        # One piece has certificates of both sets of nodes.
+        ends = Manifest.decode(snapshot.metadata).ends
+        self.assertEqual(bisect_left(ends, self.CHANGE), bisect_left(ends, self.CHANGE + 2))
         return world, snapshot
 
     def certificates(self, world: World) -> Sequence[bytes]:
@@ -43,7 +48,10 @@ class ProvedTests(JoiningTestCase):
         """It is stored as the sender had it."""
         there, snapshot = self.proved("proved")
         self.offer(self.here, snapshot)
-        self.applyAll(self.here, self.piecesOf(there, snapshot))
+        pieces = self.piecesOf(there, snapshot)
+        # There was room for them.
+        self.assertLess(max(map(len, pieces)), self.PIECE + 1024)
+        self.applyAll(self.here, pieces)
         self.assertEqual(self.certificates(self.here), self.certificates(there))
         self.assertEqual(len([each for each in self.certificates(self.here) if each]), 20)
         state = self.here.application.machine

@@ -27,6 +27,7 @@ from svcbroker.ledgers.cometbft._snapshots import (
     Manifest,
     SnapshotInvalid,
     encodeChunk,
+    proofRoom,
     readChunk,
 )
 from svcbroker.ledgers.cometbft.abci.types import Snapshot
@@ -216,6 +217,17 @@ class OfferingTests(SourceTestCase):
         self.assertEqual(self.load(source, 40, 0), b"")
         self.assertTrue(self.load(source, 20, 0))
 
+    def test_large(self) -> None:
+        """What has more room than is reckoned for it is left out."""
+        makeChain(self.path(), COUNT)
+        expected = self.load(self.source(), 40, 0)
+        with closing(sqlite3.connect(self.path())) as connection, connection:
+            connection.execute(
+                "UPDATE head SET certificate = zeroblob(?) WHERE height = 2",
+                (proofRoom(len(GENESIS.validators)) + 1,),
+            )
+        self.assertEqual(self.load(self.source(), 40, 0), expected)
+
     def test_damaged(self) -> None:
         """A block that is missing is said to be."""
         makeChain(self.path(), COUNT)
@@ -315,6 +327,23 @@ class PieceTests(SourceTestCase):
                     # The same blocks, and a path that leads elsewhere.
                     self.assertEqual(piece[1 + 32 * piece[0] :], data[1 + 32 * data[0] :])
                     self.refused(piece, index)
+
+    def test_lastBlock(self) -> None:
+        """Another last block is refused, although all before it are the same."""
+
+        def fill(height: int) -> Sequence[bytes] | None:
+            return [b"other"] if height == self.HEIGHT else everyOther(height)
+
+        path = self.path("other")
+        makeChain(path, COUNT, fill)
+        source = self.source(path=path)
+        last = len(self.pieces) - 1
+        (snapshot, *_) = self.list_(source, COUNT)
+        ends = Manifest.decode(snapshot.metadata).ends
+        self.assertEqual(ends, self.manifest.ends)
+        for index, data in enumerate(self.pieces[:-1]):
+            self.assertEqual(self.load(source, self.HEIGHT, index), data)
+        self.assertIn("chain", self.refused(self.load(source, self.HEIGHT, last), last))
 
     def test_shorter(self) -> None:
         """A piece with fewer blocks than it should have is refused, also with a proof."""
