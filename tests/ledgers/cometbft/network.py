@@ -165,9 +165,12 @@ class Network:
     @ivar nodes: they.
     """
 
-    def __init__(self, count: int, *, hasPorts: bool = False) -> None:
+    def __init__(
+        self, count: int, *, hasPorts: bool = False, blockBytes: int = 8 * 1024 * 1024
+    ) -> None:
         """
         @param hasPorts: whether the engines' RPC is at ports, where other engines reach it.
+        @param blockBytes: the most bytes of a block.
         @raise twisted.trial.unittest.SkipTest: there is no engine.
         """
         program = Path(cometbft())
@@ -183,6 +186,7 @@ class Network:
                 created=Instant(int(time.time()) * 10**9),
                 nodes=[node.plan for node in self.nodes],
                 tuning=TUNING,
+                blockBytes=blockBytes,
             ),
             os.urandom,
         )

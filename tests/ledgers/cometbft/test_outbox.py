@@ -5,6 +5,7 @@ The way of a broker's transactions through an engine, on a clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred
@@ -375,6 +376,28 @@ class TroubleTests(OutboxTestCase):
         self.failureResultOf(receipt, LedgerUnavailable)
         self.clock.advance(10 * RESEND)
         self.assertEqual((len(self.handed), len(self.outbox)), (1, 0))
+
+    def test_tooLargeTogether(self) -> None:
+        """Where several are too large for one batch, there are smaller ones from then on."""
+        receipts = [self.add(b"%d" % number * 1000) for number in range(6)]
+        self.clock.advance(INTERVAL)
+        self.assertEqual(len(self.contents(self.handed[-1])), 6)
+        later = self.add(b"later")
+        self.trouble(Reason.TOO_LARGE)
+        self.clock.advance(0)
+        del self.handed[0]
+        while not self.asked[-1].called:
+            self.take()
+        batches = [readBatch(data, GENESIS.chain) for data in self.handed]
+        contents = [each.content[:1] for batch in batches for each in batch.transactions]
+        self.assertEqual(contents, [b"0", b"1", b"2", b"3", b"4", b"5", b"l"])
+        self.assertLess(max(map(len, self.handed)), 5000)
+        self.assertEqual(batches[0].previous, 0)
+        for before, batch in pairwise(batches):
+            self.assertEqual(batch.previous, before.transactions[-1].nonce)
+        self.commit(*self.handed)
+        for receipt in (*receipts, later):
+            self.successResultOf(receipt)
 
     def test_close(self) -> None:
         """At the end all who wait are told, and nothing is left under way."""

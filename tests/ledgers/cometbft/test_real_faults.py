@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import gatherResults
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
 from svcbroker.ledgers._views import TransactionMaker
@@ -31,9 +32,9 @@ class NetworkTestCase(TestCase):
 
     timeout = 4 * PATIENCE
 
-    async def begin(self, count: int) -> Network:
+    async def begin(self, count: int, **changes: Any) -> Network:
         """A network that has started."""
-        self.network = Network(count)
+        self.network = Network(count, **changes)
         self.addCleanup(self.network.remove)
         self.addCleanup(self.network.stop)
         await self.network.start()
@@ -224,6 +225,27 @@ class MempoolTests(NetworkTestCase):
     """
     One node, and what waits in its engine.
     """
+
+    async def test_fullBlocks(self) -> None:
+        """
+        Blocks are filled as far as the engine lets us, which ends where there is a byte too many.
+        """
+        network = await self.begin(1, blockBytes=8192)
+        (node,) = network.nodes
+        await node.ledger.submit(OpenTopic(topic=TOPIC))
+        answers = []
+        for size in range(0, 1200, 20):
+            answers.append(publish(node, b"%4d" % size + bytes(size)))
+            # A batch for each.
+            await deferLater(reactor, 2 * node.settings.interval)
+        receipts = await gatherResults(answers, consumeErrors=True)
+        self.assertEqual({receipt.execution for receipt in receipts}, {Execution.DONE})
+        contents = [event.content for event in await eventsOf(node)]
+        self.assertEqual(contents, [b"%4d" % size + bytes(size) for size in range(0, 1200, 20)])
+        sizes = []
+        for height in {receipt.height for receipt in receipts}:
+            sizes.append((await node.parts.rpc.block(height)).block.transactions)
+        self.assertGreater(max(sum(map(len, block)) for block in sizes), 3500)
 
     async def test_inVain(self) -> None:
         """
