@@ -69,6 +69,14 @@ class AnyEngineTests(OutboxTestCase):
                     self.outbox.handInAgain()
             if chance.random() < 0.4:
                 waiting = list(pool)
+                if chance.random() < 0.5:
+                    # It is this node's turn; whether others accept what it proposes is left open.
+                    own = self.outbox.propose()
+                    for data in own:
+                        for each in self.inside(data):
+                            self.assertEqual(batchOf.setdefault(each.hash, data), data)
+                    if isSound or chance.random() < 0.7:
+                        waiting += [data for data in own if data not in waiting]
                 if not isSound:
                     chance.shuffle(waiting)
                     waiting = waiting[: chance.randint(0, len(waiting))]
