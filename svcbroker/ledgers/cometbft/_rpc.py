@@ -19,6 +19,8 @@ from ...proofs.cometbft import (
     LightBlockInvalid,
     Validator,
     makeLightBlock,
+    membersOf,
+    validatorsHash,
 )
 from . import _calls as calls
 from ._answers import (
@@ -79,6 +81,7 @@ class EngineRpc:
         url = urlOf(place)
         self._door = EngineDoor(agent, clock, url, timeout, maxAnswer)
         self._broadcasts = EngineDoor(agent, clock, url, timeout, MAX_BROADCAST_ANSWER)
+        self._nodes: tuple[bytes, Sequence[Validator]] | None = None
 
     def broadcast(self, transaction: bytes) -> Deferred[Broadcast]:
         """
@@ -197,16 +200,30 @@ class EngineRpc:
         return Deferred.fromCoroutine(self._lightBlocks(heights))
 
     async def _lightBlocks(self, heights: Sequence[int]) -> Sequence[LightBlock]:
-        asked = [call(height) for height in heights for call in (calls.commit, calls.validators)]
-        answers = iter(await self.askAll(asked))
-        blocks = []
-        for height, commit, page in zip(heights, answers, answers, strict=True):
-            members = page.validators
-            if len(members) < page.total:
-                members = await self.validators(height)
-            signed = commit.signedHeader
-            try:
-                blocks.append(makeLightBlock(signed.header, signed.commit, members))
-            except LightBlockInvalid as error:
-                raise EngineError(Reason.BAD_ANSWER, str(error)) from error
+        # The engine reckons for each answer what it knows of its validators' turns from the last
+        # change on, so it is asked for them once and not for each block.
+        asked: list[Call[Any]] = [calls.commit(height) for height in heights]
+        if self._nodes is None:
+            asked.append(calls.validators(heights[0]))
+        answers = await self.askAll(asked)
+        try:
+            if self._nodes is None:
+                page = answers.pop()
+                self._nodes = await self._setOf(heights[0], page.validators, page.total)
+            blocks = []
+            for height, commit in zip(heights, answers, strict=True):
+                signed = commit.signedHeader
+                if self._nodes is None or self._nodes[0] != signed.header.validatorsHash:
+                    self._nodes = await self._setOf(height)
+                blocks.append(makeLightBlock(signed.header, signed.commit, self._nodes[1]))
+        except LightBlockInvalid as error:
+            raise EngineError(Reason.BAD_ANSWER, str(error)) from error
         return blocks
+
+    async def _setOf(
+        self, height: int, found: Sequence[Validator] = (), total: int = 1
+    ) -> tuple[bytes, Sequence[Validator]]:
+        """The set that decides a height, by its hash."""
+        if len(found) < total:
+            found = await self.validators(height)
+        return validatorsHash(membersOf(found)), found

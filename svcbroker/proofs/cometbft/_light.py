@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -174,6 +174,10 @@ def makeLightBlock(header: Header, commit: Commit, validators: Sequence[Validato
     return msgspec.structs.replace(block, votes=tuple(votes))
 
 
+_holds = lru_cache(maxsize=1024)(verifySignature)
+"""The same votes are looked at when a block is made of answers, and when it is verified."""
+
+
 def _verifierOf(block: LightBlock) -> Callable[[Member, Vote], bool]:
     """What says whether a vote is for this block, and its validator's."""
     header = block.header
@@ -184,7 +188,7 @@ def _verifierOf(block: LightBlock) -> Callable[[Member, Vote], bool]:
         block.round,
         BlockId(hash=Hex(block.hash), parts=block.parts),
     )
-    return lambda member, vote: verifySignature(member.key, payloadAt(vote.time), vote.signature)
+    return lambda member, vote: _holds(member.key, payloadAt(vote.time), vote.signature)
 
 
 def verifyLightBlock(block: LightBlock, chainId: str, validators: bytes) -> None:
