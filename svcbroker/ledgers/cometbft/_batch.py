@@ -161,6 +161,9 @@ def readBatch(data: bytes, chain: bytes) -> Batch:
     if any(transaction.sender != sender for transaction in transactions):
         raise Unauthorized("the batch has transactions of somebody else")
     (previous,) = _NUMBER.unpack_from(data, _PREVIOUS)
+    if previous >= min(transaction.nonce for transaction in transactions):
+        # It, or two that follow each other, would keep the engines making blocks for ever.
+        raise Malformed("the batch follows itself, or one that comes later")
     return Batch(key=key, sponsor=sponsor, previous=previous, transactions=transactions)
 
 

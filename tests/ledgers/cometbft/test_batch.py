@@ -32,6 +32,7 @@ class BatchTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         broker = Broker()
+        broker.transactions.resume(8)
         self.transactions = [
             broker.make(OpenTopic(topic="t")),
             broker.make(PublishEvent(topic="t", content=b"x", extensions={"svc-a": "1"})),
@@ -97,6 +98,13 @@ class BatchTests(SynchronousTestCase):
     def test_empty(self) -> None:
         """A batch has something in it."""
         self.refused(self.maker.make([], 0), Malformed)
+
+    def test_followsItself(self) -> None:
+        """A batch follows lower numbers than its own: others could wait for themselves."""
+        first = self.transactions[0].nonce
+        readBatch(self.maker.make(self.transactions, first - 1), CHAIN)
+        for previous in (first, self.transactions[-1].nonce, 2**64 - 1):
+            self.refused(self.maker.make(self.transactions, previous), Malformed)
 
     def test_noKeys(self) -> None:
         """Keys that are none are refused, as signatures that are none."""

@@ -123,6 +123,7 @@ class WayTests(OutboxTestCase):
     def test_notBegun(self) -> None:
         """Before there is a chain all waits."""
         outbox = self.outbox = self.make()
+        self.broker.transactions.resume(5)
         receipt = self.add()
         self.clock.advance(100)
         self.assertEqual(self.handed, [])
