@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
@@ -438,6 +439,33 @@ class ListenTests(ServerTestCase):
         address, factory, _, mode, _ = reactor.unixServers[0]
         self.assertEqual((address, mode), (str(path), 0o600))
         self.assertIs(factory, self.factory)
+
+    def test_alive(self) -> None:
+        """The socket of a broker that lives is left alone; that of a dead one is not."""
+        path = Path(self.mktemp())
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(path))
+            other.listen(0)
+            with self.assertRaises(ValueError) as raised:
+                listenUnix(MemoryReactorClock(), path, self.factory)
+            self.assertIn("another process listens", str(raised.exception))
+            self.assertTrue(path.exists())
+        listenUnix(MemoryReactorClock(), path, self.factory)
+        self.assertFalse(path.exists())
+
+    def test_refused(self) -> None:
+        """What the operating system refuses is told in one line."""
+        path = Path(self.mktemp()) / "abci.sock"
+        busy = CannotListenError(None, str(path), OSError(2, "No such file or directory"))
+        reactor = MemoryReactorClock()
+        reactor.listenUNIX = lambda *args, **named: self.raiseIt(busy)  # type: ignore[method-assign]
+        with self.assertRaises(OSError) as raised:
+            listenUnix(reactor, path, self.factory)
+        self.assertIn(f"cannot listen on {path}: ", str(raised.exception))
+
+    def raiseIt(self, error: Exception) -> Any:
+        """Fail."""
+        raise error
 
     def test_somethingElse(self) -> None:
         """What is no socket stays."""

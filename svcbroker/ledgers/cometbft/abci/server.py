@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable
+from errno import EAGAIN
 from inspect import iscoroutine
 from pathlib import Path
+from socket import AF_UNIX, SOCK_STREAM, socket
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
@@ -373,16 +376,31 @@ def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IList
     """
     Listen where only this user can connect.
 
-    @param path: of the socket. What is left there by a process that was killed is removed; that
-        no other lives is up to the caller, who has the lock of the directory.
-    @raise ValueError: the path is too long, or something else than a socket is there.
-    @raise twisted.internet.error.CannotListenError: the operating system refuses.
+    @param path: of the socket. What is left there by a process that was killed is removed.
+    @raise ValueError: the path is too long, something else than a socket is there, or another
+        process listens there.
+    @raise OSError: the operating system refuses.
     """
     size = len(bytes(path))
     if size > MAX_UNIX_PATH:
         raise ValueError(f"the path of a socket has at most {MAX_UNIX_PATH} bytes, not {size}")
+    if _isAlive(path):
+        raise ValueError(f"another process listens on {path}: is it the broker of this engine?")
     removeSocket(path)
-    return reactor.listenUNIX(str(path), factory, mode=0o600)
+    try:
+        return reactor.listenUNIX(str(path), factory, mode=0o600)
+    except CannotListenError as error:
+        raise OSError(f"cannot listen on {path}: {error.socketError}") from error
+
+
+def _isAlive(path: Path) -> bool:
+    """
+    Whether somebody listens on a socket. Its directory is an engine's, so no lock of ours tells.
+    """
+    with socket(AF_UNIX, SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        # Where too many wait to be let in it says so, and does not block.
+        return probe.connect_ex(str(path)) in (0, EAGAIN)
 
 
 def removeSocket(path: Path) -> None:
