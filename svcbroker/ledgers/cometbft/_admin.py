@@ -9,7 +9,7 @@ L{svcbroker.ledgers.cometbft._layout} does it. Where they do not, somebody else 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -231,11 +231,16 @@ def nodeCount(network: NetInfo) -> int:
     return network.nPeers + 1
 
 
-def healthOf(picture: Picture, records: Sequence[NodeRecord]) -> Health:
+def healthOf(
+    picture: Picture, records: Sequence[NodeRecord], wanted: Collection[str] | None = None
+) -> Health:
     """
     Whether what is submitted to this engine can be expected to be decided.
 
     @param records: what L{nodeRecords} makes of the picture.
+    @param wanted: the ids of the nodes that the engine keeps connections to; C{None} where that is
+        not known: to all others then. Of a validator that it reaches through others it hears
+        nothing as long as nothing is decided.
     """
     if picture.status.syncInfo.catchingUp:
         return Health(
@@ -246,7 +251,11 @@ def healthOf(picture: Picture, records: Sequence[NodeRecord]) -> Health:
     # A peer that nobody knows as a validator may be one.
     unknown = sum(each.nodeType is NodeType.OBSERVER for each in records)
     silent = sorted(power[each.nodeId] for each in records if not each.isActive)
-    possible = active + sum(silent[len(silent) - min(unknown, len(silent)) :])
+    reached = unknown
+    if wanted is not None:
+        missing = len(set(wanted).difference(peer.nodeInfo.id for peer in picture.network.peers))
+        reached = max(unknown, len(silent) - missing)
+    possible = active + sum(silent[len(silent) - min(reached, len(silent)) :])
     total = sum(power.values())
     if 3 * possible <= 2 * total:
         return Health(

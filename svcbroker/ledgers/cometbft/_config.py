@@ -6,6 +6,7 @@ must not change below us when it takes something else.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -223,6 +224,22 @@ def encodeConfig(config: EngineConfig) -> bytes:
         lines.extend(["", f"[{section}]"] if section else [""])
         lines.extend(f"{key} = {_toml(value)}" for key, value in values.items())
     return "\n".join([*lines, ""]).encode("utf-8")
+
+
+def readPeers(home: Path) -> frozenset[str] | None:
+    """
+    The ids of the nodes that an engine keeps connections to.
+
+    @param home: its home directory.
+    @return: C{None} where that cannot be read, or is said in another way.
+    """
+    try:
+        text = (home / CONFIG).read_text("utf-8")
+        peers: str = tomllib.loads(text)["p2p"]["persistent_peers"]
+        found = frozenset(each.strip().partition("@")[0] for each in peers.split(",") if each)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found or None
 
 
 def _at(place: Address | Path) -> str:

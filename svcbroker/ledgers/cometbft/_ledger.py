@@ -407,7 +407,7 @@ class CometLedger(StoredLedger):
         except (EngineError, CancelledError) as error:
             return Health(isReady=False, reason=f"the engine does not answer: {error}")
         records = nodeRecords(picture, self._context.now(), self._parts.names())
-        return healthOf(picture, records)
+        return healthOf(picture, records, self._parts.wanted())
 
     def _whatIsWrong(self) -> str:
         if self._isStopped:

@@ -15,6 +15,7 @@ from twisted.web.client import HTTPConnectionPool
 
 from ...interfaces import LedgerContext
 from ._admin import namesOf
+from ._config import readPeers
 from ._engine import CONNECTIONS, Engine
 from ._http import makeAgent, makePool
 from ._layout import LayoutError, readLayout
@@ -95,6 +96,8 @@ class EngineParts:
     gather: float = 0.0
     _port: IListeningPort | None = field(default=None, init=False)
     _names: Mapping[str, bytes] | None = field(default=None, init=False)
+    _wanted: frozenset[str] | None = field(default=None, init=False)
+    _isRead: bool = field(default=False, init=False)
 
     @classmethod
     def real(cls, context: LedgerContext, settings: CometSettings) -> EngineParts:
@@ -147,6 +150,12 @@ class EngineParts:
                 # The engine is elsewhere. Who is whom, only votes tell then.
                 self._names = {}
         return self._names
+
+    def wanted(self) -> frozenset[str] | None:
+        """The ids of the nodes that the engine keeps connections to; C{None}: unknown."""
+        if not self._isRead:
+            self._isRead, self._wanted = True, readPeers(self._home)
+        return self._wanted
 
     def close(self) -> Deferred[Any]:
         """Close what is kept open to the engine."""

@@ -4,6 +4,7 @@ The engine's nodes, from what a real network of four answered.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -73,16 +74,21 @@ class AdminCase(SynchronousTestCase):
         (record,) = (each for each in self.records(**more) if each.nodeId == self.keys[index])
         return record
 
-    def health(self, now: float = SOON) -> Health:
+    def health(self, now: float = SOON, wanted: Collection[str] | None = None) -> Health:
         """Whether the engine is ready."""
         picture = self.picture()
-        return healthOf(picture, nodeRecords(picture, now, self.names))
+        return healthOf(picture, nodeRecords(picture, now, self.names), wanted)
+
+    def peerId(self, index: int) -> str:
+        """The id of a peer."""
+        (peer,) = (p for p in self.net["peers"] if p["node_info"]["moniker"] == f"node{index}")
+        identity: str = peer["node_info"]["id"]
+        return identity
 
     def disconnect(self, index: int) -> str:
         """The engine loses a peer. Gives the peer's id."""
-        (peer,) = (p for p in self.net["peers"] if p["node_info"]["moniker"] == f"node{index}")
-        identity: str = peer["node_info"]["id"]
-        self.net["peers"].remove(peer)
+        identity = self.peerId(index)
+        self.net["peers"] = [p for p in self.net["peers"] if p["node_info"]["id"] != identity]
         self.net["n_peers"] = str(len(self.net["peers"]))
         self.state["peers"] = [
             each for each in self.state["peers"] if not each["node_address"].startswith(identity)
@@ -334,6 +340,21 @@ class HealthTests(AdminCase):
         health = self.health(MUCH_LATER)
         self.assertIs(health.isReady, False)
         self.assertIn("power 2 of 4", health.reason)
+
+    def test_reachedThroughOthers(self) -> None:
+        """An engine that keeps connections to two cannot tell after a while who else is there."""
+        wanted = {self.peerId(3)}
+        self.disconnect(1)
+        self.disconnect(2)
+        self.assertIs(self.health(MUCH_LATER, wanted).isReady, True)
+
+    def test_lostThem(self) -> None:
+        """Of those that it keeps connections to it knows."""
+        wanted = {self.peerId(1), self.peerId(2), self.peerId(3)}
+        self.disconnect(1)
+        self.assertIs(self.health(MUCH_LATER, wanted).isReady, True)
+        self.disconnect(2)
+        self.assertIs(self.health(MUCH_LATER, wanted).isReady, False)
 
     def test_catchingUp(self) -> None:
         """An engine that is behind is not ready yet."""

@@ -17,7 +17,14 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._config import Address, Peer, StateSync, Tuning
+from svcbroker.ledgers.cometbft._config import (
+    CONFIG,
+    Address,
+    Peer,
+    StateSync,
+    Tuning,
+    readPeers,
+)
 from svcbroker.ledgers.cometbft._genesis import decodeGenesis
 from svcbroker.ledgers.cometbft._keyfiles import KeyFileDamaged, makeKeys, readKeys
 from svcbroker.ledgers.cometbft._layout import (
@@ -124,6 +131,19 @@ class NetworkTests(LayoutCase):
         self.assertEqual(config["consensus"]["timeout_commit"], "5ms")
         self.assertEqual(config["tx_index"]["indexer"], "null")
         self.assertIs(config["statesync"]["enable"], False)
+
+    def test_readPeers(self) -> None:
+        """Whom an engine keeps connections to is read from there, where it is said there."""
+        keys = layOutNetwork(planFor(self.root), counting())
+        home = self.root / "node1"
+        self.assertEqual(readPeers(home), {keys[index].nodeId for index in (0, 2, 3)})
+        path = home / CONFIG
+        for text in ("", "[p2p", "p2p = 1", "[p2p]\npersistent_peers = 1", path.read_text()[:-1]):
+            path.write_text(text.replace("persistent_peers = ", "persistent_peers = 1 # "))
+            self.assertIsNone(readPeers(home))
+        path.write_text('[p2p]\npersistent_peers = ""')
+        self.assertIsNone(readPeers(home))
+        self.assertIsNone(readPeers(self.root))
 
     def test_tuning(self) -> None:
         """What is set arrives, and the largest transaction goes through the engine's door."""
