@@ -25,10 +25,11 @@ from ._format import (
     PbftCertificate,
     contentFields,
 )
-from ._reading import ProofInvalid, formatOf, readCheckpoint, readGenesis
+from ._reading import MAX_PROOF_SIZE, ProofInvalid, formatOf, readCheckpoint, readGenesis
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
 
 __all__ = [
+    "MAX_PROOF_SIZE",
     "Checkpoint",
     "CheckpointFields",
     "ConsistencyProof",
