@@ -147,6 +147,7 @@ class FaceTests(SynchronousTestCase):
         """What somebody checks proofs with who has nothing else of ours."""
         self.check(
             proofs,
+            "MAX_PROOF_SIZE",
             "AnyCertificate",
             "Checkpoint",
             "CheckpointFields",

@@ -57,9 +57,13 @@ def _lines(value: str) -> Iterator[tuple[str, bytes]]:
     if not path.is_file():
         raise CommandError(f"--checkpoint: {value!r} is neither HEIGHT:HASH nor a file")
     with path.open("rb") as file:
-        for number, line in enumerate(file.read(_MAX_SIZE).splitlines(), 1):
-            if line.strip():
-                yield f"{path}, line {number}", line
+        lines = file.read(_MAX_SIZE).splitlines()
+    if not any(map(bytes.strip, lines)):
+        # Nothing would be compared, and the chain would look good.
+        raise CommandError(f"--checkpoint: {path} is empty")
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield f"{path}, line {number}", line
 
 
 def _group(text: bytes) -> str | None:

@@ -81,6 +81,10 @@ class VersionedOptions(usage.Options):
         raise SystemExit(0)
 
 
+_TWISTED_COUNTS = "Wrong number of arguments."
+"""All that C{usage.Options} says of it."""
+
+
 class CommandOptions(VersionedOptions):
     """
     The options of a command. Bad values raise C{usage.UsageError} with one line. Options may
@@ -101,7 +105,12 @@ class CommandOptions(VersionedOptions):
             f"{name}={value}" if f"{name[2:]}=" in self.longOpt else name + value
             for name, value in given
         ]
-        super().parseOptions([*sorted, "--", *arguments])
+        try:
+            super().parseOptions([*sorted, "--", *arguments])
+        except usage.UsageError as error:
+            if str(error) != _TWISTED_COUNTS:
+                raise
+            raise usage.UsageError(f"Wrong number of arguments: {self.synopsis}") from None
 
 
 class ProgressOptions(CommandOptions):

@@ -42,3 +42,8 @@ def timeText(milliseconds: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{milliseconds} milliseconds after 1970"
     return f"{moment:%Y-%m-%d %H:%M:%S}.{milliseconds % 1000:03} UTC"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of something."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -17,6 +17,7 @@ from ..storage import StorageError
 from ._checkpoints import readCheckpoints
 from ._command import CommandError, Console, Exit, ProgressOptions
 from ._progress import progressBar
+from ._words import counted
 
 
 class Options(ProgressOptions):
@@ -28,7 +29,9 @@ class Options(ProgressOptions):
     longdesc = (
         "Executes each chain from its genesis and compares everything that is stored with what "
         "comes of it. DATA-DIR may be the directory of one group, too, and a broker may be "
-        "running on it; nothing is written. Exit codes: 0 all is good, 1 it is not, 2 wrong usage."
+        "running on it; nothing is written. --checkpoint may be given more than once; without, a "
+        "chain that was rewritten with its true keys looks good. Exit codes: 0 all is good, 1 it "
+        "is not, 2 wrong usage."
     )
     optFlags = [["json", None, "Write each finding and the summary as a line of JSON."]]
     optParameters: list[list[Any]] = [
@@ -41,10 +44,7 @@ class Options(ProgressOptions):
         self["groups"] = []
 
     def opt_checkpoint(self, value: str) -> None:
-        """
-        A block that the chain must have: HEIGHT:HASH, or a file with one to a line. May be
-        given more than once. Without, a chain that was rewritten with its true keys looks good.
-        """
+        """A block that the chain must have: HEIGHT:HASH, or a file with one to a line."""
         self["checkpoints"].append(value)
 
     def opt_group(self, value: str) -> None:
@@ -120,11 +120,6 @@ def _finality(chain: AuditedChain) -> str:
     if not chain.final:
         return "; no votes of the engine's validators are stored here: nothing shows it to be final"
     return f"; final up to block {chain.final} by the votes of the engine's validators"
-
-
-def counted(count: int, noun: str) -> str:
-    """So many of something."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _findingFields(finding: Finding) -> Mapping[str, object]:

@@ -62,7 +62,13 @@ def run(options: Options, console: Console) -> int:
     else:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as file:
-            tip = _export(options, console, group, file)
+            try:
+                tip = _export(options, console, group, file)
+            except CommandError:
+                if not file.tell():
+                    # Nothing of a chain is in it, and it would be in the way of the next try.
+                    os.unlink(name)
+                raise
             file.flush()
             os.fsync(file.fileno())
     console.warn(f"group {group}: exported up to block {tip}")

@@ -13,6 +13,7 @@ from twisted.python import usage
 
 from ._command import Console, Exit
 from ._daemon import DaemonClient, DaemonOptions, askDaemon
+from ._words import counted
 
 _CALL = "validators"
 
@@ -42,12 +43,12 @@ class Options(DaemonOptions):
         elif action == "resize" and len(values) == 1:
             self["count"] = _number(values[0])
         elif action != "show" or values:
-            raise usage.UsageError(f"which nodes? {self.synopsis}")
+            raise usage.UsageError(f"what shall be done? {self.synopsis}")
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 3):
-        raise usage.UsageError(f"{text!r} is not a number of nodes, nor of one")
+        raise usage.UsageError(f"{text!r} is neither a node's number nor one of nodes")
     return int(text)
 
 
@@ -71,6 +72,6 @@ def describe(answer: Mapping[str, Any]) -> Iterator[str]:
     """The nodes in lines for people."""
     nodes: Sequence[Mapping[str, Any]] = answer["nodes"]
     changes = answer["changes"]
-    yield f"{len(nodes)} nodes, after {changes} change{'' if changes == 1 else 's'}"
+    yield f"{counted(len(nodes), 'node')}, after {counted(changes, 'change')}"
     for node in nodes:
         yield f"node {node['index']}: {node['nodeId']}"

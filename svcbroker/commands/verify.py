@@ -8,11 +8,12 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from twisted.python import usage
 
 from ..proofs import (
+    MAX_PROOF_SIZE,
     Checkpoint,
     ProofInvalid,
     ProvedEvent,
@@ -85,6 +86,16 @@ def _hash(text: str) -> bytes:
     return value
 
 
+def _readFile(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return _read(file)
+
+
+def _read(file: BinaryIO) -> bytes:
+    # One byte more shows that it is too long.
+    return file.read(MAX_PROOF_SIZE + 1)
+
+
 def _trustedCheckpoint(value: str) -> Checkpoint:
     try:
         return Checkpoint.parse(value)
@@ -94,7 +105,7 @@ def _trustedCheckpoint(value: str) -> Checkpoint:
     if not path.exists():
         raise CommandError(f"--checkpoint: {value!r} is neither HEIGHT:HASH nor a file")
     try:
-        return readCheckpoint(path.read_bytes())
+        return readCheckpoint(_readFile(path))
     except ProofInvalid as error:
         raise CommandError(f"{path}: {error}") from None
 
@@ -106,7 +117,7 @@ def run(options: Options, console: Console) -> int:
     if options["genesis"]:
         path = Path(options["genesis"])
         try:
-            genesis = readGenesis(path.read_bytes())
+            genesis = readGenesis(_readFile(path))
         except ProofInvalid as error:
             raise CommandError(f"{path}: {error}") from None
         chain = genesis.chain
@@ -115,7 +126,7 @@ def run(options: Options, console: Console) -> int:
         trusted.append(f"chain {chain.hex()}")
     trusted += [f"checkpoint {checkpoint}" for checkpoint in checkpoints]
     name = options["proof"]
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    data = _read(sys.stdin.buffer) if name == "-" else _readFile(Path(name))
     try:
         if formatOf(data).startswith("svcbroker/consistency-proof"):
             if options["genesis"]:

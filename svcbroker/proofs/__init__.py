@@ -34,10 +34,11 @@ from ._format import (
     NodeChange,
     contentFields,
 )
-from ._reading import ProofInvalid, formatOf, readCheckpoint, readGenesis
+from ._reading import MAX_PROOF_SIZE, ProofInvalid, formatOf, readCheckpoint, readGenesis
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
 
 __all__ = [
+    "MAX_PROOF_SIZE",
     "AnyCertificate",
     "Checkpoint",
     "CheckpointFields",

@@ -124,12 +124,12 @@ def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> P
     proof = readFields(ConsistencyProof, data, "a consistency proof")
     try:
         header = proof.newer.header()
+        for said, trusted in ((proof.older, older), (str(Checkpoint.of(header)), newer)):
+            if said != str(trusted):
+                raise ProofInvalid(f"it is about {said[:100]}, not about {trusted}")
         _checkHistory(older.hash, older.height, header, proof.path)
     except Malformed as error:
         raise ProofInvalid(str(error)) from None
-    for said, trusted in ((proof.older, older), (str(Checkpoint.of(header)), newer)):
-        if said != str(trusted):
-            raise ProofInvalid(f"it is about {said[:100]}, not about {trusted}")
     return ProvedGrowth(chain=header.chain, older=older, newer=newer, timestamp=header.timestamp)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
-from ._errors import StorageFailed, StorageRefused, translated
+from ._errors import StorageFailed, StorageRefused, isDamage, translated
 from ._files import companions, foreign, inspectFile, refusal
 from ._log import logTrouble
 from ._notes import APPLICATION_ID as NOTES
@@ -138,7 +138,10 @@ class Snapshot:
         @raise svcbroker.storage.StorageError: it cannot be read, or not further.
         """
         with _translated(self.path):
-            yield from self._connection.execute(statement, parameters)
+            # Not "yield from", which closes the cursor at the end: after Ctrl-C that may be when
+            # the connection is closed already.
+            for row in self._connection.execute(statement, parameters):  # noqa: UP028
+                yield row
 
     def compareContents(self) -> tuple[Sequence[str], Sequence[str]]:
         """
@@ -195,10 +198,19 @@ class Snapshot:
 
         with _translated(self.path):
             with self.moment(), closing(sqlite3.connect(target)) as connection:
-                # In the moment of this connection, so no write of a broker starts it over.
-                self._connection.backup(connection, pages=_COPY_PAGES, progress=progress)
-                # Closing in this mode leaves one file.
-                connection.execute("PRAGMA journal_mode = DELETE")
+                try:
+                    # In the moment of this connection, so no write of a broker starts it over.
+                    self._connection.backup(connection, pages=_COPY_PAGES, progress=progress)
+                    # Closing in this mode leaves one file.
+                    connection.execute("PRAGMA journal_mode = DELETE")
+                except sqlite3.OperationalError as error:
+                    if isDamage(error):
+                        raise
+                    # SQLite does not say which of the two it is about.
+                    raise StorageFailed(
+                        f"{self.path} cannot be copied to {target} ({error}): is there room, and "
+                        "are both disks well?"
+                    ) from error
             self.checkUnchanged()
             syncFile(target)
 

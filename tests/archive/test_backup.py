@@ -8,15 +8,16 @@ import os
 import shutil
 import sqlite3
 import stat
+import subprocess
 from contextlib import closing
 from pathlib import Path
-from unittest import mock
+from unittest import SkipTest, mock
 
 from svcbroker.archive import BackupRefused, audit, backUp
 from svcbroker.archive._restoring import ROUNDS_ASIDE
 from svcbroker.ledgers.pbft._keyfiles import writeSeeds
 from svcbroker.proofs import Checkpoint
-from svcbroker.storage import NoteStore, Snapshot, StorageError, Store
+from svcbroker.storage import NoteStore, Snapshot, StorageError, StorageFailed, Store
 from tests.archive.support import ArchiveTestCase, contents
 
 
@@ -99,6 +100,31 @@ class BackupTests(ArchiveTestCase):
         self.good(self.target)
         self.assertLess(done.chains["1"].height, chain.head.height)
         chain.close()
+
+    def test_noRoom(self) -> None:
+        """Where there is no room for the copy, it is the copy that is named."""
+        self.makeDirectory()
+        if shutil.which("mount") is None or os.geteuid() != 0:
+            raise SkipTest("only root can mount a small file system")
+        self.target = self.target.parent / "small" / "copy"
+        self.target.parent.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(self.target.parent)]
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+        if mounted.returncode:
+            raise SkipTest(f"cannot mount a small file system: {mounted.stderr}")
+        self.addCleanup(subprocess.run, ["umount", str(self.target.parent)], check=True)
+        with self.assertRaises(StorageFailed) as caught:
+            backUp(self.dataDir, self.target)
+        self.assertIn(f"cannot be copied to {self.target.parent}", str(caught.exception))
+        self.assertEqual(list(self.target.parent.iterdir()), [])
+
+    def test_interrupted(self) -> None:
+        """What is read row by row may be given up after the file was closed, as by Ctrl-C."""
+        self.makeDirectory()
+        with Snapshot.ofLedger(self.path) as snapshot:
+            rows = snapshot.rows("SELECT height FROM head")
+            next(rows)
+        rows.close()
 
     def test_keysOfTheCopy(self) -> None:
         """The keys are those that the copied chain goes on with, although the nodes got new

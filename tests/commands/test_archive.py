@@ -139,6 +139,8 @@ class CommandTests(ArchiveTestCase):
         lines = self.lines(1, "audit", "--checkpoint", file, self.dataDir)
         self.assertIn("data directory: there is no chain of group 2", lines)
         self.lines(0, "audit", "--group=1", "--checkpoint", file, self.dataDir)
+        file.write_text("\n")
+        self.refused(f"--checkpoint: {file} is empty", "audit", "--checkpoint", file, self.dataDir)
         file.write_text(f"{self.tip}\nnonsense")
         self.refused(
             f"{file}, line 2: this is not a checkpoint", "audit", "--checkpoint", file, self.dataDir
@@ -166,7 +168,7 @@ class CommandTests(ArchiveTestCase):
             ("has no chain of group '7'", "audit", "--group=7", self.dataDir),
             ("No such file", "audit", self.dataDir / "nowhere"),
             ("--limit: not a number", "audit", "--limit=x", self.dataDir),
-            ("Wrong number of arguments", "audit"),
+            ("Wrong number of arguments: [options] DATA-DIR", "audit"),
             ("has no chain", "export", self.other, "-"),
             ("has no chain of group '7'", "export", "--group=7", self.dataDir, "-"),
             ("--from: not a height", "export", "--from=-1", self.dataDir, "-"),
@@ -203,6 +205,9 @@ class CommandTests(ArchiveTestCase):
         code, _, _ = self.main("export", "--to=4", self.dataDir, file)
         self.assertEqual((code, file.stat().st_mode & 0o777), (0, 0o600))
         self.refused("File exists", "export", self.dataDir, file)
+        wrong = self.dataDir.with_name("wrong")
+        self.refused("there are no blocks", "export", "--from=0", self.dataDir, wrong)
+        self.assertFalse(wrong.exists(), "it is in the way of the next try")
         self.assertIn("4 blocks added", self.lines(0, "import", file, self.other)[0])
         self.refused("of group 1, not of group 2", "import", "--group=2", file, self.other, code=1)
 

@@ -55,3 +55,6 @@ class OptionsTests(SynchronousTestCase):
                 list(describe({"changes": changes, "nodes": nodes})),
                 [words, "node 0: ab", "node 1: cd"],
             )
+        self.assertEqual(list(describe({"changes": 0, "nodes": []})), ["0 nodes, after 0 changes"])
+        [first, _] = describe({"changes": 0, "nodes": nodes[:1]})
+        self.assertEqual(first, "1 node, after 0 changes")

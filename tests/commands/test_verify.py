@@ -15,10 +15,11 @@ from attrs import evolve
 from msgspec.json import encode
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.commands import main
+from svcbroker.commands import main, verify
 from svcbroker.commands._words import contentText, quoted, timeText
 from svcbroker.commands.verify import eventLines
 from svcbroker.proofs import GenesisFields, verifyProof
+from svcbroker.proofs import _reading as reading
 from tests.proofs.support import BINARY, proofs
 from tools.signedchain import SignedChain
 
@@ -162,7 +163,7 @@ class VerifyTests(CommandTestCase):
             (["nosuch", "--chain", self.chain], "nosuch: No such file"),
             ([proof, *["--checkpoint", f"3:{'0' * 64}"] * 2], "two checkpoints are for"),
             ([proof, *["--checkpoint", f"3:{'0' * 64}"] * 3], "at most two"),
-            ([proof, proof, "--chain", self.chain], "Wrong number of arguments"),
+            ([proof, proof, "--chain", self.chain], "Wrong number of arguments: [options] PROOF"),
         ):
             self.assertIn(words, self.wrong("verify", *arguments))
 
@@ -183,6 +184,14 @@ class VerifyTests(CommandTestCase):
         )
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertTrue(done.stdout.startswith(b"PROVED"))
+
+    def test_endless(self) -> None:
+        """Of what has no end no more is read than a proof may have."""
+        for place in (verify, reading):
+            self.patch(place, "MAX_PROOF_SIZE", 1000)
+        code, output, _ = self.run_("verify", "/dev/zero", "--chain", self.chain)
+        self.assertEqual(code, 1)
+        self.assertIn("never as long as 1001 bytes", output)
 
 
 class GrowthTests(CommandTestCase):

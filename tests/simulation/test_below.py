@@ -126,6 +126,14 @@ class DiskTests(SynchronousTestCase):
             self.assertNotIn("b", self.done)
         self.assertEqual(self.crashes, 2)
 
+    def test_nothingAfter(self) -> None:
+        """Nothing is written after a write that the power failed before."""
+        self.disk.arm(Slot(Moment.BEFORE, 0))
+        for record in "abc":
+            self.write(record)
+        self.clock.runUntil(10.0)
+        self.assertEqual((self.disk.read(), self.done, self.crashes), ([], [], 1))
+
     def test_full(self) -> None:
         """A full disk takes nothing."""
         self.disk.isFull = True

@@ -63,6 +63,8 @@ class Disk:
         self._armed: Slot | None = None
         # Syncs that were begun before a crash are of no avail after it.
         self._power = 0
+        # The power has failed, and nobody has noticed yet: nothing more is written.
+        self._isOut = False
         self._free = 0.0
 
     def read(self) -> Sequence[Record]:
@@ -78,8 +80,11 @@ class Disk:
         """
         if self.isFull:
             return False
+        if self._isOut:
+            return True
         moment = self._strike()
         if moment is Moment.BEFORE:
+            self._isOut = True
             self._clock.callLater(0, self._crash, self._power)
             return True
         self._records.append(record)
@@ -98,6 +103,7 @@ class Disk:
         """The power fails: some of what was not synced is gone."""
         self._power += 1
         self._armed = None
+        self._isOut = False
         self._free = 0.0
         unsynced = len(self._records) - self._synced
         kept = self._synced + self._random.randint(0, unsynced)

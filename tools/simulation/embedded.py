@@ -21,7 +21,6 @@ from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
 from svcbroker.chain import Genesis, Header, Transaction, faultsTolerated
-from svcbroker.errors import BrokerError
 from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers.pbft import PbftLedger
 from svcbroker.ledgers.pbft._effects import Decide, Effect, Send
@@ -46,8 +45,7 @@ from .trace import Trace, kindOf, short
 from .traitors import Vice, corrupted, someVices
 
 CUSTOMERS = 3
-LONGEST = 60.0
-"""Seconds of the ledger's longest round."""
+LONGEST = 60.0  # seconds of the ledger's longest round
 AFTERWARDS = 3
 """How many blocks must be decided once all is well again."""
 MEMORY = Path("/dev/shm")
@@ -318,9 +316,7 @@ class Embedded:
             self.clock.callLater(downFor, self.boot, 0)
 
     def restart(self) -> None:
-        """The process is told to end, and started again."""
-        if not self.isUp:
-            return
+        """The process, which is up, is told to end, and started again."""
         process = self._processClock
 
         def stopped(_: object) -> None:
@@ -434,10 +430,9 @@ class Embedded:
         self._judge.acknowledged(0, hash, sequence)
         self._acknowledged = max(self._acknowledged, height)
 
-    def refused(self, hash: bytes, error: BrokerError) -> None:
-        """A customer was told that its transaction failed."""
-        if "nothing was executed" in error.message or "before this was" in error.message:
-            self._judge.refused(hash)
+    def refused(self, hash: bytes) -> None:
+        """A customer was told that its transaction was not executed."""
+        self._judge.refused(hash)
 
     def _check(self) -> None:
         """What the readers of the ledger see is what was decided."""

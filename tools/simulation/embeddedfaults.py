@@ -35,7 +35,9 @@ class Restart(BasicFault):
     """The process is told to end, and started again."""
 
     def begin(self, world: World) -> None:
-        cast("Embedded", world).restart()
+        embedded = cast("Embedded", world)
+        if embedded.isUp:
+            embedded.restart()
 
 
 @define

@@ -13,7 +13,7 @@ from svcbroker.errors import LedgerUnavailable, ParameterInvalid
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.model import FaultReport
 from tests.ledgers.pbft.rig import LedgerRig
-from tests.ledgers.pbft.test_nodeset import Equivocator
+from tests.ledgers.pbft.test_faulty import Equivocator
 
 
 class FaultTests(SynchronousTestCase):
