@@ -22,7 +22,6 @@ from ...storage import Store
 from ...version import readVersion
 from ._machine import Machine, Refused
 from ._offering import SnapshotSource
-from ._proposing import Proposer
 from ._restoring import Restorer, checkHistory, putInPlace
 from .abci import BaseApplication, requests, responses
 from .abci.types import PublicKey, TransactionResult, ValidatorUpdate
@@ -56,7 +55,7 @@ class ChainApplication(BaseApplication):
         begun: Callable[[], object],
         committed: Callable[[Candidate], object],
         snapshots: int = 0,
-        proposer: Proposer | None = None,
+        own: Callable[[], Sequence[bytes]] = tuple,
     ) -> None:
         """
         @param directory: where the chain is kept; it exists.
@@ -64,7 +63,8 @@ class ChainApplication(BaseApplication):
         @param begun: told when there is a chain: when one begins, or was there.
         @param committed: told of each block that is on stable storage.
         @param snapshots: blocks from one snapshot for new nodes to the next; 0: there are none.
-        @param proposer: adds to what the engine offers for a block.
+        @param own: this broker's batches that are in no block, in order: they go into a block
+            that this node proposes, whatever the engine has of them.
         """
         self.store: Store | None = None
         self.machine: Machine | None = None
@@ -74,7 +74,7 @@ class ChainApplication(BaseApplication):
         self._committed = committed
         self._executed: Candidate | None = None
         self._hash = b""
-        self._proposer = proposer
+        self._own = own
         self._interval = snapshots
         self._source: SnapshotSource | None = None
         self._restorer = Restorer(self._path, runInThread, self)
@@ -180,18 +180,15 @@ class ChainApplication(BaseApplication):
             machine.check(request.tx, isAgain=request.type is requests.CheckTxType.RECHECK)
         except Refused as refusal:
             return responses.CheckTxResponse(code=refusal.code, log=str(refusal))
-        if self._proposer is not None:
-            self._proposer.hear(request.tx, machine.senderOf)
         return responses.CheckTxResponse()
 
-    async def prepareProposal(
+    def prepareProposal(
         self, request: requests.PrepareProposalRequest
     ) -> responses.PrepareProposalResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
-        waiting: Sequence[bytes] = request.txs
-        if self._proposer is not None:
-            waiting = await self._proposer.gather(waiting, machine.senderOf)
+        own = self._own()
+        waiting = [*(data for data in request.txs if data not in own), *own]
         return responses.PrepareProposalResponse(
             txs=tuple(machine.select(waiting, request.maxTxBytes))
         )
@@ -238,8 +235,6 @@ class ChainApplication(BaseApplication):
             raise ApplicationFailed("the engine commits what was not executed")
         await self._runInThread(store.append, appendOf(candidate, None))
         machine.apply(candidate)
-        if self._proposer is not None:
-            self._proposer.committed({one.sender for one in candidate.transactions})
         if candidate.transactions:
             self._hash = candidate.header.hash
         self._committed(candidate)

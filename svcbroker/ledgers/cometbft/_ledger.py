@@ -51,7 +51,6 @@ from ._governing import checkGoverned
 from ._identity import IdentityFiles, IdentityMissing
 from ._outbox import Outbox
 from ._parts import EngineParts
-from ._proposing import Proposer
 from ._restoring import RestoreFailed
 from ._settings import CometSettings
 from .abci import AbciFactory
@@ -106,14 +105,13 @@ class CometLedger(StoredLedger):
             window=settings.window,
             interval=settings.interval,
         )
-        self._proposer = Proposer(context.reactor, self._outbox, self._parts.gather)
         self._application = ChainApplication(
             context.directory,
             context.runInThread,
             self._begun,
             self._committed,
             settings.snapshots,
-            self._proposer,
+            self._outbox.propose,
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._maker: TransactionMaker | None = None
@@ -300,11 +298,9 @@ class CometLedger(StoredLedger):
         if self._whyNot or self._maker is None:
             return fail(LedgerUnavailable(self._whyNot))
         try:
-            receipt = self._outbox.add(make(self._maker))
+            return self._outbox.add(make(self._maker))
         except BrokerError as error:
             return fail(error)
-        self._proposer.stir()
-        return receipt
 
     # Proofs.
 

@@ -177,13 +177,6 @@ class Machine:
                 chosen.append(data)
         return chosen
 
-    def senderOf(self, data: bytes) -> bytes:
-        """The address of the broker that a batch is of; empty where it is no batch."""
-        try:
-            return self._read(data).transactions[0].sender
-        except Refused:
-            return b""
-
     def isValid(self, block: Sequence[bytes]) -> bool:
         """Whether a block of these batches may be voted for: all of them may stand in it."""
         draft = _Draft(self.state)

@@ -101,7 +101,6 @@ class Outbox:
         self._previous = 0
         self._bytes = 0
         self._expected = 0
-        self._isHeld = False
         self._queue: deque[Transaction] = deque()
         self._waiting: dict[bytes, _Waiting] = {}
         self._sent: list[_Sent] = []
@@ -115,12 +114,7 @@ class Outbox:
         return len(self._waiting)
 
     @property
-    def sender(self) -> bytes:
-        """The address of this broker; empty before there is a chain to send to."""
-        return b"" if self._maker is None else self._maker.sender
-
-    @property
-    def isGathered(self) -> bool:
+    def _isGathered(self) -> bool:
         """Whether as many transactions are here again as waited for the last block."""
         return 0 < self._expected <= len(self._queue)
 
@@ -163,12 +157,8 @@ class Outbox:
         receipt: Deferred[Receipt] = Deferred()
         self._waiting[transaction.hash] = _Waiting(transaction, receipt, self._clock.seconds())
         self._queue.append(transaction)
-        self._goOn(0 if self.isGathered else self._interval)
+        self._goOn(0 if self._isGathered else self._interval)
         return receipt
-
-    def hold(self) -> None:
-        """It is about to be asked for a proposal, so nothing new is handed in before."""
-        self._isHeld = True
 
     def propose(self) -> Sequence[bytes]:
         """
@@ -176,7 +166,6 @@ class Outbox:
 
         @return: all batches that are in no block, in order.
         """
-        self._isHeld = False
         if self._maker is not None and not self._isClosed:
             while self._queue and len(self._sent) < self._window:
                 sent = self._fill()
@@ -218,7 +207,7 @@ class Outbox:
                 waiting.receipt.errback(Failure(LedgerUnavailable("the chain did not execute it")))
             else:
                 waiting.receipt.callback(receipt)
-        self._goOn(0 if isUrgent or self.isGathered else self._interval)
+        self._goOn(0 if isUrgent or self._isGathered else self._interval)
 
     def close(self, error: BrokerError) -> None:
         """Send nothing more, and tell all who wait that they wait in vain."""
@@ -258,7 +247,7 @@ class Outbox:
         Whether there is a new batch to hand in. One that only this node has proposed is decided
         before: what follows it could be in no other node's block.
         """
-        if not self._queue or self._isHeld or len(self._sent) >= self._window:
+        if not self._queue or len(self._sent) >= self._window:
             return False
         return not any(sent.isProposed for sent in self._sent)
 

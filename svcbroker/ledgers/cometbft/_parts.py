@@ -83,8 +83,6 @@ class EngineParts:
     @ivar socket: where the engine connects to.
     @ivar rpc: asks the engine.
     @ivar engine: keeps it running.
-    @ivar gather: for how long a proposal may wait for more, as a part of the time from block to
-        block; see L{Proposer<svcbroker.ledgers.cometbft._proposing.Proposer>}.
     """
 
     socket: Path
@@ -93,7 +91,6 @@ class EngineParts:
     _home: Path
     _listen: Callable[[AbciFactory], IListeningPort]
     _pool: HTTPConnectionPool | None = None
-    gather: float = 0.0
     _port: IListeningPort | None = field(default=None, init=False)
     _names: Mapping[str, bytes] | None = field(default=None, init=False)
     _wanted: frozenset[str] | None = field(default=None, init=False)
@@ -124,7 +121,6 @@ class EngineParts:
             home=settings.home,
             listen=lambda factory: listenUnix(reactor, socket, factory),
             pool=pool,
-            gather=settings.gather,
         )
 
     def listen(self, factory: AbciFactory) -> None:

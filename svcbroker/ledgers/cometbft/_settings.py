@@ -27,8 +27,6 @@ SETTINGS: Mapping[str, str] = {
     "engine": "the cometbft program: the broker runs it as its child (default: somebody else does)",
     "interval": "seconds to gather transactions for a batch while none is under way "
     "(default 0.01; 0: none)",
-    "gather": "the part of the time from block to block for which a proposal waits at most for "
-    "brokers that the last block was of (default 0.5; 0: none)",
     "batch": "bytes of transactions in a batch at most, unless it holds one (default 1048576)",
     "count": "transactions in a batch at most (default 1000)",
     "window": "batches that may wait for their blocks at once (default 32)",
@@ -53,7 +51,6 @@ class CometSettings:
     socket: Path = field()
     engine: Path | None = None
     interval: float = 0.01
-    gather: float = 0.5
     batch: int = 1024 * 1024
     count: int = 1000
     window: int = 32
@@ -108,7 +105,6 @@ _READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
     "socket": (_socket, f"a path of at most {MAX_SOCKET_PATH} bytes"),
     "engine": (_path, _PATH),
     "interval": (lambda text: _number(text, 0, 60), "seconds from 0 to 60"),
-    "gather": (lambda text: _number(text, 0, 0.9), "a number from 0 to 0.9"),
     "batch": (lambda text: _integer(text, 1024, 2**26), "bytes from 1024 to 67108864"),
     "count": (lambda text: _integer(text, 1, 2**16), "a number from 1 to 65536"),
     "window": (lambda text: _integer(text, 1, 1024), "a number from 1 to 1024"),

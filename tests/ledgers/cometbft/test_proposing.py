@@ -5,6 +5,8 @@ What a block is proposed of, and what becomes of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -12,17 +14,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Malformed
 from svcbroker.ledgers.cometbft._answers import Broadcast
+from svcbroker.ledgers.cometbft._application import ChainApplication
 from svcbroker.ledgers.cometbft._batch import OVERHEAD, PROMPT, BatchMaker, readBatch
 from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
 from svcbroker.ledgers.cometbft._outbox import PROPOSED, Outbox
-from svcbroker.ledgers.cometbft._proposing import LONGEST, Proposer
+from svcbroker.ledgers.cometbft.abci.requests import PrepareProposalRequest
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
 
 from .members import GENESIS, START, Broker, identityOf
 
 INTERVAL = 0.01
-SHARE = 0.5
+
+
+def nothing(*told: object) -> None:
+    """Nobody listens."""
 
 
 class ProposingTestCase(SynchronousTestCase):
@@ -45,7 +51,6 @@ class ProposingTestCase(SynchronousTestCase):
         )
         self.outbox.begin(self.broker.batches, 0)
         self.machine = Machine(GENESIS.state(), GENESIS.header())
-        self.proposer = Proposer(self.clock, self.outbox, SHARE)
 
     def broadcast(self, data: bytes) -> Deferred[Broadcast]:
         """The engine takes everything."""
@@ -56,19 +61,15 @@ class ProposingTestCase(SynchronousTestCase):
 
     def add(self, content: bytes = b"x") -> Deferred[Receipt]:
         """Publish here."""
-        receipt = self.outbox.add(self.broker.make(PublishEvent(topic="t", content=content)))
-        self.proposer.stir()
-        return receipt
+        return self.outbox.add(self.broker.make(PublishEvent(topic="t", content=content)))
 
     def foreign(self) -> bytes:
         """The other broker's next batch."""
         return self.other.batch(PublishEvent(topic="t", content=b"y"))
 
-    def commit(self, *batches: bytes, after: float = 0.0) -> None:
+    def commit(self, *batches: bytes) -> None:
         """A block of these batches is final."""
-        self.clock.advance(after)
         read = [readBatch(data, GENESIS.chain) for data in batches]
-        self.proposer.committed({batch.transactions[0].sender for batch in read})
         self.outbox.committed(
             [
                 Receipt(execution=Execution.DONE, transactionHash=one.hash, height=1, eventId=None)
@@ -77,9 +78,18 @@ class ProposingTestCase(SynchronousTestCase):
             ]
         )
 
-    def gather(self, *offered: bytes) -> Deferred[Sequence[bytes]]:
-        """It is this node's turn."""
-        return Deferred.fromCoroutine(self.proposer.gather(offered, self.machine.senderOf))
+    def proposed(self, *offered: bytes) -> Sequence[bytes]:
+        """What is proposed when it is this node's turn."""
+        application = ChainApplication(
+            Path(self.mktemp()), self.inThread, nothing, nothing, own=self.outbox.propose
+        )
+        application.machine, application.store = self.machine, cast(Any, object())
+        request = PrepareProposalRequest(txs=offered, maxTxBytes=10**6)
+        return list(application.prepareProposal(request).txs)
+
+    def inThread(self, *call: Any) -> Deferred[Any]:
+        """Nothing is done in threads here."""
+        raise AssertionError(call)
 
     def contents(self, data: bytes) -> list[bytes]:
         """What a batch publishes."""
@@ -88,85 +98,29 @@ class ProposingTestCase(SynchronousTestCase):
 
 class GatherTests(ProposingTestCase):
     """
-    What a proposal waits for.
+    What is proposed.
     """
 
-    def test_idle(self) -> None:
-        """After a block of nothing it does not wait."""
-        self.commit()
-        self.commit(after=1)
-        data = self.foreign()
-        self.assertEqual(self.successResultOf(self.gather(data)), [data])
-        self.assertEqual(self.successResultOf(self.gather()), [])
-
-    def test_first(self) -> None:
-        """It does not wait before it is known how long blocks take."""
-        self.commit(self.foreign())
-        self.assertEqual(self.successResultOf(self.gather()), [])
-
-    def test_others(self) -> None:
-        """It waits for the brokers of the last block, and takes what they send."""
-        self.commit()
-        self.commit(self.foreign(), after=0.1)
-        proposal = self.gather()
-        self.clock.advance(0.04)
-        self.assertNoResult(proposal)
-        data = self.foreign()
-        self.proposer.hear(data, self.machine.senderOf)
-        self.assertEqual(self.successResultOf(proposal), [data])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_enough(self) -> None:
-        """Whose batch is offered is not waited for."""
-        self.commit()
-        self.commit(self.foreign(), after=0.1)
-        data = self.foreign()
-        self.assertEqual(self.successResultOf(self.gather(data)), [data])
-
-    def test_gone(self) -> None:
-        """Who sends nothing more is waited for, but not for long."""
-        for span, wait in ((0.1, 0.05), (10.0, LONGEST)):
-            self.commit()
-            self.commit(self.foreign(), after=span)
-            proposal = self.gather()
-            self.clock.advance(wait * 0.99)
-            self.assertNoResult(proposal)
-            self.clock.advance(wait * 0.02)
-            self.assertEqual(self.successResultOf(proposal), [])
-
-    def test_nobody(self) -> None:
-        """It never waits where that is not wanted."""
-        self.proposer = Proposer(self.clock, self.outbox, 0.0)
-        self.commit()
-        self.commit(self.foreign(), after=0.1)
-        self.assertEqual(self.successResultOf(self.gather()), [])
-
-    def test_own(self) -> None:
-        """This broker's own go from here into the block, when all are back."""
-        for _ in range(2):
-            self.add()
-        self.clock.advance(INTERVAL)
-        (first,) = self.handed
-        self.commit()
-        self.commit(first, after=0.1)
-        proposal = self.gather()
-        self.add(b"1")
-        self.assertNoResult(proposal)
-        self.clock.advance(INTERVAL)
-        self.add(b"2")
-        (own,) = self.successResultOf(proposal)
-        self.assertEqual(self.contents(own), [b"1", b"2"])
-        self.assertEqual(self.handed, [first])
-
     def test_order(self) -> None:
-        """Its own come last, in order, each once."""
+        """This broker's own come last, in order, each once."""
         self.add(b"1")
         self.clock.advance(INTERVAL)
         self.add(b"2")
         data = self.foreign()
-        proposal = self.successResultOf(self.gather(self.handed[0], data))
+        proposal = self.proposed(self.handed[0], data)
         self.assertEqual(proposal[:2], [data, self.handed[0]])
         self.assertEqual([self.contents(own) for own in proposal[1:]], [[b"1"], [b"2"]])
+
+    def test_nothing(self) -> None:
+        """Where nothing waits, nothing is proposed."""
+        self.assertEqual(self.proposed(), [])
+
+    def test_bounds(self) -> None:
+        """The window and the bounds of a batch hold here as well."""
+        for _ in range(45):
+            self.add()
+        counts = [len(self.contents(data)) for data in self.proposed()]
+        self.assertEqual(counts, [10, 10, 10])
 
 
 class OwnTests(ProposingTestCase):
@@ -177,7 +131,7 @@ class OwnTests(ProposingTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.receipt = self.add(b"1")
-        (self.own,) = self.successResultOf(self.gather())
+        (self.own,) = self.proposed()
 
     def test_decided(self) -> None:
         """Where it is decided, it never goes through the engine."""
@@ -210,7 +164,7 @@ class OwnTests(ProposingTestCase):
 
     def test_again(self) -> None:
         """It is proposed again, the same, until it is in a block."""
-        self.assertEqual(self.successResultOf(self.gather()), [self.own])
+        self.assertEqual(self.proposed(), [self.own])
 
     def test_closed(self) -> None:
         """After the end nothing new is proposed."""
@@ -225,7 +179,6 @@ class OwnTests(ProposingTestCase):
         )
         outbox.add(self.broker.make(OpenTopic(topic="u")))
         self.assertEqual(outbox.propose(), [])
-        self.assertEqual(outbox.sender, b"")
 
 
 class ReturningTests(ProposingTestCase):
@@ -280,7 +233,7 @@ class FillingTests(ProposingTestCase):
     def make(self, size: int) -> bytes:
         """A batch with so much content."""
         content = b"x" * size
-        return self.maker.make([self.broker.make(PublishEvent(topic="t", content=content))], 7)
+        return self.maker.make([self.broker.make(PublishEvent(topic="t", content=content))], 0)
 
     def test_size(self) -> None:
         """It has so many bytes at least, and no zeros where it has more anyway."""
@@ -334,8 +287,3 @@ class WaitingTests(ProposingTestCase):
         self.execute()
         with self.assertRaises(Refused):
             self.machine.check(second, isAgain=True)
-
-    def test_sender(self) -> None:
-        """Whose a batch is can be told; what is none is nobody's."""
-        self.assertEqual(self.machine.senderOf(self.foreign()), self.other.batches.sender)
-        self.assertEqual(self.machine.senderOf(b"junk"), b"")
