@@ -116,7 +116,7 @@ class CometLedger(StoredLedger):
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._maker: TransactionMaker | None = None
         self._whyNot = "the chain has not begun"
-        self._trouble = ""
+        self._trouble = self._lastTrouble = ""
         self._recoveries = 0
         self._told: int | None = None
         self._beginning: list[Deferred[None]] = []
@@ -153,9 +153,10 @@ class CometLedger(StoredLedger):
                     self._beginning.remove(begun)
                     continue
                 await self._close()
+                why = self._lastTrouble or "start it, and look at what it says"
                 raise LedgerUnavailable(
                     f"no engine began a chain over {self._parts.socket} within "
-                    f"{START_PATIENCE:g} seconds: start it, and look at what it says"
+                    f"{START_PATIENCE:g} seconds: {why}"
                 ) from error
 
     def _listen(self) -> None:
@@ -210,6 +211,7 @@ class CometLedger(StoredLedger):
     def _failed(self, failure: Failure) -> None:
         """The application cannot go on. Open it again: the engine plays what it lacks."""
         self._trouble = f"the ledger's application has failed ({failure.getErrorMessage()})"
+        self._lastTrouble = self._trouble
         if failure.check(ApplicationFailed, RestoreFailed, StorageError, OSError):
             self._log.error("{trouble}", trouble=self._trouble)
         else:

@@ -168,7 +168,8 @@ class StartTests(LedgerTestCase):
             self.node.connect()
         self.assertIn("the engine's genesis must begin", self.reason())
         self.clock.pump([1] * int(START_PATIENCE))
-        self.failureResultOf(started, LedgerUnavailable)
+        error = self.failureResultOf(started, LedgerUnavailable).value
+        self.assertIn("the engine's genesis must begin", str(error))
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertFalse(self.node.ports[-1].isOpen)
 
