@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
@@ -45,8 +45,8 @@ def parser() -> ArgumentParser:
         "that must hold did not.",
     )
     count = made.add_mutually_exclusive_group()
-    count.add_argument("--seeds", type=int, metavar="N", help=f"run N seeds (default {SEEDS})")
-    count.add_argument("--seconds", type=float, metavar="S", help="run seeds for S seconds")
+    count.add_argument("--seeds", type=_count, metavar="N", help=f"run N seeds (default {SEEDS})")
+    count.add_argument("--seconds", type=_count, metavar="S", help="run seeds for S seconds")
     count.add_argument("--seed", type=int, metavar="K", help="run this one seed")
     made.add_argument("--first", type=int, default=0, metavar="K", help="begin with seed K")
     made.add_argument("--nodes", type=_numbers, default=SIZES, help="such as 4,7,10 (default)")
@@ -61,7 +61,7 @@ def parser() -> ArgumentParser:
         metavar="MUTATION",
         help="break the protocol on purpose; --mutations shows in which ways it can be",
     )
-    made.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many processes")
+    made.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, help="how many processes")
     made.add_argument("--trace", action="store_true", help="with --seed: show what happens")
     made.add_argument(
         "--mutations", action="store_true", help="break the protocol on purpose, see it found"
@@ -72,8 +72,15 @@ def parser() -> ArgumentParser:
     return made
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ArgumentTypeError(f"{number} is too few")
+    return number
+
+
 def _numbers(text: str) -> Sequence[int]:
-    return [int(number) for number in text.split(",")]
+    return [_count(number) for number in text.split(",")]
 
 
 def main(arguments: Sequence[str]) -> int:

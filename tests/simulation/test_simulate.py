@@ -42,9 +42,19 @@ class CommandTests(SynchronousTestCase):
 
     def test_seconds(self) -> None:
         """It stops when the time is up."""
-        status, said = self.run_("--seconds", "0.1", "--jobs", "1", "--nodes", "4")
+        status, said = self.run_("--seconds", "1", "--jobs", "1", "--nodes", "4")
         self.assertEqual(status, 0)
         self.assertIn(" schedules in ", said)
+
+    def test_usage(self) -> None:
+        """Numbers of which nothing would come, or no end."""
+        for words in ("--seeds -3", "--seeds 0", "--jobs 0", "--seconds nan", "--nodes 4,0"):
+            errors = StringIO()
+            self.patch(sys, "stderr", errors)
+            with self.assertRaises(SystemExit) as caught:
+                self.run_(*words.split())
+            self.assertEqual(caught.exception.code, 2)
+            self.assertIn(f"error: argument {words.split()[0]}", errors.getvalue())
 
     def test_violation(self) -> None:
         """A seed that went wrong gives the status 1 and one command, which shows it again."""
