@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 
 from ...archive import StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet
+from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
 from ...storage import Store
 from ...version import readVersion
@@ -213,6 +214,13 @@ class ChainApplication(BaseApplication):
                 f"the engine decided block {request.height}, here {machine.head.height} is the last"
             )
         before = machine.state.validators
+        # After a start the engine plays the first block that is missing without a look at what
+        # it is played on: so the home of another network would spoil the chain.
+        if request.nextValidatorsHash not in (b"", engineSet(before)):
+            raise ApplicationFailed(
+                f"the engine's block {request.height} is of another chain than {self._path}: its "
+                "validators are others; is this the engine's home?"
+            )
         proposers = {addressOf(key): key for key in before.keys}
         execution = machine.execute(
             request.txs,

@@ -13,7 +13,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import Candidate
+from svcbroker.chain import Candidate, ValidatorSet
 from svcbroker.ledgers.cometbft._application import (
     STORE_NAME,
     ApplicationFailed,
@@ -24,6 +24,7 @@ from svcbroker.ledgers.cometbft.abci import requests as rq
 from svcbroker.ledgers.cometbft.abci import responses as rs
 from svcbroker.ledgers.cometbft.abci.types import PublicKey, ValidatorUpdate
 from svcbroker.model import OpenTopic, PublishEvent
+from svcbroker.proofs import engineSet
 from svcbroker.storage import StorageError, StorageFailed
 
 from .fakeconsensus import FakeConsensus, initChain, now
@@ -220,6 +221,16 @@ class BlockTests(ApplicationTestCase):
         block = self.engine.decide(proposer=KEYS[4])
         self.engine.play(again, block)
         self.assertEqual(self.committed[-1].header.proposer, 3)
+
+    def test_otherChain(self) -> None:
+        """A block of an engine whose validators are others is not executed."""
+        block = self.engine.decide()
+        others = ValidatorSet(0, tuple(KEYS[1:5]))
+        with self.assertRaises(ApplicationFailed) as raised:
+            now(self.application.finalizeBlock(evolve(block, nextValidatorsHash=engineSet(others))))
+        self.assertIn("is of another chain", str(raised.exception))
+        own = engineSet(GENESIS.validatorSet)
+        now(self.application.finalizeBlock(evolve(block, nextValidatorsHash=own)))
 
     def test_wrongHeight(self) -> None:
         """A block that does not follow is not executed."""
