@@ -15,7 +15,7 @@ from attrs import frozen
 
 from ..chain import CertificateInvalid, Malformed
 from ..proofs import Checkpoint, checkFinal, storedCertificate
-from ..storage import Snapshot, StorageDamaged, Store
+from ..storage import Snapshot, StorageDamaged, Store, syncFile
 from ._findings import Findings, Report, noReport
 from ._keyfiles import KeyFile, readKeyFiles
 from ._layout import BROKER_FILES, KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories
@@ -82,9 +82,9 @@ def backUp(
         for group in groups:
             with reporting(f"group {group.name}") as report:
                 chains[group.name] = _copyGroup(group, unfinished / group.name, report, findings)
-        _sync(unfinished)
+        syncFile(unfinished)
         unfinished.rename(target)
-        _sync(target.parent)
+        syncFile(target.parent)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -107,7 +107,7 @@ def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -
         _writeKeys(target / KEYS_NAME, chain.state.validators.keys, keys, source)
     elif not _copyBrokerFiles(source, target):
         findings.note(f"{source.name}/{KEYS_NAME}", "there are no keys, so none were copied")
-    _sync(target)
+    syncFile(target)
     return Checkpoint.of(chain.head)
 
 
@@ -170,12 +170,4 @@ def _writeKeys(
             file.write(keys[key].text)
             file.flush()
             os.fsync(file.fileno())
-    _sync(directory)
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    syncFile(directory)

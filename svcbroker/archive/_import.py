@@ -4,7 +4,6 @@ Taking a chain from a stream, and believing nothing of it.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from ..chain import (
     decodeBody,
 )
 from ..proofs import Checkpoint, isEngineCertificate
-from ..storage import Append, StorageError, Store
+from ..storage import Append, StorageError, Store, syncFile
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
 from ._loading import StoredChain, loadChain
@@ -107,11 +106,7 @@ def _openStore(directory: Path, genesis: Genesis) -> Store:
         return store
     directory.mkdir(mode=0o700, exist_ok=True)
     store = Store.create(path, chainId=genesis.chain, genesis=genesis.encoded)
-    handle = os.open(directory.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    syncFile(directory.parent)
     return store
 
 

@@ -66,6 +66,7 @@ class Prover:
         self._history = storedHistory(store, genesis.header().hash)
         # Events of one block are often proved one after the other.
         self._latest: tuple[int, BlockTrees | None] = 0, None
+        self._changed: dict[int, NodeChange] = {}
 
     def genesis(self) -> GenesisFields:
         """The beginning of the chain."""
@@ -166,17 +167,15 @@ class Prover:
         self, height: int, certificates: Mapping[int, AnyCertificate]
     ) -> Sequence[NodeChange]:
         """The changes of the set of nodes below a height."""
-        changes = []
+        # Kept: every proof has all of them, and they only grow in number.
         for row in self._store.validatorSets():
-            if row.height < height:
+            if row.height < height and row.height not in self._changed:
                 final = self._final(row.height, certificates)
                 nodes = ValidatorSet.decode(row.encoded).keys
-                changes.append(
-                    NodeChange(
-                        header=final.header, certificate=final.certificate, nodes=_hex(nodes)
-                    )
+                self._changed[row.height] = NodeChange(
+                    header=final.header, certificate=final.certificate, nodes=_hex(nodes)
                 )
-        return changes
+        return [change for at, change in sorted(self._changed.items()) if at < height]
 
     def _path(self, older: int, newer: int) -> Sequence[str]:
         return _hex(historyPath(older, newer, self._history))

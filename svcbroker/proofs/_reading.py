@@ -15,7 +15,7 @@ from ._format import GenesisFields
 
 T = TypeVar("T")
 
-MAX_PROOF_SIZE: Final = 1 << 30
+MAX_PROOF_SIZE: Final = 1 << 28
 """Bytes of the longest proof that is looked at."""
 
 

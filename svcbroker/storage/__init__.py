@@ -21,6 +21,7 @@ from ._rows import (
     ValidatorsRow,
     packPositions,
 )
+from ._schema import syncFile
 from ._snapshot import Snapshot
 from ._store import Store
 
@@ -44,4 +45,5 @@ __all__ = [
     "ValidatorsRow",
     "noteChecksum",
     "packPositions",
+    "syncFile",
 ]

@@ -15,6 +15,7 @@ from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ...proofs.cometbft import ED25519, BadAnswer, Base64, Wire, addressOf, makeDecoder
+from ...storage import syncFile
 
 SEED_SIZE = 32
 _PRIVATE = "tendermint/PrivKeyEd25519"
@@ -169,8 +170,4 @@ def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:
         file.flush()
         os.fsync(handle)
     temporary.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    syncFile(path.parent)

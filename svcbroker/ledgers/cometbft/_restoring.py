@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from ...archive import appendOf, loadChain
 from ...chain import Header, InvalidBlock, checkBlock
-from ...storage import Append, Snapshot, StorageRefused, Store
+from ...storage import Append, Snapshot, StorageRefused, Store, syncFile
 from ._snapshots import FORMAT, Manifest, ProvedBlock, SnapshotInvalid, readChunk
 from .abci import requests, responses
 from .abci.responses import ApplyResult, OfferResult
@@ -132,22 +132,14 @@ def putInPlace(unfinished: Path, path: Path) -> None:
     @raise svcbroker.storage.StorageRefused: the directory cannot be written.
     """
     try:
-        _sync(unfinished)
+        syncFile(unfinished)
         # A log of what was there before would be taken for one of this.
         for ending in ("-wal", "-shm"):
             path.with_name(path.name + ending).unlink(missing_ok=True)
         os.replace(unfinished, path)
-        _sync(path.parent)
+        syncFile(path.parent)
     except OSError as error:
         raise StorageRefused(f"{path} cannot be put in place: {error.strerror}") from error
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class SnapshotTaker(Protocol):

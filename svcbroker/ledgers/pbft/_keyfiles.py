@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ...storage import syncFile
 from ._keys import publicKey
 
 SEED_SIZE = 32
@@ -58,7 +59,7 @@ def writeSeeds(directory: Path, seeds: Mapping[str, bytes]) -> None:
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-    _sync(directory)
+    syncFile(directory)
 
 
 def loadSeeds(directory: Path, keys: Sequence[bytes]) -> Sequence[bytes]:
@@ -92,7 +93,7 @@ def removeSeeds(directory: Path, keys: Collection[bytes]) -> None:
     for path in gone:
         path.unlink()
     if gone:
-        _sync(directory)
+        syncFile(directory)
 
 
 def _read(directory: Path) -> Iterator[tuple[Path, bytes, bytes]]:
@@ -112,11 +113,3 @@ def _readSeed(path: Path) -> bytes:
     if len(seed) != SEED_SIZE:
         raise KeysDamaged(f"{path} is not a key: put it back from a backup")
     return seed
-
-
-def _sync(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

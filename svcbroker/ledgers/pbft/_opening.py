@@ -4,7 +4,6 @@ Opening a chain's directory, or laying out a new one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import error as StructError
@@ -25,7 +24,7 @@ from ...chain import (
     checkCertificate,
 )
 from ...errors import LedgerUnavailable
-from ...storage import StorageError, Store
+from ...storage import StorageError, Store, syncFile
 from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds, removeSeeds
 from ._keys import publicKey
 
@@ -109,11 +108,7 @@ def _layOut(
     store = Store.create(directory / STORE_NAME, chainId=genesis.chain, genesis=genesis.encoded)
     store.close()
     # The directory's own entry must outlive a crash as the blocks in it do.
-    handle = os.open(directory.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    syncFile(directory.parent)
 
 
 def _load(directory: Path, store: Store, group: str) -> OpenedChain:
