@@ -48,8 +48,12 @@ class TestnetTests(NetworkTestCase):
         await until(isThere)
         event = await other.call("/rest/getEvent", topic="t", eventId=sent["eventId"])
         self.assertEqual(event["eventId"], sent["eventId"])
-        nodes = (await other.call("/admin/node/nodeList"))["data"]["pageData"]
-        self.assertEqual([node["nodeActive"] for node in nodes], [1] * 4)
+
+        async def areActive() -> bool:
+            nodes = (await other.call("/admin/node/nodeList"))["data"]["pageData"]
+            return [node["nodeActive"] for node in nodes] == [1] * 4
+
+        await until(areActive)
         self.assertEqual(await network.stop(signal.SIGINT), 0)
         self.assertEqual(network.protocol.errors, "")
         self.assertEqual(processesOf(self.directory), [])

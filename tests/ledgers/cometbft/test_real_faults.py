@@ -268,6 +268,7 @@ class MempoolTests(NetworkTestCase):
             ),
         )
         maker = TransactionMaker(batches.sender, lambda: 0.0)
+        maker.resume(99)
         rpc = node.parts.rpc
         data = batches.make([maker.make(OpenTopic(topic=TOPIC))], 99)
         self.assertEqual((await rpc.broadcast(data)).code, 0)
