@@ -33,6 +33,9 @@ APP_VERSION = 1
 POWER = 1
 """The power of every validator: each has one vote, as our sets of nodes have it."""
 
+QUIET = 2.0
+"""Seconds after which the last block is too old to give the next one its time."""
+
 _SEARCH_STEP = 1000
 _NANOSECONDS = 1_000_000
 
@@ -57,6 +60,7 @@ class ChainApplication(BaseApplication):
         committed: Callable[[Candidate], object],
         snapshots: int = 0,
         own: Callable[[], Sequence[bytes]] = tuple,
+        seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """
         @param directory: where the chain is kept; it exists.
@@ -66,6 +70,7 @@ class ChainApplication(BaseApplication):
         @param snapshots: blocks from one snapshot for new nodes to the next; 0: there are none.
         @param own: this broker's batches that are in no block, in order: they go into a block
             that this node proposes, whatever the engine has of them.
+        @param seconds: the reactor's clock.
         """
         self.store: Store | None = None
         self.machine: Machine | None = None
@@ -76,6 +81,8 @@ class ChainApplication(BaseApplication):
         self._executed: Candidate | None = None
         self._hash = b""
         self._own = own
+        self._seconds = seconds
+        self._lastBlock = 0.0
         self._interval = snapshots
         self._source: SnapshotSource | None = None
         self._restorer = Restorer(self._path, runInThread, self)
@@ -106,6 +113,7 @@ class ChainApplication(BaseApplication):
     def _goOn(self, store: Store, chain: StoredChain, hash: bytes) -> None:
         self.store, self.machine, self._hash = store, Machine(chain.state, chain.head), hash
         self._source = SnapshotSource(self._path, chain.genesis, self._interval, self._runInThread)
+        self._lastBlock = self._seconds()
         self._begun()
 
     async def begin(self, unfinished: Path) -> None:
@@ -188,6 +196,10 @@ class ChainApplication(BaseApplication):
     ) -> responses.PrepareProposalResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
+        if self._seconds() - self._lastBlock > QUIET:
+            # The time of this block is when the one before was voted for. One without
+            # transactions makes it now for those that wait, and they follow at once.
+            return responses.PrepareProposalResponse()
         own = self._own()
         waiting = [*(data for data in request.txs if data not in own), *own]
         return responses.PrepareProposalResponse(
@@ -245,6 +257,7 @@ class ChainApplication(BaseApplication):
         machine.apply(candidate)
         if candidate.transactions:
             self._hash = candidate.header.hash
+        self._lastBlock = self._seconds()
         self._committed(candidate)
         return responses.CommitResponse()
 

@@ -112,6 +112,7 @@ class CometLedger(StoredLedger):
             self._committed,
             settings.snapshots,
             self._outbox.propose,
+            context.reactor.seconds,
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._maker: TransactionMaker | None = None

@@ -11,10 +11,12 @@ from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Candidate, ValidatorSet
 from svcbroker.ledgers.cometbft._application import (
+    QUIET,
     STORE_NAME,
     ApplicationFailed,
     ChainApplication,
@@ -38,6 +40,7 @@ class ApplicationTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.directory = Path(self.mktemp())
+        self.clock = Clock()
         self.begun = 0
         self.committed: list[Candidate] = []
         self.held: Deferred[None] | None = None
@@ -50,7 +53,11 @@ class ApplicationTestCase(SynchronousTestCase):
         """An application that has opened what is in a directory."""
         directory.mkdir(parents=True, exist_ok=True)
         application = ChainApplication(
-            directory, self.inThread, self.countBegun, self.committed.append
+            directory,
+            self.inThread,
+            self.countBegun,
+            self.committed.append,
+            seconds=self.clock.seconds,
         )
         self.addCleanup(application.close)
         application.open()
@@ -187,6 +194,16 @@ class BlockTests(ApplicationTestCase):
         ):
             answer = now(self.application.processProposal(rq.ProcessProposalRequest(txs=txs)))
             self.assertIs(answer.status, verdict)
+
+    def test_quiet(self) -> None:
+        """After some quiet a block without transactions goes first, and gives the next its time."""
+        request = rq.PrepareProposalRequest(txs=(self.opened("t"),), maxTxBytes=10**6)
+        self.clock.advance(QUIET)
+        self.assertEqual(now(self.application.prepareProposal(request)).txs, request.txs)
+        self.clock.advance(0.1)
+        self.assertEqual(now(self.application.prepareProposal(request)).txs, ())
+        self.engine.run(self.application)
+        self.assertEqual(now(self.application.prepareProposal(request)).txs, request.txs)
 
     def test_check(self) -> None:
         """Why a batch may not wait is said."""
