@@ -11,7 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
 
 from attrs import frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -33,22 +32,11 @@ _SPONSOR = _KEY + 32
 _VOUCHER = _SPONSOR + 32
 _PREVIOUS = _VOUCHER + 64
 _NUMBER = struct.Struct(">Q")
-_FILLING = _PREVIOUS + _NUMBER.size
-_COUNT = struct.Struct(">H")
-_BODY = _FILLING + _COUNT.size
+_BODY = _PREVIOUS + _NUMBER.size
 _SIGNATURE = 64
 
 OVERHEAD = _BODY + _SIGNATURE
-"""Bytes that a batch has besides its transactions and what it is filled up with."""
-
-PROMPT: Final = 4096
-"""
-Bytes from which on the engine asks its application about a batch at once.
-
-It gathers what it has to ask in a buffer of so many bytes, and empties that 20 milliseconds later
-at the latest: on the node that a batch is handed in at, and once more on each that has it from
-there. What does not fit in is not gathered.
-"""
+"""Bytes that a batch has besides its transactions."""
 
 
 class Unauthorized(Exception):
@@ -108,12 +96,10 @@ class BatchMaker:
     Makes a broker's batches.
     """
 
-    def __init__(self, chain: bytes, identity: Identity, size: int = 0) -> None:
+    def __init__(self, chain: bytes, identity: Identity) -> None:
         """
         @param chain: the chain's id.
-        @param size: bytes that a batch has at least: it is filled up with zeros. Up to 65535.
         """
-        self._size = size
         self._key = Ed25519PrivateKey.from_private_bytes(identity.seed)
         self._start = _TAG + chain + identity.key + identity.sponsor + identity.voucher
         self.sender = keyAddress(chain, identity.key)
@@ -126,9 +112,7 @@ class BatchMaker:
         @param previous: see L{Batch}.
         """
         body, _ = encodeBody(transactions)
-        filling = max(0, self._size - OVERHEAD - len(body))
-        head = _NUMBER.pack(previous) + _COUNT.pack(filling)
-        data = b"".join((self._start, head, bytes(filling), body))
+        data = self._start + _NUMBER.pack(previous) + body
         return data + self._key.sign(data)
 
 
@@ -150,11 +134,7 @@ def readBatch(data: bytes, chain: bytes) -> Batch:
         raise Unauthorized("nobody vouches for the batch's broker")
     if not verifySignature(key, data[:-_SIGNATURE], data[-_SIGNATURE:]):
         raise Unauthorized("the batch is not signed by its broker")
-    (filling,) = _COUNT.unpack_from(data, _FILLING)
-    start = _BODY + filling
-    if data[_BODY:start] != bytes(filling):
-        raise Malformed("the batch is filled up with something else than zeros")
-    transactions = decodeBody(data[start:-_SIGNATURE])
+    transactions = decodeBody(data[_BODY:-_SIGNATURE])
     if not transactions:
         raise Malformed("the batch is empty")
     sender = keyAddress(chain, key)

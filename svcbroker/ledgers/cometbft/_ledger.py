@@ -43,7 +43,7 @@ from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, receiptsOf
 from ._admin import healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
-from ._batch import PROMPT, BatchMaker
+from ._batch import BatchMaker
 from ._calls import EngineError
 from ._certifier import Certifier
 from ._engine import CONNECTIONS
@@ -196,7 +196,7 @@ class CometLedger(StoredLedger):
             self._log.error("{error}", error=str(error))
             self._whyNot = str(error)
         else:
-            batches = BatchMaker(state.chain, identity, PROMPT)
+            batches = BatchMaker(state.chain, identity)
             highest = state.account(batches.sender).highest
             self._resume(batches.sender, highest)
             self._outbox.begin(batches, highest)

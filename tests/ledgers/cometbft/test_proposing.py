@@ -12,17 +12,16 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import Malformed
 from svcbroker.ledgers.cometbft._answers import Broadcast
 from svcbroker.ledgers.cometbft._application import ChainApplication
-from svcbroker.ledgers.cometbft._batch import OVERHEAD, PROMPT, BatchMaker, readBatch
+from svcbroker.ledgers.cometbft._batch import readBatch
 from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
 from svcbroker.ledgers.cometbft._outbox import PROPOSED, Outbox
 from svcbroker.ledgers.cometbft.abci.requests import PrepareProposalRequest
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
 
-from .members import GENESIS, START, Broker, identityOf
+from .members import GENESIS, START, Broker
 
 INTERVAL = 0.01
 
@@ -219,45 +218,6 @@ class ReturningTests(ProposingTestCase):
         self.add(b"1")
         self.clock.advance(INTERVAL)
         self.assertEqual(self.contents(self.handed[1]), [b"1"])
-
-
-class FillingTests(ProposingTestCase):
-    """
-    Batches that are filled up, so that the engine hands them on at once.
-    """
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.maker = BatchMaker(GENESIS.chain, identityOf(bytes([100]) * 32), PROMPT)
-
-    def make(self, size: int) -> bytes:
-        """A batch with so much content."""
-        content = b"x" * size
-        return self.maker.make([self.broker.make(PublishEvent(topic="t", content=content))], 0)
-
-    def test_size(self) -> None:
-        """It has so many bytes at least, and no zeros where it has more anyway."""
-        for size in (0, 100, 3000):
-            self.assertEqual(len(self.make(size)), PROMPT)
-            self.assertEqual(self.contents(self.make(size)), [b"x" * size])
-        large = self.make(PROMPT)
-        (one,) = readBatch(large, GENESIS.chain).transactions
-        self.assertEqual(len(large), OVERHEAD + one.size + 4)
-
-    def test_zeros(self) -> None:
-        """It is filled up with nothing else."""
-        start = OVERHEAD - 64
-        signed = bytearray(self.make(10)[:-64])
-        signed[start + 5] = 1
-        with self.assertRaises(Malformed):
-            readBatch(bytes(signed) + self.maker._key.sign(bytes(signed)), GENESIS.chain)
-
-    def test_tooMuch(self) -> None:
-        """It cannot be filled up with more than there is."""
-        signed = bytearray(self.make(10)[:-64])
-        signed[OVERHEAD - 66 : OVERHEAD - 64] = b"\xff\xff"
-        with self.assertRaises(Malformed):
-            readBatch(bytes(signed) + self.maker._key.sign(bytes(signed)), GENESIS.chain)
 
 
 class WaitingTests(ProposingTestCase):
