@@ -91,7 +91,7 @@ class Tuning:
     @ivar emptyBlocks: whether blocks are made when nothing waits.
     """
 
-    commit: float = 0.025
+    commit: float = 0.02
     propose: float = 2.0
     flush: float = 0.001
     gossip: float = 0.002

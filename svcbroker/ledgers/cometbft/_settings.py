@@ -27,7 +27,7 @@ SETTINGS: Mapping[str, str] = {
     "engine": "the cometbft program: the broker runs it as its child (default: somebody else does)",
     "interval": "seconds to gather transactions for a batch while none is under way "
     "(default 0.01; 0: none)",
-    "batch": "bytes of transactions in a batch at most, unless it holds one (default 1048576)",
+    "batch": "bytes of transactions in a batch at most, unless it holds one (default 131072)",
     "count": "transactions in a batch at most (default 1000)",
     "window": "batches that may wait for their blocks at once (default 32)",
     "mempool": "bytes of transactions that may wait to be sent (default 67108864)",
@@ -51,7 +51,7 @@ class CometSettings:
     socket: Path = field()
     engine: Path | None = None
     interval: float = 0.01
-    batch: int = 1024 * 1024
+    batch: int = 128 * 1024
     count: int = 1000
     window: int = 32
     mempool: int = 64 * 1024 * 1024

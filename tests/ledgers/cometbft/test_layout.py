@@ -128,7 +128,7 @@ class NetworkTests(LayoutCase):
         self.assertIs(config["p2p"]["pex"], False)
         self.assertIs(config["mempool"]["recheck"], True)
         self.assertIs(config["consensus"]["create_empty_blocks"], False)
-        self.assertEqual(config["consensus"]["timeout_commit"], "25ms")
+        self.assertEqual(config["consensus"]["timeout_commit"], "20ms")
         self.assertEqual(config["tx_index"]["indexer"], "null")
         self.assertIs(config["statesync"]["enable"], False)
 

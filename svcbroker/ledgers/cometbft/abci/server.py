@@ -43,6 +43,9 @@ MAX_UNIX_PATH: Final = 107
 READ_AHEAD: Final = 1024 * 1024
 """Bytes after which nothing more is read, while a request before them is not yet answered."""
 
+READ_SIZE: Final = 256 * 1024
+"""Bytes that are read at once: what a UNIX socket holds. The engine busily waits for room in it."""
+
 TURN: Final = 64
 """Requests that a connection has answered before it is the turn of others."""
 
@@ -249,6 +252,7 @@ class AbciConnection(Protocol):
 
     def connectionMade(self) -> None:
         """See C{IProtocol}."""
+        self._transport.bufferSize = READ_SIZE
         self._transport.registerProducer(self, True)
         self._server.opened(self)
 
