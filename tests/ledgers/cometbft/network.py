@@ -166,11 +166,17 @@ class Network:
     """
 
     def __init__(
-        self, count: int, *, hasPorts: bool = False, blockBytes: int = 8 * 1024 * 1024
+        self,
+        count: int,
+        *,
+        hasPorts: bool = False,
+        blockBytes: int = 8 * 1024 * 1024,
+        tuning: Tuning = TUNING,
     ) -> None:
         """
         @param hasPorts: whether the engines' RPC is at ports, where other engines reach it.
         @param blockBytes: the most bytes of a block.
+        @param tuning: how fast the engines are.
         @raise twisted.trial.unittest.SkipTest: there is no engine.
         """
         program = Path(cometbft())
@@ -185,7 +191,7 @@ class Network:
                 chainId=self.root.name,
                 created=Instant(int(time.time()) * 10**9),
                 nodes=[node.plan for node in self.nodes],
-                tuning=TUNING,
+                tuning=tuning,
                 blockBytes=blockBytes,
             ),
             os.urandom,

@@ -189,6 +189,7 @@ class StartTests(LedgerTestCase):
         self.assertNoResult(answer)
         self.node.connect()
         self.clock.advance(RETRY)
+        self.node.decide()  # without transactions, after the quiet
         self.node.decide()
         self.done(answer)
 
@@ -279,10 +280,11 @@ class WriteTests(LedgerTestCase):
         self.clock.advance(RETRY * 5)
         self.node.connect()
         self.clock.pump([RETRY] * 3)
+        self.node.decide()  # without transactions, after the quiet
         self.node.decide()
         for answer in answers:
             self.done(answer)
-        block = self.successResultOf(self.ledger.readBlock(2))
+        block = self.successResultOf(self.ledger.readBlock(3))
         self.assertEqual([event.content for event in block.events], [b"1", b"2", b"3"])
 
 

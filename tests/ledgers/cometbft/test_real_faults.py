@@ -15,6 +15,7 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
+from svcbroker.ledgers.cometbft._config import Tuning
 from svcbroker.ledgers.cometbft._identity import vouch
 from svcbroker.ledgers.cometbft._keyfiles import publicKey, readValidatorSeed
 from svcbroker.model import Execution, OpenTopic
@@ -230,7 +231,8 @@ class MempoolTests(NetworkTestCase):
         """
         Blocks are filled as far as the engine lets us, which ends where there is a byte too many.
         """
-        network = await self.begin(1, blockBytes=8192)
+        # So slow that more waits than one block holds.
+        network = await self.begin(1, blockBytes=8192, tuning=Tuning(commit=0.5))
         (node,) = network.nodes
         await node.ledger.submit(OpenTopic(topic=TOPIC))
         answers = []

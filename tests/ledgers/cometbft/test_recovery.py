@@ -130,6 +130,7 @@ class RecoveryTests(LedgerTestCase):
         self.clock.advance(FIRST_RECOVERY)
         self.node.connect()
         self.clock.pump([RETRY] * 3)
+        self.node.decide()  # without transactions, after the quiet
         self.node.decide()
         self.done(answer)
 
