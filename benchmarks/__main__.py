@@ -21,6 +21,7 @@ import msgspec
 from attrs import asdict
 
 from .cases import AT_ONCE, CASES, DEFAULT, TOPIC, Case, rpc
+from .comet import findEngine, measureNetwork
 from .load import Broken, drive
 from .memory import measureMemory
 from .report import SERVERS, Round, factors, middle, table
@@ -136,6 +137,7 @@ def _options() -> Namespace:
     parser.add_argument(
         "--streaming", action="store_true", help="MQTT and STOMP, and other brokers"
     )
+    parser.add_argument("--cometbft", action="store_true", help="four validators with four brokers")
     parser.add_argument("--events", type=int, default=1_000_000, help="events for --memory")
     parser.add_argument("--rounds", type=int, default=3, help="how often each case is measured")
     parser.add_argument("--seconds", type=float, default=3.0, help="how long each time")
@@ -158,6 +160,9 @@ def main() -> None:
         if options.memory:
             name = "memory"
             text, numbers = measureMemory(home, options.events)
+        elif options.cometbft:
+            name = "cometbft"
+            text, numbers = measureNetwork(home, findEngine(), options.seconds, options.rounds)
         elif options.streaming:
             name = "streaming"
             part = 10 if options.quick else 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import select
 import socket
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from time import perf_counter, process_time
 
@@ -137,21 +137,28 @@ class _Load:
 
 
 def drive(
-    port: int, shape: Shape, connections: int, seconds: float, requests: int | None = None
+    port: int | Sequence[int],
+    shape: Shape,
+    connections: int,
+    seconds: float,
+    requests: int | None = None,
 ) -> Measured:
     """
     Load a server on 127.0.0.1. Everything that was asked is answered and checked when it ends.
 
+    @param port: where it is; several are servers to which the clients are dealt out.
     @param connections: how many clients there are, each with one request under way.
     @param seconds: after this time nothing more is asked.
     @param requests: after this number nothing more is asked either.
     @raise Broken: an answer is wrong, or there is none for L{PATIENCE} seconds.
     """
+    ports = [port] if isinstance(port, int) else port
     with select.epoll() as epoll:
         load = _Load(shape, epoll, {})
         try:
-            for _ in range(connections):
-                opened = socket.create_connection(("127.0.0.1", port), PATIENCE)
+            for number in range(connections):
+                place = ("127.0.0.1", ports[number % len(ports)])
+                opened = socket.create_connection(place, PATIENCE)
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 opened.setblocking(False)
                 load.connections[opened.fileno()] = _Connection(opened)

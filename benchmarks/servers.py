@@ -35,6 +35,12 @@ def separateCores() -> tuple[set[int], set[int]]:
     return ({cores[0]}, {cores[-1]}) if len(cores) > 1 else (set(cores), set(cores))
 
 
+def cpuOf(pid: int) -> float:
+    """Seconds of processor time that a process has used, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
 @define(eq=False)
 class Server:
     """
@@ -46,17 +52,23 @@ class Server:
     process: subprocess.Popen[str]
     ports: Sequence[int]
 
+    def status(self, path: str) -> int:
+        """The status that a GET is answered with."""
+        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=PATIENCE)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
     def cpu(self) -> float:
         """Seconds of processor time that it has used, all its threads together."""
-        fields = self._proc("stat").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpuOf(self.process.pid)
 
     def memory(self) -> int:
         """Bytes of memory that are its own now."""
-        return int(self._proc("statm").split()[1]) * _PAGE
-
-    def _proc(self, name: str) -> str:
-        return Path(f"/proc/{self.process.pid}/{name}").read_text("ascii")
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text("ascii").split()[1]
+        return int(pages) * _PAGE
 
     def stop(self) -> None:
         """

@@ -1,0 +1,159 @@
+"""
+A CometBFT network on this machine: engines, each with the real daemon beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+
+from svcbroker.ledgers.cometbft.network import Address, NetworkPlan, NodePlan, Tuning, layOutNetwork
+from svcbroker.proofs.cometbft import Instant
+
+from .load import PATIENCE, Broken
+from .servers import Server, cpuOf, startDaemon
+
+NODES = 4
+
+
+@define(eq=False)
+class Network:
+    """
+    Daemons that keep one chain together.
+
+    @ivar brokers: the daemons.
+    @ivar engines: the process ids of their engines.
+    """
+
+    brokers: Sequence[Server]
+    engines: Sequence[int]
+
+    @property
+    def ports(self) -> Sequence[int]:
+        """Where the brokers serve."""
+        return [broker.ports[0] for broker in self.brokers]
+
+    def call(self, path: str, **parameters: str) -> Any:
+        """What the first broker answers."""
+        return self.brokers[0].call(path, **parameters)
+
+    def brokerCpu(self) -> float:
+        """Seconds of processor time that the brokers have used."""
+        return sum(broker.cpu() for broker in self.brokers)
+
+    def engineCpu(self) -> float:
+        """Seconds of processor time that the engines have used."""
+        return sum(map(cpuOf, self.engines))
+
+    def cpu(self) -> float:
+        """Seconds of processor time that all have used."""
+        return self.brokerCpu() + self.engineCpu()
+
+    def agree(self, topic: str, events: int) -> int:
+        """
+        Make sure that all brokers have the same chain, with so many events of a topic.
+
+        @return: its height.
+        @raise Broken: they have not, after a while.
+        """
+        seen = awaitGood(lambda: self._agreed(topic), lambda found: len(found) == 1)
+        height: int
+        ((height, _, sequence),) = seen
+        if sequence != events:
+            raise Broken(f"{events} publishes were acknowledged, the topic has {sequence} events")
+        return height
+
+    def _agreed(self, topic: str) -> set[tuple[int, str, int]]:
+        found = set()
+        for broker in self.brokers:
+            (last,) = broker.call(
+                "/admin/block/blockList", groupId="1", pageNumber="1", pageSize="1"
+            )["data"]["pageData"]
+            sequence = broker.call("/rest/state", topic=topic)["sequenceNumber"]
+            found.add((last["blockNumber"], last["pkHash"], sequence))
+        return found
+
+
+def awaitGood(look: Callable[[], Any], isGood: Callable[[Any], bool]) -> Any:
+    """
+    Look until it is good.
+
+    @raise Broken: it does not become so.
+    """
+    end = time.monotonic() + PATIENCE
+    while True:
+        found = look()
+        if isGood(found):
+            return found
+        if time.monotonic() > end:
+            raise Broken(f"the network does not come to it: {found}")
+        time.sleep(0.1)
+
+
+def startNetwork(
+    home: Path, engine: Path, stack: ExitStack, tuning: Tuning | None = None, settings: str = ""
+) -> Network:
+    """
+    Lay out a new network, and start it.
+
+    @param home: made for it.
+    @param engine: the C{cometbft} program.
+    @param stack: where the end of each daemon is left.
+    @param settings: more settings of the ledger, each with a colon before it.
+    """
+    cores = os.sched_getaffinity(0)
+    home.mkdir()
+    ports = _freePorts(2 * NODES)
+    nodes = [
+        NodePlan(
+            home=home / f"engine{number}",
+            name=f"node{number}",
+            rpc=Address(host="127.0.0.1", port=ports[2 * number]),
+            p2p=Address(host="127.0.0.1", port=ports[2 * number + 1]),
+        )
+        for number in range(NODES)
+    ]
+    plan = NetworkPlan(
+        chainId="bench",
+        created=Instant(time.time_ns()),
+        nodes=nodes,
+        tuning=tuning or Tuning(),
+    )
+    layOutNetwork(plan, os.urandom)
+    brokers = []
+    for number, node in enumerate(nodes):
+        assert isinstance(node.rpc, Address)
+        ledger = f"cometbft:home={node.home}:rpc={node.rpc.port}:engine={engine}{settings}"
+        broker = startDaemon(home / f"broker{number}", ledger, cores)
+        stack.callback(broker.stop)
+        brokers.append(broker)
+    network = Network(brokers, [_childOf(broker) for broker in brokers])
+    awaitGood(lambda: [_isReady(broker) for broker in brokers], all)
+    return network
+
+
+def _childOf(server: Server) -> int:
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    (pid,) = awaitGood(lambda: children.read_text("ascii").split(), lambda found: len(found) == 1)
+    return int(pid)
+
+
+def _isReady(server: Server) -> bool:
+    return server.status("/readyz") == 200
+
+
+def _freePorts(count: int) -> Sequence[int]:
+    with ExitStack() as stack:
+        found = []
+        for _ in range(count):
+            one = stack.enter_context(socket.socket())
+            one.bind(("127.0.0.1", 0))
+            found.append(one.getsockname()[1])
+        return found
