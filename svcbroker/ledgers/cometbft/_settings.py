@@ -4,13 +4,14 @@ The settings of the ledger beside a CometBFT engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from attrs import field, frozen
 
 from ...interfaces import InvalidDescription
+from .._settings import Readers, integer, number, readValues
 from ._config import MAX_SOCKET_PATH
 from ._http import checkUrl
 from ._layout import SOCKET
@@ -63,20 +64,6 @@ class CometSettings:
         return self.home.absolute() / SOCKET
 
 
-def _number(text: str, lowest: float, highest: float) -> float:
-    value = float(text)
-    if not lowest <= value <= highest:  # also refuses NaN
-        raise ValueError
-    return value
-
-
-def _integer(text: str, lowest: int, highest: int) -> int:
-    value = int(text)
-    if not lowest <= value <= highest:
-        raise ValueError
-    return value
-
-
 def _path(text: str) -> Path:
     if not text.strip() or not text.isprintable():
         raise ValueError
@@ -94,23 +81,23 @@ def _rpc(text: str) -> str | Path:
     if text.startswith("/"):
         return _socket(text)
     if text.isascii() and text.isdigit():
-        return f"http://127.0.0.1:{_integer(text, 1, 65535)}"
+        return f"http://127.0.0.1:{integer(text, 1, 65535)}"
     return checkUrl(text).rstrip("/")
 
 
 _PATH = "a path"
-_READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+_READERS: Readers = {
     "home": (_path, _PATH),
     "rpc": (_rpc, r"a port, the path of a socket, or a URL such as http\://127.0.0.1\:26657"),
     "socket": (_socket, f"a path of at most {MAX_SOCKET_PATH} bytes"),
     "engine": (_path, _PATH),
-    "interval": (lambda text: _number(text, 0, 60), "seconds from 0 to 60"),
-    "batch": (lambda text: _integer(text, 1024, 2**26), "bytes from 1024 to 67108864"),
-    "count": (lambda text: _integer(text, 1, 2**16), "a number from 1 to 65536"),
-    "window": (lambda text: _integer(text, 1, 1024), "a number from 1 to 1024"),
-    "mempool": (lambda text: _integer(text, 1024, 2**40), "bytes from 1024"),
-    "timeout": (lambda text: _number(text, 0.1, 60), "seconds from 0.1 to 60"),
-    "snapshots": (lambda text: _integer(text, 0, 2**40), "a number of blocks from 0"),
+    "interval": (lambda text: number(text, 0, 60), "seconds from 0 to 60"),
+    "batch": (lambda text: integer(text, 1024, 2**26), "bytes from 1024 to 67108864"),
+    "count": (lambda text: integer(text, 1, 2**16), "a number from 1 to 65536"),
+    "window": (lambda text: integer(text, 1, 1024), "a number from 1 to 1024"),
+    "mempool": (lambda text: integer(text, 1024, 2**40), "bytes from 1024"),
+    "timeout": (lambda text: number(text, 0.1, 60), "seconds from 0.1 to 60"),
+    "snapshots": (lambda text: integer(text, 0, 2**40), "a number of blocks from 0"),
 }
 
 
@@ -120,16 +107,7 @@ def readSettings(settings: Mapping[str, str]) -> CometSettings:
 
     @raise InvalidDescription: one is unknown, has a bad value, or is missing.
     """
-    values: dict[str, Any] = {}
-    for key, text in settings.items():
-        if key not in _READERS:
-            known = ", ".join(SETTINGS)
-            raise InvalidDescription(f"{key}: the cometbft ledger has no such setting, but {known}")
-        read, expected = _READERS[key]
-        try:
-            values[key] = read(text)
-        except ValueError:
-            raise InvalidDescription(f"{key}: {text!r} is not {expected}") from None
+    values = readValues("cometbft", settings, _READERS)
     if "home" not in values:
         raise InvalidDescription("home: it must be said where the engine's home directory is")
     made = CometSettings(**values)

@@ -4,13 +4,12 @@ The settings of the embedded ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from attrs import frozen
 
-from ...interfaces import InvalidDescription
 from ...model import MAX_DELAY
+from .._settings import Readers, integer, number, readValues
 from ._network import Conditions
 
 DEFAULT_NODES = 4
@@ -53,37 +52,23 @@ class PbftSettings:
     seed: int | None = None
 
 
-def _number(text: str, lowest: float, highest: float) -> float:
-    value = float(text)
-    if not lowest <= value <= highest:  # also refuses NaN
-        raise ValueError
-    return value
-
-
-def _integer(text: str, lowest: int, highest: int) -> int:
-    value = int(text)
-    if not lowest <= value <= highest:
-        raise ValueError
-    return value
-
-
 def _delay(text: str) -> tuple[float, float]:
     shortest, dash, longest = text.rpartition("-")
-    high = _number(longest, 0, MAX_DELAY)
-    return (_number(shortest, 0, high) if dash else 0.0, high)
+    high = number(longest, 0, MAX_DELAY)
+    return (number(shortest, 0, high) if dash else 0.0, high)
 
 
-_READERS: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    "nodes": (lambda text: _integer(text, 1, MAX_NODES), f"a number from 1 to {MAX_NODES}"),
-    "interval": (lambda text: _number(text, 0, 3600), "seconds from 0 to 3600"),
-    "empty": (lambda text: _number(text, 0.01, 86400), "seconds from 0.01 to 86400"),
-    "timeout": (lambda text: _number(text, 0.01, 60), "seconds from 0.01 to 60"),
-    "mempool": (lambda text: _integer(text, 1024, 2**40), "bytes from 1024"),
-    "block": (lambda text: _integer(text, 1024, 2**30), "bytes from 1024 to 1073741824"),
+_READERS: Readers = {
+    "nodes": (lambda text: integer(text, 1, MAX_NODES), f"a number from 1 to {MAX_NODES}"),
+    "interval": (lambda text: number(text, 0, 3600), "seconds from 0 to 3600"),
+    "empty": (lambda text: number(text, 0.01, 86400), "seconds from 0.01 to 86400"),
+    "timeout": (lambda text: number(text, 0.01, 60), "seconds from 0.01 to 60"),
+    "mempool": (lambda text: integer(text, 1024, 2**40), "bytes from 1024"),
+    "block": (lambda text: integer(text, 1024, 2**30), "bytes from 1024 to 1073741824"),
     "delay": (_delay, "seconds from 0 to 60, or two of them with - between"),
-    "loss": (lambda text: _number(text, 0, 1), "a number from 0 to 1"),
-    "duplication": (lambda text: _number(text, 0, 1), "a number from 0 to 1"),
-    "seed": (lambda text: _integer(text, 0, 2**63 - 1), "a whole number from 0"),
+    "loss": (lambda text: number(text, 0, 1), "a number from 0 to 1"),
+    "duplication": (lambda text: number(text, 0, 1), "a number from 0 to 1"),
+    "seed": (lambda text: integer(text, 0, 2**63 - 1), "a whole number from 0"),
 }
 
 _OF_THE_NETWORK = ("delay", "loss", "duplication")
@@ -95,15 +80,6 @@ def readSettings(settings: Mapping[str, str]) -> PbftSettings:
 
     @raise InvalidDescription: one is unknown or has a bad value.
     """
-    values: dict[str, Any] = {}
-    for key, text in settings.items():
-        if key not in _READERS:
-            known = ", ".join(SETTINGS)
-            raise InvalidDescription(f"{key}: the pbft ledger has no such setting, but {known}")
-        read, expected = _READERS[key]
-        try:
-            values[key] = read(text)
-        except ValueError:
-            raise InvalidDescription(f"{key}: {text!r} is not {expected}") from None
+    values = readValues("pbft", settings, _READERS)
     network = {key: values.pop(key) for key in _OF_THE_NETWORK if key in values}
     return PbftSettings(conditions=Conditions(**network), **values)
