@@ -15,7 +15,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from ...archive import StoredChain, appendOf, loadChain
+from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet
 from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
@@ -27,7 +27,6 @@ from ._restoring import Restorer, checkHistory, putInPlace
 from .abci import BaseApplication, requests, responses
 from .abci.types import PublicKey, TransactionResult, ValidatorUpdate
 
-STORE_NAME = "ledger.sqlite"
 APP_VERSION = 1
 
 POWER = 1

@@ -11,9 +11,10 @@ from typing import Any
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Genesis
 from svcbroker.ledgers.cometbft import _offering
-from svcbroker.ledgers.cometbft._application import STORE_NAME, ChainApplication
+from svcbroker.ledgers.cometbft._application import ChainApplication
 from svcbroker.ledgers.cometbft._snapshots import ChunkPlan
 from svcbroker.ledgers.cometbft.abci import requests as rq
 from svcbroker.ledgers.cometbft.abci.responses import ApplyResult, OfferResult

@@ -14,10 +14,10 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Candidate, ValidatorSet
 from svcbroker.ledgers.cometbft._application import (
     QUIET,
-    STORE_NAME,
     ApplicationFailed,
     ChainApplication,
 )

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
+from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Genesis
-from svcbroker.ledgers.cometbft._application import STORE_NAME
 from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed
 from svcbroker.ledgers.cometbft._snapshots import Manifest
 from svcbroker.ledgers.cometbft.abci import requests as rq
