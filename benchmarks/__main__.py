@@ -24,7 +24,8 @@ from .cases import AT_ONCE, CASES, DEFAULT, TOPIC, Case, rpc
 from .comet import findEngine, measureNetwork
 from .load import Broken, drive
 from .memory import measureMemory
-from .report import SERVERS, Round, factors, middle, table
+from .report import middle
+from .rounds import SERVERS, Round, factors, table
 from .servers import CHECKOUT, Server, separateCores, startBare, startDaemon
 from .streaming import IDLE_SUBSCRIBERS, REPLAYED, compareBrokers
 

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.cases import getEvent, postForm, rpc
 from benchmarks.load import Broken, Measured, splitAnswer
-from benchmarks.report import Round, middle, percentile
+from benchmarks.rounds import Round
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\n"
 
@@ -72,13 +72,6 @@ class NumberTests(SynchronousTestCase):
     What is made of the measurements.
     """
 
-    def test_percentile(self) -> None:
-        """A percentile is one of the values."""
-        values = [float(number) for number in range(1, 101)]
-        self.assertEqual([percentile(values, share) for share in (50, 90, 99)], [50, 90, 99])
-        self.assertEqual(percentile([7.0], 99), 7.0)
-        self.assertEqual(percentile([1.0, 2.0], 50), 1.0)
-
     def test_round(self) -> None:
         """Rates are per second, latencies in milliseconds, processor time in microseconds."""
         latencies = array("d", [0.002, 0.001])
@@ -87,9 +80,3 @@ class NumberTests(SynchronousTestCase):
         )
         self.assertEqual((one.requests, one.events, one.cpu), (4, 40, 500))
         self.assertEqual((one.p50, one.p99), (1, 2))
-
-    def test_middle(self) -> None:
-        """The median is taken of each number by itself."""
-        names = ("requests", "events", "p50", "p90", "p99", "cpu", "clientShare")
-        rounds = [Round(**dict.fromkeys(names, value)) for value in (3.0, 1.0, 2.0)]
-        self.assertEqual(middle(rounds), Round(**dict.fromkeys(names, 2.0)))

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from attrs import asdict, frozen
+from attrs import frozen
 
 from .cases import AT_ONCE, DEFAULT, Case
 from .load import Measured
+from .report import percentile
 
 SERVERS: Mapping[str | int, str] = {
     DEFAULT: "svcbroker, default settings",
@@ -57,21 +58,6 @@ class Round:
             cpu=cpu / count * 1e6,
             clientShare=measured.clientShare,
         )
-
-
-def percentile(ordered: Sequence[float], share: int) -> float:
-    """
-    The least value that C{share} per cent of the values do not exceed.
-
-    @param ordered: one value or more, in rising order.
-    """
-    return ordered[max(0, -(-len(ordered) * share // 100) - 1)]
-
-
-def middle(rounds: Sequence[Round]) -> Round:
-    """The median of each number."""
-    each = [asdict(one) for one in rounds]
-    return Round(**{name: median(one[name] for one in each) for name in each[0]})
 
 
 def table(results: Sequence[tuple[Case, Round]]) -> str:
