@@ -2,6 +2,7 @@
 The contracts of the house, in one public face.
 """
 
+from ._ibulk import IBulkLedger, Submission
 from ._ichangeable import IChangeableLedger, IDecidedLedger, IGovernedLedger
 from ._ifactory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._ifaulty import IFaultyLedger
@@ -12,6 +13,7 @@ from ._isubscriber import Batch, ISubscriber, ISubscription
 __all__ = [
     "Batch",
     "IBlockObserver",
+    "IBulkLedger",
     "IChangeableLedger",
     "IDecidedLedger",
     "IFaultyLedger",
@@ -23,4 +25,5 @@ __all__ = [
     "ISubscription",
     "InvalidDescription",
     "LedgerContext",
+    "Submission",
 ]

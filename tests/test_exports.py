@@ -30,6 +30,7 @@ class FaceTests(SynchronousTestCase):
             interfaces,
             "Batch",
             "IBlockObserver",
+            "IBulkLedger",
             "IChangeableLedger",
             "IDecidedLedger",
             "IFaultyLedger",
@@ -41,6 +42,7 @@ class FaceTests(SynchronousTestCase):
             "ISubscription",
             "InvalidDescription",
             "LedgerContext",
+            "Submission",
         )
 
     def test_model(self) -> None:

@@ -26,6 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (
         "interfaces",
         "_iledger",
+        "_ibulk",
         "_iprovable",
         "_ifaulty",
         "_ichangeable",
@@ -47,6 +48,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 NEIGHBOURS = {
     ("interfaces", "_iledger"),
     ("interfaces", "_ifaulty"),
+    ("interfaces", "_ibulk"),
     ("interfaces", "_ichangeable"),
     ("interfaces", "_ifactory"),
     ("interfaces", "_iprovable"),

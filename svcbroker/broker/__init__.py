@@ -12,12 +12,14 @@ from ._keeper import Keeper
 from ._operator import Operator
 from ._peers import Identity, IPeer, PeerError
 from ._proving import CheckpointAnswer, Proving
+from ._publishing import submitTogether
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_NUMBER,
     MAX_PAGE_SIZE,
     NumberedPage,
+    Publication,
     SendResult,
     SendStatus,
 )
@@ -45,7 +47,9 @@ __all__ = [
     "Operator",
     "PeerError",
     "Proving",
+    "Publication",
     "SendResult",
     "SendStatus",
     "Waiters",
+    "submitTogether",
 ]

@@ -4,10 +4,12 @@ What the broker answers where the ledger's own values are not the whole answer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from attrs import frozen
+from msgspec import Struct
 
 from ..errors import PageIndexInvalid
 from ..model import EventId, Page
@@ -31,8 +33,7 @@ class SendStatus(Enum):
     """The chain executed the publish and refused it."""
 
 
-@frozen
-class SendResult:
+class SendResult(Struct, frozen=True):
     """
     The answer to a publish.
 
@@ -44,6 +45,20 @@ class SendResult:
     topic: str
     status: SendStatus
     eventId: EventId | None = None
+
+
+class Publication(Struct, frozen=True, kw_only=True):
+    """
+    A publish that somebody asks for; nothing of it was checked yet.
+
+    @ivar mayBeEmpty: whether the event may have no content.
+    """
+
+    groupId: str | None
+    topic: str
+    content: bytes
+    extensions: Mapping[str, str]
+    mayBeEmpty: bool = False
 
 
 @frozen(kw_only=True)

@@ -64,7 +64,12 @@ class StoredLedger:
         raise NotImplementedError
 
     def getTopic(self, name: str) -> Deferred[Topic | None]:
-        return self._read(lambda: self._state.topic(name))
+        # Asked for at every publish.
+        try:
+            self._checkOpen()
+        except BrokerError as error:
+            return fail(error)
+        return succeed(self._state.topic(name))
 
     def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
         return self._read(lambda: self._reader.listTopics(offset, limit))

@@ -67,19 +67,16 @@ class TransactionMaker:
     def make(self, request: Request) -> Transaction:
         """The transaction that carries out a request."""
         nonce, timestamp = self._next()
-        if isinstance(request, PublishEvent):
-            return Transaction.create(
-                Kind.PUBLISH,
-                self.sender,
-                nonce,
-                timestamp,
-                request.topic,
-                request.content,
-                request.extensions,
-            )
-        kind = Kind.OPEN if isinstance(request, OpenTopic) else Kind.CLOSE
-        assert kind is Kind.OPEN or isinstance(request, CloseTopic)
-        return Transaction.create(kind, self.sender, nonce, timestamp, request.topic)
+        return _transactionOf(request, self.sender, nonce, timestamp)
+
+    def makeMany(self, requests: Sequence[Request]) -> Sequence[Transaction]:
+        """The transactions that carry out some requests, in their order and of one time."""
+        sender, first, timestamp = self.sender, self._nonce + 1, int(self._now() * 1000)
+        self._nonce += len(requests)
+        return [
+            _transactionOf(request, sender, nonce, timestamp)
+            for nonce, request in enumerate(requests, first)
+        ]
 
     def makeChange(self, change: ValidatorChange) -> Transaction:
         """The transaction that carries out a change of the set of nodes."""
@@ -91,6 +88,22 @@ class TransactionMaker:
     def _next(self) -> tuple[int, int]:
         self._nonce += 1
         return self._nonce, int(self._now() * 1000)
+
+
+def _transactionOf(request: Request, sender: bytes, nonce: int, timestamp: int) -> Transaction:
+    if isinstance(request, PublishEvent):
+        return Transaction.create(
+            Kind.PUBLISH,
+            sender,
+            nonce,
+            timestamp,
+            request.topic,
+            request.content,
+            request.extensions,
+        )
+    kind = Kind.OPEN if isinstance(request, OpenTopic) else Kind.CLOSE
+    assert kind is Kind.OPEN or isinstance(request, CloseTopic)
+    return Transaction.create(kind, sender, nonce, timestamp, request.topic)
 
 
 def eventIdOf(transaction: Transaction, receipt: TransactionReceipt, height: int) -> EventId | None:

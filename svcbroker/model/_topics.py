@@ -15,8 +15,7 @@ from ..errors import TopicBlank, TopicInvalid, TopicTooLong
 MAX_TOPIC_LENGTH = 256
 """The most characters that a topic name may have."""
 
-_ALLOWED = re.compile("[ -\x80]+")
-_WILDCARD = re.compile("[+#]")
+_ALLOWED = re.compile("[ -\"$-*,-\x80]+")
 
 
 def checkTopicName(name: str) -> None:
@@ -31,7 +30,7 @@ def checkTopicName(name: str) -> None:
         raise TopicBlank()
     if len(name) > MAX_TOPIC_LENGTH:
         raise TopicTooLong()
-    if _ALLOWED.fullmatch(name) is None or _WILDCARD.search(name) is not None:
+    if _ALLOWED.fullmatch(name) is None:
         raise TopicInvalid()
 
 

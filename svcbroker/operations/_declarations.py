@@ -4,9 +4,9 @@ What an operation is, and how it is tied to a broker and a form of input.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
@@ -19,6 +19,23 @@ from ._results import Result
 
 TextCall: TypeAlias = Callable[[Mapping[bytes, bytes]], Deferred[Any]]
 JSONCall: TypeAlias = Callable[[Mapping[str, object]], Deferred[Any]]
+JSONReader: TypeAlias = Callable[[Mapping[str, object]], Any]
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class Together:
+    """
+    How many calls of one operation are made at once.
+
+    @ivar item: makes one of them of its parameters, by their names.
+    @ivar method: finds the broker's method, which takes a sequence of them, and answers with what
+        came of each: the result, or a C{BrokerError}.
+    """
+
+    item: Callable[..., Any]
+    method: Callable[[Broker], Callable[[Sequence[Any]], Deferred[Sequence[Any]]]]
 
 
 @frozen(kw_only=True)
@@ -34,6 +51,7 @@ class Operation:
     @ivar errors: how it can fail, besides what everything can
         (L{COMMON_ERRORS<svcbroker.operations._operations.COMMON_ERRORS>}).
     @ivar method: finds the broker's method, which takes the parameters by name.
+    @ivar together: how many calls are made at once, where that is less work.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
     @ivar isByInterface: whether the method is told, as C{interfaceType}, by which of the two
         interfaces it was called.
@@ -45,6 +63,7 @@ class Operation:
     result: Result
     errors: tuple[type[BrokerError], ...] = ()
     method: Callable[[Broker], Callable[..., Deferred[Any]]]
+    together: Together | None = None
     isGroupFirst: bool = True
     isByInterface: bool = False
     checkOrder: tuple[Parameter, ...] = field(init=False)
@@ -65,6 +84,15 @@ def _bind(
     method = operation.method(broker)
     if operation.isByInterface:
         method = partial(method, interfaceType)
+    return _bindParameters(operation, broker, method, taker)
+
+
+def _bindParameters(
+    operation: Operation,
+    broker: Broker,
+    method: Callable[..., T],
+    taker: Callable[[Parameter], Callable[[Any], Any]],
+) -> Callable[[Any], T]:
     takers: list[tuple[str, Callable[[Any], Any]]] = []
     for parameter in operation.checkOrder:
         take = taker(parameter)
@@ -72,7 +100,7 @@ def _bind(
             take = partial(_takeGroup, broker, take)
         takers.append((parameter.name, take))
 
-    def call(given: Any) -> Deferred[Any]:
+    def call(given: Any) -> T:
         return method(**{name: take(given) for name, take in takers})
 
     return call
@@ -101,6 +129,23 @@ def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
     return _bind(operation, broker, InterfaceType.JSON_RPC, _jsonTaker)
+
+
+def bindTogether(
+    operation: Operation, broker: Broker
+) -> tuple[JSONReader, Callable[[Sequence[Any]], Deferred[Sequence[Any]]]] | None:
+    """
+    Make an operation callable with many calls of JSON-RPC at once; C{None} where it is not to
+    be had.
+
+    @return: what makes one call of the members of a JSON object, or raises a C{BrokerError}; and
+        what takes many of these and answers with what came of each.
+    """
+    together = operation.together
+    if together is None:
+        return None
+    read = _bindParameters(operation, broker, together.item, _jsonTaker)
+    return read, together.method(broker)
 
 
 def _textTaker(parameter: Parameter) -> Callable[[Mapping[bytes, bytes]], Any]:

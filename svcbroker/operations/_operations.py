@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..broker import DEFAULT_PAGE_SIZE
+from ..broker import DEFAULT_PAGE_SIZE, Publication
 from ..errors import (
     ContentBlank,
     ContentTooLarge,
@@ -31,7 +31,7 @@ from ..errors import (
     TransactionTimeout,
     UnknownError,
 )
-from ._declarations import Operation
+from ._declarations import Operation, Together
 from ._parameters import (
     ContentKind,
     EventIdKind,
@@ -138,6 +138,7 @@ OPERATIONS: Final = (
             *_WRITE_ERRORS,
         ),
         method=lambda broker: broker.publish,
+        together=Together(item=Publication, method=lambda broker: broker.publishTogether),
     ),
     Operation(
         name="getEvent",

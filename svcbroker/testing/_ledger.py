@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
+from ..broker import submitTogether
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
 from ..interfaces import ILedger
 from ..model import (
@@ -18,6 +19,7 @@ from ..model import (
     Execution,
     OpenTopic,
     PublishEvent,
+    Receipt,
     Topic,
     topicPrefix,
 )
@@ -151,6 +153,40 @@ class LogTests(LedgerKit):
         self.assertEqual(event.eventId, receipt.eventId)
         topic = await self.topic("t")
         self.assertEqual((topic.sequence, topic.height), (1, receipt.height))
+
+    async def test_together(self) -> None:
+        """What is submitted together is executed in its order, and before what comes later."""
+        await self.begin()
+        together = submitTogether(
+            self.ledger,
+            [
+                OpenTopic(topic="t"),
+                *(PublishEvent(topic="t", content=b"%d" % number) for number in range(50)),
+                CloseTopic(topic="t"),
+                PublishEvent(topic="t", content=b"late"),
+            ],
+        )
+        later = self.ledger.submit(OpenTopic(topic="t"))
+        await self.settle(together.done)
+        receipts = [outcome for outcome in together.outcomes if isinstance(outcome, Receipt)]
+        self.assertEqual(len(receipts), 53)
+        self.assertIs(receipts[-1].execution, Execution.TOPIC_NOT_FOUND)
+        ids = [receipt.eventId for receipt in receipts if receipt.eventId is not None]
+        self.assertEqual([eventId.sequence for eventId in ids], list(range(1, 51)))
+        for number in (0, 49):
+            event = await self.settle(self.ledger.getEvent(ids[number]))
+            self.assertEqual(event.content, b"%d" % number)
+        self.assertEqual((await self.settle(later)).execution, Execution.DONE)
+        self.assertTrue((await self.topic("t")).isOpen)
+
+    async def test_togetherStopped(self) -> None:
+        """A stopped ledger executes none of them."""
+        ledger = await self.begin()
+        await self.end()
+        together = submitTogether(ledger, [OpenTopic(topic="t"), CloseTopic(topic="t")])
+        await self.settle(together.done)
+        for outcome in together.outcomes:
+            self.assertIsInstance(outcome, LedgerUnavailable)
 
     async def test_sizes(self) -> None:
         """Content may be empty, and as large as the broker takes."""

@@ -22,9 +22,9 @@ from ...operations import (
 )
 from .encoding import FORM_TYPE, encode
 from .health import Alive, Readiness
-from .jsonrpc import Failed
 from .request import BrokerRequest
 from .resource import Route, respond
+from .rpcmessages import Failed
 
 _ANY_TEXT = {"type": "string"}
 _REFERENCE = "#/components/schemas/{name}"

@@ -10,9 +10,10 @@ ignored. A body of another type is refused.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from ...broker import Broker
 from ...errors import BrokerError, QueryTooLong
@@ -35,9 +36,9 @@ class RestCall:
         self._call = call
         self._maxQuery = MAX_PUBLISH_QUERY if name == "publish" else None
 
-    async def answer(
+    def answer(
         self, isPost: bool, query: bytes, contentType: bytes | None, body: bytes
-    ) -> bytes:
+    ) -> Deferred[bytes]:
         """
         The JSON text that answers a request.
 
@@ -49,21 +50,20 @@ class RestCall:
             try:
                 form = formBody(contentType, body)
             except BrokerError as error:
-                return encodeError(error)
-            return await self._call.answer(query + b"&" + form if query else form)
+                return succeed(encodeError(error))
+            return self._call.answer(query + b"&" + form if query else form)
         if self._maxQuery is not None and len(query) > self._maxQuery:
-            return encodeError(QueryTooLong())
-        return await self._call.answer(query)
+            return succeed(encodeError(QueryTooLong()))
+        return self._call.answer(query)
 
     def handle(self, request: BrokerRequest) -> Deferred[bytes]:
         """Answer a request."""
-        return Deferred.fromCoroutine(self._handle(request))
-
-    async def _handle(self, request: BrokerRequest) -> bytes:
         isPost = request.method == b"POST"
         body = request.body() if isPost else b""
         contentType = request.getHeader(b"content-type") if body else None
-        return respond(request, await self.answer(isPost, request.query, contentType, body))
+        answer = self.answer(isPost, request.query, contentType, body)
+        answer.addCallback(partial(respond, request))
+        return answer
 
 
 def routes(prefix: str, broker: Broker, incidents: Incidents) -> Iterator[Route]:

@@ -20,7 +20,7 @@ from twisted.web.server import Site
 from ...broker import Broker
 from ...errors import ContentTooLarge, QueryTooLong
 from ...operations import Incidents
-from . import admin, health, jsonrpc, openapi, operator, rest
+from . import admin, health, jsonrpc, openapi, operator, rest, rpcmessages
 from .channel import BrokerChannel
 from .encoding import encodeError
 from .request import BrokerRequest
@@ -177,7 +177,7 @@ def makeSite(
         Area(
             prefix=f"{base}/jsonrpc",
             methods=("POST",),
-            encodeError=jsonrpc.encodeError,
+            encodeError=rpcmessages.encodeError,
             isTree=False,
         ),
     )

@@ -5,8 +5,9 @@ Operations called with the fields of a URL or a form, and answered with JSON.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from twisted.internet.defer import CancelledError
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from ...broker import Broker
@@ -27,20 +28,30 @@ class TextCall:
         self._render = operation.result.render
         self._incidents = incidents
 
-    async def answer(self, text: bytes) -> bytes:
+    def answer(self, text: bytes) -> Deferred[bytes]:
         """
         The JSON text that answers a call.
 
         @param text: the fields: C{name=value&...}.
         """
         try:
-            return encode(self._render(await self._call(parseFields(text))))
-        except BrokerError as error:
-            return encodeError(error)
-        except CancelledError:
-            raise
+            answer = self._call(parseFields(text))
         except Exception:
-            return encodeError(self._incidents.explain(Failure()))
+            return succeed(self._fail(Failure()))
+        answer.addCallback(self._succeed)
+        answer.addErrback(self._fail)
+        return answer
+
+    def _succeed(self, result: Any) -> bytes:
+        return encode(self._render(result))
+
+    def _fail(self, failure: Failure) -> bytes:
+        error = failure.value
+        if isinstance(error, BrokerError):
+            return encodeError(error)
+        if isinstance(error, CancelledError):
+            raise error
+        return encodeError(self._incidents.explain(failure))
 
 
 def tie(

@@ -14,10 +14,12 @@ from ...archive import KEYS_NAME
 from ...chain import Header, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import (
+    IBulkLedger,
     IChangeableLedger,
     IFaultyLedger,
     IProvableLedger,
     LedgerContext,
+    Submission,
 )
 from ...model import (
     Execution,
@@ -53,7 +55,7 @@ make progress.
 """
 
 
-@implementer(IProvableLedger, IChangeableLedger, IFaultyLedger)
+@implementer(IBulkLedger, IProvableLedger, IChangeableLedger, IFaultyLedger)
 class PbftLedger(StoredLedger):
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
@@ -189,6 +191,14 @@ class PbftLedger(StoredLedger):
             return self._producer.submit(self._maker.make(request))
         except BrokerError as error:
             return fail(error)
+
+    def submitMany(self, requests: Sequence[Request]) -> Submission:
+        try:
+            return self._producer.submitMany(self._maker.makeMany(requests))
+        except BrokerError as error:
+            refused = Submission(len(requests))
+            refused.settle(0, [error] * len(requests))
+            return refused
 
     def getStatistics(self) -> Deferred[Statistics]:
         nodes = len(self._state.validators.keys)

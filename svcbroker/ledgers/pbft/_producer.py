@@ -5,7 +5,7 @@ who is told.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 from ...archive import appendOf
 from ...chain import Candidate, Certificate, ChainState, Header, Transaction
 from ...errors import LedgerUnavailable
+from ...interfaces import Submission
 from ...model import Receipt
 from ...storage import StorageError, StorageFailed, Store
 from .._observers import Observers
@@ -119,13 +120,27 @@ class BlockProducer:
         @raise Overloaded: too much waits already.
         @raise LedgerUnavailable: the ledger stops, or its disk is failing.
         """
+        self._checkTaking()
+        receipt = self._pool.add(transaction, self._reactor.seconds())
+        self._schedule()
+        return receipt
+
+    def submitMany(self, transactions: Sequence[Transaction]) -> Submission:
+        """
+        Have transactions executed, in their order and with nothing between.
+
+        @raise LedgerUnavailable: the ledger stops, or its disk is failing.
+        """
+        self._checkTaking()
+        submission = self._pool.addMany(transactions, self._reactor.seconds())
+        self._schedule()
+        return submission
+
+    def _checkTaking(self) -> None:
         if self._stopping is not None:
             raise LedgerUnavailable("the ledger is stopping")
         if self.trouble:
             raise LedgerUnavailable(self.trouble)
-        receipt = self._pool.add(transaction, self._reactor.seconds())
-        self._schedule()
-        return receipt
 
     def stop(self) -> Deferred[None]:
         """
@@ -203,8 +218,7 @@ class BlockProducer:
         done = self._pool.take(len(candidate.transactions))
         self._schedule()
         block = (candidate.transactions, candidate.outcome.receipts)
-        for waiting, receipt in zip(done, receiptsOf(header.height, *block), strict=True):
-            waiting.receipt.callback(receipt)
+        done.settle(receiptsOf(header.height, *block))
         self._observers.tell(lambda: blockOf(header, *block))
         self._endIfDrained()
 

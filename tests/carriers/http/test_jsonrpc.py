@@ -15,7 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.carriers.http import jsonrpc
-from svcbroker.carriers.http.jsonrpc import JSONRPC, MAX_BATCH
+from svcbroker.carriers.http.jsonrpc import JSONRPC
+from svcbroker.carriers.http.rpcmessages import MAX_BATCH
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.operations import Incidents
 from tests.broker.support import makeWorld
@@ -33,7 +34,7 @@ class JSONRPCTestCase(SynchronousTestCase):
         self.rpc = JSONRPC(self.world.broker, Incidents(lambda: "incident-id"))
 
     def start(self, body: bytes) -> Deferred[bytes | None]:
-        return Deferred.fromCoroutine(self.rpc.answer(body))
+        return self.rpc.answer(body)
 
     def raw(self, body: bytes) -> bytes | None:
         answer: bytes | None = self.successResultOf(self.start(body))

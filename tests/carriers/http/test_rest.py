@@ -11,7 +11,6 @@ from urllib.parse import quote_from_bytes
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http.rest import RestCall
@@ -130,7 +129,7 @@ class PropertyTests(SynchronousTestCase):
     def ask(self, name: str, query: bytes, form: bytes | None = None) -> Any:
         isPost = form is not None
         answer = self.calls[name].answer(isPost, query, FORM.encode(), form or b"")
-        return json.loads(self.successResultOf(Deferred.fromCoroutine(answer)))
+        return json.loads(self.successResultOf(answer))
 
     @given(st.binary(min_size=1, max_size=330))
     @settings(max_examples=100, deadline=None)

@@ -4,6 +4,7 @@ Tests for the small parts of the embedded ledger: timers, the pool, signers and 
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -18,6 +19,7 @@ from svcbroker.ledgers.pbft._pool import TransactionPool
 from svcbroker.ledgers.pbft._ports import Timing
 from svcbroker.ledgers.pbft._settings import PbftSettings, readSettings
 from svcbroker.ledgers.pbft._timers import LazyTimer
+from svcbroker.model import Execution, Receipt
 from tests.ledgers.pbft.sets import Committee
 
 
@@ -83,6 +85,9 @@ class TimingTests(SynchronousTestCase):
         self.assertEqual(slow.resend, 120.0)
 
 
+RECEIPT = Receipt(execution=Execution.DONE, transactionHash=b"h" * 32, height=1)
+
+
 class PoolTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.waiting = [
@@ -93,13 +98,47 @@ class PoolTests(SynchronousTestCase):
 
     def test_order(self) -> None:
         """They go in the order in which they came."""
+        told: list[object] = []
         for since, transaction in enumerate(self.waiting[:3]):
-            self.pool.add(transaction, since)
+            self.pool.add(transaction, since).addCallback(told.append)
         self.assertEqual((len(self.pool), self.pool.oldest), (3, 0))
         self.assertEqual(list(self.pool.transactions()), self.waiting[:3])
         self.assertEqual(self.pool.first(2), self.waiting[:2])
-        [taken] = self.pool.take(1)
-        self.assertEqual((taken.transaction, self.pool.oldest), (self.waiting[0], 1))
+        taken = self.pool.take(1)
+        self.assertEqual(list(self.pool.transactions()), self.waiting[1:3])
+        self.assertEqual((self.pool.oldest, told), (1, []))
+        taken.settle([RECEIPT])
+        self.assertEqual(told, [RECEIPT])
+
+    def test_together(self) -> None:
+        """Those that came together may go apart; they are told of together, and in order."""
+        pool = TransactionPool(10_000)
+        told: list[object] = []
+        pool.add(self.waiting[0], 0).addCallback(told.append)
+        submission = pool.addMany(self.waiting[1:4], 1)
+        pool.add(self.waiting[4], 2).addCallback(told.append)
+        receipts = [replace(RECEIPT, height=height) for height in range(5)]
+        pool.take(2).settle(receipts[:2])
+        self.assertEqual(pool.oldest, 1)
+        self.assertEqual(submission.outcomes, [receipts[1], None, None])
+        self.assertNoResult(submission.done)
+        pool.take(3).settle(receipts[2:])
+        self.assertEqual(self.successResultOf(submission.done).outcomes, receipts[1:4])
+        self.assertEqual(told, [receipts[0], receipts[4]])
+        self.assertEqual((len(pool), pool.bytes, pool.oldest), (0, 0, None))
+
+    def test_togetherTooMuch(self) -> None:
+        """The first ones are taken, and the others refused at once."""
+        submission = self.pool.addMany(self.waiting[:5], 0)
+        self.assertEqual(list(self.pool.transactions()), self.waiting[:3])
+        self.assertEqual(submission.outcomes[:3], [None] * 3)
+        for outcome in submission.outcomes[3:]:
+            self.assertIsInstance(outcome, Overloaded)
+        none = self.pool.addMany(self.waiting[5:], 0)
+        self.assertIsInstance(self.successResultOf(none.done).outcomes[0], Overloaded)
+        error = LedgerUnavailable("it stops")
+        self.pool.fail(error)
+        self.assertEqual(self.successResultOf(submission.done).outcomes[:3], [error] * 3)
 
     def test_bound(self) -> None:
         """What is too much is refused, and there is room again afterwards."""

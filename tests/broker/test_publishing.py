@@ -1,0 +1,198 @@
+"""
+Tests of publishing many events together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker import errors
+from svcbroker.broker import Publication, SendResult, SendStatus, submitTogether
+from svcbroker.interfaces import IBulkLedger, ILedger
+from svcbroker.model import CloseTopic, Execution, OpenTopic, PublishEvent, Receipt
+from svcbroker.testing.doubles import memoryLedger
+
+from .support import MAX_CONTENT, TIMEOUT, makeWorld
+
+WISHES: Sequence[dict[str, Any]] = (
+    {},
+    {"content": b"second", "extensions": {"svc-a": "b"}},
+    {"content": b""},
+    {"content": b"", "mayBeEmpty": True},
+    {"content": bytes(MAX_CONTENT + 1)},
+    {"topic": ""},
+    {"topic": "a+b"},
+    {"topic": "never"},
+    {"topic": "closed"},
+    {"topic": "never", "content": b""},
+    {"topic": "u"},
+    {"extensions": {"a": "b"}},
+    {"extensions": {"svc-a": "b" * 9000}},
+    {"groupId": "1"},
+    {"groupId": "2"},
+    {"groupId": "2", "topic": "never"},
+    {"groupId": "9", "topic": ""},
+    {},
+)
+
+
+def publication(
+    groupId: str | None = None,
+    topic: str = "t",
+    content: bytes = b"x",
+    extensions: dict[str, str] | None = None,
+    mayBeEmpty: bool = False,
+) -> Publication:
+    return Publication(
+        groupId=groupId,
+        topic=topic,
+        content=content,
+        extensions=extensions or {},
+        mayBeEmpty=mayBeEmpty,
+    )
+
+
+class TogetherTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.world = makeWorld()
+        self.ledger, self.broker = self.world.ledger, self.world.broker
+        for group, topic in (("1", "t"), ("1", "u"), ("1", "closed"), ("2", "t")):
+            self.successResultOf(self.broker.open(group, topic))
+        self.successResultOf(self.broker.close("1", "closed"))
+
+    def together(self, *wishes: dict[str, Any]) -> Deferred[Any]:
+        return self.broker.publishTogether([publication(**wish) for wish in wishes])
+
+    def oneByOne(self, *wishes: dict[str, Any]) -> list[Any]:
+        world = makeWorld()
+        for group, topic in (("1", "t"), ("1", "u"), ("1", "closed"), ("2", "t")):
+            self.successResultOf(world.broker.open(group, topic))
+        self.successResultOf(world.broker.close("1", "closed"))
+        answers: list[Any] = []
+        for wish in wishes:
+            each = publication(**wish)
+            world.broker.publish(
+                each.groupId,
+                each.topic,
+                each.content,
+                each.extensions,
+                mayBeEmpty=each.mayBeEmpty,
+            ).addCallbacks(answers.append, lambda failure: answers.append(failure.value))
+        return answers
+
+    def test_likeOneByOne(self) -> None:
+        """What is answered is what each would have been answered alone, and so is the log."""
+        expected = self.oneByOne(*WISHES)
+        answers = self.successResultOf(self.together(*WISHES))
+        self.assertEqual(len(answers), len(WISHES))
+        for answer, alone, wish in zip(answers, expected, WISHES, strict=True):
+            if isinstance(alone, SendResult):
+                self.assertEqual(answer, alone, wish)
+            else:
+                self.assertIs(type(answer), type(alone), wish)
+        contents = [each.content for each in self.ledger.submitted if type(each) is PublishEvent]
+        self.assertEqual(contents, [b"x", b"second", b"", b"x", b"x", b"x"])
+
+    def test_nothing(self) -> None:
+        """No publish, or none that can be, submits nothing."""
+        self.assertEqual(self.successResultOf(self.together()), [])
+        before = list(self.ledger.submitted)
+        [answer] = self.successResultOf(self.together({"topic": "never"}))
+        self.assertIsInstance(answer, errors.TopicNotFound)
+        self.assertEqual(self.ledger.submitted, before)
+
+    def test_timesOut(self) -> None:
+        """Those that are known by then say what they are, the others that they are not."""
+        self.ledger.isHolding = True
+        sent = self.together({}, {"groupId": "2"}, {"topic": "never"})
+        self.assertNoResult(sent)
+        self.world.clock.advance(TIMEOUT)
+        first, second, third = self.successResultOf(sent)
+        self.assertEqual((first.status, first.eventId), (SendStatus.TIMEOUT, None))
+        self.assertEqual(second.status, SendStatus.SUCCESS)
+        self.assertIsInstance(third, errors.TopicNotFound)
+        self.ledger.release()
+        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
+
+    def test_cancelled(self) -> None:
+        """They are carried out all the same."""
+        self.ledger.isHolding = True
+        sent = self.together({}, {})
+        sent.cancel()
+        self.failureResultOf(sent, CancelledError)
+        self.ledger.release()
+        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 2)
+
+    def test_refused(self) -> None:
+        for execution, expected in (
+            (Execution.TOPIC_NOT_FOUND, SendResult("t", SendStatus.ERROR)),
+            (Execution.REPEATED, errors.TransactionFailed),
+        ):
+            self.ledger.receipt = Receipt(execution=execution, transactionHash=bytes(32), height=1)
+            [answer] = self.successResultOf(self.together({}))
+            if isinstance(expected, SendResult):
+                self.assertEqual(answer, expected)
+            else:
+                self.assertIsInstance(answer, expected)
+
+    def test_ledgerFails(self) -> None:
+        """Its errors are answers."""
+        for error in (errors.Overloaded(), errors.LedgerUnavailable()):
+            self.ledger.error = error
+            answers = self.successResultOf(self.together({}, {"topic": ""}))
+            self.assertIs(answers[0], error)
+            self.assertIsInstance(answers[1], errors.TopicBlank)
+
+    def test_notKnownYet(self) -> None:
+        """Where a ledger takes its time to tell of a topic, it is waited for, in order."""
+        asked: list[Deferred[Any]] = []
+
+        def getTopic(name: str) -> Deferred[Any]:
+            asked.append(Deferred())
+            return asked[-1]
+
+        known = self.successResultOf(self.ledger.getTopic("t"))
+        self.patch(self.ledger, "getTopic", getTopic)
+        sent = self.together({}, {"content": b"second"}, {"topic": ""})
+        self.assertNoResult(sent)
+        for each in asked:
+            each.callback(known)
+        first, second, third = self.successResultOf(sent)
+        self.assertEqual((first.eventId.sequence, second.eventId.sequence), (1, 2))
+        self.assertIsInstance(third, errors.TopicBlank)
+
+
+class SubmitTests(SynchronousTestCase):
+    """L{submitTogether} with a ledger that takes one request after the other."""
+
+    def setUp(self) -> None:
+        self.ledger = memoryLedger(Clock())
+        self.assertFalse(IBulkLedger.providedBy(self.ledger))
+        self.requests = (OpenTopic(topic="t"), CloseTopic(topic="t"), CloseTopic(topic="t"))
+
+    def test_order(self) -> None:
+        submission = submitTogether(self.ledger, self.requests)
+        done = self.successResultOf(submission.done)
+        self.assertIs(done, submission)
+        executions = [each.execution for each in submission.outcomes if isinstance(each, Receipt)]
+        self.assertEqual(executions, [Execution.DONE, Execution.DONE, Execution.TOPIC_NOT_FOUND])
+
+    def test_stopped(self) -> None:
+        self.ledger.stop()
+        submission = submitTogether(self.ledger, self.requests)
+        for outcome in self.successResultOf(submission.done).outcomes:
+            self.assertIsInstance(outcome, errors.LedgerUnavailable)
+
+    def test_bug(self) -> None:
+        """A ledger that fails as none may holds nobody up, and is told of in the log."""
+        self.patch(self.ledger, "submit", lambda request: fail(ZeroDivisionError()))
+        ledger: ILedger = self.ledger
+        submission = submitTogether(ledger, self.requests[:1])
+        [outcome] = self.successResultOf(submission.done).outcomes
+        self.assertIsInstance(outcome, errors.LedgerUnavailable)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
