@@ -6,6 +6,7 @@ lines and files are taken, and its example passes the contract.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import shutil
@@ -26,6 +27,7 @@ from svcbroker.interfaces import ILedgerFactory, InvalidDescription
 from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES
 from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
+from tests.directories import shortDirectory
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -115,6 +117,10 @@ class PageTests(SynchronousTestCase):
 
     def test_commandLines(self) -> None:
         """Every command line of the broker has options that there are, with good values."""
+        # Homes of engines are told from where one is, and there are sockets in them.
+        here = shortDirectory(self)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(here)
         seen = 0
         for name, text in pages():
             for found in _RUN.finditer(re.sub(r"\\\n\s*", "", text)):

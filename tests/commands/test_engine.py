@@ -23,6 +23,7 @@ from svcbroker.ledgers.cometbft.network import (
     ourGenesis,
     readCard,
 )
+from tests.directories import shortDirectory
 
 
 class EngineTests(SynchronousTestCase):
@@ -31,8 +32,7 @@ class EngineTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.root = Path(self.mktemp()).absolute()
-        self.root.mkdir()
+        self.root = shortDirectory(self)
         self.names = ["acme", "bolt", "coil", "dune"]
         for name in self.names:
             self.init(name)

@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from twisted.internet.utils import getProcessOutputAndValue
 from twisted.web.client import HTTPConnectionPool
 
 import svcbroker
+from tests.directories import shortDirectory
 from tests.ledgers.cometbft.realengine import cometbft
 
 from .daemon import TIMEOUT, Daemon, DaemonProtocol, DaemonTestCase, reactor
@@ -64,9 +63,7 @@ class NetworkTestCase(DaemonTestCase):
     def setUp(self) -> None:
         super().setUp()
         self.engine = cometbft()
-        # Paths of sockets are short.
-        self.directory = Path(tempfile.mkdtemp(prefix="svc"))
-        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+        self.directory = shortDirectory(self)
         paths = [str(Path(svcbroker.__file__).parent.parent), os.environ.get("PYTHONPATH")]
         self.environment = {
             **os.environ,

@@ -62,8 +62,7 @@ class BrokerTests(DaemonTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.network = Network(4)
-        self.addCleanup(self.network.remove)
+        self.network = Network(self, 4)
         # The engines end when their brokers are killed, but not at once.
         self.addCleanup(self.gone)
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +20,7 @@ from twisted.internet.defer import Deferred, DeferredLock, gatherResults
 from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.python.components import proxyForInterface
+from twisted.trial.unittest import TestCase
 
 from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
@@ -32,6 +31,7 @@ from svcbroker.ledgers.cometbft._parts import EngineParts
 from svcbroker.model import Receipt, Request, Statistics
 from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing._fixtures import MAX_CONTENT
+from tests.directories import shortDirectory
 
 from .realengine import cometbft
 
@@ -167,6 +167,7 @@ class Network:
 
     def __init__(
         self,
+        test: TestCase,
         count: int,
         *,
         hasPorts: bool = False,
@@ -174,14 +175,14 @@ class Network:
         tuning: Tuning = TUNING,
     ) -> None:
         """
+        @param test: whose network it is: what is on the disk is removed when it has ended.
         @param hasPorts: whether the engines' RPC is at ports, where other engines reach it.
         @param blockBytes: the most bytes of a block.
         @param tuning: how fast the engines are.
         @raise twisted.trial.unittest.SkipTest: there is no engine.
         """
         program = Path(cometbft())
-        # Paths of sockets are short.
-        self.root = Path(tempfile.mkdtemp(prefix="net"))
+        self.root = shortDirectory(test)
         self.nodes: list[Node] = []
         for number in range(count):
             (port,) = freeAddresses(1) if hasPorts else (None,)
@@ -212,10 +213,6 @@ class Network:
         return Node(
             plan=plan, directory=self.root / f"ledger-{name}", program=program, settings=settings
         )
-
-    def remove(self) -> None:
-        """Leave nothing behind."""
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def start(self) -> Deferred[None]:
         """Start new ledgers on all nodes. Fires when all see each other."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -30,6 +29,7 @@ from svcbroker.ledgers.cometbft.abci import AbciFactory, BaseApplication, listen
 from svcbroker.ledgers.cometbft.abci import requests as rq
 from svcbroker.ledgers.cometbft.abci import responses as rs
 from svcbroker.ledgers.cometbft.abci.types import TransactionResult
+from tests.directories import shortDirectory
 
 TIMEOUT = 60.0
 """Seconds after which an engine that does nothing counts as broken."""
@@ -135,9 +135,7 @@ class RealEngineTestCase(TestCase):
 
     async def _setUp(self) -> None:
         program = cometbft()
-        # Paths of sockets are short.
-        self.home = Path(tempfile.mkdtemp(prefix="engine"))
-        self.addCleanup(shutil.rmtree, self.home, ignore_errors=True)
+        self.home = shortDirectory(self)
         _, errors, status = await getProcessOutputAndValue(
             program, ["init", "--home", str(self.home)], env={}
         )

@@ -30,6 +30,7 @@ from svcbroker.ledgers.cometbft.abci import (
 from svcbroker.ledgers.cometbft.abci import requests as rq
 from svcbroker.ledgers.cometbft.abci import responses as rs
 from svcbroker.ledgers.cometbft.abci.server import MAX_CONNECTIONS, MAX_UNIX_PATH, READ_AHEAD, TURN
+from tests.directories import shortDirectory
 
 
 class Broken(Exception):
@@ -430,7 +431,7 @@ class ListenTests(ServerTestCase):
     def test_stale(self) -> None:
         """A socket that was left is removed, and only this user can connect."""
         reactor = MemoryReactorClock()
-        path = Path(self.mktemp())
+        path = shortDirectory(self) / "abci.sock"
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(path))
         self.assertTrue(stat.S_ISSOCK(path.lstat().st_mode))
@@ -442,7 +443,7 @@ class ListenTests(ServerTestCase):
 
     def test_alive(self) -> None:
         """The socket of a broker that lives is left alone; that of a dead one is not."""
-        path = Path(self.mktemp())
+        path = shortDirectory(self) / "abci.sock"
         with socket.socket(socket.AF_UNIX) as other:
             other.bind(str(path))
             other.listen(0)
@@ -455,7 +456,7 @@ class ListenTests(ServerTestCase):
 
     def test_refused(self) -> None:
         """What the operating system refuses is told in one line."""
-        path = Path(self.mktemp()) / "abci.sock"
+        path = shortDirectory(self) / "abci.sock"
         busy = CannotListenError(None, str(path), OSError(2, "No such file or directory"))
         reactor = MemoryReactorClock()
         reactor.listenUNIX = lambda *args, **named: self.raiseIt(busy)  # type: ignore[method-assign]
@@ -469,10 +470,10 @@ class ListenTests(ServerTestCase):
 
     def test_somethingElse(self) -> None:
         """What is no socket stays."""
-        path = Path(self.mktemp())
+        directory = shortDirectory(self)
+        path, link = directory / "file", directory / "link"
         path.write_text("precious")
-        link = Path(self.mktemp())
-        os.symlink(path.absolute(), link)
+        os.symlink(path, link)
         for each in (path, link):
             with self.assertRaises(ValueError):
                 listenUnix(MemoryReactorClock(), each, self.factory)

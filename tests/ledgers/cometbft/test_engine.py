@@ -24,6 +24,7 @@ from svcbroker.ledgers.cometbft._engine import (
     EngineState,
     IEngineReactor,
 )
+from tests.directories import shortDirectory
 
 LIMITS = EngineLimits(firstDelay=1, maxDelay=8, jitter=0.5, steady=60, patience=10)
 
@@ -100,7 +101,7 @@ class EngineTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.reactor = FakeReactor()
-        self.socket = Path(self.mktemp())
+        self.socket = shortDirectory(self) / "socket"
         self.chance = 0.0
         self.changes: list[EngineState] = []
         self.engine = Engine(

@@ -5,8 +5,6 @@ Home directories of engines.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import tomllib
 from base64 import b64decode
 from collections.abc import Callable
@@ -36,6 +34,7 @@ from svcbroker.ledgers.cometbft._layout import (
     readLayout,
 )
 from svcbroker.proofs.cometbft import Instant, validatorsHash
+from tests.directories import shortDirectory
 
 from .support import START, recorded
 
@@ -66,9 +65,7 @@ class LayoutCase(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        parent = tempfile.mkdtemp(prefix="svcbroker-")
-        self.addCleanup(shutil.rmtree, parent)
-        self.root = Path(parent) / "net"
+        self.root = shortDirectory(self) / "net"
 
     def json(self, path: str) -> Any:
         """One of the files."""

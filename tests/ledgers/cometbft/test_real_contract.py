@@ -13,8 +13,7 @@ from .network import Network, NetworkFixture
 
 def networkOf(count: int, test: TestCase) -> LedgerFixture:
     """A network for one test."""
-    network = Network(count)
-    test.addCleanup(network.remove)
+    network = Network(test, count)
     test.addCleanup(network.stop)
     return NetworkFixture(network)
 

@@ -35,8 +35,7 @@ class NetworkTestCase(TestCase):
 
     async def begin(self, count: int, **changes: Any) -> Network:
         """A network that has started."""
-        self.network = Network(count, **changes)
-        self.addCleanup(self.network.remove)
+        self.network = Network(self, count, **changes)
         self.addCleanup(self.network.stop)
         await self.network.start()
         return self.network

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from base64 import b64decode
 from pathlib import Path
 from typing import Any
@@ -35,6 +33,7 @@ from svcbroker.ledgers.cometbft._rpc import EngineRpc
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
 from svcbroker.model import NodeType
 from svcbroker.proofs.cometbft import Instant, LightBlock
+from tests.directories import shortDirectory
 
 from .realengine import TIMEOUT, Counter, cometbft
 from .support import trustOf
@@ -53,9 +52,7 @@ class RealLayoutTests(TestCase):
 
     def setUp(self) -> None:
         self.program = cometbft()
-        # Paths of sockets are short.
-        self.root = Path(tempfile.mkdtemp(prefix="layout"))
-        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.root = shortDirectory(self)
         home = self.root / "node0"
         self.node = NodePlan(home=home, name="node0", rpc=home / "rpc.sock", p2p=NOWHERE)
         self.plan = NetworkPlan(

@@ -65,8 +65,7 @@ class RealProofTests(TestCase):
         Events are proved at once and later, by any node, before and after a change of the
         validators, and also when the engine is gone.
         """
-        self.network = network = Network(4)
-        self.addCleanup(network.remove)
+        self.network = network = Network(self, 4)
         self.addCleanup(network.stop)
         await network.start()
         first, second = network.nodes[:2]

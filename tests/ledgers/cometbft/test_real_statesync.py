@@ -70,8 +70,7 @@ class JoiningTests(TestCase):
     timeout = 3 * TIMEOUT
 
     def setUp(self) -> None:
-        self.network = Network(4, hasPorts=True)
-        self.addCleanup(self.network.remove)
+        self.network = Network(self, 4, hasPorts=True)
         self.addCleanup(self.network.stop)
         for node in self.network.nodes:
             # So that there are some, and several kinds of heights, within seconds.
