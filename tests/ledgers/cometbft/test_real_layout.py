@@ -144,7 +144,8 @@ class RealLayoutTests(TestCase):
         application, rpc = await self.start()
         genesis, _ = readLayout(self.node.home)
         self.assertEqual(await rpc.genesis(), genesis)
-        self.assertEqual((await rpc.consensusParams()).block.maxBytes, self.plan.blockBytes)
+        # Those of the next block it stores only after the application has committed.
+        self.assertEqual((await rpc.consensusParams(1)).block.maxBytes, self.plan.blockBytes)
 
         transactions = [b"transaction %d" % index for index in range(5)]
         done = application.when(lambda: len(application.txs) == 5)
@@ -157,6 +158,12 @@ class RealLayoutTests(TestCase):
         await self.refused(rpc.transaction(bytes(32)), Reason.REFUSED)
         self.assertEqual((await rpc.broadcast(b"bad")).code, 1)
         await done
+        # Before the first transaction the hash is empty, and of such a block it tells no results.
+        # So there is one more block with a transaction after those.
+        last = application.when(lambda: len(application.txs) == 6)
+        transactions.append(b"last")
+        self.assertEqual((await rpc.broadcast(transactions[-1])).code, 0)
+        await last
 
         picture = await takePicture(rpc)
         (record,) = nodeRecords(picture, reactor.seconds(), namesOf(genesis))
