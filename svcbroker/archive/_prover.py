@@ -157,10 +157,9 @@ class Prover:
         return trees
 
     def _place(self, eventId: EventId) -> tuple[int, int]:
-        for row in self._store.topicBlock(eventId.prefix, eventId.height):
-            place = row.position(eventId.sequence)
-            if place is not None:
-                return place
+        places = self._store.eventPlaces(eventId.prefix, eventId.height, eventId.sequence)
+        for place in filter(None, places):
+            return place.offset, place.length
         raise EventNotFound()
 
     def _changes(

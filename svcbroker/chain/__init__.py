@@ -36,6 +36,7 @@ from ._receipts import (
     receiptLeaves,
 )
 from ._state import Account, ChainState, Outcome, PrefixConflict
+from ._table import BodyTable
 from ._transaction import (
     MAX_HEAD_SIZE,
     Kind,
@@ -60,6 +61,7 @@ __all__ = [
     "MAX_HEAD_SIZE",
     "MAX_VALIDATORS",
     "Account",
+    "BodyTable",
     "Candidate",
     "Certificate",
     "CertificateInvalid",

@@ -4,21 +4,19 @@ Reading a chain that is in a store.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Sequence
-from itertools import pairwise
 
 from twisted.internet.defer import Deferred
 
 from ..chain import (
     MAX_HEAD_SIZE,
+    BodyTable,
     ChainState,
     Header,
     Transaction,
     TransactionSummary,
     decodeBody,
     decodeReceipts,
-    decodeTable,
     tableSize,
     topicAddress,
 )
@@ -34,13 +32,16 @@ from ..model import (
     TransactionRecord,
     filterMatches,
 )
-from ..storage import BlockHeadRow, Store
+from ..storage import BlockHeadRow, EventPlace, Store
 from ._views import blockOf, blockRecordOf, eventOf
 
 _MAX_HEIGHT = 2**63 - 1
 
 TOPICS_PER_BREATH = 500
 """How many topics are counted before the reactor gets its turn."""
+
+ENTRIES_AT_ONCE = 256 * 1024
+"""Up to so many bytes, transactions that follow each other are read together."""
 
 STEPS_PER_BREATH = 8
 """How many steps of a long search are made before the reactor gets its turn."""
@@ -67,14 +68,11 @@ class ChainReader:
 
     def getEvent(self, eventId: EventId) -> Event:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
-        rows = self._store.topicBlock(eventId.prefix, eventId.height)
-        for row in rows:
-            position = row.position(eventId.sequence)
-            if position is not None:
-                entry = self._store.bodySlice(eventId.height, *position)
-                index = self._indexOf(eventId.height, position[0])
-                return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, index)
-        if not rows and eventId.height > self._height():
+        places = self._store.eventPlaces(eventId.prefix, eventId.height, eventId.sequence)
+        for place in filter(None, places):
+            entry, index = self._entry(eventId.height, place)
+            return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, index)
+        if not places and eventId.height > self._height():
             raise HeightUnknown()
         raise EventNotFound()
 
@@ -185,13 +183,9 @@ class ChainReader:
         if end <= start:
             return ()
         header = Header.decode(row.header)
-        table = self._store.bodySlice(row.height, 0, tableSize(header.transactionCount))
-        bounds = list(pairwise(decodeTable(table)))[start:end]
         records = []
-        for begin, finish in reversed(bounds):
-            summary = TransactionSummary.decode(
-                self._store.bodySlice(row.height, begin, min(finish - begin, MAX_HEAD_SIZE))
-            )
+        for entry in reversed(self._entries(row.height, header.transactionCount, start, end)):
+            summary = TransactionSummary.decode(entry)
             records.append(
                 TransactionRecord(
                     height=header.height,
@@ -203,12 +197,26 @@ class ChainReader:
             )
         return records
 
-    def _indexOf(self, height: int, offset: int) -> int:
-        """Which transaction of a block starts at an offset of its body."""
-        row = self._head(height)
-        count = Header.decode(row.header).transactionCount if row else 0
-        table = self._store.bodySlice(height, 0, tableSize(count))
-        return bisect_left(decodeTable(table), offset)
+    def _entries(self, height: int, count: int, first: int, end: int) -> Sequence[bytes]:
+        """Some of a block's transactions, with as much of each as is sure to hold its head."""
+        bounds = BodyTable(self._store.bodySlice(height, 0, tableSize(count))).bounds(first, end)
+        begin, size = bounds[0][0], bounds[-1][1] - bounds[0][0]
+        if size <= ENTRIES_AT_ONCE:
+            run = self._store.bodySlice(height, begin, size)
+            return [run[start - begin : stop - begin] for start, stop in bounds]
+        return [
+            self._store.bodySlice(height, start, min(stop - start, MAX_HEAD_SIZE))
+            for start, stop in bounds
+        ]
+
+    def _entry(self, height: int, place: EventPlace) -> tuple[bytes, int]:
+        """An event's transaction, and its index in its block."""
+        piece = (place.offset, place.length)
+        if place.count == place.transactions:
+            return self._store.bodySlice(height, *piece), place.number
+        table = (0, tableSize(place.transactions))
+        entry, start = self._store.bodySlices(height, piece, table)
+        return entry, BodyTable(start).index(place.offset)
 
     def _height(self) -> int:
         tip = self._store.tip()

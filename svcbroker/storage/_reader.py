@@ -12,9 +12,11 @@ from typing import Any, Final
 from ..model import Topic
 from ._errors import StorageDamaged, translated
 from ._rows import (
+    POSITION_SIZE,
     AccountRow,
     BlockHeadRow,
     BlockRow,
+    EventPlace,
     TopicBlockRow,
     TopicRow,
     TransactionPlace,
@@ -29,7 +31,6 @@ SEGMENT: Final = 512
 
 _HEAD: Final = "height, hash, header, certificate, transaction_total"
 _LOAD_ROWS: Final = 4096
-_WHOLE_BODY: Final = 64 * 1024  # up to here, copying a body in SQLite beats opening it as a file
 
 
 class ChainReader:
@@ -101,28 +102,32 @@ class ChainReader:
 
     def bodySlice(self, height: int, offset: int, length: int) -> bytes:
         """
-        A piece of a block's body, at a position that a L{TopicBlockRow} gave. The rest of the
-        body does not come into Python.
+        A piece of a block's body; see L{bodySlices}.
+        """
+        [piece] = self.bodySlices(height, (offset, length))
+        return piece
 
+    def bodySlices(self, height: int, *pieces: tuple[int, int]) -> Sequence[bytes]:
+        """
+        Pieces of a block's body. The rest of it does not come into Python.
+
+        @param pieces: offset and length of each, such as an L{EventPlace} has.
         @raise LookupError: there is no such block.
         @raise StorageDamaged: the body has no such piece.
         """
-        # SQLite takes length() from the row's header, so a large body is not read for it.
-        rows = self._rows(
-            f"SELECT CASE WHEN length(body) <= {_WHOLE_BODY} THEN substr(body, ?, ?) END "
-            "FROM body WHERE height = ?",
-            offset + 1,
-            length,
-            height,
-        )
-        if not rows:
-            raise LookupError(f"no block {height}")
-        piece: bytes | None = rows[0][0]
-        if piece is None:
-            piece = self._largeSlice(height, offset, length)
-        if len(piece) != length:
+        found = []
+        try:
+            with self._reading.blobopen("body", "body", height, readonly=True) as blob:
+                for offset, length in pieces:
+                    blob.seek(min(offset, len(blob)))
+                    found.append(blob.read(length))
+        except sqlite3.Error as error:
+            if not self._rows("SELECT 1 FROM body WHERE height = ?", height):
+                raise LookupError(f"no block {height}") from error
+            raise translated(error, self.path) from error
+        if any(len(piece) != length for piece, (_, length) in zip(found, pieces, strict=True)):
             raise self._damage(f"block {height} is shorter than its positions say")
-        return piece
+        return found
 
     def heightOfHash(self, hash: bytes) -> int | None:
         """
@@ -131,21 +136,35 @@ class ChainReader:
         rows = self._rows("SELECT height FROM head WHERE hash = ?", hash)
         return rows[0][0] if rows else None
 
-    def topicBlock(self, prefix: str, height: int) -> Sequence[TopicBlockRow]:
+    def eventPlaces(self, prefix: str, height: int, sequence: int) -> Sequence[EventPlace | None]:
         """
-        Where the events stand that topics of this prefix have in a block. Two topics may share
-        a prefix; then there is a row for each that has events there, in the order of creation.
+        Where an event stands. Two topics may share a prefix; then there is an answer for each
+        that has events in the block, in the order of creation, and the event is of one of them.
 
         @param prefix: 8 hex digits, L{topicPrefix<svcbroker.model.topicPrefix>} of a name.
+        @param sequence: the event's number in its topic.
+        @return: C{None} for a topic that has other events there.
         """
+        # The bounds come first: out of them substr counts from the end, or in 32 bits.
         rows = self._rows(
-            "SELECT t.topic, t.height, t.first_sequence, t.positions FROM topic "
-            "JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
+            "SELECT t.first_sequence, length(t.positions), "
+            "CASE WHEN ? BETWEEN t.first_sequence AND t.first_sequence "
+            f"+ length(t.positions) / {POSITION_SIZE} - 1 THEN "
+            f"substr(t.positions, (? - t.first_sequence) * {POSITION_SIZE} + 1, {POSITION_SIZE}) "
+            "END, "
+            "(SELECT transaction_total FROM head WHERE height = t.height) "
+            "- ifnull((SELECT transaction_total FROM head WHERE height = t.height - 1), 0) "
+            "FROM topic JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
             "WHERE topic.prefix = ? ORDER BY t.topic",
+            sequence,
+            sequence,
             height,
             int(prefix, 16),
         )
-        return [_topicBlock(row) for row in rows]
+        return [
+            None if packed is None else EventPlace.of(packed, sequence - first, size, transactions)
+            for first, size, packed, transactions in rows
+        ]
 
     def topicBlocks(self, topicIndex: int, afterHeight: int, limit: int) -> Sequence[TopicBlockRow]:
         """
@@ -315,16 +334,6 @@ class ChainReader:
         ):
             yield from rows
             after = rows[-1][0]
-
-    def _largeSlice(self, height: int, offset: int, length: int) -> bytes:
-        try:
-            with self._reading.blobopen("body", "body", height, readonly=True) as blob:
-                if offset > len(blob):
-                    return b""
-                blob.seek(offset)
-                return blob.read(length)
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
 
     def _rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         try:

@@ -15,6 +15,9 @@ from ..model import Topic
 
 _PAIR: Final = Struct(">II")
 
+POSITION_SIZE: Final = _PAIR.size
+"""Bytes of one event's place in L{TopicBlockRow.positions}."""
+
 
 @frozen(kw_only=True)
 class BlockHeadRow:
@@ -106,6 +109,40 @@ class TopicBlockRow:
         if not 0 <= number < self.count:
             return None
         return _PAIR.unpack_from(self.positions, number * _PAIR.size)
+
+
+@frozen(kw_only=True)
+class EventPlace:
+    """
+    Where one event stands in its block.
+
+    @ivar offset: where its transaction starts in the block's body.
+    @ivar length: how many bytes it has there.
+    @ivar number: which of the block's events of its topic it is, from 0.
+    @ivar count: how many events of its topic the block has.
+    @ivar transactions: how many transactions the block has.
+    """
+
+    offset: int
+    length: int
+    number: int
+    count: int
+    transactions: int
+
+    @classmethod
+    def of(cls, packed: bytes, number: int, size: int, transactions: int) -> EventPlace:
+        """
+        @param packed: its part of the positions.
+        @param size: how many bytes all of the positions have.
+        """
+        offset, length = _PAIR.unpack(packed)
+        return cls(
+            offset=offset,
+            length=length,
+            number=number,
+            count=size // POSITION_SIZE,
+            transactions=transactions,
+        )
 
 
 @frozen(kw_only=True)

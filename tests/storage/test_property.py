@@ -49,16 +49,15 @@ class PropertyTests(SynchronousTestCase):
                 store.blockHeads(0, 99), [headOf(append.block) for append in chain.appends]
             )
             for (events, _), append in zip(steps, chain.appends, strict=True):
-                for name in {name for name, _ in events}:
-                    [row] = store.topicBlock(topicPrefix(name), append.block.height)
-                    self.assertEqual(
-                        [
-                            store.bodySlice(row.height, *place)
-                            for number in range(row.count)
-                            if (place := row.position(row.firstSequence + number)) is not None
-                        ],
-                        [content for topic, content in events if topic == name],
-                    )
+                height, rows = append.block.height, append.topicBlocks
+                first = {row.topicIndex: row.firstSequence for row in rows}
+                for index, row in enumerate(chain.topics.values()):
+                    contents = [content for topic, content in events if topic == row.topic.name]
+                    for number, content in enumerate(contents, first.get(index, 0)):
+                        [place] = store.eventPlaces(topicPrefix(row.topic.name), height, number)
+                        assert place is not None
+                        found = store.bodySlice(height, place.offset, place.length)
+                        self.assertEqual(found, content)
         finally:
             store.close()
 

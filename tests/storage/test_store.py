@@ -149,7 +149,17 @@ class StoreTests(SynchronousTestCase):
             self.assertEqual(self.store.bodySlice(row.height, length, 0), b"")
             for offset in (length - 1, length + 1):
                 self.assertRaises(StorageDamaged, self.store.bodySlice, row.height, offset, 2)
+            pieces = self.store.bodySlices(row.height, (0, 3), (length - 2, 2), (1, 0))
+            self.assertEqual(pieces, [append.block.body[:3], append.block.body[-2:], b""])
         self.assertRaises(LookupError, self.store.bodySlice, 5, 0, 1)
+
+    def test_pageMap(self) -> None:
+        """
+        A new file has the map of pages by which the middle of a large body is reached.
+        """
+        with closing(sqlite3.connect(self.path)) as connection:
+            [(mode,)] = connection.execute("PRAGMA auto_vacuum").fetchall()
+        self.assertEqual(mode, 2)
 
     def test_appendOutOfOrder(self) -> None:
         """
@@ -206,24 +216,24 @@ class StoreTests(SynchronousTestCase):
         self.append(*((name, b"") for name in names))
         self.assertEqual([row.topic.name for row in self.store.topics()], names)
 
-    def test_topicBlock(self) -> None:
+    def test_eventPlaces(self) -> None:
         """
         An event id's parts lead to the place of the event.
         """
         self.append(("a", b"one"), ("b", b"two"), ("a", b"three"))
         self.append(("a", b"four"))
-        [row] = self.store.topicBlock(topicPrefix("a"), 1)
-        self.assertEqual((row.topicIndex, row.firstSequence, row.count), (0, 1, 2))
-        position = row.position(2)
-        assert position is not None
-        self.assertEqual(self.store.bodySlice(1, *position), b"three")
-        self.assertIsNone(row.position(3))
-        self.assertIsNone(row.position(0))
-        [row] = self.store.topicBlock(topicPrefix("a"), 2)
-        self.assertIsNone(row.position(2))
-        self.assertIsNotNone(row.position(3))
-        self.assertEqual(self.store.topicBlock(topicPrefix("b"), 2), [])
-        self.assertEqual(self.store.topicBlock(topicPrefix("c"), 1), [])
+        prefix = topicPrefix("a")
+        [place] = self.store.eventPlaces(prefix, 1, 2)
+        assert place is not None
+        self.assertEqual((place.number, place.count, place.transactions), (1, 2, 3))
+        self.assertEqual(self.store.bodySlice(1, place.offset, place.length), b"three")
+        [place] = self.store.eventPlaces(prefix, 2, 3)
+        assert place is not None
+        self.assertEqual((place.number, place.count, place.transactions), (0, 1, 1))
+        for height, sequence in ((1, 0), (1, 3), (1, 2**32 + 1), (1, 2**62 + 1), (2, 2), (2, 4)):
+            self.assertEqual(self.store.eventPlaces(prefix, height, sequence), [None])
+        self.assertEqual(self.store.eventPlaces(topicPrefix("b"), 2, 1), [])
+        self.assertEqual(self.store.eventPlaces(topicPrefix("c"), 1, 1), [])
 
     def test_sharedPrefix(self) -> None:
         """
@@ -235,8 +245,15 @@ class StoreTests(SynchronousTestCase):
         self.append((names[0], b"x"), (names[1], b"y"))
         self.append((names[1], b"z"))
         prefix = topicPrefix(names[0])
-        self.assertEqual([row.topicIndex for row in self.store.topicBlock(prefix, 1)], [0, 1])
-        self.assertEqual([row.topicIndex for row in self.store.topicBlock(prefix, 2)], [1])
+        contents = [
+            self.store.bodySlice(1, place.offset, place.length)
+            for place in self.store.eventPlaces(prefix, 1, 1)
+            if place is not None
+        ]
+        self.assertEqual(contents, [b"x", b"y"])
+        self.assertEqual(len(self.store.eventPlaces(prefix, 2, 2)), 1)
+        self.append((names[0], b"first"), (names[1], b"third"))
+        self.assertIsNone(self.store.eventPlaces(prefix, 3, 3)[0])
 
     def test_topicBlocks(self) -> None:
         """
