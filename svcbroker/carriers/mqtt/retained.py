@@ -25,6 +25,10 @@ from ...model import Block, EventId
 from .messages import RETAIN
 
 _KEPT_EVERY: Final = 1000
+_KEPT_EVENTS: Final = 50_000
+"""After so many blocks, or so many events, it is kept how far the log was followed. A start after
+a crash reads as much again before anybody is served: some quarter of a second."""
+
 _BLOCKS_A_TURN: Final = 64
 _HEIGHT: Final = "mqtt-followed"
 
@@ -56,6 +60,7 @@ class RetainedIndex:
         self._root = _Level()
         self._count = 0
         self._keptHeight = 0
+        self._unkept = 0
 
     def __len__(self) -> int:
         """How many topics have a retained message."""
@@ -113,12 +118,17 @@ class RetainedIndex:
                 else:
                     self._remove(event.topic)
                     self._keeper.remove(self._kind, event.topic)
-        if hasChanged or self.height - self._keptHeight >= _KEPT_EVERY:
+        self._unkept += len(block.events)
+        if (
+            hasChanged
+            or self._unkept >= _KEPT_EVENTS
+            or self.height - self._keptHeight >= _KEPT_EVERY
+        ):
             self._keepHeight()
 
     def _keepHeight(self) -> None:
         # Written together with the changes before it, or after them.
-        self._keptHeight = self.height
+        self._keptHeight, self._unkept = self.height, 0
         self._keeper.put(_HEIGHT, self._ledger.group, b"%d" % self.height)
 
     def has(self, topic: str) -> bool:

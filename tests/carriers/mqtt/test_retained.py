@@ -19,7 +19,7 @@ from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.model import EventId, PublishEvent, filterMatches
+from svcbroker.model import Block, Event, EventId, PublishEvent, filterMatches
 from svcbroker.testing.doubles import memoryLedger
 
 from .support import Client, Notes, Server
@@ -211,6 +211,25 @@ class IndexTests(SynchronousTestCase):
         found.sort(key=lambda eventId: eventId.height)
         self.assertEqual(index.match(topicFilter), found)
         self.assertEqual(all(index.has(topic) for topic in expected), True)
+
+    def test_keptAfterManyEvents(self) -> None:
+        """How far the log was followed is kept by events too: blocks may be large."""
+        clock, notes = Clock(), Notes()
+        keeper = Keeper(notes, clock, maybeDeferred)
+        ledger = memoryLedger(clock)
+        self.successResultOf(ledger.start())
+        index = RetainedIndex(ledger, keeper, clock)
+        self.successResultOf(index.start())
+        events = [
+            Event(topic="t", content=b"x", extensions={}, eventId=EventId("0" * 8, number, 1))
+            for number in range(1, 10_001)
+        ]
+        heights = []
+        for height in range(1, 12):
+            index.blockCommitted(Block(height=height, timestamp=0, hash=b"", events=events))
+            clock.advance(1)
+            heights.append(notes.kept.get(("mqtt-followed", ledger.group)))
+        self.assertEqual(heights, [None] * 4 + [b"5"] * 5 + [b"10"] * 2)
 
 
 class WillTests(SynchronousTestCase):
