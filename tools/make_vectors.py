@@ -166,7 +166,7 @@ def receiptVectors() -> list[Json]:
             "receipts": [[receipt.execution.name, receipt.sequence] for receipt in some[:count]],
             "transactionHashes": hexes(hashes[:count]),
             "encoded": encodeReceipts(some[:count]).hex(),
-            "root": receiptRoot(hashes[:count], some[:count]).hex(),
+            "root": receiptRoot(hashes[:count], encodeReceipts(some[:count])).hex(),
         }
         for count in (0, 1, len(some))
     ]

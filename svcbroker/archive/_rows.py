@@ -4,7 +4,7 @@ From a decided block to the rows that are stored of it.
 
 from __future__ import annotations
 
-from ..chain import Candidate, Certificate, encodeReceipts
+from ..chain import Candidate, Certificate
 from ..storage import (
     AccountRow,
     Append,
@@ -32,7 +32,7 @@ def appendOf(candidate: Candidate, certificate: Certificate | None) -> Append:
             certificate=b"" if certificate is None else certificate.encode(),
             transactionTotal=header.transactionTotal,
             body=candidate.body,
-            receipts=encodeReceipts(outcome.receipts),
+            receipts=candidate.receipts,
         ),
         transactionHashes=[transaction.hash for transaction in candidate.transactions],
         topics=[TopicRow(index=index, topic=topic) for index, topic in outcome.topics.items()],

@@ -6,6 +6,7 @@ transactions give the same bytes and hashes on any machine, so every ledger that
 blocks runs this code unchanged. C{docs/chain.rst} is its specification.
 """
 
+from ._accounts import Account
 from ._address import accountAddress, keyAddress, topicAddress
 from ._block import (
     Candidate,
@@ -24,6 +25,7 @@ from ._certificate import (
     votePayload,
 )
 from ._encoding import Malformed, VersionUnknown
+from ._execution import PrefixConflict
 from ._genesis import Genesis
 from ._header import Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, historyPath
@@ -35,7 +37,7 @@ from ._receipts import (
     receiptLeaf,
     receiptLeaves,
 )
-from ._state import Account, ChainState, Outcome, PrefixConflict
+from ._state import ChainState, Outcome
 from ._table import BodyTable
 from ._transaction import (
     MAX_HEAD_SIZE,

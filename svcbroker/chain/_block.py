@@ -5,15 +5,17 @@ Blocks that may come next: how they are made, and how one from elsewhere is chec
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from attrs import frozen
 
 from ..model import topicPrefix
+from ._execution import PrefixConflict
 from ._header import Header, leaderIndex
 from ._history import History
 from ._merkle import merkleRoot
-from ._receipts import receiptRoot
-from ._state import ChainState, Outcome, PrefixConflict
+from ._receipts import encodeReceipts, receiptRoot
+from ._state import ChainState, Outcome
 from ._transaction import Kind, Transaction, encodeBody
 
 
@@ -30,6 +32,7 @@ class Candidate:
     @ivar body: their canonical encoding.
     @ivar offsets: where each of them starts in C{body}, and after the last of these the end.
     @ivar outcome: what they do to the state.
+    @ivar receipts: the canonical encoding of how each of them ended.
     @ivar history: the chain's history with this block's header.
     """
 
@@ -38,6 +41,7 @@ class Candidate:
     body: bytes
     offsets: Sequence[int]
     outcome: Outcome
+    receipts: bytes
     history: History
 
 
@@ -54,15 +58,17 @@ def selectTransactions(
     size = 0
     names: set[str] = set()
     prefixes: set[str] = set()
-    for transaction in waiting:
+    publish = Kind.PUBLISH
+    for transaction in islice(waiting, maxCount):
         size += transaction.size
-        if chosen and (size > maxBytes or len(chosen) == maxCount):
+        if size > maxBytes and chosen:
             break
-        if transaction.kind is Kind.PUBLISH and transaction.topic not in names:
-            prefix = topicPrefix(transaction.topic)
+        name = transaction.topic
+        if name not in names and transaction.kind is publish:
+            prefix = topicPrefix(name)
             if prefix in prefixes:
                 break
-            names.add(transaction.topic)
+            names.add(name)
             prefixes.add(prefix)
         chosen.append(transaction)
     return chosen
@@ -89,6 +95,7 @@ def proposeBlock(
     outcome = state.execute(transactions, height, timestamp)
     body, offsets = encodeBody(transactions)
     hashes = [transaction.hash for transaction in transactions]
+    receipts = encodeReceipts(outcome.receipts)
     header = Header(
         chain=parent.chain,
         height=height,
@@ -98,7 +105,7 @@ def proposeBlock(
         proposer=leaderIndex(view, height, len(state.validators.keys)),
         timestamp=timestamp,
         transactionRoot=merkleRoot(hashes),
-        receiptRoot=receiptRoot(hashes, outcome.receipts),
+        receiptRoot=receiptRoot(hashes, receipts),
         stateRoot=outcome.stateRoot,
         validators=state.validators.hash,
         nextValidators=outcome.validators.hash,
@@ -111,6 +118,7 @@ def proposeBlock(
         body=body,
         offsets=offsets,
         outcome=outcome,
+        receipts=receipts,
         history=state.history.after(header.hash),
     )
 

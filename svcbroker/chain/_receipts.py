@@ -7,7 +7,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from ..model import Execution
 from ._encoding import Malformed
@@ -16,7 +17,7 @@ from ._merkle import leafHash, merkleRoot
 _RECEIPT = struct.Struct(">BQ")
 
 
-class TransactionReceipt(NamedTuple):
+class TransactionReceipt(Struct, frozen=True):
     """
     How a transaction ended.
 
@@ -31,7 +32,7 @@ class TransactionReceipt(NamedTuple):
 def encodeReceipts(receipts: Sequence[TransactionReceipt]) -> bytes:
     """The receipts of a block, in the order of its transactions."""
     pack = _RECEIPT.pack
-    return b"".join([pack(execution, sequence) for execution, sequence in receipts])
+    return b"".join([pack(receipt.execution, receipt.sequence) for receipt in receipts])
 
 
 def decodeReceipts(data: bytes) -> Sequence[TransactionReceipt]:
@@ -55,7 +56,7 @@ def receiptLeaf(transactionHash: bytes, receipt: TransactionReceipt) -> bytes:
     """
     The leaf hash of a transaction's receipt.
     """
-    return leafHash(transactionHash + _RECEIPT.pack(*receipt))
+    return leafHash(transactionHash + _RECEIPT.pack(receipt.execution, receipt.sequence))
 
 
 def receiptLeaves(transactionHashes: Sequence[bytes], encoded: bytes) -> Sequence[bytes]:
@@ -74,19 +75,12 @@ def receiptLeaves(transactionHashes: Sequence[bytes], encoded: bytes) -> Sequenc
     ]
 
 
-def receiptRoot(
-    transactionHashes: Sequence[bytes], receipts: Sequence[TransactionReceipt]
-) -> bytes:
+def receiptRoot(transactionHashes: Sequence[bytes], encoded: bytes) -> bytes:
     """
     The Merkle root of a block's receipts: a leaf is a transaction's hash and its receipt, so
     that an event's sequence number can be proved.
+
+    @param encoded: what L{encodeReceipts} gave.
+    @raise Malformed: there are not as many receipts as transactions.
     """
-    pack = _RECEIPT.pack
-    return merkleRoot(
-        [
-            sha256(b"\x00" + transactionHash + pack(execution, sequence)).digest()
-            for transactionHash, (execution, sequence) in zip(
-                transactionHashes, receipts, strict=True
-            )
-        ]
-    )
+    return merkleRoot(receiptLeaves(transactionHashes, encoded))

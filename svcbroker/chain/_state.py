@@ -9,75 +9,19 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
-from attrs import define, frozen
-from msgspec import Struct
+from attrs import frozen
 
-from ..model import Execution, Topic, topicPrefix
-from ._address import topicAddress
-from ._encoding import U16, U64, Malformed
+from ..model import Topic
+from ._accounts import Account
+from ._encoding import U16, U64
+from ._execution import BlockExecution
 from ._history import History
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash
 from ._receipts import TransactionReceipt
-from ._transaction import Kind, Transaction
-from ._validators import ChangeRefused, ValidatorChange, ValidatorSet
+from ._transaction import Transaction
+from ._validators import ValidatorSet
 
-NONCE_WINDOW = 1024
-"""How far behind the highest nonce of its sender a transaction may still be executed."""
-
-_WINDOW_MASK = (1 << NONCE_WINDOW) - 1
-_ACCOUNT_SIZE = U64.size + NONCE_WINDOW // 8
 _TAG = b"svcbroker/state\x01"
-
-
-class PrefixConflict(Exception):
-    """
-    A block publishes to two topics whose event ids begin alike, so that two of its events might
-    have the same id. Blocks are built so that it does not happen.
-    """
-
-
-class Account(Struct, frozen=True):
-    """
-    Which of a sender's nonces were executed.
-
-    @ivar highest: the highest one.
-    @ivar window: a bit for each of the L{NONCE_WINDOW} nonces from C{highest} (the lowest bit)
-        down: whether it was executed.
-    """
-
-    highest: int = 0
-    window: int = 0
-
-    def accepts(self, nonce: int) -> bool:
-        """Whether a transaction of this nonce is new."""
-        behind = self.highest - nonce
-        if behind < 0:
-            return True
-        return nonce > 0 and behind < NONCE_WINDOW and not self.window >> behind & 1
-
-    def after(self, nonce: int) -> Account:
-        """The account once a transaction of a new nonce was executed."""
-        ahead = nonce - self.highest
-        if ahead <= 0:
-            return Account(self.highest, self.window | 1 << -ahead)
-        if ahead >= NONCE_WINDOW:
-            return Account(nonce, 1)
-        return Account(nonce, self.window << ahead & _WINDOW_MASK | 1)
-
-    def encode(self) -> bytes:
-        """Its canonical encoding."""
-        return U64.pack(self.highest) + self.window.to_bytes(NONCE_WINDOW // 8, "big")
-
-    @classmethod
-    def decode(cls, data: bytes) -> Account:
-        """
-        Read what L{encode} wrote.
-
-        @raise Malformed: it has another length.
-        """
-        if len(data) != _ACCOUNT_SIZE:
-            raise Malformed(f"an account has {_ACCOUNT_SIZE} bytes, not {len(data)}")
-        return cls(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:], "big"))
 
 
 def topicLeaf(topic: Topic) -> bytes:
@@ -137,32 +81,6 @@ class Outcome:
     stateRoot: bytes
     topicOverlay: Overlay
     accountOverlay: Overlay
-
-
-@define
-class _Draft:
-    """A topic while a block is being executed."""
-
-    index: int
-    address: bytes
-    sender: bytes
-    created: int
-    isOpen: bool
-    sequence: int
-    height: int
-    published: list[int]
-    changed: bool = False
-
-    def finish(self, name: str) -> Topic:
-        return Topic(
-            name=name,
-            address=self.address,
-            sender=self.sender,
-            created=self.created,
-            isOpen=self.isOpen,
-            sequence=self.sequence,
-            height=self.height,
-        )
 
 
 class ChainState:
@@ -241,6 +159,10 @@ class ChainState:
         index = self._accountIndexes.get(address)
         return Account() if index is None else self._accounts[index][1]
 
+    def accountIndex(self, address: bytes) -> int | None:
+        """An account's number in the order of appearance, from 0; C{None} where there is none."""
+        return self._accountIndexes.get(address)
+
     @property
     def accounts(self) -> Sequence[tuple[bytes, Account]]:
         """All accounts with their addresses, in the order of their appearance."""
@@ -254,131 +176,21 @@ class ChainState:
         @param timestamp: the time of their block in milliseconds since the epoch.
         @raise PrefixConflict: it publishes to two topics whose event ids begin alike.
         """
-        receipts: list[TransactionReceipt] = []
-        drafts: dict[str, _Draft] = {}
-        accounts: dict[bytes, Account] = {}
-        prefixes: set[str] = set()
-        created = len(self._topics)
-        repeated = TransactionReceipt(Execution.REPEATED, 0)
-        notFound = TransactionReceipt(Execution.TOPIC_NOT_FOUND, 0)
-        refused = TransactionReceipt(Execution.REFUSED, 0)
-        done = TransactionReceipt(Execution.DONE, 0)
-        validators = self.validators
-
-        for position, transaction in enumerate(transactions):
-            sender = transaction.sender
-            account = accounts.get(sender) or self.account(sender)
-            if not account.accepts(transaction.nonce):
-                receipts.append(repeated)
-                continue
-            accounts[sender] = account.after(transaction.nonce)
-
-            name = transaction.topic
-            if transaction.kind is Kind.VALIDATORS:
-                following = self._following(transaction)
-                # One change a block: each set decides at least one.
-                if following is None or validators is not self.validators:
-                    receipts.append(refused)
-                else:
-                    validators = following
-                    receipts.append(done)
-                continue
-            draft = drafts.get(name) or self._draft(name)
-            if transaction.kind is Kind.OPEN:
-                if draft is None:
-                    draft = _Draft(
-                        index=created,
-                        address=topicAddress(self.chain, name),
-                        sender=sender,
-                        created=timestamp,
-                        isOpen=False,
-                        sequence=0,
-                        height=0,
-                        published=[],
-                    )
-                    created += 1
-                drafts[name] = draft
-                draft.changed = draft.changed or not draft.isOpen
-                draft.isOpen = True
-                receipts.append(done)
-                continue
-            if draft is None or not draft.isOpen:
-                receipts.append(notFound)
-                continue
-            drafts[name] = draft
-            draft.changed = True
-            if transaction.kind is Kind.CLOSE:
-                draft.isOpen = False
-                receipts.append(done)
-                continue
-            if not draft.published:
-                prefix = topicPrefix(name)
-                if prefix in prefixes:
-                    raise PrefixConflict(prefix)
-                prefixes.add(prefix)
-            draft.sequence += 1
-            draft.height = height
-            draft.published.append(position)
-            receipts.append(TransactionReceipt(Execution.DONE, draft.sequence))
-
-        return self._outcome(receipts, drafts, accounts, validators)
-
-    def _following(self, transaction: Transaction) -> ValidatorSet | None:
-        """The set of nodes that a transaction changes to; C{None} where it must not."""
-        try:
-            change = ValidatorChange.decode(transaction.content)
-            change.check(self.chain, self.validators)
-        except (Malformed, ChangeRefused):
-            return None
-        return change.following
-
-    def _draft(self, name: str) -> _Draft | None:
-        index = self._topicIndexes.get(name)
-        if index is None:
-            return None
-        topic = self._topics[index]
-        return _Draft(
-            index=index,
-            address=topic.address,
-            sender=topic.sender,
-            created=topic.created,
-            isOpen=topic.isOpen,
-            sequence=topic.sequence,
-            height=topic.height,
-            published=[],
-        )
-
-    def _outcome(
-        self,
-        receipts: Sequence[TransactionReceipt],
-        drafts: Mapping[str, _Draft],
-        accounts: Mapping[bytes, Account],
-        validators: ValidatorSet,
-    ) -> Outcome:
-        topics = {
-            draft.index: draft.finish(name) for name, draft in drafts.items() if draft.changed
-        }
-        known = len(self._accounts)
-        numbered: dict[int, tuple[bytes, Account]] = {}
-        for address, account in accounts.items():
-            index = self._accountIndexes.get(address)
-            if index is None:
-                index, known = known, known + 1
-            numbered[index] = (address, account)
+        run = BlockExecution(self, height, timestamp)
+        run.execute(transactions)
+        topics, accounts = run.topics(), run.accounts()
         topicOverlay = self._topicTree.preview(
             {index: topicLeaf(topic) for index, topic in topics.items()}
         )
         accountOverlay = self._accountTree.preview(
-            {index: accountLeaf(*entry) for index, entry in numbered.items()}
+            {index: accountLeaf(*entry) for index, entry in accounts.items()}
         )
         return Outcome(
-            receipts=receipts,
+            receipts=run.receipts,
             topics=topics,
-            accounts=numbered,
-            published={
-                draft.index: draft.published for draft in drafts.values() if draft.published
-            },
-            validators=validators,
+            accounts=accounts,
+            published=run.published(),
+            validators=run.validators,
             stateRoot=stateRoot(
                 topicOverlay.root, topicOverlay.size, accountOverlay.root, accountOverlay.size
             ),

@@ -25,6 +25,7 @@ _FIXED = struct.Struct(">BB20sQQ32sH")
 _PAIR = struct.Struct(">HH")
 
 _SHORT = 64
+_SIZE = U32.size
 
 MAX_HEAD_SIZE = 20480
 """No transaction's head is longer: a name and extensions at their limits stay far below."""
@@ -55,6 +56,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     @ivar timestamp: when it was submitted, in milliseconds since the epoch.
     @ivar head: its canonical encoding without the content.
     @ivar hash: the Merkle leaf hash of C{head}.
+    @ivar size: how many bytes it takes in a block's body.
     """
 
     kind: Kind
@@ -66,6 +68,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
     content: bytes
     head: bytes
     hash: bytes
+    size: int
 
     @classmethod
     def create(
@@ -98,6 +101,7 @@ class Transaction(Struct, frozen=True, kw_only=True):
             content=content,
             head=head,
             hash=leafHash(head),
+            size=_SIZE + len(head) + len(content),
         )
 
     @classmethod
@@ -124,12 +128,8 @@ class Transaction(Struct, frozen=True, kw_only=True):
             content=content,
             head=encoded,
             hash=leafHash(encoded),
+            size=_SIZE + len(entry),
         )
-
-    @property
-    def size(self) -> int:
-        """How many bytes it takes in a block's body."""
-        return U32.size + len(self.head) + len(self.content)
 
 
 class _Head(Struct, frozen=True, kw_only=True):

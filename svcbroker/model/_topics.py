@@ -15,12 +15,14 @@ from ..errors import TopicBlank, TopicInvalid, TopicTooLong
 MAX_TOPIC_LENGTH = 256
 """The most characters that a topic name may have."""
 
-_ALLOWED = re.compile("[ -\"$-*,-\x80]+")
+_ALLOWED = re.compile('[ -"$-*,-\x80]+')
 
 
+@lru_cache(maxsize=4096)
 def checkTopicName(name: str) -> None:
     """
-    Refuse what cannot be a topic's name.
+    Refuse what cannot be a topic's name. Names that are good are remembered: most are used
+    again.
 
     @raise TopicBlank: it is empty or only spaces.
     @raise TopicTooLong: it has more than L{MAX_TOPIC_LENGTH} characters.

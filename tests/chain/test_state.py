@@ -17,7 +17,8 @@ from svcbroker.chain import (
     ValidatorSet,
     topicAddress,
 )
-from svcbroker.chain._state import EMPTY_STATE_ROOT, PrefixConflict
+from svcbroker.chain._execution import PrefixConflict
+from svcbroker.chain._state import EMPTY_STATE_ROOT
 from svcbroker.model import Execution, topicPrefix
 
 from . import reference

@@ -150,7 +150,7 @@ class PackageTests(SynchronousTestCase):
             made = receiptsOf(vector["receipts"])
             self.assertEqual(encodeReceipts(made).hex(), vector["encoded"])
             self.assertEqual(decodeReceipts(bytes.fromhex(vector["encoded"])), made)
-            found = receiptRoot(raw(vector["transactionHashes"]), made)
+            found = receiptRoot(raw(vector["transactionHashes"]), encodeReceipts(made))
             self.assertEqual(found.hex(), vector["root"])
 
     def test_merkle(self) -> None:

@@ -210,6 +210,7 @@ class PlainApplication:
             body=made.body,
             offsets=made.offsets,
             outcome=made.outcome,
+            receipts=made.receipts,
             history=made.history,
         )
 
