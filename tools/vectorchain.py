@@ -17,6 +17,7 @@ from svcbroker.chain import (
     History,
     TransactionReceipt,
     encodeBody,
+    encodeReceipts,
     leaderIndex,
     merkleRoot,
     proposeBlock,
@@ -94,7 +95,7 @@ def twinBlock(parent: Header, view: int, timestamp: int) -> tuple[Header, bytes]
         proposer=leaderIndex(view, parent.height + 1, len(FOLLOWING_KEYS)),
         timestamp=timestamp,
         transactionRoot=merkleRoot(hashes),
-        receiptRoot=receiptRoot(hashes, receipts),
+        receiptRoot=receiptRoot(hashes, encodeReceipts(receipts)),
         stateRoot=state.root,
         validators=state.validators.hash,
         nextValidators=state.validators.hash,
@@ -137,7 +138,8 @@ def nextBlocks() -> Mapping[str, tuple[Header, bytes]]:
             evolve(
                 header,
                 receiptRoot=receiptRoot(
-                    [transactions[0].hash], [TransactionReceipt(Execution.DONE, 99)]
+                    [transactions[0].hash],
+                    encodeReceipts([TransactionReceipt(Execution.DONE, 99)]),
                 ),
             ),
             body,
