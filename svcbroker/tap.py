@@ -24,6 +24,7 @@ from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
 from twisted.python.components import Componentized
 
+from ._descriptors import raiseFileLimit
 from ._operatorfile import OperatorFile, operatorUrl
 from ._ports import PortPlan
 from ._serving import Carriers, Part
@@ -343,6 +344,7 @@ def makeService(options: Options) -> IService:
     """
     config: Config = options["config"]
     reactor = _theReactor()
+    raiseFileLimit()
 
     # A converter that is a generic class hides from mypy what it takes.
     corsOrigins: Any = config.corsOrigins
@@ -350,6 +352,7 @@ def makeService(options: Options) -> IService:
         basePath=config.basePath,
         accessLog=config.accessLog,
         corsOrigins=corsOrigins,
+        door=config.httpDoor,
     )
 
     world = World(

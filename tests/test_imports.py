@@ -40,7 +40,17 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("operations",),
     ("carriers",),
     ("console", "client"),
-    ("_settings", "_serving", "_ports", "_datadir", "_operatorfile", "_threads", "logs", "config"),
+    (
+        "_settings",
+        "_serving",
+        "_ports",
+        "_datadir",
+        "_descriptors",
+        "_operatorfile",
+        "_threads",
+        "logs",
+        "config",
+    ),
     ("service",),
     ("tap", "commands"),
 )

@@ -22,6 +22,7 @@ from twisted.python.usage import Options as BaseOptions
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker import tap
 from svcbroker._operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
 from svcbroker.config import SETTINGS, GroupSetting
 from svcbroker.errors import NotAuthorized, ParameterInvalid
@@ -163,6 +164,13 @@ class MakerTests(SynchronousTestCase):
     def test_withoutTwistd(self) -> None:
         """Options without a parent do too."""
         self.assertIsInstance(makeService(parse("--ledger=memory")), BrokerService)
+
+    def test_files(self) -> None:
+        """Whoever makes the service may have many connections open."""
+        asked: list[None] = []
+        self.patch(tap, "raiseFileLimit", lambda: asked.append(None))
+        self.make()
+        self.assertEqual(asked, [None])
 
     def observer(self, *arguments: str, **twistd: Any) -> Any:
         """The log observer that the service brings to its application."""
