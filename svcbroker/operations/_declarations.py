@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from attrs import field, frozen
+from msgspec import Struct
+from msgspec.structs import astuple
 from twisted.internet.defer import Deferred
 
 from ..broker import Broker
@@ -75,39 +77,90 @@ class Operation:
         return tuple(sorted(self.parameters, key=lambda each: not isinstance(each.kind, GroupKind)))
 
 
-def _bind(
-    operation: Operation,
-    broker: Broker,
-    interfaceType: InterfaceType,
-    taker: Callable[[Parameter], Callable[[Any], Any]],
-) -> Callable[[Any], Deferred[Any]]:
+class _Step(Struct, frozen=True):
+    """
+    How one parameter is taken from what was given.
+
+    @ivar key: what it is called there; C{None} where it is made of everything.
+    @ivar read: reads its value.
+    @ivar fallback: what it is where it is absent.
+    """
+
+    name: str
+    key: Any
+    read: Callable[[Any], Any]
+    fallback: Callable[[], Any]
+
+
+def _textStep(parameter: Parameter) -> _Step:
+    kind, name = parameter.kind, parameter.name
+    if isinstance(kind, ExtensionsKind):
+        return _Step(name, None, kind.fromFields, parameter.fallback)
+    return _Step(name, name.encode("ascii"), kind.fromText, parameter.fallback)
+
+
+def _jsonStep(parameter: Parameter) -> _Step:
+    return _Step(parameter.name, parameter.name, parameter.kind.fromJSON, parameter.fallback)
+
+
+@frozen
+class _Form:
+    """
+    A form of input.
+
+    @ivar interfaceType: the interface that it belongs to.
+    @ivar makeStep: how a parameter is taken from it.
+    @ivar absent: values that are as good as none.
+    """
+
+    interfaceType: InterfaceType
+    makeStep: Callable[[Parameter], _Step]
+    absent: tuple[Any, ...]
+
+
+_TEXT = _Form(InterfaceType.RESTFUL, _textStep, (None, b""))
+_JSON = _Form(InterfaceType.JSON_RPC, _jsonStep, (None,))
+
+
+def _bind(operation: Operation, broker: Broker, form: _Form) -> Callable[[Any], Deferred[Any]]:
     method = operation.method(broker)
     if operation.isByInterface:
-        method = partial(method, interfaceType)
-    return _bindParameters(operation, broker, method, taker)
+        method = partial(method, form.interfaceType)
+    return _bindParameters(operation, broker, form, method)
 
 
 def _bindParameters(
-    operation: Operation,
-    broker: Broker,
-    method: Callable[..., T],
-    taker: Callable[[Parameter], Callable[[Any], Any]],
+    operation: Operation, broker: Broker, form: _Form, method: Callable[..., T]
 ) -> Callable[[Any], T]:
-    takers: list[tuple[str, Callable[[Any], Any]]] = []
+    steps = []
     for parameter in operation.checkOrder:
-        take = taker(parameter)
+        step = form.makeStep(parameter)
         if isinstance(parameter.kind, GroupKind):
-            take = partial(_takeGroup, broker, take)
-        takers.append((parameter.name, take))
+            step = _resolving(broker, step)
+        steps.append(astuple(step))
+    absent = form.absent
 
     def call(given: Any) -> T:
-        return method(**{name: take(given) for name, take in takers})
+        arguments: dict[str, Any] = {}
+        for name, key, read, fallback in steps:
+            if key is None:
+                arguments[name] = read(given)
+                continue
+            value = given.get(key)
+            try:
+                arguments[name] = fallback() if value in absent else read(value)
+            except ParameterInvalid as error:
+                raise ParameterInvalid(f"{name}: {error.message}") from None
+        return method(**arguments)
 
     return call
 
 
-def _takeGroup(broker: Broker, take: Callable[[Any], Any], given: Any) -> str:
-    return broker.groups.resolve(take(given))
+def _resolving(broker: Broker, step: _Step) -> _Step:
+    resolve, read, fallback = broker.groups.resolve, step.read, step.fallback
+    return _Step(
+        step.name, step.key, lambda given: resolve(read(given)), lambda: resolve(fallback())
+    )
 
 
 def bindText(operation: Operation, broker: Broker) -> TextCall:
@@ -118,7 +171,7 @@ def bindText(operation: Operation, broker: Broker) -> TextCall:
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, InterfaceType.RESTFUL, _textTaker)
+    return _bind(operation, broker, _TEXT)
 
 
 def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
@@ -128,7 +181,7 @@ def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, InterfaceType.JSON_RPC, _jsonTaker)
+    return _bind(operation, broker, _JSON)
 
 
 def bindTogether(
@@ -144,38 +197,5 @@ def bindTogether(
     together = operation.together
     if together is None:
         return None
-    read = _bindParameters(operation, broker, together.item, _jsonTaker)
+    read = _bindParameters(operation, broker, _JSON, together.item)
     return read, together.method(broker)
-
-
-def _textTaker(parameter: Parameter) -> Callable[[Mapping[bytes, bytes]], Any]:
-    kind = parameter.kind
-    if isinstance(kind, ExtensionsKind):
-        return kind.fromFields
-    name, read, fallback = parameter.name.encode("ascii"), kind.fromText, parameter.fallback
-
-    def take(fields: Mapping[bytes, bytes]) -> Any:
-        raw = fields.get(name)
-        try:
-            return read(raw) if raw else fallback()
-        except ParameterInvalid as error:
-            raise _named(parameter, error) from None
-
-    return take
-
-
-def _jsonTaker(parameter: Parameter) -> Callable[[Mapping[str, object]], Any]:
-    name, read, fallback = parameter.name, parameter.kind.fromJSON, parameter.fallback
-
-    def take(members: Mapping[str, object]) -> Any:
-        value = members.get(name)
-        try:
-            return fallback() if value is None else read(value)
-        except ParameterInvalid as error:
-            raise _named(parameter, error) from None
-
-    return take
-
-
-def _named(parameter: Parameter, error: ParameterInvalid) -> ParameterInvalid:
-    return ParameterInvalid(f"{parameter.name}: {error.message}")

@@ -21,6 +21,7 @@ EXTENSION_PREFIX: Final = "svc-"
 REQUIRED: Final = object()
 """Stands where an optional parameter has its default."""
 
+_NO_STRING = "is not a string"
 _INTEGER = re.compile(rb"-?[0-9]+")
 _LONGEST_INTEGER = 16
 _HASH = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
@@ -55,7 +56,7 @@ class Kind:
         @raise BrokerError: it cannot be read.
         """
         if not isinstance(value, str):
-            raise ParameterInvalid("is not a string")
+            raise ParameterInvalid(_NO_STRING)
         return value
 
 
@@ -77,9 +78,10 @@ class TopicKind(Kind):
         return name
 
     def fromJSON(self, value: object) -> str:
-        name: str = super().fromJSON(value)
-        checkTopicName(name)
-        return name
+        if not isinstance(value, str):
+            raise ParameterInvalid(_NO_STRING)
+        checkTopicName(value)
+        return value
 
 
 class ContentKind(Kind):
@@ -92,9 +94,10 @@ class ContentKind(Kind):
         return raw
 
     def fromJSON(self, value: object) -> bytes:
-        text: str = super().fromJSON(value)
+        if not isinstance(value, str):
+            raise ParameterInvalid(_NO_STRING)
         try:
-            return a2b_base64(text, strict_mode=True)
+            return a2b_base64(value, strict_mode=True)
         except ValueError:
             raise ParameterInvalid("is not standard Base64 with padding") from None
 
