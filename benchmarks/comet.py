@@ -18,10 +18,11 @@ from typing import Any
 from attrs import asdict, frozen
 
 from .cases import AT_ONCE, DEFAULT, TOPIC, postForm, rpc
+from .children import CHECKOUT
 from .load import Broken, Shape, drive
 from .network import NODES, Network, awaitGood, startNetwork
 from .report import percentile
-from .servers import CHECKOUT, Server, startDaemon
+from .servers import Server, startDaemon
 
 WARM_UP = 1.0
 """Seconds of load before anything is measured."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from time import perf_counter
 
 from .cases import AT_ONCE, TOPIC, rpc
+from .children import separateCores
 from .load import Broken, drive
-from .servers import separateCores, startDaemon
+from .servers import startDaemon
 
 BATCH = 100
 CLIENTS = 4

@@ -17,8 +17,9 @@ from attrs import define
 from svcbroker.ledgers.cometbft.network import Address, NetworkPlan, NodePlan, Tuning, layOutNetwork
 from svcbroker.proofs.cometbft import Instant
 
+from .children import cpuOf
 from .load import PATIENCE, Broken
-from .servers import Server, cpuOf, startDaemon
+from .servers import Server, startDaemon
 
 NODES = 4
 

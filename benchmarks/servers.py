@@ -18,27 +18,10 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define
 
+from .children import CHECKOUT, cpuOf, memoryOf
 from .load import PATIENCE, Broken
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-
-_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _TWISTD = "from twisted.scripts.twistd import run; run()"
-
-
-def separateCores() -> tuple[set[int], set[int]]:
-    """
-    The processors for the servers and for the load: one each where there are two or more.
-    """
-    cores = sorted(os.sched_getaffinity(0))
-    return ({cores[0]}, {cores[-1]}) if len(cores) > 1 else (set(cores), set(cores))
-
-
-def cpuOf(pid: int) -> float:
-    """Seconds of processor time that a process has used, all its threads together."""
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 @define(eq=False)
@@ -67,8 +50,7 @@ class Server:
 
     def memory(self) -> int:
         """Bytes of memory that are its own now."""
-        pages = Path(f"/proc/{self.process.pid}/statm").read_text("ascii").split()[1]
-        return int(pages) * _PAGE
+        return memoryOf(self.process.pid)
 
     def stop(self) -> None:
         """
@@ -91,6 +73,16 @@ class Server:
         try:
             connection.request("GET", f"/svcbroker{path}?{urlencode(parameters)}")
             return msgspec.json.decode(connection.getresponse().read())
+        finally:
+            connection.close()
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """What the daemon answers to JSON."""
+        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=PATIENCE)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", f"/svcbroker{path}", body, headers)
+            return connection.getresponse().read()
         finally:
             connection.close()
 
@@ -150,15 +142,4 @@ def startDaemon(directory: Path, ledger: str, cores: set[int]) -> Server:
         cores,
         r"serves \S+?:(\d+)/\S*, data in",
         lambda found: [int(found[1])],
-    )
-
-
-def startBare(directory: Path, cores: set[int]) -> Server:
-    """What the daemon is compared with; see L{benchmarks.bare} for its ports."""
-    return _start(
-        ["-m", "benchmarks.bare"],
-        directory,
-        cores,
-        r"serves ([\d ]+)\n",
-        lambda found: [int(port) for port in found[1].split()],
     )

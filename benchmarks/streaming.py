@@ -18,12 +18,12 @@ from typing import Any
 
 from attrs import asdict, frozen
 
-from .brokers import TOPIC, Broker, Missing, startDaemon, startMosquitto, startRabbit
+from .brokers_old import TOPIC, Broker, Missing, startDaemon, startMosquitto, startRabbit
+from .children import separateCores
 from .load import Broken, Measured
 from .report import percentile
-from .servers import separateCores
 from .streamload import driveFanOut, driveNotify, drivePublishes, driveReplay, gather
-from .wires import Publishing, mqttPublishing, stompPublishing
+from .wires_old import Publishing, mqttPublishing, stompPublishing
 
 LEDGERS = ("pbft", "pbft:interval=0")
 IDLE_SUBSCRIBERS = 10_000

@@ -14,7 +14,7 @@ from time import perf_counter, process_time
 from attrs import Factory, define
 
 from .load import PATIENCE, Broken, Measured
-from .wires import (
+from .wires_old import (
     CYCLE,
     MQTT_5,
     Deliveries,

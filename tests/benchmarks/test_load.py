@@ -4,13 +4,10 @@ The pure parts of the benchmarks: what they count must be right.
 
 from __future__ import annotations
 
-from array import array
-
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.cases import getEvent, postForm, rpc
-from benchmarks.load import Broken, Measured, splitAnswer
-from benchmarks.rounds import Round
+from benchmarks.load import Broken, splitAnswer
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\n"
 
@@ -65,18 +62,3 @@ class CheckTests(SynchronousTestCase):
         self.assertRaises(Broken, shape.check, b'{"content":"eHh4"}')
         asked = [next(shape.requests) for _ in range(3)]
         self.assertEqual([b"eventId=a" in each for each in asked], [True, False, True])
-
-
-class NumberTests(SynchronousTestCase):
-    """
-    What is made of the measurements.
-    """
-
-    def test_round(self) -> None:
-        """Rates are per second, latencies in milliseconds, processor time in microseconds."""
-        latencies = array("d", [0.002, 0.001])
-        one = Round.of(
-            Measured(seconds=0.5, events=20, latencies=latencies, clientShare=0.1), 0.001
-        )
-        self.assertEqual((one.requests, one.events, one.cpu), (4, 40, 500))
-        self.assertEqual((one.p50, one.p99), (1, 2))

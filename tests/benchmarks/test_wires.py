@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.load import Broken
-from benchmarks.wires import (
+from benchmarks.wires_old import (
     CYCLE,
     Deliveries,
     mqttFrame,

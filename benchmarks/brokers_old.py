@@ -18,8 +18,9 @@ from time import perf_counter, sleep
 import msgspec
 from attrs import define
 
+from .children import CHECKOUT
 from .load import PATIENCE, Broken
-from .servers import CHECKOUT, Server
+from .servers import Server
 
 TOPIC = "bench"
 QUEUE = "bench"

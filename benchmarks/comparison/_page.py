@@ -1,0 +1,156 @@
+"""
+The report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..report import Bar, Bars, Picture, Section, amount, markdownTable
+from ._cases import CASES, Case, Part, Who
+from ._run import NOT_ASKED_FOR, Comparison, Found
+from ._targets import judge
+
+_OURS = "svcbroker"
+_DURABLE = "others, on disk before the answer"
+_IN_MEMORY = "in memory only"
+_NOTHING = "no broker behind it"
+_GROUPS = {
+    Who.MOSQUITTO: _IN_MEMORY,
+    **dict.fromkeys((Who.NODE, Who.GO, Who.KLEIN_HELLO, Who.RESOURCE_HELLO), _NOTHING),
+}
+
+_METHOD = """Every row is one server pinned to one processor, and the load program, in C, pinned to
+another. Rounds are interleaved, there and back; a cell is the median of the rounds. Every answer is
+checked, and after each row a broker must have exactly what it has acknowledged. Events are of
+300 bytes. A latency is that of a request (of a batch: of all of it; of a fan-out: from a publish to
+a delivery). CPU is the processor time of all of a server's processes, the kernel's work for them
+included; what it has to do with wall-clock time is the last column: events for a second of it.
+
+svcbroker has every publish on disk, in a block that its replicas have signed, before it answers.
+Redis, NATS and RabbitMQ are set up to sync before they answer, mosquitto keeps everything in
+memory, and the bare HTTP servers do nothing at all."""
+
+_MARKS = """(1) The load program was as busy as it can be: the server may be faster.
+(2) Others used more than a tenth of the server's processor meanwhile: the machine was not quiet."""
+
+
+def comparisonSections(comparison: Comparison, machine: Mapping[str, object]) -> Sequence[Section]:
+    """What was found, with plots."""
+    verdicts = markdownTable(
+        ["target", "measured", "outcome"],
+        [[each.name, each.measured, each.outcome] for each in judge(comparison)],
+        words=3,
+    )
+    return [
+        Section(title="Targets", text=verdicts),
+        Section(title="How it was measured", text=f"{_METHOD}\n\n{_MARKS}"),
+        *(_section(comparison, part) for part in Part),
+        Section(title="What was measured, and where", text=_where(comparison, machine)),
+    ]
+
+
+def _section(comparison: Comparison, part: Part) -> Section:
+    cases = [
+        case
+        for case in CASES
+        if case.part is part and comparison.missing.get(case.who) != NOT_ASKED_FOR
+    ]
+    found = {case: comparison.median(case) for case in cases}
+    measured = [case for case in cases if found[case]]
+    header = [
+        *("server", "load", "connections x under way", "events/s"),
+        *("p50 ms", "p90 ms", "p99 ms", "p99.9 ms", "CPU µs an event", "events a CPU second"),
+    ]
+    rows = [_row(comparison, case, found[case]) for case in cases]
+    pictures: list[Picture] = []
+    if measured:
+        name = part.name.lower()
+        pictures = [
+            _bars(f"{name}-rate", f"{part.value}: events/s", measured, found, "events/s"),
+            _bars(f"{name}-cpu", f"{part.value}: processor time", measured, found, "cpu"),
+        ]
+        if part is Part.ONE:
+            pictures[0] = _bars("one-latency", f"{part.value}: latency", measured, found, "p50")
+    return Section(title=part.value, text=markdownTable(header, rows, words=2), pictures=pictures)
+
+
+_LABELS = {
+    "events/s": "events a second",
+    "cpu": "µs of the server's processor time for an event",
+    "p50": "median latency, ms",
+}
+
+
+def _bars(
+    name: str,
+    title: str,
+    cases: Sequence[Case],
+    found: Mapping[Case, Found | None],
+    what: str,
+) -> Bars:
+    def value(one: Found) -> float:
+        return {"events/s": one.events, "cpu": one.cpu, "p50": one.p50}[what]
+
+    known = [(case, one) for case in cases if (one := found[case])]
+    known.sort(key=lambda pair: value(pair[1]), reverse=what == "events/s")
+    bars = [
+        Bar(
+            f"{_shortName(case)}, {case.load}"
+            + ("" if case.part is not Part.BATCH else f", {case.connections} conn."),
+            value(one),
+            _groupOf(case.who),
+            marks(one).strip() if what == "events/s" else "",
+        )
+        for case, one in known
+    ]
+    return Bars(name=name, title=title, label=_LABELS[what], bars=bars)
+
+
+def _shortName(case: Case) -> str:
+    name: str = case.who.value
+    if case.who is Who.AT_ONCE:
+        return "svcbroker"
+    if case.who is Who.KLEIN:
+        return "svcbroker, Klein's door"
+    if case.who is Who.DEFAULT:
+        return "svcbroker, default"
+    return name.partition(",")[0].removesuffix(" Streams").removesuffix(" JetStream")
+
+
+def _groupOf(who: Who) -> str:
+    if who in (Who.AT_ONCE, Who.KLEIN, Who.DEFAULT):
+        return _OURS
+    return _GROUPS.get(who, _DURABLE)
+
+
+def marks(found: Found) -> str:
+    """What is to be said of a number."""
+    return (" (1)" if found.isBounded else "") + (" (2)" if found.isDisturbed else "")
+
+
+def _row(comparison: Comparison, case: Case, found: Found | None) -> Sequence[str]:
+    shape = f"{case.connections} x {case.window}"
+    if case.part is Part.FAN_OUT:
+        shape = f"1 x {case.window}, to {case.subscribers}"
+    words = [case.who.value, case.load, shape]
+    if found is None:
+        reason = comparison.missing.get(case.who, "not measured")
+        return [*words, reason, *["-"] * 6]
+    latencies = (found.p50, found.p90, found.p99, found.p999)
+    return [
+        *words,
+        amount(found.events) + marks(found),
+        *(f"{each:.2f}" for each in latencies),
+        amount(found.cpu),
+        amount(found.eventsOfCpu),
+    ]
+
+
+def _where(comparison: Comparison, machine: Mapping[str, object]) -> str:
+    rows = [
+        [who.value, comparison.versions.get(who, comparison.missing.get(who, "not measured"))]
+        for who in Who
+    ]
+    words = "\n".join(f"- {name}: {value}" for name, value in machine.items())
+    return f"{markdownTable(['server', 'version'], rows, words=2)}\n\n{words}"

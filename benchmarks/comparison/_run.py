@@ -1,0 +1,240 @@
+"""
+Starts everything, and measures in turn.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from time import perf_counter, sleep
+
+import msgspec
+from attrs import define, field, frozen
+
+from ..brokers import (
+    TOPIC,
+    Broker,
+    hasDoors,
+    startBare,
+    startDaemon,
+    startGo,
+    startMosquitto,
+    startNats,
+    startNode,
+    startRabbit,
+    startRedis,
+)
+from ..children import Missing, busyOf, separateCores
+from ..load import PATIENCE, Broken, Measured
+from ..loader import drive
+from ..report import middle, percentile
+from ..wires.http import rpcText
+from ._cases import CASES, FAN_TOPIC, Case, Part, Who
+
+KNOWN_EVENTS = 1000
+"""How many events are read one after the other."""
+NOT_ASKED_FOR = "not asked for"
+WARM_UP = 0.3
+"""Seconds of load before each measurement."""
+
+
+@frozen(kw_only=True)
+class Found:
+    """
+    One measurement, or the median of several.
+
+    @ivar events: acknowledged, read or delivered events a second.
+    @ivar p50: the median latency in milliseconds; the others in the same way. Of a request, which
+        may be a batch; of a delivery, from its publish.
+    @ivar cpu: microseconds of processor time for an event, of all the server's processes.
+    @ivar clientShare: the share of a processor that the load program used: near 1 it is the load
+        that was measured.
+    @ivar others: the share of the server's processor that was used by neither it nor us, but by
+        other processes: the machine was not quiet where it is not near 0.
+    """
+
+    events: float
+    p50: float
+    p90: float
+    p99: float
+    p999: float
+    cpu: float
+    clientShare: float
+    others: float
+
+    @classmethod
+    def of(cls, measured: Measured, cpu: float, busy: float) -> Found:
+        """
+        @param cpu: seconds of processor time that the server used for it.
+        @param busy: seconds for which the server's processors were busy.
+        """
+        ordered = sorted(measured.latencies)
+        return cls(
+            events=measured.events / measured.seconds,
+            p50=percentile(ordered, 50) * 1000,
+            p90=percentile(ordered, 90) * 1000,
+            p99=percentile(ordered, 99) * 1000,
+            p999=percentile(ordered, 99.9) * 1000,
+            cpu=cpu / measured.events * 1e6,
+            clientShare=measured.clientShare,
+            others=max(0.0, busy - cpu) / measured.seconds,
+        )
+
+    @property
+    def isBounded(self) -> bool:
+        """Whether it is the load program that was measured, and not the server."""
+        return self.clientShare > 0.9
+
+    @property
+    def isDisturbed(self) -> bool:
+        """Whether others were at work meanwhile."""
+        return self.others > 0.1
+
+    @property
+    def eventsOfCpu(self) -> float:
+        """Events for each second of the server's processor time."""
+        return 1e6 / self.cpu if self.cpu else 0.0
+
+
+@define(eq=False)
+class Comparison:
+    """
+    What was found.
+
+    @ivar rounds: of each case, one after the other.
+    @ivar versions: of what was measured.
+    @ivar missing: why something could not be measured.
+    """
+
+    rounds: dict[Case, list[Found]] = field(factory=dict)
+    versions: dict[Who, str] = field(factory=dict)
+    missing: dict[Who, str] = field(factory=dict)
+
+    def median(self, case: Case) -> Found | None:
+        """The median of each number; C{None} where it was not measured."""
+        rounds = self.rounds.get(case)
+        return middle(rounds) if rounds else None
+
+
+def _starts(cores: set[int]) -> Mapping[tuple[Who, ...], Callable[[Path], Sequence[Broker]]]:
+    def one(start: Callable[[Path, set[int]], Broker]) -> Callable[[Path], Sequence[Broker]]:
+        return lambda directory: [start(directory, cores)]
+
+    return {
+        (Who.AT_ONCE,): one(partial(startDaemon, ledger="pbft:interval=0")),
+        (Who.KLEIN,): one(_startKlein),
+        (Who.DEFAULT,): one(partial(startDaemon, ledger="pbft")),
+        (Who.REDIS,): one(startRedis),
+        (Who.NATS,): one(startNats),
+        (Who.RABBIT,): one(startRabbit),
+        (Who.MOSQUITTO,): one(startMosquitto),
+        (Who.NODE,): one(startNode),
+        (Who.GO,): one(startGo),
+        (Who.KLEIN_HELLO, Who.RESOURCE_HELLO): lambda directory: startBare(directory, cores),
+    }
+
+
+def _startKlein(directory: Path, cores: set[int]) -> Broker:
+    if not hasDoors():
+        raise Missing("this svcbroker has one HTTP door only")
+    ledger, options = "pbft:interval=0", ["--http-door=klein"]
+    return startDaemon(directory, cores, ledger=ledger, options=options)
+
+
+def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -> Comparison:
+    """
+    Measure all cases, in turn, several times: there and back, and what is compared one soon after
+    the other, so that a machine that is busy with something else spoils little.
+
+    @param home: an empty directory.
+    @param only: parts of the names of what is measured; all where there are none.
+    @raise Broken: an answer was wrong, or events are not there.
+    """
+    serverCores, loadCores = separateCores()
+    os.sched_setaffinity(0, loadCores)
+    comparison = Comparison()
+    brokers: dict[Who, Broker] = {}
+    known: dict[Who, Sequence[str]] = {}
+    with ExitStack() as stack:
+        for whos, start in _starts(serverCores).items():
+            if only and not any(part.lower() in who.value.lower() for part in only for who in whos):
+                comparison.missing |= dict.fromkeys(whos, NOT_ASKED_FOR)
+                continue
+            try:
+                started = start(home / whos[0].name.lower())
+            except Missing as reason:
+                comparison.missing |= dict.fromkeys(whos, str(reason))
+                print(f"{whos[0].value}: {reason}", file=sys.stderr)
+                continue
+            stack.callback(started[0].stop)
+            for who, broker in zip(whos, started, strict=True):
+                brokers[who] = broker
+                comparison.versions[who] = broker.version
+                if broker.daemon is not None:
+                    known[who] = _publishKnown(broker)
+        order = [case for part in Part for case in CASES if case.part is part]
+        order = [case for case in order if case.who in brokers]
+        for turn in range(rounds):
+            for case in order if turn % 2 == 0 else reversed(order):
+                found = measure(case, brokers[case.who], known.get(case.who, ()), seconds)
+                comparison.rounds.setdefault(case, []).append(found)
+                print(
+                    f"round {turn + 1}/{rounds}: {case.who.value}, {case.load}, "
+                    f"{case.connections} x {case.window}: {found.events:.0f}/s, "
+                    f"{found.p50:.2f} ms, {found.cpu:.1f} µs",
+                    file=sys.stderr,
+                )
+    return comparison
+
+
+def measure(case: Case, broker: Broker, known: Sequence[str], seconds: float) -> Found:
+    """
+    Load a broker as a case says.
+
+    @raise Broken: an answer was wrong, or the broker has other events than were acknowledged.
+    """
+    cores = os.sched_getaffinity(broker.processes[-1].pid)
+    load, port = case.make(broker, known), broker.ports[case.protocol]
+    if case.topic is not None:
+        broker.refresh()
+    before = 0 if case.topic is None or broker.count is None else broker.count(case.topic)
+    warmUp = drive(port, load, case.connections, min(seconds, WARM_UP))
+    cpu, busy = broker.cpu(), busyOf(cores)
+    measured = drive(port, load, case.connections, seconds)
+    found = Found.of(measured, broker.cpu() - cpu, busyOf(cores) - busy)
+    if case.topic is not None and broker.count is not None:
+        acknowledged = (warmUp.events + measured.events) // case.subscribers
+        _verify(broker, case.topic, before + acknowledged)
+    return found
+
+
+def _verify(broker: Broker, topic: str, expected: int) -> None:
+    """
+    Make sure that a broker has what it has acknowledged, and nothing else.
+
+    RabbitMQ's counts come some seconds late.
+    """
+    assert broker.count is not None
+    deadline = perf_counter() + PATIENCE
+    while (count := broker.count(topic)) != expected:
+        if perf_counter() > deadline or broker.daemon is not None:
+            raise Broken(f"{broker.name} should have {expected} events, but has {count}")
+        sleep(0.1)
+
+
+def _publishKnown(broker: Broker) -> Sequence[str]:
+    """Publish events to be read, and open what subscribers need."""
+    assert broker.daemon is not None and broker.count is not None
+    if broker.daemon.call("/rest/open", topic=FAN_TOPIC) is not True:
+        raise Broken("a topic cannot be opened")
+    ids: list[str] = []
+    while len(ids) < KNOWN_EVENTS:
+        answers = msgspec.json.decode(broker.daemon.post("/jsonrpc", rpcText(100)))
+        ids += [answer["result"]["eventId"] for answer in answers]
+    if len(set(ids)) != len(ids) or broker.count(TOPIC) != len(ids):
+        raise Broken("the events to be read are not there")
+    return ids

@@ -1,0 +1,3 @@
+module svcbroker/benchmarks/foreign/gohello
+
+go 1.19

@@ -1,0 +1,13 @@
+"""
+The load: C{*.c} is the program that drives it, L{drive} has it do so.
+
+ 1. connections are made and greeted here, in Python, and handed over to the program
+ 2. so are the requests, as frames that are encoded beforehand
+ 3. for some seconds the program keeps requests under way on all of them, and checks every answer
+"""
+
+from ..load import Measured
+from ._drive import connect, drive
+from ._plan import Kind, Load, encodePlan
+
+__all__ = ["Kind", "Load", "Measured", "connect", "drive", "encodePlan"]

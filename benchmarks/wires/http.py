@@ -1,0 +1,97 @@
+"""
+HTTP: the requests that svcbroker is measured with, which bare servers are asked, too.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from ..loader import Kind, Load
+from .talk import CONTENT
+
+TOPIC = "bench"
+_SUCCESS = b'"status":"SUCCESS"'
+_FAILURE = b'"error"'
+_FIELDS = b"topic=%b&content=%b" % (TOPIC.encode(), CONTENT)
+_PATH = b"/svcbroker/rest/publish"
+_FORM = b"application/x-www-form-urlencoded"
+
+
+def request(method: bytes, target: bytes, type: bytes = b"", body: bytes = b"") -> bytes:
+    """A request."""
+    head = b"%b %b HTTP/1.1\r\nHost: 127.0.0.1\r\n" % (method, target)
+    if body:
+        head += b"Content-Type: %b\r\nContent-Length: %d\r\n" % (type, len(body))
+    return head + b"\r\n" + body
+
+
+def _publishes(one: bytes, events: int = 1) -> Load:
+    return Load(
+        kind=Kind.HTTP,
+        frames=lambda number: [one],
+        events=events,
+        wanted=_SUCCESS,
+        wantedTimes=events,
+        unwanted=_FAILURE,
+    )
+
+
+def postForm() -> Load:
+    """A publish by POST with a form."""
+    return _publishes(request(b"POST", _PATH, _FORM, _FIELDS))
+
+
+def getQuery() -> Load:
+    """A publish by GET."""
+    return _publishes(request(b"GET", _PATH + b"?" + _FIELDS))
+
+
+def getNothing() -> Load:
+    """A GET without parameters, which only a bare server answers like a publish."""
+    return _publishes(request(b"GET", _PATH))
+
+
+def rpcText(batch: int | None) -> bytes:
+    """
+    Publishes by JSON-RPC.
+
+    @param batch: how many in a batch; C{None} is one without a batch.
+    """
+
+    def call(number: int) -> Mapping[str, Any]:
+        content = b64encode(CONTENT).decode("ascii")
+        params = {"topic": TOPIC, "content": content}
+        return {"jsonrpc": "2.0", "id": str(number), "method": "publish", "params": params}
+
+    return msgspec.json.encode(call(1) if batch is None else [call(i) for i in range(batch)])
+
+
+def rpc(batch: int | None = None) -> Load:
+    """Publishes by JSON-RPC: see L{rpcText}."""
+    body = rpcText(batch)
+    return _publishes(
+        request(b"POST", b"/svcbroker/jsonrpc", b"application/json", body), batch or 1
+    )
+
+
+def getEvent(known: Sequence[str]) -> Load:
+    """
+    One event after the other is read.
+
+    @param known: the ids of events that were published.
+    """
+    requests = [
+        request(b"GET", b"/svcbroker/rest/getEvent?eventId=" + eventId.encode())
+        for eventId in known
+    ]
+    return Load(
+        kind=Kind.HTTP,
+        frames=lambda number: requests,
+        wanted=b'"content":"%b"' % b64encode(CONTENT),
+        wantedTimes=1,
+        unwanted=_FAILURE,
+    )
