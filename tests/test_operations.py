@@ -4,9 +4,13 @@ Tests of L{svcbroker.operations}: how parameters are read, and in which order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -20,6 +24,7 @@ from svcbroker.operations import (
     Operation,
     Result,
     bindJSON,
+    bindParams,
     bindText,
 )
 from tests.broker.support import makeWorld
@@ -63,6 +68,51 @@ class ReadingTests(SynchronousTestCase):
         operation, calls = self.spied(name)
         bindJSON(operation, self.broker)(members)
         return calls[0]
+
+    def outcome(self, call: Callable[[], object], calls: list[Mapping[str, Any]]) -> object:
+        """The values that were read, or the error."""
+        try:
+            call()
+        except errors.BrokerError as error:
+            return type(error), error.message
+        return calls[-1]
+
+    @given(st.data())
+    @settings(max_examples=300, deadline=None)
+    def test_params(self, data: st.DataObject) -> None:
+        """The JSON text of parameters means what its members mean, whatever these are."""
+        name = data.draw(st.sampled_from(sorted(each.name for each in OPERATIONS)))
+        operation, calls = self.spied(name)
+        params = bindParams(operation, self.broker)
+        members = bindJSON(operation, self.broker)
+        some = st.one_of(
+            st.none(),
+            st.booleans(),
+            st.integers(-(10**20), 10**20),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.text(max_size=12),
+            st.sampled_from(["t", "a+b", "2", "9", " ", "/wA=", "/wA", "/w A=", "/wB=", "/wA=\n"]),
+            st.lists(st.text(max_size=2), max_size=2),
+            st.dictionaries(st.text(max_size=6), st.none() | st.text(max_size=6), max_size=2),
+        )
+        names = st.sampled_from([*(each.name for each in operation.parameters), "other"])
+        given = data.draw(st.dictionaries(names, some))
+        text = Raw(json.dumps(given, ensure_ascii=data.draw(st.booleans())).encode())
+        self.assertEqual(
+            self.outcome(lambda: params(text), calls), self.outcome(lambda: members(given), calls)
+        )
+
+    def test_paramsAreNone(self) -> None:
+        """They may be absent, C{null}, or in order; there may not be too many."""
+        operation, calls = self.spied("list")
+        params = bindParams(operation, self.broker)
+        for text in (b"", b"null", b"{}", b"[]"):
+            params(Raw(text))
+            self.assertEqual(calls[-1], {"pageIndex": 0, "pageSize": 10, "groupId": "1"})
+        params(Raw(b"[2, 3]"))
+        self.assertEqual(calls[-1], {"pageIndex": 2, "pageSize": 3, "groupId": "1"})
+        for text in (b"[1, 2, null, 4]", b"[" * 5000 + b"]" * 5000, b"[1e999]"):
+            self.assertRaises(errors.ParameterInvalid, params, Raw(text))
 
     def test_publish(self) -> None:
         wanted = {

@@ -6,7 +6,8 @@ answers and how it can fail. REST, JSON-RPC, the admin queries, the operator cal
 document are all made from these declarations. Nothing here knows HTTP.
 """
 
-from ._declarations import Operation, bindJSON, bindText, bindTogether
+from ._binding import bindJSON, bindParams, bindText, bindTogether
+from ._declarations import Operation
 from ._failures import Incidents
 from ._operations import COMMON_ERRORS
 from ._operator import OPERATOR_CALLS
@@ -33,6 +34,7 @@ __all__ = [
     "Parameter",
     "Result",
     "bindJSON",
+    "bindParams",
     "bindText",
     "bindTogether",
     "readIdentity",

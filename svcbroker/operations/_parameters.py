@@ -33,10 +33,13 @@ class Kind:
 
     @cvar schema: what it looks like in JSON, as JSON Schema.
     @cvar textSchema: what it looks like as text, where that differs.
+    @cvar jsonType: what JSON text may be decoded into at once: every such value that can be is
+        one that L{fromJSON} takes too. C{Any} is always right.
     """
 
     schema: Mapping[str, Any] = {"type": "string"}
     textSchema: Mapping[str, Any] | None = None
+    jsonType: Any = Any
 
     def fromText(self, raw: bytes) -> Any:
         """
@@ -58,6 +61,14 @@ class Kind:
         if not isinstance(value, str):
             raise ParameterInvalid(_NO_STRING)
         return value
+
+    def fromTyped(self, value: Any) -> Any:
+        """
+        Read a value that was decoded into L{jsonType} and is not C{null}.
+
+        @raise BrokerError: it cannot be read.
+        """
+        return self.fromJSON(value)
 
 
 class GroupKind(Kind):
@@ -89,9 +100,13 @@ class ContentKind(Kind):
 
     schema: Mapping[str, Any] = {"type": "string", "contentEncoding": "base64", "minLength": 1}
     textSchema: Mapping[str, Any] | None = {"type": "string", "minLength": 1}
+    jsonType: Any = bytes
 
     def fromText(self, raw: bytes) -> bytes:
         return raw
+
+    def fromTyped(self, value: bytes) -> bytes:
+        return value
 
     def fromJSON(self, value: object) -> bytes:
         if not isinstance(value, str):
@@ -125,6 +140,7 @@ class ExtensionsKind(Kind):
         "propertyNames": {"pattern": f"^{EXTENSION_PREFIX}"},
         "additionalProperties": {"type": "string"},
     }
+    jsonType: Any = dict[str, str]
 
     def fromFields(self, fields: Mapping[bytes, bytes]) -> Mapping[str, str]:
         """
@@ -146,6 +162,9 @@ class ExtensionsKind(Kind):
             raise ParameterInvalid("is not an object")
         if not all(isinstance(text, str) for text in value.values()):
             raise ParameterInvalid("one of them is not a string")
+        return value
+
+    def fromTyped(self, value: dict[str, str]) -> Mapping[str, str]:
         return value
 
 

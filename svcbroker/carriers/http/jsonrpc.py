@@ -8,19 +8,18 @@ at, since deployed clients send what they like.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, TypeAlias
 
-from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 from twisted.web import http
 
 from ...broker import Broker
-from ...errors import BrokerError, NoSuchCall, Overloaded, ParameterInvalid
-from ...operations import OPERATIONS, Incidents, Operation, bindJSON, bindTogether
+from ...errors import BrokerError, NoSuchCall, Overloaded
+from ...operations import OPERATIONS, Incidents, Operation, bindParams, bindTogether
 from .encoding import encode
 from .request import BrokerRequest
 from .resource import Route, respond
@@ -39,38 +38,15 @@ class _Method:
     """
     One operation over JSON-RPC.
 
-    @ivar call: calls it with its members.
-    @ivar together: reads the members of one call, and calls it with many that were read; where
-        the operation can be called so.
+    @ivar call: calls it.
+    @ivar together: reads one call, and makes many that were read; where it can be called so.
     """
 
     def __init__(self, operation: Operation, broker: Broker) -> None:
-        self.call = bindJSON(operation, broker)
+        self.call = bindParams(operation, broker)
         self.together = bindTogether(operation, broker)
         self._render = operation.result.render
         self._isBoolean = operation.result.type is bool
-        self._names = tuple(parameter.name for parameter in operation.parameters)
-
-    def members(self, params: Raw) -> Mapping[str, object]:
-        """
-        The parameters by their names.
-
-        @raise ParameterInvalid: there are too many by position, a number is out of range, or
-            they are nested too deeply.
-        """
-        if not bytes(params):
-            return {}
-        try:
-            given = _anyDecoder.decode(params)
-        except ValidationError:
-            raise ParameterInvalid("a number is out of range") from None
-        except RecursionError:
-            raise ParameterInvalid("the parameters are nested too deeply") from None
-        if isinstance(given, list):
-            if len(given) > len(self._names):
-                raise ParameterInvalid("there are too many parameters")
-            return dict(zip(self._names, given, strict=False))
-        return given or {}
 
     def render(self, result: Any) -> Any:
         """The result; true and false are strings here."""
@@ -148,7 +124,7 @@ class JSONRPC:
     def _perform(self, call: Call) -> Deferred[_Answer]:
         try:
             method = self._method(call)
-            result = method.call(method.members(call.params))
+            result = method.call(call.params)
         except Exception:
             return succeed(self._fail(Failure(), call))
         result.addCallback(_succeed, method, call)
@@ -163,7 +139,7 @@ class JSONRPC:
         wishes: list[Any] = []
         for place, call in enumerate(calls):
             try:
-                wishes.append(read(method.members(call.params)))
+                wishes.append(read(call.params))
                 places.append(place)
             except BrokerError as error:
                 answers[place] = _failed(error, call)

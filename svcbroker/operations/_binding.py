@@ -1,0 +1,212 @@
+"""
+How an operation is tied to a broker and a form of input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypedDict, TypeVar
+
+from attrs import frozen
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+from msgspec.structs import astuple
+from twisted.internet.defer import Deferred
+
+from ..broker import Broker
+from ..errors import ParameterInvalid
+from ..model import InterfaceType
+from ._declarations import Operation
+from ._parameters import ExtensionsKind, GroupKind, Parameter
+
+TextCall: TypeAlias = Callable[[Mapping[bytes, bytes]], Deferred[Any]]
+JSONCall: TypeAlias = Callable[[Mapping[str, object]], Deferred[Any]]
+ParamsCall: TypeAlias = Callable[[Raw], Deferred[Any]]
+ManyCall: TypeAlias = Callable[[Sequence[Any]], Deferred[Sequence[Any]]]
+
+T = TypeVar("T")
+
+_anyDecoder = Decoder()
+
+
+class _Step(Struct, frozen=True):
+    """
+    How one parameter is taken from what was given.
+
+    @ivar key: what it is called there; C{None} where it is made of everything.
+    @ivar read: reads its value.
+    @ivar fallback: what it is where it is absent.
+    """
+
+    name: str
+    key: Any
+    read: Callable[[Any], Any]
+    fallback: Callable[[], Any]
+
+
+def _textStep(parameter: Parameter) -> _Step:
+    kind, name = parameter.kind, parameter.name
+    if isinstance(kind, ExtensionsKind):
+        return _Step(name, None, kind.fromFields, parameter.fallback)
+    return _Step(name, name.encode("ascii"), kind.fromText, parameter.fallback)
+
+
+def _jsonStep(parameter: Parameter) -> _Step:
+    return _Step(parameter.name, parameter.name, parameter.kind.fromJSON, parameter.fallback)
+
+
+def _typedStep(parameter: Parameter) -> _Step:
+    return _Step(parameter.name, parameter.name, parameter.kind.fromTyped, parameter.fallback)
+
+
+@frozen
+class _Form:
+    """
+    A form of input.
+
+    @ivar interfaceType: the interface that it belongs to.
+    @ivar makeStep: how a parameter is taken from it.
+    @ivar absent: values that are as good as none.
+    """
+
+    interfaceType: InterfaceType
+    makeStep: Callable[[Parameter], _Step]
+    absent: tuple[Any, ...]
+
+
+_TEXT = _Form(InterfaceType.RESTFUL, _textStep, (None, b""))
+_JSON = _Form(InterfaceType.JSON_RPC, _jsonStep, (None,))
+_TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,))
+
+
+def _method(operation: Operation, broker: Broker, form: _Form) -> Callable[..., Deferred[Any]]:
+    method = operation.method(broker)
+    return partial(method, form.interfaceType) if operation.isByInterface else method
+
+
+def _bind(
+    operation: Operation, broker: Broker, form: _Form, method: Callable[..., T]
+) -> Callable[[Any], T]:
+    steps = []
+    for parameter in operation.checkOrder:
+        step = form.makeStep(parameter)
+        if isinstance(parameter.kind, GroupKind):
+            step = _resolving(broker, step)
+        steps.append(astuple(step))
+    absent = form.absent
+
+    def call(given: Any) -> T:
+        arguments: dict[str, Any] = {}
+        for name, key, read, fallback in steps:
+            if key is None:
+                arguments[name] = read(given)
+                continue
+            value = given.get(key)
+            try:
+                arguments[name] = fallback() if value in absent else read(value)
+            except ParameterInvalid as error:
+                raise ParameterInvalid(f"{name}: {error.message}") from None
+        return method(**arguments)
+
+    return call
+
+
+def _resolving(broker: Broker, step: _Step) -> _Step:
+    resolve, read, fallback = broker.groups.resolve, step.read, step.fallback
+    return _Step(
+        step.name, step.key, lambda given: resolve(read(given)), lambda: resolve(fallback())
+    )
+
+
+def _bindParams(
+    operation: Operation, broker: Broker, method: Callable[..., T]
+) -> Callable[[Raw], T]:
+    """
+    Have a method called with the C{params} of JSON-RPC, as JSON text.
+
+    Good ones are decoded right into what they are to be. Whatever that does not take is looked
+    at again without types, which finds the words for what is wrong, or that nothing is.
+    """
+    types = {each.name: each.kind.jsonType | None for each in operation.parameters}
+    decoder = Decoder(TypedDict("Params", types, total=False))  # type: ignore[operator]
+    names = tuple(types)
+    typed = _bind(operation, broker, _TYPED, method)
+    untyped = _bind(operation, broker, _JSON, method)
+
+    def call(params: Raw) -> T:
+        try:
+            given = decoder.decode(params)
+        except (DecodeError, RecursionError):
+            return untyped(_members(params, names))
+        return typed(given)
+
+    return call
+
+
+def _members(params: Raw, names: Sequence[str]) -> Mapping[str, object]:
+    """
+    The parameters by their names.
+
+    @raise ParameterInvalid: there are too many by position, a number is out of range, or they
+        are nested too deeply.
+    """
+    if not bytes(params):
+        return {}
+    try:
+        given = _anyDecoder.decode(params)
+    except ValidationError:
+        raise ParameterInvalid("a number is out of range") from None
+    except RecursionError:
+        raise ParameterInvalid("the parameters are nested too deeply") from None
+    if isinstance(given, list):
+        if len(given) > len(names):
+            raise ParameterInvalid("there are too many parameters")
+        return dict(zip(names, given, strict=False))
+    return given or {}
+
+
+def bindText(operation: Operation, broker: Broker) -> TextCall:
+    """
+    Make an operation of REST callable with the fields of a URL or a form: names and values as
+    bytes. Fields that it does not know are ignored.
+
+    The callable raises, or its Deferred fails with, a C{BrokerError}.
+    """
+    return _bind(operation, broker, _TEXT, _method(operation, broker, _TEXT))
+
+
+def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
+    """
+    Make an operation callable with the members of a JSON object. Members that it does not know
+    are ignored.
+
+    The callable raises, or its Deferred fails with, a C{BrokerError}.
+    """
+    return _bind(operation, broker, _JSON, _method(operation, broker, _JSON))
+
+
+def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
+    """
+    Make an operation callable with the C{params} of JSON-RPC: the JSON text of an object or an
+    array, C{null}, or nothing. Members that it does not know are ignored.
+
+    The callable raises, or its Deferred fails with, a C{BrokerError}.
+    """
+    return _bindParams(operation, broker, _method(operation, broker, _TYPED))
+
+
+def bindTogether(
+    operation: Operation, broker: Broker
+) -> tuple[Callable[[Raw], Any], ManyCall] | None:
+    """
+    Make an operation callable with many calls of JSON-RPC at once; C{None} where it is not to
+    be had.
+
+    @return: what reads the C{params} of one call, or raises a C{BrokerError}; and what takes many
+        that were read, and answers with what came of each.
+    """
+    together = operation.together
+    if together is None:
+        return None
+    return _bindParams(operation, broker, together.item), together.method(broker)
