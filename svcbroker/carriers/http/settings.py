@@ -6,9 +6,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from attrs import Attribute, field, frozen
-from attrs.validators import gt
+from attrs.validators import gt, in_
+
+FAST: Final = "fast"
+KLEIN: Final = "klein"
+DOORS: Final = (FAST, KLEIN)
+"""What the most frequent calls may be answered by."""
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
@@ -39,6 +45,8 @@ class HttpSettings:
     @ivar corsOrigins: the origins whose pages may use the interface from a browser; C{*} means
         all of them. None by default: then no CORS header is ever sent.
     @ivar timeout: how long a connection may be idle, in seconds.
+    @ivar door: what answers the most frequent calls: L{FAST} the room C{door}, L{KLEIN} the same
+        as all others.
     """
 
     basePath: str = field(
@@ -47,3 +55,8 @@ class HttpSettings:
     accessLog: bool = False
     corsOrigins: frozenset[str] = field(default=frozenset(), converter=_asSet)
     timeout: float = field(default=60.0, validator=gt(0))
+    door: str = field(default=FAST, validator=in_(DOORS))
+
+    def allowsOrigin(self, origin: bytes) -> bool:
+        """Whether pages of an origin may use the interface."""
+        return "*" in self.corsOrigins or origin.decode("latin-1") in self.corsOrigins

@@ -4,7 +4,8 @@ The site: every connection, and the parts of the HTTP carrier put together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -22,10 +23,11 @@ from ...errors import ContentTooLarge, QueryTooLong
 from ...operations import Incidents
 from . import admin, health, jsonrpc, openapi, operator, rest, rpcmessages
 from .channel import BrokerChannel
+from .door import Answers, Door, DoorChannel, hotCalls
 from .encoding import encodeError
 from .request import BrokerRequest
 from .resource import Area, Root, Route, findArea, makeApp
-from .settings import HttpSettings
+from .settings import KLEIN, HttpSettings
 
 BODY_MARGIN: Final = 64 * 1024
 """What a body may hold besides content, in bytes."""
@@ -38,10 +40,10 @@ class BrokerSite(Site):
     The site of the broker.
 
     @ivar maxBody: the largest body of a request, in bytes.
+    @ivar hasAccessLog: whether answers are logged.
     @ivar channels: the open connections.
     """
 
-    protocol = BrokerChannel  # type: ignore[assignment]
     requestFactory = BrokerRequest
     noisy = False
     _log = Logger()
@@ -54,11 +56,17 @@ class BrokerSite(Site):
         incidents: Incidents,
         reactor: IReactorTime,
         maxBody: int,
+        makeChannel: Callable[[], BrokerChannel] = BrokerChannel,
     ) -> None:
+        """
+        @param makeChannel: makes the protocol of a connection.
+        """
         super().__init__(
             resource, timeout=settings.timeout, reactor=reactor, parsePOSTFormSubmission=False
         )
+        self.protocol = makeChannel  # type: ignore[assignment]
         self.maxBody = maxBody
+        self.hasAccessLog = settings.accessLog
         self.channels: set[BrokerChannel] = set()
         self._settings = settings
         self._areas = areas
@@ -78,17 +86,24 @@ class BrokerSite(Site):
 
     def log(self, request: http.Request) -> None:
         """
-        An answer was given. Never says the query string, which may hold content.
+        An answer was given. See C{twisted.web.http.HTTPFactory.log}.
         """
-        if self._settings.accessLog:
-            self._log.info(
-                "{peer} {method} {path} {code} {length}",
-                peer=getattr(request.getClientAddress(), "host", "-"),
-                method=request.method.decode("ascii", "replace"),
-                path=request.path.decode("ascii", "replace"),
-                code=request.code,
-                length=request.sentLength,
-            )
+        if self.hasAccessLog:
+            peer = request.getClientAddress()
+            self.logAnswer(peer, request.method, request.path, request.code, request.sentLength)
+
+    def logAnswer(self, peer: IAddress, method: bytes, path: bytes, code: int, length: int) -> None:
+        """
+        Tell the access log of an answer. Never says the query string, which may hold content.
+        """
+        self._log.info(
+            "{peer} {method} {path} {code} {length}",
+            peer=getattr(peer, "host", "-"),
+            method=method.decode("ascii", "replace"),
+            path=path.decode("ascii", "replace"),
+            code=code,
+            length=length,
+        )
 
     def drain(self) -> Deferred[None]:
         """
@@ -137,12 +152,11 @@ class BrokerSite(Site):
 
     def allowOrigin(self, request: IRequest) -> None:
         """Let the browser's page read the answer, where the operator allows its origin."""
-        origins = self._settings.corsOrigins
-        if not origins:
+        if not self._settings.corsOrigins:
             return
         request.setHeader(b"vary", b"Origin")
         origin = request.getHeader(b"origin")
-        if origin and ("*" in origins or origin.decode("latin-1") in origins):
+        if origin and self._settings.allowsOrigin(origin):
             request.setHeader(b"access-control-allow-origin", origin)
 
     def allowPreflight(self, request: IRequest, methods: bytes) -> None:
@@ -196,4 +210,17 @@ def makeSite(
     )
     app = makeApp(everything, areas, incidents)
     maxBody = _PERCENT_ENCODED * broker.limits.maxContent + BODY_MARGIN
-    return BrokerSite(Root(app, everything), settings, areas, incidents, broker.clock, maxBody)
+    return BrokerSite(
+        Root(app, everything),
+        *(settings, areas, incidents, broker.clock, maxBody),
+        makeChannel=_channelMaker(broker, settings, incidents),
+    )
+
+
+def _channelMaker(
+    broker: Broker, settings: HttpSettings, incidents: Incidents
+) -> Callable[[], BrokerChannel]:
+    if settings.door == KLEIN:
+        return BrokerChannel
+    calls = hotCalls(settings.basePath, broker, incidents)
+    return partial(DoorChannel, Door(calls, Answers(settings, broker.clock.seconds)))

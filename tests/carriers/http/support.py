@@ -8,13 +8,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.python.failure import Failure
 
 from svcbroker.carriers.http import BrokerSite, HttpSettings, Route, makeSite
+from svcbroker.carriers.http.settings import FAST
 from svcbroker.operations import Incidents
 from tests.broker.support import World, makeWorld
 
@@ -96,7 +97,11 @@ def requestBytes(
 class Client:
     """
     Asks a site of a broker of two groups. The answers to C{ask} must be there at once.
+
+    @cvar door: the door of its site, whatever the settings say.
     """
+
+    door = FAST
 
     def __init__(
         self,
@@ -107,7 +112,7 @@ class Client:
         self.world = makeWorld() if world is None else world
         self.site = makeSite(
             self.world.broker,
-            HttpSettings() if settings is None else settings,
+            evolve(HttpSettings() if settings is None else settings, door=self.door),
             routes,
             Incidents(lambda: "incident-id"),
         )

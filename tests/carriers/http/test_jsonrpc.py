@@ -8,7 +8,7 @@ import json
 import re
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -253,7 +253,12 @@ class ProtocolTests(JSONRPCTestCase):
             },
         ).map(lambda value: json.dumps(value).encode())
     )
-    @settings(max_examples=400, deadline=None)
+    @settings(
+        max_examples=400,
+        deadline=None,
+        # Through both doors.
+        suppress_health_check=[HealthCheck.differing_executors],
+    )
     def test_anyBody(self, body: bytes) -> None:
         """Any body is answered as the protocol says."""
         answer = self.raw(body)

@@ -1,0 +1,155 @@
+"""
+The door and Klein give the same answers, byte for byte, to everything.
+
+With C{SVCBROKER_EXAMPLES} in the environment, so many examples are tried.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.http import HttpSettings
+
+from . import doors
+from .doors import Pass, Send, Step, play
+from .support import BASE, FORM
+
+EXAMPLES = int(os.environ.get("SVCBROKER_EXAMPLES", "300"))
+
+TARGETS = (
+    *("/rest/publish?topic=t&content=x", "/rest/publish?topic=t&content=%FF+", "/rest/publish"),
+    *("/rest/getEvent?eventId=2cf24dba-1-1", "/rest/exist?topic=t", "/rest/state?topic=t"),
+    *("/rest/open?topic=u&groupId=2", "/rest/list", "/jsonrpc", "/jsonrpc?x", "/rest/state?"),
+)
+ODD_TARGETS = (
+    *("/rest/none", "/admin/listGroup", "/rest/%65xist?topic=t", "/rest/exist?topic=a b"),
+    *("/rest/exist/", "//rest/exist", "/rest/exist#x", "/rest/exist?\x7f", "/rest/exist?\xb0"),
+    *("/rest/exist?\xb1", "/rest/state?topic=t?x", "/rest/state?" + "x" * 9000, "/rest/\x00"),
+    *("/rest/publish?" + "y" * 1100, "/rest/publish?" + "y" * 70_000),
+)
+LINES = (
+    *("Host: broker", "Accept: */*", "Connection: keep-alive", "Connection: Keep-Alive"),
+    *(f"Content-Type: {FORM}", "Content-Type: application/json", "Origin: http://a"),
+    *(
+        "Origin: http://b",
+        "User-Agent: test \xe9",
+        "content-type: text/plain",
+        "X-A:",
+        "X-A: \tb \t",
+    ),
+)
+ODD_LINES = (
+    *("Connection: close", "connection: CLOSE", "Connection: keep-alive, close", "Connection: x"),
+    *("Transfer-Encoding: chunked", "Transfer-Encoding: identity", "transfer-encoding: x, chunked"),
+    *("Expect: 100-continue", "Upgrade: h2c", "Connection: Upgrade", " folded", "\tfolded", "none"),
+    *("A : b", ": b", "A\x00: b", "A: \x00", "A: b\rc", "A: b\nc", "A: b\n", "\x80: b", "A(: b"),
+    *("A: \x01", "A: \x7f", "Content-Length: 0", "Content-Length: 7", "Content-Length: +7"),
+    *("Content-Length: 7 7", "Content-Length: 7,7", "Content-Length:", "Content-Length: 0x7"),
+    *("Content-Length: 00007", "Content-Length: 7\t", "Content-Length: -1", "Content_Length: 7"),
+    *("Content-Length: 999999", "Content-Length: " + "9" * 25, "Content-Length: \xb2"),
+    *("Content-Length : 7", "X: " + "y" * 2000, "X: " + "y" * 9000, "X: " + "y" * 66_000),
+    *("\r\n".join(f"X-{n}: y" for n in range(120)), "\r\n".join(f"X-{n}: y" for n in range(501))),
+)
+BODIES = (
+    *(b"", b"topic=t&content=x", b"topic=v", b"GET / HTTP/1.1\r\n\r\n", b"\r\n\r\n", b"\xff\x00"),
+    b'{"jsonrpc":"2.0","id":1,"method":"publish","params":{"topic":"t","content":"eA=="}}',
+    b'{"jsonrpc":"2.0","method":"open","params":["w"]}',
+    b'[{"jsonrpc":"2.0","id":"a","method":"state","params":["t"]},{"jsonrpc":"2.0","id":2}]',
+)
+CHUNKED = (
+    *(
+        b"0\r\n\r\n",
+        b"7\r\ntopic=t\r\n0\r\n\r\n",
+        b"7;x=y\r\ntopic=t\r\n0\r\nA: b\r\n\r\n",
+        b"z\r\n",
+    ),
+    *(b"-7\r\ntopic=t\r\n0\r\n\r\n", b"07\r\ntopic=tt\r\n0\r\n\r\n", b"7\ntopic=t\n0\n\n"),
+)
+SETTINGS = (
+    *(HttpSettings(), HttpSettings(corsOrigins={"http://a"}), HttpSettings(corsOrigins={"*"})),
+)
+
+
+def mostly(usual: st.SearchStrategy[str], odd: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Seldom something odd, so that a request has one odd thing and not ten."""
+    return st.integers(0, 9).flatmap(lambda n: odd if n == 0 else usual)
+
+
+@st.composite
+def requests(draw: DrawFn) -> bytes:
+    """A request, plain in most of its parts, as it is sent."""
+    sample = st.sampled_from
+    method = draw(mostly(sample(["GET", "POST"]), sample(["HEAD", "OPTIONS", "PUT", "get", "G("])))
+    target = draw(mostly(sample(TARGETS), sample(ODD_TARGETS)))
+    prefix = draw(mostly(st.just(BASE), sample(["", "http://broker" + BASE, "*"])))
+    odd = sample(["HTTP/1.0", "HTTP/1.2", "HTTP/2", "http/1.1", "", "HTTP/1.1 ", " HTTP/1.1"])
+    version = draw(mostly(st.just("HTTP/1.1"), odd))
+    lines = draw(st.lists(mostly(sample(LINES), sample(ODD_LINES)), max_size=5))
+    body = draw(sample(BODIES)) if method == "POST" or draw(st.integers(0, 9)) == 0 else b""
+    if draw(st.integers(0, 19)) == 0:
+        body, length = draw(sample(CHUNKED)), "Transfer-Encoding: chunked"
+    else:
+        length = f"Content-Length: {len(body)}"
+    if body or draw(st.booleans()):
+        lines.insert(draw(st.integers(0, len(lines))), length)
+    end = draw(mostly(st.just("\r\n"), sample(["\n", "\r", "\r\r\n", "\n\r\n", " \r\n"])))
+    start = draw(mostly(st.just(""), sample(["\r\n", "\r\n\r\n", "\n", " ", "\x00"])))
+    head = "".join(f"{line}\r\n" for line in (f"{method} {prefix}{target} {version}", *lines))
+    return (start + head + end).encode("latin-1") + body
+
+
+@st.composite
+def mutated(draw: DrawFn, data: bytes) -> bytes:
+    """A few bytes changed."""
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(data)))
+        some = draw(st.sampled_from([b"", b"\r", b"\n", b" ", b"\x00", b":", b"7", b"\r\n", b"\t"]))
+        data = data[:at] + some + data[at + draw(st.integers(0, 2)) :]
+    return data
+
+
+@st.composite
+def pieces(draw: DrawFn, data: bytes) -> list[bytes]:
+    """What is sent, cut at some places."""
+    places = st.lists(st.integers(0, len(data)), max_size=4)
+    cuts = sorted({0, len(data), *draw(places)})
+    return [data[start:end] for start, end in pairwise(cuts)]
+
+
+@st.composite
+def stories(draw: DrawFn) -> list[Step]:
+    """Pipelined requests, and what else happens between their pieces."""
+    data = b"".join(draw(st.lists(requests(), min_size=1, max_size=5)))
+    if draw(st.integers(0, 3)) == 0:
+        data = draw(mutated(data))
+    events: st.SearchStrategy[Step] = st.sampled_from(
+        [
+            *(doors.hold, doors.hold, doors.release, doors.decide, doors.pause, doors.resume),
+            *(Pass(1), Pass(2), Pass(15), Pass(59), Pass(60), doors.drain, doors.leave),
+        ]
+    )
+    steps: list[Step] = []
+    isEventful = draw(st.booleans())
+    for piece in draw(pieces(data)):
+        if isEventful:
+            steps += draw(st.lists(events, max_size=2))
+        steps.append(Send(piece))
+    return [*steps, doors.release, doors.resume, Pass(60), Pass(15)]
+
+
+class DifferenceTests(SynchronousTestCase):
+    """
+    Looks for what the two understand differently.
+    """
+
+    @given(stories(), st.sampled_from(SETTINGS))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_anything(self, steps: list[Step], chosen: HttpSettings) -> None:
+        play(steps, self.assertEqual, chosen)
+        self.flushLoggedErrors()

@@ -1,0 +1,61 @@
+"""
+Every test of HTTP once more, with the door switched off: what C{--http-door=klein} serves is the
+same.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.http.settings import KLEIN
+from tests.carriers import test_websocket
+
+from . import (
+    test_admin,
+    test_errors,
+    test_health,
+    test_jsonrpc,
+    test_loopback,
+    test_openapi,
+    test_operator,
+    test_proofs,
+    test_rest,
+    test_site,
+    test_validators,
+)
+from .support import Client
+
+MODULES = (
+    *(test_admin, test_errors, test_health, test_jsonrpc, test_loopback, test_openapi),
+    *(test_operator, test_proofs, test_rest, test_site, test_validators, test_websocket),
+)
+
+
+class _ThroughKlein:
+    """Goes before a test case whose clients are to find the door switched off."""
+
+    patch: Any
+
+    def setUp(self) -> Any:
+        self.patch(Client, "door", KLEIN)
+        return super().setUp()  # type: ignore[misc]
+
+
+def throughKlein(module: ModuleType) -> dict[str, type]:
+    """The test cases of a module, to be run through Klein alone."""
+    return {
+        f"{name}ThroughKlein": type(f"{name}ThroughKlein", (_ThroughKlein, each), {})
+        for name, each in vars(module).items()
+        if isinstance(each, type)
+        and issubclass(each, SynchronousTestCase)
+        and each.__module__ == module.__name__
+        # These ask no site.
+        and name != "PropertyTests"
+    }
+
+
+for _module in MODULES:
+    globals().update(throughKlein(_module))
