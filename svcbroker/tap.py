@@ -352,7 +352,6 @@ def makeService(options: Options) -> IService:
         basePath=config.basePath,
         accessLog=config.accessLog,
         corsOrigins=corsOrigins,
-        door=config.httpDoor,
     )
 
     world = World(
