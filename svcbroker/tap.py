@@ -352,6 +352,7 @@ def makeService(options: Options) -> IService:
         basePath=config.basePath,
         accessLog=config.accessLog,
         corsOrigins=corsOrigins,
+        door=config.httpDoor,
     )
 
     world = World(
