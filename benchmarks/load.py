@@ -1,8 +1,9 @@
 """
-The load: connections that each send a request, wait for its answer, check it, and send the next.
+What comes of a load; and a load in Python, for requests that are made up, or answers that are
+looked at, while it runs: C{benchmarks.loader} is for all others.
 
-Raw sockets and one epoll, so that a request costs this side some 10 µs and the server is what
-is measured. Every answer is read whole and checked.
+Connections each send a request, wait for its answer, check it, and send the next. Raw sockets and
+one epoll, so that a request costs this side some 10 µs.
 """
 
 from __future__ import annotations

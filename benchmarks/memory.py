@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 
-from .cases import AT_ONCE, TOPIC, rpc
 from .children import separateCores
-from .load import Broken, drive
-from .servers import startDaemon
+from .load import Broken
+from .loader import drive
+from .servers import AT_ONCE, startDaemon
+from .wires.http import TOPIC, rpc
 
 BATCH = 100
 CLIENTS = 4
@@ -50,7 +51,7 @@ def measureMemory(home: Path, events: int) -> tuple[str, Sequence[Mapping[str, f
             left = LONGEST - (perf_counter() - began)
             if left <= 0:
                 raise Broken(f"{done} events have taken {LONGEST:g} seconds")
-            measured = drive(daemon.ports[0], rpc(BATCH)(()), CLIENTS, left, step)
+            measured = drive(daemon.ports[0], rpc(BATCH), CLIENTS, left, step)
             done += measured.events
             sample(done)
         number = daemon.call("/rest/state", topic=TOPIC)["sequenceNumber"]

@@ -1,15 +1,14 @@
 """
-The servers under load: the real daemon and the bare ones, as children.
+The real daemon as a child, for what is measured on it alone.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,14 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import define
 
-from .children import CHECKOUT, cpuOf, memoryOf
+from .children import cpuOf, memoryOf, start
 from .load import PATIENCE, Broken
 
-_TWISTD = "from twisted.scripts.twistd import run; run()"
+DEFAULT = "pbft"
+AT_ONCE = "pbft:interval=0"
+"""The ledgers that are measured: as it comes, and with blocks as soon as they can be."""
+TWISTD = "from twisted.scripts.twistd import run; run()"
+"""What Python is told, to be C{twistd}."""
 
 
 @define(eq=False)
@@ -87,33 +90,9 @@ class Server:
             connection.close()
 
 
-def _start(
-    command: Sequence[str],
-    directory: Path,
-    cores: set[int],
-    pattern: str,
-    ports: Callable[[re.Match[str]], Sequence[int]],
-) -> Server:
-    directory.mkdir()
-    path = os.pathsep.join(filter(None, (str(CHECKOUT), os.environ.get("PYTHONPATH"))))
-    log = directory / "log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-u", *command],
-            cwd=directory,
-            env={**os.environ, "PYTHONPATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
-    return Server(process, ports(_await(process, log, pattern)))
-
-
 def _await(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[str]:
     for _ in range(int(PATIENCE * 20)):
-        found = re.search(pattern, log.read_text("utf-8"))
+        found = re.search(pattern, log.read_text("utf-8", "replace"))
         if found is not None:
             return found
         try:
@@ -122,24 +101,21 @@ def _await(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[
             continue
         break
     process.kill()
-    raise Broken(f"a server does not start: {log.read_text('utf-8')}")
+    raise Broken(f"a server does not start: {log.read_text('utf-8', 'replace')}")
 
 
 def startDaemon(directory: Path, ledger: str, cores: set[int]) -> Server:
     """
-    The real daemon, with a new chain.
+    The real daemon, with a new chain, which serves HTTP alone.
 
     @param directory: made for it: data and log.
     @param ledger: the description of its ledger.
     """
-    return _start(
-        [
-            *("-c", _TWISTD, "-n", "--pidfile=", "svcbroker"),
-            *("--http", "tcp:0:interface=127.0.0.1", "--ledger", ledger, "--data-dir", "data"),
-            *("--stomp", "", "--mqtt", ""),
-        ],
-        directory,
-        cores,
-        r"serves \S+?:(\d+)/\S*, data in",
-        lambda found: [int(found[1])],
-    )
+    command = [
+        *(sys.executable, "-c", TWISTD, "-n", "--pidfile=", "svcbroker"),
+        *("--http", "tcp:0:interface=127.0.0.1", "--ledger", ledger, "--data-dir", "data"),
+        *("--stomp", "", "--mqtt", ""),
+    ]
+    process = start(command, directory, cores)
+    found = _await(process, directory / "log", r"serves \S+?:(\d+)/\S*, data in")
+    return Server(process, [int(found[1])])

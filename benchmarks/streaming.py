@@ -4,7 +4,6 @@ Streaming, side by side with the brokers of others: C{python -m benchmarks --str
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,20 +11,22 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from socket import socket
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 from attrs import asdict, frozen
 
-from .brokers_old import TOPIC, Broker, Missing, startDaemon, startMosquitto, startRabbit
-from .children import separateCores
+from .brokers import Broker, startDaemon, startMosquitto, startRabbit
+from .children import Missing, busyOf, separateCores
+from .found import MARKS, WARM_UP, Found, marks
 from .load import Broken, Measured
-from .report import percentile
-from .streamload import driveFanOut, driveNotify, drivePublishes, driveReplay, gather
-from .wires_old import Publishing, mqttPublishing, stompPublishing
+from .loader import drive
+from .report import amount, middle
+from .servers import AT_ONCE, DEFAULT
+from .streamload import driveNotify, driveReplay, gather
+from .wires import mqtt
 
-LEDGERS = ("pbft", "pbft:interval=0")
+LEDGERS = (DEFAULT, AT_ONCE)
 IDLE_SUBSCRIBERS = 10_000
 IDLE_SECONDS = 120.0
 """After so long a broker that takes its time is given up."""
@@ -37,80 +38,26 @@ REPLAY_TOPIC = "replay"
 
 
 @frozen(kw_only=True)
-class Found:
-    """
-    One measurement, or the median of several.
-
-    @ivar rate: events a second.
-    @ivar p50: the median latency in milliseconds; C{p99} in the same way.
-    @ivar cpu: microseconds of the broker's processor time for an event.
-    @ivar clientShare: see L{Measured.clientShare}.
-    """
-
-    rate: float
-    p50: float
-    p99: float
-    cpu: float
-    clientShare: float
-
-    @classmethod
-    def of(cls, measured: Measured, cpu: float) -> Found:
-        """
-        @param cpu: seconds of processor time that the broker used for it.
-        """
-        latencies = sorted(measured.latencies)
-        return cls(
-            rate=measured.events / measured.seconds,
-            p50=percentile(latencies, 50) * 1000,
-            p99=percentile(latencies, 99) * 1000,
-            cpu=cpu / measured.events * 1e6,
-            clientShare=measured.clientShare,
-        )
-
-
-@frozen(kw_only=True)
 class Row:
     """
     One row of the table.
 
     @ivar drive: puts the load on a broker, for so many seconds.
     @ivar onlyOurs: why other brokers have no such thing, if they have not.
-    @ivar needsStomp: whether it is about STOMP.
     @ivar isLatency: whether the latency is what matters.
-    @ivar isCounted: whether the events in the log are compared with what was acknowledged.
     """
 
     name: str
     drive: Callable[[Broker, float], Measured]
     onlyOurs: str = ""
-    needsStomp: bool = False
     isLatency: bool = False
-    isCounted: bool = False
-
-
-def _publishes(protocol: str, connections: int, window: int) -> Row:
-    def drive(broker: Broker, seconds: float) -> Measured:
-        publishing: Publishing
-        if protocol == "MQTT QoS 1":
-            port, publishing = broker.mqtt, mqttPublishing(TOPIC)
-        else:
-            assert broker.stomp is not None
-            port, publishing = broker.stomp, stompPublishing(broker.destination)
-        return drivePublishes(port, publishing, connections, window, seconds)
-
-    return Row(
-        name=f"{protocol} publishes, {connections} x {window}",
-        drive=drive,
-        needsStomp=protocol != "MQTT QoS 1",
-        isCounted=True,
-    )
 
 
 def _fanOut(subscribers: int, qos: int) -> Row:
     return Row(
         name=f"MQTT fan-out, 1 to {subscribers}, QoS {qos}, deliveries",
-        drive=lambda broker, seconds: driveFanOut(
-            broker.mqtt, FAN_TOPIC, subscribers, qos, seconds
+        drive=lambda broker, seconds: drive(
+            broker.ports["mqtt"], mqtt.fanOut(FAN_TOPIC, qos), 1 + subscribers, seconds
         ),
     )
 
@@ -118,16 +65,14 @@ def _fanOut(subscribers: int, qos: int) -> Row:
 def _replay(broker: Broker, seconds: float) -> Measured:
     assert broker.daemon is not None
     known: int = broker.daemon.call("/rest/state", topic=REPLAY_TOPIC)["sequenceNumber"]
-    return driveReplay(broker.mqtt, REPLAY_TOPIC, known)
+    return driveReplay(broker.ports["mqtt"], REPLAY_TOPIC, known)
 
 
 ROWS: Sequence[Row] = (
-    *(_publishes("MQTT QoS 1", clients, window) for clients in (1, 32) for window in (1, 32, 256)),
     *(_fanOut(subscribers, qos) for subscribers in (10, 100) for qos in (0, 1)),
-    *(_publishes("STOMP", clients, window) for clients in (1, 32) for window in (1, 32, 256)),
     Row(
         name="MQTT notify latency",
-        drive=lambda broker, seconds: driveNotify(broker.mqtt, NOTIFY_TOPIC, seconds),
+        drive=lambda broker, seconds: driveNotify(broker.ports["mqtt"], NOTIFY_TOPIC, seconds),
         isLatency=True,
     ),
     Row(name="MQTT replay", drive=_replay, onlyOurs="it keeps no history"),
@@ -143,32 +88,16 @@ def _prepareReplay(broker: Broker, events: int) -> None:
     while done < events:
         if perf_counter() > deadline:
             raise Broken(f"{done} of {events} events took {IDLE_SECONDS:g} seconds")
-        done += drivePublishes(broker.mqtt, mqttPublishing(REPLAY_TOPIC), 1, 256, 1.0).events
+        done += drive(broker.ports["mqtt"], mqtt.publishes(REPLAY_TOPIC, 256), 1, 1.0).events
 
 
 def _measure(row: Row, broker: Broker, seconds: float) -> Found:
-    broker.refresh()
-    before = _sequence(broker) if row.isCounted else 0
-    warmUp = 0 if row.onlyOurs else row.drive(broker, min(seconds, 0.2)).events
-    cpu = broker.cpu()
-    gc.disable()
-    try:
-        measured = row.drive(broker, seconds)
-    finally:
-        gc.enable()
-    found = Found.of(measured, broker.cpu() - cpu)
-    if row.isCounted and broker.daemon is not None:
-        new, acknowledged = _sequence(broker) - before, warmUp + measured.events
-        if new != acknowledged:
-            raise Broken(f"{acknowledged} publishes were acknowledged, the topic has {new} more")
-    return found
-
-
-def _sequence(broker: Broker) -> int:
-    if broker.daemon is None:
-        return 0
-    number: int = broker.daemon.call("/rest/state", topic=TOPIC)["sequenceNumber"]
-    return number
+    cores = os.sched_getaffinity(broker.processes[-1].pid)
+    if not row.onlyOurs:
+        row.drive(broker, min(seconds, WARM_UP))
+    cpu, busy = broker.cpu(), busyOf(cores)
+    measured = row.drive(broker, seconds)
+    return Found.of(measured, broker.cpu() - cpu, busyOf(cores) - busy)
 
 
 def _idle(start: Callable[[], Broker], subscribers: int) -> str:
@@ -184,13 +113,13 @@ def _idle(start: Callable[[], Broker], subscribers: int) -> str:
 
 
 def _idleOn(broker: Broker, subscribers: int) -> str:
-    for each in gather(broker.mqtt, 10, perf_counter() + IDLE_SECONDS):
+    for each in gather(broker.ports["mqtt"], 10, perf_counter() + IDLE_SECONDS):
         each.close()
     before = broker.memory()
     opened: Sequence[socket] = ()
     try:
-        opened = gather(broker.mqtt, subscribers, perf_counter() + IDLE_SECONDS)
-        return f"{(broker.memory() - before) / subscribers:,.0f}".replace(",", " ")
+        opened = gather(broker.ports["mqtt"], subscribers, perf_counter() + IDLE_SECONDS)
+        return amount((broker.memory() - before) // subscribers)
     except (Broken, OSError) as error:
         return f"- ({error})"
     finally:
@@ -216,7 +145,7 @@ def compareBrokers(
     with ExitStack() as stack:
         brokers: list[Broker] = []
         starts: list[Callable[[Path], Broker]] = [
-            *(partial(startDaemon, ledger=ledger, cores=serverCores) for ledger in LEDGERS),
+            *(partial(startDaemon, cores=serverCores, ledger=ledger) for ledger in LEDGERS),
             partial(startMosquitto, cores=serverCores),
             partial(startRabbit, cores=serverCores),
         ]
@@ -242,14 +171,14 @@ def compareBrokers(
                     found.setdefault((number, broker.name), []).append(one)
                     print(
                         f"round {turn + 1}/{rounds}: {row.name}, {broker.name}: "
-                        f"{one.rate:.0f}/s, {one.p50:.2f} ms",
+                        f"{one.events:.0f}/s, {one.p50:.2f} ms",
                         file=sys.stderr,
                     )
     idle = [
         _idle(partial(start, home / f"idle{number}"), subscribers)
         for number, start in enumerate(starts)
     ]
-    results = {key: _middle(each) for key, each in found.items()}
+    results = {key: middle(each) for key, each in found.items()}
     text = _table(brokers, results, idle, subscribers)
     numbers = [
         {"load": ROWS[number].name, "broker": name, **asdict(one)}
@@ -260,14 +189,7 @@ def compareBrokers(
 
 def _reason(row: Row, broker: Broker) -> str:
     """Why a row has no number for a broker; nothing where it has one."""
-    if row.onlyOurs and broker.daemon is None:
-        return row.onlyOurs
-    return "it has no STOMP" if row.needsStomp and broker.stomp is None else ""
-
-
-def _middle(rounds: Sequence[Found]) -> Found:
-    each = [asdict(one) for one in rounds]
-    return Found(**{name: median(one[name] for one in each) for name in each[0]})
+    return row.onlyOurs if broker.daemon is None else ""
 
 
 def _table(
@@ -292,13 +214,12 @@ def _cell(row: Row, one: Found) -> str:
     latency = f"{one.p50:.2f} / {one.p99:.2f} ms"
     if row.isLatency:
         return latency
-    mark = " (1)" if one.clientShare > 0.9 else ""
-    return f"{one.rate:,.0f}".replace(",", " ") + f"/s{mark}, {latency}, {one.cpu:.1f} µs"
+    return f"{amount(one.events)}/s{marks(one)}, {latency}, {one.cpu:.1f} µs"
 
 
-_NOTES = """Events a second, then latency (median / 99th percentile; for publishes from the first
-of a write to its acknowledgement), then processor time of the broker for an event. Publishes:
-connections x publishes under way on each. 300 bytes each, MQTT 3.1.1. svcbroker has every publish
-on disk, in a block that its replicas have signed, before it acknowledges or delivers it; RabbitMQ
-has those of the rows of publishes on disk (quorum queue), not those of the others; mosquitto has
-everything in memory. (1) The load program was as busy as it can be: the broker may be faster."""
+_NOTES = f"""Deliveries a second, then latency (median / 99th percentile, from a publish to a
+delivery; of the replay, to the first), then processor time of the broker for an event. 300 bytes
+each. The publisher uses QoS 1. svcbroker has every publish on disk, in a block that its replicas
+have signed, before it delivers it; the others have these in memory.
+
+{MARKS}"""

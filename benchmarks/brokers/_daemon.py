@@ -12,19 +12,18 @@ from pathlib import Path
 
 from svcbroker import __version__
 
-from ..children import CHECKOUT, START_SECONDS, awaitPorts, freePorts, start, stop
+from ..children import CHECKOUT, START_SECONDS, Missing, awaitPorts, freePorts, start, stop
 from ..load import Broken
-from ..servers import Server
+from ..servers import TWISTD, Server
 from ._broker import TOPIC, Broker
 
-_TWISTD = "from twisted.scripts.twistd import run; run()"
 _LOCAL = "tcp:{}:interface=127.0.0.1"
 
 
 @cache
 def hasDoors() -> bool:
     """Whether the daemon has more than one HTTP door to choose from."""
-    command = [sys.executable, "-c", _TWISTD, "svcbroker", "--help"]
+    command = [sys.executable, "-c", TWISTD, "svcbroker", "--help"]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, timeout=START_SECONDS)
     return b"--http-door" in done.stdout
 
@@ -37,19 +36,20 @@ def startDaemon(
 
     @param ledger: the description of its ledger.
     @param options: more options of the command line.
+    @raise Broken: it does not serve.
     """
     http, mqtt, stomp = freePorts(3)
-    command = [sys.executable, "-c", _TWISTD, "-n", "--pidfile=", "svcbroker"]
+    command = [sys.executable, "-c", TWISTD, "-n", "--pidfile=", "svcbroker"]
     for option, port in (("--http", http), ("--mqtt", mqtt), ("--stomp", stomp)):
         command += [option, _LOCAL.format(port)]
     command += ["--ledger", ledger, "--data-dir", "data", *options]
     process = start(command, directory, cores)
-    awaitPorts([process], (http, mqtt, stomp), directory)
     server = Server(process, [http])
     try:
+        awaitPorts([process], (http, mqtt, stomp), directory)
         if server.call("/rest/open", topic=TOPIC) is not True:
             raise Broken("the topic cannot be opened")
-    except (Broken, OSError) as error:
+    except (Broken, Missing, OSError) as error:
         stop([process])
         log = (directory / "log").read_text("utf-8", "replace")
         raise Broken(f"svcbroker does not serve: {error}: {log[-2000:]}") from None

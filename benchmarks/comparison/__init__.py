@@ -7,9 +7,19 @@ svcbroker side by side with the brokers and servers of others: C{python -m bench
  4. C{_page}: the report
 """
 
-from ._cases import CASES, Case
+from ._cases import CASES, Case, Part, Who
 from ._page import comparisonSections
 from ._run import Comparison, compare
 from ._targets import Verdict, judge
 
-__all__ = ["CASES", "Case", "Comparison", "Verdict", "compare", "comparisonSections", "judge"]
+__all__ = [
+    "CASES",
+    "Case",
+    "Comparison",
+    "Part",
+    "Verdict",
+    "Who",
+    "compare",
+    "comparisonSections",
+    "judge",
+]

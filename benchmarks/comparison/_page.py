@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..found import MARKS, Found, marks
 from ..report import Bar, Bars, Picture, Section, amount, markdownTable
 from ._cases import CASES, Case, Part, Who
-from ._run import NOT_ASKED_FOR, Comparison, Found
+from ._run import NOT_ASKED_FOR, Comparison
 from ._targets import judge
 
 _OURS = "svcbroker"
@@ -31,9 +32,6 @@ svcbroker has every publish on disk, in a block that its replicas have signed, b
 Redis, NATS and RabbitMQ are set up to sync before they answer, mosquitto keeps everything in
 memory, and the bare HTTP servers do nothing at all."""
 
-_MARKS = """(1) The load program was as busy as it can be: the server may be faster.
-(2) Others used more than a tenth of the server's processor meanwhile: the machine was not quiet."""
-
 
 def comparisonSections(comparison: Comparison, machine: Mapping[str, object]) -> Sequence[Section]:
     """What was found, with plots."""
@@ -44,7 +42,7 @@ def comparisonSections(comparison: Comparison, machine: Mapping[str, object]) ->
     )
     return [
         Section(title="Targets", text=verdicts),
-        Section(title="How it was measured", text=f"{_METHOD}\n\n{_MARKS}"),
+        Section(title="How it was measured", text=f"{_METHOD}\n\n{MARKS}"),
         *(_section(comparison, part) for part in Part),
         Section(title="What was measured, and where", text=_where(comparison, machine)),
     ]
@@ -122,11 +120,6 @@ def _groupOf(who: Who) -> str:
     if who in (Who.AT_ONCE, Who.KLEIN, Who.DEFAULT):
         return _OURS
     return _GROUPS.get(who, _DURABLE)
-
-
-def marks(found: Found) -> str:
-    """What is to be said of a number."""
-    return (" (1)" if found.isBounded else "") + (" (2)" if found.isDisturbed else "")
 
 
 def _row(comparison: Comparison, case: Case, found: Found | None) -> Sequence[str]:

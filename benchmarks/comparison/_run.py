@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 import msgspec
-from attrs import define, field, frozen
+from attrs import define, field
 
 from ..brokers import (
     TOPIC,
@@ -29,75 +29,17 @@ from ..brokers import (
     startRedis,
 )
 from ..children import Missing, busyOf, separateCores
-from ..load import PATIENCE, Broken, Measured
+from ..found import WARM_UP, Found
+from ..load import PATIENCE, Broken
 from ..loader import drive
-from ..report import middle, percentile
+from ..report import middle
+from ..servers import AT_ONCE, DEFAULT
 from ..wires.http import rpcText
 from ._cases import CASES, FAN_TOPIC, Case, Part, Who
 
 KNOWN_EVENTS = 1000
 """How many events are read one after the other."""
 NOT_ASKED_FOR = "not asked for"
-WARM_UP = 0.3
-"""Seconds of load before each measurement."""
-
-
-@frozen(kw_only=True)
-class Found:
-    """
-    One measurement, or the median of several.
-
-    @ivar events: acknowledged, read or delivered events a second.
-    @ivar p50: the median latency in milliseconds; the others in the same way. Of a request, which
-        may be a batch; of a delivery, from its publish.
-    @ivar cpu: microseconds of processor time for an event, of all the server's processes.
-    @ivar clientShare: the share of a processor that the load program used: near 1 it is the load
-        that was measured.
-    @ivar others: the share of the server's processor that was used by neither it nor us, but by
-        other processes: the machine was not quiet where it is not near 0.
-    """
-
-    events: float
-    p50: float
-    p90: float
-    p99: float
-    p999: float
-    cpu: float
-    clientShare: float
-    others: float
-
-    @classmethod
-    def of(cls, measured: Measured, cpu: float, busy: float) -> Found:
-        """
-        @param cpu: seconds of processor time that the server used for it.
-        @param busy: seconds for which the server's processors were busy.
-        """
-        ordered = sorted(measured.latencies)
-        return cls(
-            events=measured.events / measured.seconds,
-            p50=percentile(ordered, 50) * 1000,
-            p90=percentile(ordered, 90) * 1000,
-            p99=percentile(ordered, 99) * 1000,
-            p999=percentile(ordered, 99.9) * 1000,
-            cpu=cpu / measured.events * 1e6,
-            clientShare=measured.clientShare,
-            others=max(0.0, busy - cpu) / measured.seconds,
-        )
-
-    @property
-    def isBounded(self) -> bool:
-        """Whether it is the load program that was measured, and not the server."""
-        return self.clientShare > 0.9
-
-    @property
-    def isDisturbed(self) -> bool:
-        """Whether others were at work meanwhile."""
-        return self.others > 0.1
-
-    @property
-    def eventsOfCpu(self) -> float:
-        """Events for each second of the server's processor time."""
-        return 1e6 / self.cpu if self.cpu else 0.0
 
 
 @define(eq=False)
@@ -125,9 +67,9 @@ def _starts(cores: set[int]) -> Mapping[tuple[Who, ...], Callable[[Path], Sequen
         return lambda directory: [start(directory, cores)]
 
     return {
-        (Who.AT_ONCE,): one(partial(startDaemon, ledger="pbft:interval=0")),
+        (Who.AT_ONCE,): one(partial(startDaemon, ledger=AT_ONCE)),
         (Who.KLEIN,): one(_startKlein),
-        (Who.DEFAULT,): one(partial(startDaemon, ledger="pbft")),
+        (Who.DEFAULT,): one(partial(startDaemon, ledger=DEFAULT)),
         (Who.REDIS,): one(startRedis),
         (Who.NATS,): one(startNats),
         (Who.RABBIT,): one(startRabbit),
@@ -141,8 +83,7 @@ def _starts(cores: set[int]) -> Mapping[tuple[Who, ...], Callable[[Path], Sequen
 def _startKlein(directory: Path, cores: set[int]) -> Broker:
     if not hasDoors():
         raise Missing("this svcbroker has one HTTP door only")
-    ledger, options = "pbft:interval=0", ["--http-door=klein"]
-    return startDaemon(directory, cores, ledger=ledger, options=options)
+    return startDaemon(directory, cores, ledger=AT_ONCE, options=["--http-door=klein"])
 
 
 def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -> Comparison:

@@ -7,7 +7,7 @@ The load: C{*.c} is the program that drives it, L{drive} has it do so.
 """
 
 from ..load import Measured
-from ._drive import connect, drive
+from ._drive import allowFiles, connect, drive, driveOn
 from ._plan import Kind, Load, encodePlan
 
-__all__ = ["Kind", "Load", "Measured", "connect", "drive", "encodePlan"]
+__all__ = ["Kind", "Load", "Measured", "allowFiles", "connect", "drive", "driveOn", "encodePlan"]

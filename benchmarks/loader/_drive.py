@@ -41,37 +41,50 @@ def drive(
     @raise Broken: an answer is wrong, or there is none for L{PATIENCE} seconds.
     @raise Missing: the load program cannot be built.
     """
-    program = buildLoader()
     ports = [port] if isinstance(port, int) else port
-    _allowFiles(connections + _SPARE_FILES)
+    allowFiles(connections)
     with ExitStack() as stack:
         sockets = []
         for number in range(connections):
             opened = stack.enter_context(connect(ports[number % len(ports)]))
             load.greet(opened, number)
-            opened.setblocking(False)
-            sockets.append(opened.fileno())
-        running = stack.enter_context(
-            subprocess.Popen(
-                [program],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=sockets,
-            )
-        )
-        stack.callback(running.kill)
-        plan = encodePlan(load, sockets, seconds, requests)
+            sockets.append(opened)
+        return driveOn(sockets, load, seconds, requests)
+
+
+def driveOn(
+    sockets: Sequence[socket.socket], load: Load, seconds: float, requests: int | None = None
+) -> Measured:
+    """
+    The same on connections that were greeted. They are of no use afterwards.
+    """
+    program = buildLoader()
+    for opened in sockets:
+        opened.setblocking(False)
+    numbers = [opened.fileno() for opened in sockets]
+    plan = encodePlan(load, numbers, seconds, requests)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [program], stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=numbers
+    ) as running:
         try:
             found, errors = running.communicate(plan, seconds + 2 * PATIENCE)
         except subprocess.TimeoutExpired:
             raise Broken("the load does not end") from None
+        finally:
+            running.kill()
     if running.returncode:
         raise Broken(errors.decode("utf-8", "replace") or f"it ended with {running.returncode}")
     return decodeFound(found)
 
 
-def _allowFiles(count: int) -> None:
+def allowFiles(connections: int) -> None:
+    """
+    Have room for so many connections.
+
+    @raise Broken: there may not be so many.
+    """
+    count = connections + _SPARE_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         if hard != resource.RLIM_INFINITY and hard < count:

@@ -1,88 +1,170 @@
 """
-The pure parts of the benchmarks of streaming: what they count must be right.
+What is sent: each protocol is what our own parsers, or its specification, take it for.
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
+from contextlib import closing
+from socket import socket, socketpair
+from urllib.parse import parse_qs
+
+import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.load import Broken
-from benchmarks.wires_old import (
-    CYCLE,
-    Deliveries,
-    mqttFrame,
-    mqttPublish,
-    mqttPublishing,
-    stompPublishing,
-)
+from benchmarks.wires import amqp, http, mqtt, nats, resp, stomp
+from benchmarks.wires.talk import CONTENT, ask, readExactly
 from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.packets import MQTT_311, Publish
 
 
-class PublishingTests(SynchronousTestCase):
+class HttpTests(SynchronousTestCase):
     """
-    What is sent, and what acknowledges it.
+    Requests of HTTP.
+    """
+
+    def test_form(self) -> None:
+        """A publish by POST has its fields in a form of the length that it says."""
+        head, _, body = http.postForm().frames(0)[0].partition(b"\r\n\r\n")
+        self.assertTrue(head.startswith(b"POST /svcbroker/rest/publish HTTP/1.1\r\n"))
+        self.assertTrue(head.endswith(b"\r\nContent-Length: %d" % len(body)))
+        self.assertEqual(parse_qs(body), {b"topic": [b"bench"], b"content": [CONTENT]})
+
+    def test_query(self) -> None:
+        """A publish by GET has the same in its query."""
+        target = http.getQuery().frames(0)[0].split(b" ")[1]
+        self.assertEqual(parse_qs(target.partition(b"?")[2])[b"content"], [CONTENT])
+
+    def test_batch(self) -> None:
+        """A batch has as many calls as are counted; a call alone is no batch."""
+        load = http.rpc(3)
+        calls = msgspec.json.decode(load.frames(0)[0].partition(b"\r\n\r\n")[2])
+        self.assertEqual([call["id"] for call in calls], ["0", "1", "2"])
+        self.assertEqual((load.events, load.wantedTimes), (3, 3))
+        self.assertEqual(msgspec.json.decode(http.rpcText(None))["method"], "publish")
+
+    def test_getEvent(self) -> None:
+        """Events are read one after the other."""
+        asked = http.getEvent(["a", "b"]).frames(0)
+        self.assertEqual([b"eventId=a " in each for each in asked], [True, False])
+
+
+class MqttTests(SynchronousTestCase):
+    """
+    Packets of MQTT.
     """
 
     def test_frames(self) -> None:
-        """All publishes of a cycle are packets, equally long, with identifiers of their own."""
-        publishing = mqttPublishing("t")
+        """All publishes of a cycle are packets, with identifiers of their own."""
         decoder = Decoder(1000, MQTT_311)
-        packets = decoder.receive(bytes(publishing.frames))
+        packets = decoder.receive(b"".join(mqtt.publishes("t", 1).frames(0)))
         self.assertIsNone(decoder.error)
         ids = [packet.packetId for packet in packets if isinstance(packet, Publish)]
-        self.assertEqual(ids, list(range(1, CYCLE + 1)))
-        self.assertEqual(len(publishing.frames), CYCLE * publishing.size)
+        self.assertEqual(ids, list(range(1, mqtt.CYCLE + 1)))
 
-    def test_pubacks(self) -> None:
-        """PUBACKs are taken apart; the rest of one stays; anything else is an error."""
-        split = mqttPublishing("t").split
-        self.assertEqual(split(b"\x40\2\0\1\x40\2\1\0\x40"), ([0, 255], 8))
-        self.assertRaises(Broken, split, b"\x40\2\0\1\x30\2\0\2")
-
-    def test_answers(self) -> None:
-        """The acknowledgements told beforehand are those that are taken apart."""
-        publishing = mqttPublishing("t")
-        numbers, end = publishing.split(publishing.answers)
-        self.assertEqual(list(numbers), [*range(CYCLE)] * 2)
-        self.assertEqual(end, 2 * CYCLE * publishing.answerSize)
-
-    def test_receipts(self) -> None:
-        """RECEIPTs are taken apart; the rest of one stays; anything else is an error."""
-        split = stompPublishing("t").split
-        receipt = b"RECEIPT\nreceipt-id:%06d\neventId:x\n\n\0"
-        both = receipt % 7 + b"\n" + receipt % 8
-        self.assertEqual(split(both + b"\nRECEIPT\nrec"), ([7, 8], len(both)))
-        self.assertRaises(Broken, split, receipt % 7 + b"ERROR\nmessage:no\n\n\0")
-
-
-class DeliveriesTests(SynchronousTestCase):
-    """
-    What a subscriber gets is counted, checked and acknowledged.
-    """
-
-    def test_acknowledged(self) -> None:
-        """In whatever pieces deliveries come, each is counted and acknowledged once."""
-        data = mqttPublish("t", 1, 5) + mqttPublish("t", 1, 770)
-        for cut in range(len(data)):
-            deliveries = Deliveries("t", 1)
-            acknowledged = deliveries.take(data[:cut]) + deliveries.take(data[cut:])
-            self.assertEqual(acknowledged, b"\x40\2\0\5\x40\2\3\2")
-            self.assertEqual(deliveries.count, 2)
-
-    def test_unacknowledged(self) -> None:
-        """With QoS 0 nothing is acknowledged, however much comes at once."""
-        deliveries = Deliveries("t", 0)
-        self.assertEqual(deliveries.take(mqttPublish("t", 0, 0) * 5000), b"")
-        self.assertEqual(deliveries.count, 5000)
-
-    def test_wrong(self) -> None:
-        """Anything but what was published is an error."""
-        wrong = mqttPublish("t", 1, 5).replace(b"xx", b"xy", 1)
-        self.assertRaises(Broken, Deliveries("t", 1).take, wrong)
-        self.assertRaises(Broken, Deliveries("t", 0).take, mqttPublish("u", 0, 0))
+    def test_delivery(self) -> None:
+        """The packet identifier of a delivery is where the load program looks for it."""
+        for topic in ("t", "much/longer/" * 20):
+            load = mqtt.fanOut(topic, 1)
+            differing = mqtt.publishPacket(topic, 1, 0xFFFF)
+            places = [
+                place
+                for place, pair in enumerate(zip(load.wanted, differing, strict=True))
+                if pair[0] != pair[1]
+            ]
+            self.assertEqual(places, [load.place, load.place + 1])
+        self.assertEqual(mqtt.fanOut("t", 0).place, 0)
 
     def test_frame(self) -> None:
         """The length of a packet has as many bytes as it needs."""
-        self.assertEqual(mqttFrame(0x10, b"a" * 127)[:2], b"\x10\x7f")
-        self.assertEqual(mqttFrame(0x10, b"a" * 128)[:3], b"\x10\x80\1")
+        self.assertEqual(mqtt.frame(0x10, b"a" * 127)[:2], b"\x10\x7f")
+        self.assertEqual(mqtt.frame(0x10, b"a" * 128)[:3], b"\x10\x80\1")
+
+
+class FrameTests(SynchronousTestCase):
+    """
+    Frames of the others.
+    """
+
+    def test_stomp(self) -> None:
+        """A SEND has a receipt of its own, and the length of its content."""
+        frames = stomp.publishes("/queue/q", 1).frames(0)
+        head, _, body = frames[7].partition(b"\n\n")
+        self.assertEqual(body, CONTENT + b"\0")
+        self.assertEqual(
+            head.split(b"\n"),
+            [
+                b"SEND",
+                b"destination:/queue/q",
+                b"persistent:true",
+                b"receipt:000007",
+                b"content-length:300",
+            ],
+        )
+        self.assertEqual(len(set(frames)), stomp.CYCLE)
+
+    def test_resp(self) -> None:
+        """A command is an array of bulk strings."""
+        self.assertEqual(resp.command(b"A", b"bc"), b"*2\r\n$1\r\nA\r\n$2\r\nbc\r\n")
+
+    def test_nats(self) -> None:
+        """A publish has an inbox of its connection and its number."""
+        load = nats.publishes("s", 3)
+        self.assertEqual(load.frames(5)[2], b"PUB s _INBOX.bench.5.2 300\r\n" + CONTENT + b"\r\n")
+
+    def test_amqp(self) -> None:
+        """A publish is a method, a header that says it is persistent, and a body."""
+        data = amqp.publishes("q", 1).frames(0)[0]
+        frames = []
+        while data:
+            kind, channel, size = struct.unpack_from(">BHI", data)
+            self.assertEqual((channel, data[7 + size : 8 + size]), (1, b"\xce"))
+            frames.append((kind, data[7 : 7 + size]))
+            data = data[8 + size :]
+        self.assertEqual([kind for kind, _ in frames], [1, 2, 3])
+        self.assertEqual(frames[0][1], b"\0\x3c\0\x28\0\0\0\1q\0")
+        self.assertEqual(frames[1][1], struct.pack(">HHQHB", 60, 0, 300, 0x1000, 2))
+        self.assertEqual(frames[2][1], CONTENT)
+
+
+class TalkTests(SynchronousTestCase):
+    """
+    Questions before and after a load.
+    """
+
+    def talk(self, answers: bytes, question: Callable[[socket], object]) -> object:
+        """Ask somebody who has already answered."""
+        ours, theirs = socketpair()
+        with closing(ours), closing(theirs):
+            theirs.sendall(answers)
+            ours.settimeout(10)
+            return question(ours)
+
+    def test_whole(self) -> None:
+        """An answer is read until its end is there."""
+        found = self.talk(b"CONNECTED\nx:y\n\n\0\n", lambda end: ask(end, b"?", b"CON", b"\0"))
+        self.assertEqual(found, b"CONNECTED\nx:y\n\n\0\n")
+
+    def test_other(self) -> None:
+        """Another answer is an error, as soon as it can be told."""
+        for question in (
+            lambda end: ask(end, b"?", b"+OK\r\n"),
+            lambda end: amqp.expect(end, amqp.OPEN_OK),
+        ):
+            answer = amqp.method(0, (10, 50)) + b"\0" * 20
+            self.assertRaises(Broken, self.talk, answer, question)
+
+    def test_expect(self) -> None:
+        """The arguments of a method."""
+        data = amqp.method(0, amqp.TUNE, b"arguments")
+        self.assertEqual(self.talk(data, lambda end: amqp.expect(end, amqp.TUNE)), b"arguments")
+
+    def test_closed(self) -> None:
+        """A connection that ends before all is there is an error."""
+        ours, theirs = socketpair()
+        theirs.sendall(b"ab")
+        theirs.close()
+        with closing(ours):
+            self.assertRaises(Broken, readExactly, ours, 3)

@@ -1,0 +1,168 @@
+"""
+The comparison: what it says is reached, and what it shows.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from benchmarks.comparison import (
+    CASES,
+    Case,
+    Comparison,
+    Part,
+    Verdict,
+    Who,
+    comparisonSections,
+    judge,
+)
+from benchmarks.comparison._targets import find
+from benchmarks.found import Found, marks
+from benchmarks.load import Measured
+
+FOUND = Found(
+    events=1000,
+    p50=0.5,
+    p90=1,
+    p99=2,
+    p999=3,
+    cpu=20,
+    clientShare=0.5,
+    others=0,
+)
+REST = find(Who.AT_ONCE, Part.MANY, "REST publish, POST")
+RABBIT = find(Who.RABBIT, Part.MANY, "AMQP, confirms")
+REDIS = find(Who.REDIS, Part.MANY, "XADD")
+
+
+def rounds(*rates: float) -> list[Found]:
+    """Rounds that have found nothing but rates."""
+    return [evolve(FOUND, events=rate) for rate in rates]
+
+
+class FoundTests(SynchronousTestCase):
+    """
+    What is made of a measurement.
+    """
+
+    def test_units(self) -> None:
+        """Rates are per second, latencies in milliseconds, processor time in microseconds."""
+        measured = Measured(
+            seconds=0.5, events=20, latencies=array("d", [0.002, 0.001]), clientShare=0.1
+        )
+        found = Found.of(measured, cpu=0.001, busy=0.101)
+        self.assertEqual((found.events, found.cpu, found.eventsOfCpu), (40, 50, 20_000))
+        self.assertEqual((found.p50, found.p99, found.p999), (1, 2, 2))
+        self.assertAlmostEqual(found.others, 0.2)
+
+    def test_marks(self) -> None:
+        """A number that is not the server's own is marked."""
+        self.assertEqual(marks(FOUND), "")
+        self.assertEqual(marks(evolve(FOUND, clientShare=0.95)), " (1)")
+        self.assertEqual(marks(evolve(FOUND, others=0.2)), " (2)")
+
+
+class JudgeTests(SynchronousTestCase):
+    """
+    Targets.
+    """
+
+    def verdict(self, comparison: Comparison, words: str) -> Verdict:
+        """The one whose name has these words."""
+        (found,) = (each for each in judge(comparison) if words in each.name)
+        return found
+
+    def test_nothing(self) -> None:
+        """Where something was not measured, nothing is said."""
+        verdicts = judge(Comparison(rounds={REST: rounds(1000)}))
+        self.assertEqual(
+            {each.outcome for each in verdicts if "RabbitMQ" in each.name}, {"not measured"}
+        )
+
+    def test_ratio(self) -> None:
+        """A ratio is the median of the rounds' ratios."""
+        comparison = Comparison(rounds={REST: rounds(100, 300, 900), RABBIT: rounds(100, 100, 100)})
+        verdict = self.verdict(comparison, "RabbitMQ")
+        self.assertEqual(verdict.measured, "3.00 times (1.00 to 9.00)")
+        self.assertEqual((verdict.score, verdict.outcome), (1.5, "met, 1.50 of it"))
+
+    def test_missed(self) -> None:
+        """What is missed is missed by so much."""
+        comparison = Comparison(rounds={REST: rounds(150), RABBIT: rounds(100)})
+        self.assertEqual(self.verdict(comparison, "RabbitMQ").outcome, "missed by 25%")
+
+    def test_bounded(self) -> None:
+        """A ratio to a server that may be faster than its load is marked."""
+        bounded = [evolve(FOUND, clientShare=1.0)]
+        comparison = Comparison(rounds={REST: rounds(1000), RABBIT: bounded})
+        self.assertTrue(self.verdict(comparison, "RabbitMQ").measured.endswith(" (1)"))
+
+    def test_batches(self) -> None:
+        """Batches reach so many events, or twice Redis; the better shape counts."""
+        small, large = [
+            case for case in CASES if case.load.endswith("of 100") and case.who is Who.AT_ONCE
+        ]
+        comparison = Comparison(rounds={small: rounds(90_000), large: rounds(120_000)})
+        verdict = self.verdict(comparison, "batches of 100")
+        self.assertEqual((verdict.measured, verdict.score), ("120 000 events/s", 0.8))
+        comparison.rounds[REDIS] = rounds(40_000)
+        self.assertEqual(self.verdict(comparison, "batches of 100").score, 1.5)
+
+    def test_latency(self) -> None:
+        """Below is better."""
+        one = find(Who.AT_ONCE, Part.ONE, "REST publish, POST")
+        comparison = Comparison(rounds={one: [FOUND]})
+        self.assertEqual(self.verdict(comparison, "latency").score, 2)
+
+
+class CaseTests(SynchronousTestCase):
+    """
+    Rows.
+    """
+
+    def test_different(self) -> None:
+        """No row is there twice, and every part and every server has some."""
+        names = [(case.part, case.who, case.load, case.connections, case.window) for case in CASES]
+        self.assertEqual(len(set(names)), len(names))
+        self.assertEqual({case.part for case in CASES}, set(Part))
+        self.assertEqual({case.who for case in CASES}, set(Who))
+
+
+class PageTests(SynchronousTestCase):
+    """
+    The report.
+    """
+
+    def rowsOf(self, comparison: Comparison, case: Case) -> list[str]:
+        """The lines of the table that are about a case."""
+        (section,) = (
+            each for each in comparisonSections(comparison, {}) if each.title == case.part.value
+        )
+        start = f"| {case.who.value} | {case.load} |"
+        return [line for line in section.text.splitlines() if line.startswith(start)]
+
+    def test_row(self) -> None:
+        """A row has the medians."""
+        comparison = Comparison(rounds={REST: rounds(1000, 3000, 2000)})
+        (row,) = self.rowsOf(comparison, REST)
+        self.assertTrue(
+            row.endswith("| 32 x 1 | 2 000 | 0.50 | 1.00 | 2.00 | 3.00 | 20 | 50 000 |"), row
+        )
+
+    def test_missing(self) -> None:
+        """What is not installed says how to install it."""
+        comparison = Comparison(missing={Who.REDIS: "not installed: apt-get install x"})
+        (row,) = self.rowsOf(comparison, REDIS)
+        self.assertIn("apt-get install x", row)
+
+    def test_whole(self) -> None:
+        """Everything can be shown, with plots that can be drawn."""
+        comparison = Comparison(rounds={case: [FOUND] for case in CASES})
+        sections = comparisonSections(comparison, {"kernel": "6"})
+        self.assertEqual(len(sections), len(Part) + 3)
+        for section in sections:
+            for picture in section.pictures:
+                self.assertIn("</svg>", picture.svg())
