@@ -17,6 +17,8 @@ from twisted.python.failure import Failure
 
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.http.settings import FAST, KLEIN
+from svcbroker.testing.doubles import memoryLedger
+from tests.broker.support import MAX_CONTENT
 
 from .support import Client
 
@@ -36,13 +38,17 @@ class KleinClient(Client):
 
 
 class Side:
-    """One site and a connection to it."""
+    """A new connection to one site, over new ledgers."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        client.rest("open?topic=t")
         self.world = client.world
         self.ledger = client.world.ledger
+        for group, ledger in (("1", self.ledger), ("2", self.world.second)):
+            ledger._ledger = memoryLedger(self.world.clock, group, MAX_CONTENT)
+        client.rest("open?topic=t")
+        self.ledger.submitted.clear()
+        self.world.second.submitted.clear()
         self.drained: Deferred[None] | None = None
         self.isOpen = True
         self.transport = StringTransport(lenient=True)
@@ -60,6 +66,7 @@ class Side:
         """
         if self.isOpen and self.transport.disconnecting:
             self.isOpen = False
+            self.transport.producer = None
             self.channel.connectionLost(Failure(ConnectionDone()))
 
     def written(self) -> bytes:
@@ -143,25 +150,35 @@ def leave(side: Side) -> None:
     side.transport.loseConnection()
 
 
-def play(
-    steps: Sequence[Step],
-    check: Callable[[Any, Any, str], object],
-    settings: HttpSettings | None = None,
-) -> bytes:
+class Doors:
     """
-    Do all steps to both.
+    The two sites. They take long to make, and are used for many stories.
+    """
 
-    @param check: is told, after each step, what should be equal.
-    @return: all that was answered.
-    """
-    fast, klein = Side(FastClient(settings)), Side(KleinClient(settings))
-    answers = []
-    for step in steps:
-        for side in (fast, klein):
-            step(side)
-            side.settle()
-        answer = klein.written()
-        check(fast.written(), answer, f"answered after {step}")
-        check(fast.fate(), klein.fate(), f"after {step}")
-        answers.append(answer)
-    return b"".join(answers)
+    def __init__(self, settings: HttpSettings | None = None) -> None:
+        self._settings = settings
+        self._clients: tuple[Client, ...] = ()
+
+    def play(self, steps: Sequence[Step], check: Callable[[Any, Any, str], object]) -> bytes:
+        """
+        Do all steps to both.
+
+        @param check: is told, after each step, what should be equal.
+        @return: all that was answered.
+        """
+        clients = self._clients or (FastClient(self._settings), KleinClient(self._settings))
+        # Unless the story ends well, the next one begins with new sites.
+        self._clients = ()
+        fast, klein = sides = [Side(client) for client in clients]
+        answers = []
+        for step in steps:
+            for side in sides:
+                step(side)
+                side.settle()
+            answer = klein.written()
+            check(fast.written(), answer, f"answered after {step}")
+            check(fast.fate(), klein.fate(), f"after {step}")
+            answers.append(answer)
+        if klein.drained is None and not klein.isOpen:
+            self._clients = clients
+        return b"".join(answers)
