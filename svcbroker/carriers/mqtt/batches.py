@@ -5,6 +5,7 @@ Batches of events as PUBLISH frames, encoded once for all subscribers that get t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct as Layout
 from typing import Final
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from .wire import encodeVariableByteInteger, lengthSize, withoutLength
 
 RETAIN_FLAG: Final = 0x01
 _QOS_SHIFT: Final = 1
+_PACKET_ID: Final = Layout(">H")
 _MESSAGES: Final = "mqtt-messages"
 _FRAMES: Final = "mqtt-frames"
 
@@ -39,24 +41,58 @@ class Options(Struct, frozen=True):
     identifier: int = 0
 
 
-class FrameTemplate(Struct, frozen=True):
+class Sent(Struct, frozen=True):
+    """
+    A message as it was sent with QoS 1 or 2.
+
+    @ivar options: how it was encoded.
+    @ivar flags: its flags beside the QoS.
+    @ivar size: the size of its content.
+    """
+
+    message: Message
+    options: Options
+    qos: int
+    flags: int
+    size: int
+
+
+class FrameTemplate(Struct):
     """
     The PUBLISH frames of a batch, with packet identifiers still to be filled in.
 
     @ivar data: all frames, one after the other.
     @ivar places: where in C{data} the packet identifiers stand, of those that have one.
-    @ivar messages: the messages of those, in the same order.
+    @ivar sent: the messages of those, in the same order.
     @ivar others: the events of those that have none.
     @ivar largest: the size of the largest frame.
-    @ivar size: the size of the contents of C{messages}.
+    @ivar size: the size of the contents of C{sent}.
+    @ivar packetIds: the packet identifiers that were filled in last.
     """
 
     data: bytes
-    places: tuple[int, ...]
-    messages: tuple[Message, ...]
-    others: tuple[Event, ...]
+    places: Sequence[int]
+    sent: Sequence[Sent]
+    others: Sequence[Event]
     largest: int
     size: int
+    packetIds: range | None = None
+    _filled: bytes = b""
+
+    def filled(self, packetIds: Sequence[int]) -> bytes:
+        """
+        The frames with these packet identifiers. Where those are free everywhere, all subscribers
+        get the same, so the bytes are there already.
+        """
+        if packetIds == self.packetIds:
+            return self._filled
+        data = bytearray(self.data)
+        for place, packetId in zip(self.places, packetIds, strict=True):
+            _PACKET_ID.pack_into(data, place, packetId)
+        filled = bytes(data)
+        if isinstance(packetIds, range):
+            self.packetIds, self._filled = packetIds, filled
+        return filled
 
 
 def messagesOf(batch: Batch, version: int) -> Sequence[Message]:
@@ -96,16 +132,24 @@ def _template(messages: Sequence[Message], options: Options) -> FrameTemplate | 
             # The packet identifier follows the topic, which follows the length.
             header = 1 + lengthSize(encoded, 1)
             places.append(position + header + len(message.topic))
-            identified.append(message)
-            size += len(message.event.content)
+            identified.append(sentOf(message, options, 0))
+            size += identified[-1].size
         else:
             others.append(message.event)
         frames.append(encoded)
         position += len(encoded)
         largest = max(largest, len(encoded))
-    return FrameTemplate(
-        b"".join(frames), tuple(places), tuple(identified), tuple(others), largest, size
-    )
+    return FrameTemplate(b"".join(frames), places, identified, others, largest, size)
+
+
+def sentOf(message: Message, options: Options, flags: int) -> Sent:
+    """
+    A message as it is sent with these options.
+
+    @param flags: flags beside the QoS.
+    """
+    qos = min(message.qos, options.qos)
+    return Sent(message, options, qos, flags, len(message.event.content))
 
 
 def encodeWithin(

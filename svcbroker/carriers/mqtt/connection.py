@@ -23,6 +23,7 @@ from .output import Output
 from .packets import (
     MQTT_5,
     MQTT_311,
+    Arrival,
     Auth,
     Connack,
     Connect,
@@ -31,8 +32,9 @@ from .packets import (
     Pingreq,
     Pingresp,
     Puback,
+    Pubacks,
     Pubcomp,
-    Publish,
+    Publishes,
     Pubrec,
     Pubrel,
     Suback,
@@ -93,9 +95,9 @@ class Connection:
         self._output = output
         self._wire = wire
         self._remote = remote
-        self._decoder = Decoder(context.settings.maximumPacketSize)
+        self._decoder = Decoder(context.settings.maximumPacketSize, isGathering=True)
         self._version = MQTT_311
-        self._backlog: deque[Packet] = deque()
+        self._backlog: deque[Arrival] = deque()
         self._isWaiting = False
         self._isClosed = False
         self._hasEnded = False
@@ -115,7 +117,7 @@ class Connection:
 
     def receive(self, data: bytes) -> None:
         """Bytes have arrived."""
-        packets = self._decoder.receive(data)
+        packets = self._decoder.arrivals(data)
         if packets:
             self._lastPacket = self._context.clock.seconds()
         if self._isWaiting or self._backlog:
@@ -155,7 +157,7 @@ class Connection:
 
     # Packets.
 
-    def _handle(self, packets: list[Packet]) -> None:
+    def _handle(self, packets: list[Arrival]) -> None:
         for number, packet in enumerate(packets):
             handler = self._handlers.get(type(packet))
             if handler is None:
@@ -251,8 +253,9 @@ class Connection:
             context, sessions, session, version=packet.version, remote=self._remote
         )
         self._handlers = {
-            Publish: self._receiving.publish,
+            Publishes: self._receiving.publish,
             Puback: self._delivery.puback,
+            Pubacks: self._delivery.pubacks,
             Pubrec: self._delivery.pubrec,
             Pubrel: self._receiving.pubrel,
             Pubcomp: self._delivery.pubcomp,
@@ -427,7 +430,7 @@ class Connection:
         self._output.send(encode(packet, self._version))
 
 
-def _outOfPlace(packet: Packet, isConnected: bool) -> MqttError:
+def _outOfPlace(packet: Arrival, isConnected: bool) -> MqttError:
     """What is wrong with a packet that may not come now."""
     if isinstance(packet, Connect) and isConnected:
         # [MQTT-3.1.0-2] [MQTT5-3.1.0-2]

@@ -4,42 +4,36 @@ From bytes to packets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from struct import unpack_from
+from typing import Final
 
+from .bodies import READERS
 from .packets import (
     MQTT_5,
     MQTT_311,
-    Auth,
-    Connack,
+    Arrival,
     Connect,
-    Disconnect,
     Packet,
-    Pingreq,
-    Pingresp,
     Puback,
-    Pubcomp,
+    Pubacks,
     Publish,
-    Pubrec,
-    Pubrel,
-    Suback,
-    Subscribe,
-    TopicSubscription,
-    Unsuback,
-    Unsubscribe,
+    Publishes,
     Will,
 )
 from .properties import NO_PROPERTIES, Place, Properties, decodeProperties
 from .reasons import MalformedPacket, MqttError, ProtocolError, ReasonCode
 from .wire import Reader, decodeText
 
-ACK = TypeVar("ACK", Puback, Pubrec, Pubrel, Pubcomp)
-
 PROTOCOL_NAME: Final = b"MQTT"
 
 _CONNECT: Final = 1
 _PUBLISH: Final = 3
 _PUBACK: Final = 0x40
+_PUBACK_HEAD: Final = 0x4002
+"""How a PUBACK without a reason begins: its type, and the length of the packet identifier."""
+_PUBACK_START: Final = _PUBACK_HEAD.to_bytes(2, "big")
+_MAX_RUN: Final = 64
+"""How many PUBACKs are looked at in one piece. What follows each is looked at again."""
 _MAX_HEADER = 5
 _REMEMBERED_TOPICS: Final = 1024
 
@@ -58,6 +52,33 @@ def checkTopicName(topic: str) -> None:
         raise MqttError(ReasonCode.TOPIC_NAME_INVALID, "a topic name has wildcards")
 
 
+def _runOf(packets: list[Arrival]) -> list[Publish]:
+    """The PUBLISH packets that come last, for one more."""
+    last = packets[-1] if packets else None
+    if isinstance(last, Publishes):
+        return last.packets
+    run: list[Publish] = []
+    packets.append(Publishes(run))
+    return run
+
+
+def _pubacks(data: bytes, position: int) -> tuple[int, ...]:
+    """
+    The packet identifiers of the PUBACKs without a reason that follow each other from a place on,
+    as many as are whole, well-formed and few enough.
+    """
+    if not data.startswith(_PUBACK_START, position + 4):
+        packetId = data[position + 2] << 8 | data[position + 3]
+        return (packetId,) if packetId else ()
+    count = min((len(data) - position) >> 2, _MAX_RUN)
+    words: tuple[int, ...] = unpack_from(f">{2 * count}H", data, position)
+    heads, packetIds = words[0::2], words[1::2]
+    if heads.count(_PUBACK_HEAD) < count or 0 in packetIds:
+        pairs = enumerate(zip(heads, packetIds, strict=True))
+        return packetIds[: next(n for n, (head, id) in pairs if head != _PUBACK_HEAD or not id)]
+    return packetIds
+
+
 class Decoder:
     """
     Finds the packets in what arrives on one connection, in whatever pieces it arrives.
@@ -67,11 +88,16 @@ class Decoder:
         nothing more is read.
     """
 
-    def __init__(self, maximumPacketSize: int, version: int = 0) -> None:
+    def __init__(
+        self, maximumPacketSize: int, version: int = 0, *, isGathering: bool = False
+    ) -> None:
         """
         @param maximumPacketSize: the most bytes of a packet, all of it.
+        @param isGathering: whether packets that come with every message are given together, as
+            L{Publishes} and L{Pubacks}, rather than one by one.
         """
         self.version = version
+        self._isGathering = isGathering
         self.error: MqttError | None = None
         self._maximumPacketSize = maximumPacketSize
         # The beginning of a packet that has not yet arrived whole, and what it needs at least.
@@ -85,6 +111,13 @@ class Decoder:
         return bool(self._parts)
 
     def receive(self, data: bytes) -> list[Packet]:
+        """
+        L{arrivals} where nothing is gathered.
+        """
+        packets: list[Packet] = self.arrivals(data)  # type: ignore[assignment]
+        return packets
+
+    def arrivals(self, data: bytes) -> list[Arrival]:
         """
         Take what has arrived.
 
@@ -100,7 +133,7 @@ class Decoder:
                 return []
             data = b"".join(self._parts)
             self._parts.clear()
-        packets: list[Packet] = []
+        packets: list[Arrival] = []
         try:
             position = self._readAll(data, packets)
         except MqttError as error:
@@ -110,7 +143,7 @@ class Decoder:
                 self._parts.append(data[position:] if position else data)
         return packets
 
-    def _readAll(self, data: bytes, packets: list[Packet]) -> int:
+    def _readAll(self, data: bytes, packets: list[Arrival]) -> int:
         """Read the whole packets in C{data}; where the one begins that is not whole."""
         position, end = 0, len(data)
         append = packets.append
@@ -121,15 +154,20 @@ class Decoder:
                 break
             first, length = data[position], data[position + 1]
             if length > 0x7F:
-                header = Reader(data, position + 1, min(end, position + _MAX_HEADER))
-                try:
-                    length = header.variableByteInteger()
-                except MalformedPacket:
-                    if end - position >= _MAX_HEADER or data[end - 1] < 0x80:
-                        raise
-                    self._missing = 1
-                    break
-                start = header.position
+                if start < end and 0 < data[start] < 0x80:
+                    # Most messages: two bytes of length.
+                    length += (data[start] << 7) - 0x80
+                    start += 1
+                else:
+                    header = Reader(data, position + 1, min(end, position + _MAX_HEADER))
+                    try:
+                        length = header.variableByteInteger()
+                    except MalformedPacket:
+                        if end - position >= _MAX_HEADER or data[end - 1] < 0x80:
+                            raise
+                        self._missing = 1
+                        break
+                    start = header.position
             stop = start + length
             if stop - position > self._maximumPacketSize:
                 # Known before it has arrived, so that it is never kept.
@@ -140,14 +178,25 @@ class Decoder:
                     raise ProtocolError("the first packet is no CONNECT")
                 break
             if first >> 4 == _PUBLISH and self.version:
-                append(self._publish(data, first, start, stop))
+                publish = self._publish(data, first, start, stop)
+                if self._isGathering:
+                    run = _runOf(packets)
+                    run.append(publish)
+                    if stop < end:
+                        stop = self._alike(data, position, start, stop, publish, run)
+                else:
+                    append(publish)
             elif first == _PUBACK and length == 2 and self.version:
                 # As hot with many subscribers: no reason, no Reader.
-                packetId = data[start] << 8 | data[start + 1]
-                if not packetId:
+                packetIds = _pubacks(data, position)
+                if not packetIds:
                     # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
                     raise ProtocolError("a packet identifier is zero")
-                append(Puback(packetId))
+                if self._isGathering:
+                    append(Pubacks(packetIds))
+                else:
+                    packets += map(Puback, packetIds)
+                stop = position + 4 * len(packetIds)
             else:
                 append(self._packet(data, first, start, stop))
             position = stop
@@ -158,14 +207,14 @@ class Decoder:
         if not self.version and kind != _CONNECT:
             # [MQTT-3.1.0-1] [MQTT5-3.1.0-1]
             raise ProtocolError("the first packet is no CONNECT")
-        read = _READERS.get(kind)
+        read = READERS.get(kind) if kind != _CONNECT else self._connect
         if read is None or (kind == 15 and self.version != MQTT_5):
             raise MalformedPacket("a packet has a type that does not exist")
         if first & 0x0F != _FLAGS.get(kind, 0):
             # [MQTT-2.2.2-2] [MQTT5-2.1.3-1]
             raise MalformedPacket("reserved flags of a packet are set")
         reader = Reader(data, start, stop)
-        packet = read(self, reader)
+        packet = read(reader, self.version)
         if not reader.isAtEnd():
             raise MalformedPacket("a packet is longer than its fields")
         return packet
@@ -207,10 +256,41 @@ class Decoder:
                 reader = Reader(data, position, stop)
                 properties = decodeProperties(reader, Place.PUBLISH)
                 position = reader.position
-        # No properties come by keyword: this is made for every message.
         return Publish(
             topic, data[position:stop], qos, first & 1 == 1, first & 8 == 8, packetId, properties
         )
+
+    def _alike(
+        self, data: bytes, position: int, start: int, stop: int, model: Publish, run: list[Publish]
+    ) -> int:
+        """
+        Read the PUBLISH packets behind one that are like it up to their packet identifiers: those
+        of a client that sends message after message to a topic, all of one size. What was looked
+        at in the first need not be looked at again, one comparison says that it is the same.
+
+        @param position: where the first begins; C{start} where its fields do, C{stop} where it
+            ends.
+        @param run: where they go.
+        @return: where what is not alike begins.
+        """
+        if not model.qos or model.properties is not NO_PROPERTIES:
+            return stop
+        topic, qos, retain, dup = model.topic, model.qos, model.retain, model.dup
+        size, place = stop - position, start + 2 + (data[start] << 8 | data[start + 1])
+        head, toId = data[position:place], place - position
+        # In MQTT 5 the properties follow, of which there are none.
+        isFive = self.version == MQTT_5
+        toPayload = toId + 3 if isFive else toId + 2
+        append, startsWith = run.append, data.startswith
+        while stop + size <= len(data) and startsWith(head, stop):
+            place = stop + toId
+            packetId = data[place] << 8 | data[place + 1]
+            if not packetId or (isFive and data[place + 2]):
+                break
+            payload = data[stop + toPayload : stop + size]
+            append(Publish(topic, payload, qos, retain, dup, packetId))
+            stop += size
+        return stop
 
     def _newTopic(self, name: bytes) -> str:
         topic = decodeText(name)
@@ -226,7 +306,7 @@ class Decoder:
     def _properties(self, reader: Reader, place: Place) -> Properties:
         return decodeProperties(reader, place) if self.version == MQTT_5 else NO_PROPERTIES
 
-    def _connect(self, reader: Reader) -> Connect:
+    def _connect(self, reader: Reader, _: int) -> Connect:
         name, version = reader.binary(), reader.byte()
         if name != PROTOCOL_NAME or version not in (MQTT_311, MQTT_5):
             # [MQTT-3.1.2-1] [MQTT-3.1.2-2] [MQTT5-3.1.2-1] [MQTT5-3.1.2-2]. Who is told, is told
@@ -276,148 +356,3 @@ class Decoder:
             password=reader.binary() if flags & 0x40 else None,
             properties=properties,
         )
-
-    def _connack(self, reader: Reader) -> Connack:
-        flags = reader.byte()
-        if flags > 1:
-            # [MQTT5-3.2.2-1]
-            raise MalformedPacket("reserved flags of CONNACK are set")
-        reason = reader.byte()
-        return Connack(flags == 1, reason, self._properties(reader, Place.CONNACK))
-
-    def _packetId(self, reader: Reader) -> int:
-        packetId = reader.twoByteInteger()
-        if not packetId:
-            # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
-            raise ProtocolError("a packet identifier is zero")
-        return packetId
-
-    def _ack(self, reader: Reader, kind: type[ACK], place: Place) -> ACK:
-        packetId = self._packetId(reader)
-        if self.version != MQTT_5 or reader.isAtEnd():
-            return kind(packetId)
-        reason = self._reason(reader, place)
-        if reader.isAtEnd():
-            return kind(packetId, reason)
-        return kind(packetId, reason, decodeProperties(reader, place))
-
-    def _reason(self, reader: Reader, place: Place) -> int:
-        reason = reader.byte()
-        if reason not in _REASONS[place]:
-            # [MQTT5-3.4.2-1] [MQTT5-3.5.2-1] [MQTT5-3.6.2-1] [MQTT5-3.7.2-1] [MQTT5-3.14.2-1]
-            raise MalformedPacket("a reason code is not one of this packet")
-        return reason
-
-    def _puback(self, reader: Reader) -> Puback:
-        return self._ack(reader, Puback, Place.PUBACK)
-
-    def _pubrec(self, reader: Reader) -> Pubrec:
-        return self._ack(reader, Pubrec, Place.PUBREC)
-
-    def _pubrel(self, reader: Reader) -> Pubrel:
-        return self._ack(reader, Pubrel, Place.PUBREL)
-
-    def _pubcomp(self, reader: Reader) -> Pubcomp:
-        return self._ack(reader, Pubcomp, Place.PUBCOMP)
-
-    def _subscribe(self, reader: Reader) -> Subscribe:
-        packetId = self._packetId(reader)
-        properties = self._properties(reader, Place.SUBSCRIBE)
-        subscriptions = []
-        while not reader.isAtEnd():
-            topicFilter, options = reader.text(), reader.byte()
-            # 3.1.1 has the QoS alone [MQTT-3.8.3-4] [MQTT5-3.8.3-5].
-            reserved = 0xC0 if self.version == MQTT_5 else 0xFC
-            if options & reserved or options & 3 == 3:
-                raise MalformedPacket("reserved bits of a subscription's options are set")
-            if options >> 4 == 3:
-                raise ProtocolError("a subscription has Retain Handling 3")
-            subscriptions.append(
-                TopicSubscription(
-                    topicFilter, options & 3, options & 4 != 0, options & 8 != 0, options >> 4
-                )
-            )
-        if not subscriptions:
-            # [MQTT-3.8.3-3] [MQTT5-3.8.3-2]
-            raise ProtocolError("a SUBSCRIBE has no topic filter")
-        return Subscribe(packetId, tuple(subscriptions), properties)
-
-    def _suback(self, reader: Reader) -> Suback:
-        packetId = self._packetId(reader)
-        properties = self._properties(reader, Place.SUBACK)
-        return Suback(packetId, self._rest(reader), properties)
-
-    def _unsubscribe(self, reader: Reader) -> Unsubscribe:
-        packetId = self._packetId(reader)
-        properties = self._properties(reader, Place.UNSUBSCRIBE)
-        filters = []
-        while not reader.isAtEnd():
-            filters.append(reader.text())
-        if not filters:
-            # [MQTT-3.10.3-2] [MQTT5-3.10.3-2]
-            raise ProtocolError("an UNSUBSCRIBE has no topic filter")
-        return Unsubscribe(packetId, tuple(filters), properties)
-
-    def _unsuback(self, reader: Reader) -> Unsuback:
-        packetId = self._packetId(reader)
-        properties = self._properties(reader, Place.UNSUBACK)
-        return Unsuback(packetId, self._rest(reader), properties)
-
-    @staticmethod
-    def _rest(reader: Reader) -> tuple[int, ...]:
-        reasons = []
-        while not reader.isAtEnd():
-            reasons.append(reader.byte())
-        return tuple(reasons)
-
-    def _pingreq(self, reader: Reader) -> Pingreq:
-        return Pingreq()
-
-    def _pingresp(self, reader: Reader) -> Pingresp:
-        return Pingresp()
-
-    def _disconnect(self, reader: Reader) -> Disconnect:
-        if self.version != MQTT_5 or reader.isAtEnd():
-            return Disconnect()
-        reason = self._reason(reader, Place.DISCONNECT)
-        if reader.isAtEnd():
-            return Disconnect(reason)
-        return Disconnect(reason, decodeProperties(reader, Place.DISCONNECT))
-
-    def _auth(self, reader: Reader) -> Auth:
-        if reader.isAtEnd():
-            return Auth()
-        reason = self._reason(reader, Place.AUTH)
-        if reader.isAtEnd():
-            return Auth(reason)
-        return Auth(reason, decodeProperties(reader, Place.AUTH))
-
-
-_READERS: Final[dict[int, Callable[[Decoder, Reader], Packet]]] = {
-    1: Decoder._connect,
-    2: Decoder._connack,
-    4: Decoder._puback,
-    5: Decoder._pubrec,
-    6: Decoder._pubrel,
-    7: Decoder._pubcomp,
-    8: Decoder._subscribe,
-    9: Decoder._suback,
-    10: Decoder._unsubscribe,
-    11: Decoder._unsuback,
-    12: Decoder._pingreq,
-    13: Decoder._pingresp,
-    14: Decoder._disconnect,
-    15: Decoder._auth,
-}
-
-_PUBLISHED: Final = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
-_RELEASED: Final = frozenset({0x00, 0x92})
-_REASONS: Final = {
-    Place.PUBACK: _PUBLISHED,
-    Place.PUBREC: _PUBLISHED,
-    Place.PUBREL: _RELEASED,
-    Place.PUBCOMP: _RELEASED,
-    Place.AUTH: frozenset({0x00, 0x18, 0x19}),
-    Place.DISCONNECT: frozenset({0x00, 0x04, *range(0x80, 0x84), 0x87, 0x89, *range(0x8B, 0xA3)})
-    - {0x8A, 0x8C, 0x91, 0x92},
-}

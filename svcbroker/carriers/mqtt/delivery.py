@@ -5,8 +5,7 @@ Delivering messages to a client over one connection.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from struct import Struct as Layout
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,37 +13,19 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...interfaces import Batch
 from ...model import Event
-from .batches import FrameTemplate, Options, encodeWithin, messagesOf, templateOf
+from .batches import FrameTemplate, Options, encodeWithin, messagesOf, sentOf, templateOf
 from .encoder import DUP, PUBREL, encode, encodeSuccess
+from .inflight import InFlight, Window
 from .messages import Message, messageOf
-from .packets import MQTT_5, Puback, Pubcomp, Pubrec, Pubrel
+from .packets import MQTT_5, Puback, Pubacks, Pubcomp, Pubrec, Pubrel
 from .properties import NO_PROPERTIES, Properties
 from .reasons import ReasonCode
-from .settings import MAX_U16
 
 if TYPE_CHECKING:
     from .session import Session
     from .subscription import SessionSubscription
 
-_PACKET_ID: Final = Layout(">H")
 _NO_TOPIC: Final = b"\0\0"
-
-
-class InFlight(msgspec.Struct, frozen=True):
-    """
-    A message that was sent with QoS 1 or 2 and is not acknowledged.
-
-    @ivar subscription: whose position moves on when it is; C{None} for one that does not come
-        from there: a retained one, or one whose subscription has ended.
-    @ivar options: how it was encoded.
-    @ivar flags: its flags beside the QoS.
-    """
-
-    subscription: SessionSubscription | None
-    message: Message
-    options: Options
-    qos: int
-    flags: int
 
 
 class _Waiting(msgspec.Struct, frozen=True):
@@ -87,17 +68,13 @@ class Delivery:
         self._session = session
         self._version = version
         self._send = send
-        self._window = window
-        self._maxBytes = maxBytes
+        self._window = Window(session, window, maxBytes)
         self._maximumPacketSize = maximumPacketSize
         self._topicAliasMaximum = topicAliasMaximum
         self._now = now
-        self._inFlight: dict[int, InFlight] = {}
-        self._bytes = 0
         self._pending: deque[_Waiting] = deque()
         self._aliases: dict[bytes, int] = {}
         self._acknowledged: dict[SessionSubscription, list[Event]] = {}
-        self._lastId = 0
         self._waiters: list[Deferred[None]] = []
         self._isHeld = False
         self._isHalted = False
@@ -112,14 +89,7 @@ class Delivery:
     @property
     def canTake(self) -> bool:
         """Whether another message could be sent now."""
-        return not self._isHeld and not self._pending and self._hasRoom()
-
-    def _hasRoom(self) -> bool:
-        # [MQTT5-3.3.4-9] [MQTT5-4.9.0-1] [MQTT5-4.9.0-2]
-        return (
-            len(self._inFlight) + len(self._session.released) < self._window
-            and self._bytes < self._maxBytes
-        )
+        return not self._isHeld and not self._pending and self._window.hasRoom
 
     def deliver(self, subscription: SessionSubscription, batch: Batch) -> None:
         """Send a batch, or as much of it as may be sent now."""
@@ -153,31 +123,23 @@ class Delivery:
         self._offer(subscription, message, flags, isFromLog)
 
     def _fits(self, template: FrameTemplate) -> bool:
-        used = len(self._inFlight) + len(self._session.released)
-        return (
-            template.largest <= self._maximumPacketSize
-            and used + len(template.places) <= self._window
-            and (self._bytes + template.size <= self._maxBytes or not template.places)
+        return template.largest <= self._maximumPacketSize and self._window.fits(
+            len(template.sent), template.size
         )
 
     def _sendAll(self, subscription: SessionSubscription, template: FrameTemplate) -> None:
         """The hot one: every frame of a batch in one piece."""
-        if not template.places:
+        messages = template.sent
+        if not messages:
             self._send(template.data)
         else:
-            data = bytearray(template.data)
-            options = subscription.options
-            granted = options.qos
-            newId, inFlight, fill = self._newId, self._inFlight, _PACKET_ID.pack_into
-            for place, message in zip(template.places, template.messages, strict=True):
-                packetId = newId()
-                fill(data, place, packetId)
-                qos = message.qos if message.qos < granted else granted
-                inFlight[packetId] = InFlight(subscription, message, options, qos, 0)
-                if qos == 2:
-                    self._session.sent(packetId, subscription.keyOf(message.event))
-            self._bytes += template.size
-            self._send(bytes(data))
+            packetIds = self._window.newIds(len(messages), template.packetIds)
+            self._window.addAll(packetIds, subscription, template)
+            if subscription.options.qos == 2:
+                for packetId, sent in zip(packetIds, messages, strict=True):
+                    if sent.qos == 2:
+                        self._session.sent(packetId, subscription.keyOf(sent.message.event))
+            self._send(template.filled(packetIds))
         if template.others:
             self._done(subscription, template.others)
 
@@ -191,7 +153,7 @@ class Delivery:
 
     def _mustWait(self, subscription: SessionSubscription, message: Message) -> bool:
         isCounted = min(message.qos, subscription.options.qos) > 0
-        return isCounted and not self._hasRoom()
+        return isCounted and not self._window.hasRoom
 
     def _sendOne(
         self, subscription: SessionSubscription, message: Message, flags: int, isFromLog: bool
@@ -213,7 +175,7 @@ class Delivery:
                 self._done(subscription, (message.event,))
             return
         if qos and not isRepeated:
-            packetId = self._newId()
+            packetId = self._window.newId()
         if not self._sendFrame(message, options, packetId, flags, isRepeated, extra):
             # Too large for the client: as if it had been delivered [MQTT5-3.1.2-28].
             if isFromLog:
@@ -223,10 +185,8 @@ class Delivery:
             if isFromLog:
                 self._done(subscription, (message.event,))
             return
-        self._inFlight[packetId] = InFlight(
-            subscription if isFromLog else None, message, options, qos, flags
-        )
-        self._bytes += len(message.event.content)
+        sent = sentOf(message, options, flags)
+        self._window.add(packetId, subscription if isFromLog else None, sent)
         if qos == 2 and isFromLog:
             self._session.sent(packetId, subscription.keyOf(message.event))
 
@@ -292,36 +252,30 @@ class Delivery:
             return topic, 0, False
         return topic, alias, True
 
-    def _newId(self) -> int:
-        # [MQTT-2.3.1-4] [MQTT5-2.2.1-4]
-        session = self._session
-        packetId = self._lastId
-        while True:
-            packetId = packetId % MAX_U16 + 1
-            if packetId not in self._inFlight and not session.usesId(packetId):
-                self._lastId = packetId
-                return packetId
-
     # Acknowledgements.
 
     def puback(self, packet: Puback) -> None:
         """The client has a message with QoS 1, or does not want it [MQTT5-4.4.0-2]."""
-        flight = self._inFlight.get(packet.packetId)
-        if flight is not None and flight.qos == 1:
-            self._remove(packet.packetId, flight)
+        self._window.acknowledge((packet.packetId,), self._acknowledged)
+
+    def pubacks(self, arrived: Pubacks) -> None:
+        """The client has messages with QoS 1."""
+        self._window.acknowledge(arrived.packetIds, self._acknowledged)
 
     def pubrec(self, packet: Pubrec) -> None:
         """The client has a message with QoS 2, or does not want it [MQTT5-4.4.0-2]."""
         packetId = packet.packetId
-        flight = self._inFlight.get(packetId)
-        if flight is None or flight.qos != 2:
+        flight = self._window.get(packetId)
+        if flight is None or flight.sent.qos != 2:
             if packetId in self._session.released or self._version != MQTT_5:
                 self._send(encodeSuccess(PUBREL, packetId))
             else:
                 unknown = Pubrel(packetId, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
                 self._send(encode(unknown, self._version))
             return
-        self._remove(packetId, flight)
+        self._window.remove(packetId)
+        if flight.subscription is not None:
+            self._done(flight.subscription, (flight.sent.message.event,))
         if packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
             self._session.completed(packetId)
             return
@@ -333,13 +287,7 @@ class Delivery:
         """The exchange of a message with QoS 2 is complete."""
         self._session.completed(packet.packetId)
 
-    def _remove(self, packetId: int, flight: InFlight) -> None:
-        del self._inFlight[packetId]
-        self._bytes -= len(flight.message.event.content)
-        if flight.subscription is not None:
-            self._done(flight.subscription, (flight.message.event,))
-
-    def _done(self, subscription: SessionSubscription, events: tuple[Event, ...]) -> None:
+    def _done(self, subscription: SessionSubscription, events: Sequence[Event]) -> None:
         if subscription.isAcknowledged:
             self._acknowledged.setdefault(subscription, []).extend(events)
 
@@ -358,7 +306,7 @@ class Delivery:
             return
         if self._waiters:
             self._tellRoom()
-        if self._isHalted and self._isHalfEmpty():
+        if self._isHalted and self._window.isHalfEmpty:
             self._isHalted = False
             self._session.resumeSubscriptions()
 
@@ -369,10 +317,6 @@ class Delivery:
                 break
             self._pending.popleft()
             self._sendOne(first.subscription, first.message, first.flags, first.isFromLog)
-
-    def _isHalfEmpty(self) -> bool:
-        used = len(self._inFlight) + len(self._session.released)
-        return 2 * used <= self._window and 2 * self._bytes <= self._maxBytes
 
     # Flow.
 
@@ -413,18 +357,16 @@ class Delivery:
         for packetId in self._session.released:
             self._send(encodeSuccess(PUBREL, packetId))
         for packetId, flight in self._session.takeOrphans().items():
-            options = msgspec.structs.replace(flight.options, version=self._version)
-            message = messageOf(flight.message.event, hasProperties=self._version == MQTT_5)
-            if self._sendFrame(message, options, packetId, flight.flags, True, NO_PROPERTIES):
-                self._inFlight[packetId] = msgspec.structs.replace(flight, options=options)
-                self._bytes += len(message.event.content)
+            sent = flight.sent
+            options = msgspec.structs.replace(sent.options, version=self._version)
+            message = messageOf(sent.message.event, hasProperties=self._version == MQTT_5)
+            if self._sendFrame(message, options, packetId, sent.flags, True, NO_PROPERTIES):
+                again = msgspec.structs.replace(sent, options=options)
+                self._window.add(packetId, flight.subscription, again)
 
     def orphan(self, subscription: SessionSubscription) -> None:
         """A subscription ends; what was sent for it is still to be acknowledged."""
-        for packetId, flight in self._inFlight.items():
-            if flight.subscription is subscription:
-                # [MQTT-3.10.4-3] [MQTT5-3.10.4-3]
-                self._inFlight[packetId] = msgspec.structs.replace(flight, subscription=None)
+        self._window.orphan(subscription)
         self._acknowledged.pop(subscription, None)
         self._pending = deque(
             each for each in self._pending if each.subscription is not subscription
@@ -443,7 +385,7 @@ class Delivery:
                 subscription.acknowledge(events)
         self._pending.clear()
         self._tellRoom()
-        return self._inFlight
+        return self._window.all()
 
 
 def _expiring(seconds: int) -> Properties:

@@ -4,8 +4,8 @@ From packets to bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from struct import Struct
+from collections.abc import Callable, Sequence
+from struct import Struct, pack
 from typing import Any, Final
 
 from .decoder import PROTOCOL_NAME
@@ -59,6 +59,19 @@ def encodeSuccess(first: int, packetId: int) -> bytes:
     @param first: L{PUBACK}, L{PUBREC}, L{PUBREL} or L{PUBCOMP}.
     """
     return _SHORT_ACK.pack(first, 2, packetId)
+
+
+def encodeSuccesses(first: int, packetIds: Sequence[int]) -> bytes:
+    """
+    L{encodeSuccess} of several, one after the other.
+    """
+    count = len(packetIds)
+    if count == 1:
+        return encodeSuccess(first, packetIds[0])
+    numbers = pack(f">{count}H", *packetIds)
+    frames = bytearray(_SHORT_ACK.pack(first, 2, 0) * count)
+    frames[2::4], frames[3::4] = numbers[0::2], numbers[1::2]
+    return bytes(frames)
 
 
 def encodePublish(

@@ -3,11 +3,13 @@ The control packets of MQTT 3.1.1 and 5 as values.
 
 One class a packet, for both versions: what 3.1.1 does not know has its default there. They are
 C{msgspec} structures, which are made ten times as fast as other frozen values: several of them
-are made for every message.
+are made for every message. The two that come with every message are not looked at by the garbage
+collector, which costs more than to make them; they can be part of no cycle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -52,7 +54,7 @@ class Connack(Struct, frozen=True):
     properties: Properties = NO_PROPERTIES
 
 
-class Publish(Struct, frozen=True):
+class Publish(Struct, frozen=True, gc=False):
     """Section 3.3. C{packetId} is 0 with QoS 0, where a packet has none."""
 
     topic: str
@@ -64,7 +66,7 @@ class Publish(Struct, frozen=True):
     properties: Properties = NO_PROPERTIES
 
 
-class Puback(Struct, frozen=True):
+class Puback(Struct, frozen=True, gc=False):
     """Section 3.4."""
 
     packetId: int
@@ -201,3 +203,22 @@ PACKET_TYPES: tuple[type[Packet], ...] = (
     Auth,
 )
 """The packets in the order of their types, which begin with 1. Section 2.1.2."""
+
+
+class Publishes(Struct, frozen=True):
+    """Some PUBLISH packets that arrived one after the other."""
+
+    packets: list[Publish]
+
+
+class Pubacks(Struct, frozen=True):
+    """
+    The packet identifiers of some PUBACK packets that arrived one after the other, without a
+    reason.
+    """
+
+    packetIds: Sequence[int]
+
+
+Arrival: TypeAlias = Packet | Publishes | Pubacks
+"""What a server takes in one piece."""

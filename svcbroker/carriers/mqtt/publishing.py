@@ -4,11 +4,12 @@ From MQTT publishes to the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred, fail
 
+from ...broker import submitTogether
 from ...errors import (
     BrokerError,
     ContentTooLarge,
@@ -23,12 +24,13 @@ from ...errors import (
     TopicTooLong,
     TransactionFailed,
 )
-from ...interfaces import ILedger
+from ...interfaces import ILedger, Submission
 from ...model import (
     Execution,
     OpenTopic,
     PublishEvent,
     Receipt,
+    Request,
     Topic,
     checkExtensions,
     checkTopicName,
@@ -57,6 +59,10 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
 }
 
 
+Refused: TypeAlias = Mapping[int, BrokerError]
+"""Why messages are not going to be in the log, by their number among those added together."""
+
+
 def publishReason(error: BrokerError) -> ReasonCode:
     """
     What PUBACK and PUBREC say of a refusal. Section 3.4.2.1 of MQTT 5.
@@ -70,6 +76,8 @@ class Publisher:
 
     Messages enter the log in the order of the calls [MQTT-4.6.0-5] [MQTT5-4.6.0-5]. There is
     no time-out: an answer comes when the event is final, or when it is sure that it will not be.
+
+    @ivar open: topics that were open when they were last published to.
     """
 
     def __init__(
@@ -83,14 +91,13 @@ class Publisher:
         @param retained: knows the retained messages of the log.
         @param now: the wall clock: seconds since the epoch.
         """
-        self._ledger = ledger
+        self.ledger = ledger
+        self.settings = settings
+        self.now = now
+        self.open: set[str] = set()
         self._retained = retained
-        self._settings = settings
-        self._now = now
-        # Topics that were open when they were last published to.
-        self._open: set[str] = set()
 
-    def publish(self, message: Publish | Will, publisher: str | None = None) -> Deferred[Receipt]:
+    def publish(self, message: Publish | Will, publisher: str | None = None) -> Deferred[None]:
         """
         Publish a message.
 
@@ -98,69 +105,167 @@ class Publisher:
         @return: fires when the event is final and on stable storage; fails with a
             L{BrokerError} when it is not going to be.
         """
-        topic = message.topic
-        extensions = extensionsOf(message, self._now, publisher)
+        together = self.gather()
         try:
-            if topic not in self._open:
-                checkTopicName(topic)
-            if len(message.payload) > self._settings.maxContent:
-                raise ContentTooLarge()
-            if message.retain and message.payload:
-                self._checkRetained(topic)
-            if message.properties is not NO_PROPERTIES:
-                checkExtensions(extensions)
+            together.add(message, publisher)
         except BrokerError as error:
             return fail(error)
-        request = PublishEvent(topic=topic, content=message.payload, extensions=extensions)
-        if topic not in self._open:
-            return self._publishFirst(request)
-        answer = self._ledger.submit(request)
-        answer.addCallback(self._check, request)
-        return answer
 
-    def _checkRetained(self, topic: str) -> None:
-        isFull = len(self._retained) >= self._settings.maxRetained
+        def check(refused: Refused) -> None:
+            for error in refused.values():
+                raise error
+
+        published: Deferred[Any] = together.submit()
+        published.addCallback(together.refused)
+        published.addCallback(check)
+        return published
+
+    def gather(self) -> Together:
+        """Messages that are to be published together, of which there are none yet."""
+        return Together(self)
+
+    def checkRetained(self, topic: str) -> None:
+        """
+        @raise Overloaded: the topic cannot have a retained message.
+        """
+        isFull = len(self._retained) >= self.settings.maxRetained
         if isFull and not self._retained.has(topic):
             raise Overloaded("there are too many retained messages")
 
-    def _publishFirst(self, request: PublishEvent) -> Deferred[Receipt]:
-        """Publish to a topic that may have to be opened."""
-        known = self._ledger.getTopic(request.topic)
-        if not self._isOpen(known):
-            if self._settings.openTopics:
-                # Not waited for, so that nothing overtakes: the log executes them in this order,
-                # and opening an open topic changes nothing.
-                self._openTopic(request.topic)
-            elif known.called:
-                return fail(TopicNotFound())
-        answer = self._ledger.submit(request)
-        answer.addCallback(self._check, request)
-        return answer
-
-    @staticmethod
-    def _isOpen(known: Deferred[Topic | None]) -> bool:
-        """Whether a topic is known to be open, without waiting."""
+    def isOpen(self, topic: str) -> bool | None:
+        """Whether a topic is open; C{None} where that is not known without waiting."""
+        known = self.ledger.getTopic(topic)
         found: list[Topic | None] = []
         known.addCallbacks(found.append, lambda failure: None)
-        return any(topic is not None and topic.isOpen for topic in found)
+        if any(topic is not None and topic.isOpen for topic in found):
+            return True
+        return False if known.called else None
 
-    def _openTopic(self, topic: str) -> None:
-        # If this fails, what follows it fails too, and tells.
-        self._ledger.submit(OpenTopic(topic=topic)).addErrback(lambda failure: None)
+    def remember(self, topics: Iterable[str]) -> None:
+        """These topics are open."""
+        if len(self.open) >= _REMEMBERED_TOPICS:
+            self.open.clear()
+        self.open.update(topics)
 
-    def _check(self, receipt: Receipt, request: PublishEvent) -> Receipt | Deferred[Receipt]:
-        topic = request.topic
-        if receipt.execution is Execution.DONE:
-            if topic not in self._open:
-                if len(self._open) >= _REMEMBERED_TOPICS:
-                    self._open.clear()
-                self._open.add(topic)
-            return receipt
-        if receipt.execution is not Execution.TOPIC_NOT_FOUND:
-            raise TransactionFailed()
-        wasOpen = topic in self._open
-        self._open.discard(topic)
-        if not (wasOpen and self._settings.openTopics):
-            raise TopicNotFound()
-        # Somebody has closed it since.
-        return self._publishFirst(request)
+
+class Together:
+    """
+    Messages on their way to the log that came together: one call of the ledger for all.
+
+    @ivar size: how many bytes their payloads have together.
+    """
+
+    __slots__ = ("_new", "_publisher", "_requests", "size")
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.size = 0
+        self._publisher = publisher
+        self._requests: list[Request] = []
+        # Topics that are open only if what comes before their messages opens them, or somebody.
+        self._new: set[str] | None = None
+
+    def add(self, message: Publish | Will, mark: str | None) -> None:
+        """
+        Publish a message after all others.
+
+        @param mark: the mark of the publisher, where somebody will look for it.
+        @raise BrokerError: it cannot be published. The others can.
+        """
+        publisher, topic, payload = self._publisher, message.topic, message.payload
+        isNew = topic not in publisher.open
+        if isNew:
+            checkTopicName(topic)
+        size = len(payload)
+        if size > publisher.settings.maxContent:
+            raise ContentTooLarge()
+        if message.retain and payload:
+            publisher.checkRetained(topic)
+        extensions = extensionsOf(message, publisher.now, mark)
+        if message.properties is not NO_PROPERTIES:
+            checkExtensions(extensions)
+        if isNew:
+            self._checkNew(topic)
+        self.size += size
+        self._requests.append(PublishEvent(topic=topic, content=payload, extensions=extensions))
+
+    def _checkNew(self, topic: str) -> None:
+        """See to it that a topic is open that may not be."""
+        if self._new is None:
+            self._new = set()
+        elif topic in self._new:
+            return
+        isOpen = self._publisher.isOpen(topic)
+        if not isOpen:
+            if self._publisher.settings.openTopics:
+                # Not waited for, so that nothing overtakes: the log executes them in this order,
+                # and opening an open topic changes nothing. If it fails, what follows it fails
+                # too, and tells.
+                self._requests.append(OpenTopic(topic=topic))
+            elif isOpen is not None:
+                raise TopicNotFound()
+        self._new.add(topic)
+
+    def submit(self) -> Deferred[Submission]:
+        """
+        Have them published. Called once, when there is one at least.
+
+        @return: fires when it is known what has become of each, for L{refused}. Never fails.
+        """
+        return submitTogether(self._publisher.ledger, self._requests).done
+
+    def refused(self, submission: Submission) -> Refused | Deferred[Refused]:
+        """
+        Those that are not going to be in the log. Some may be on their way there once more.
+
+        @param submission: what L{submit} fired with.
+        """
+        # The hot one: everything is in the log.
+        for outcome in submission.outcomes:
+            if not isinstance(outcome, Receipt) or outcome.execution is not Execution.DONE:
+                return self._refusedOf(submission.outcomes)
+        if self._new:
+            self._publisher.remember(self._new)
+        return {}
+
+    def _refusedOf(
+        self, outcomes: Sequence[Receipt | BrokerError | None]
+    ) -> Refused | Deferred[Refused]:
+        publisher, new = self._publisher, self._new or set()
+        refused: dict[int, BrokerError] = {}
+        closed: dict[int, PublishEvent] = {}
+        publishes = [
+            (request, outcome)
+            for request, outcome in zip(self._requests, outcomes, strict=True)
+            if isinstance(request, PublishEvent)
+        ]
+        for number, (request, outcome) in enumerate(publishes):
+            topic = request.topic
+            if not isinstance(outcome, Receipt):
+                refused[number] = LedgerUnavailable() if outcome is None else outcome
+            elif outcome.execution is Execution.DONE:
+                publisher.remember((topic,))
+            elif outcome.execution is not Execution.TOPIC_NOT_FOUND:
+                refused[number] = TransactionFailed()
+            elif publisher.settings.openTopics and (topic in publisher.open or topic not in new):
+                # Somebody has closed it since.
+                closed[number] = request
+            else:
+                refused[number] = TopicNotFound()
+        publisher.open.difference_update([request.topic for request in closed.values()])
+        return self._repeat(closed, refused) if closed else refused
+
+    def _repeat(self, closed: Mapping[int, PublishEvent], refused: Refused) -> Deferred[Refused]:
+        """Publish some again, to topics that are opened again."""
+        again = Together(self._publisher)
+        for request in closed.values():
+            again._checkNew(request.topic)
+            again._requests.append(request)
+        numbers = list(closed)
+
+        def merge(more: Refused) -> Refused:
+            return {**refused, **{numbers[number]: error for number, error in more.items()}}
+
+        repeated: Deferred[Any] = again.submit()
+        repeated.addCallback(again.refused)
+        repeated.addCallback(merge)
+        return repeated

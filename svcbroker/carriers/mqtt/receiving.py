@@ -4,21 +4,19 @@ Publishes of a client: into the log, then acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from twisted.internet.defer import Deferred, succeed
-from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from ...errors import BrokerError
-from ...model import Receipt
-from .encoder import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess
+from ...interfaces import Submission
+from .encoder import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .handshake import Handshake
-from .packets import MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel
 from .properties import NO_PROPERTIES
-from .publishing import Publisher, publishReason
+from .publishing import Publisher, Refused, Together, publishReason
 from .reasons import MqttError, ProtocolError, ReasonCode
 from .session import Session
 from .settings import MqttSettings
@@ -40,8 +38,6 @@ class Receiving:
     @ivar unanswered: how many publishes are on their way to the log.
     @ivar isPaused: whether the client is not read from until there are less.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -76,43 +72,72 @@ class Receiving:
         self._hasEnded = False
         self._idle: Deferred[None] | None = None
 
-    def publish(self, packet: Publish) -> None:
+    def publish(self, arrived: Publishes) -> None:
         """
-        A message for the log.
+        Messages for the log.
 
-        @raise MqttError: the client must not send it.
+        @raise MqttError: the client must not send one of them. Those before it are published.
         """
-        if packet.properties is not NO_PROPERTIES:
-            packet = self._resolve(packet)
-        elif not packet.topic:
-            raise ProtocolError("there is neither a topic nor an alias")
-        session, qos, packetId = self._session, packet.qos, packet.packetId
-        if qos:
-            if qos == 2 and (packetId in session.received or packetId in session.receiving):
-                # [MQTT-4.3.3-2] [MQTT5-4.3.3-10]: it is in the log, or on its way there.
-                if packetId in session.received:
-                    self._send(encodeSuccess(PUBREC, packetId))
-                return
-            if not self._quota and self._version == MQTT_5:
-                # Section 3.3.4; 3.1.1 knows no bound, its clients are read from more slowly.
-                raise MqttError(
-                    ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "more publishes than Receive Maximum"
-                )
-            self._quota -= 1
-            if qos == 2:
-                session.receiving.add(packetId)
-                self._open.add(packetId)
-        self.unanswered += 1
-        self._bytes += len(packet.payload)
+        together = self._publisher.gather()
+        taken: list[Publish] = []
+        try:
+            fatal = self._take(arrived.packets, together, taken)
+        finally:
+            if taken:
+                self._submit(together, taken)
+        if fatal is not None:
+            self._refused(*fatal)
+
+    def _take(
+        self, packets: Sequence[Publish], together: Together, taken: list[Publish]
+    ) -> tuple[Publish, BrokerError] | None:
+        """
+        Put messages together.
+
+        @return: the one at which the connection ends, and why, if there is one.
+        """
+        session = self._session
         mark = session.mark if session.hasNoLocal else None
-        published = self._publisher.publish(packet, mark)
-        size = len(packet.payload)
-        published.addCallbacks(
-            self._published,
-            self._failed,
-            callbackArgs=(qos, packetId, size),
-            errbackArgs=(qos, packetId, size),
-        )
+        for packet in packets:
+            if packet.properties is not NO_PROPERTIES:
+                packet = self._resolve(packet)
+            elif not packet.topic:
+                raise ProtocolError("there is neither a topic nor an alias")
+            if packet.qos and not self._begin(packet.qos, packet.packetId):
+                continue
+            try:
+                together.add(packet, mark)
+            except BrokerError as error:
+                if self._version != MQTT_5:
+                    return packet, error
+                self._refused(packet, error)
+            else:
+                taken.append(packet)
+        return None
+
+    def _begin(self, qos: int, packetId: int) -> bool:
+        """Begin an exchange; whether there is a message to be published."""
+        session = self._session
+        if qos == 2 and (packetId in session.received or packetId in session.receiving):
+            # [MQTT-4.3.3-2] [MQTT5-4.3.3-10]: it is in the log, or on its way there.
+            if packetId in session.received:
+                self._send(encodeSuccess(PUBREC, packetId))
+            return False
+        if not self._quota and self._version == MQTT_5:
+            # Section 3.3.4; 3.1.1 knows no bound, its clients are read from more slowly.
+            raise MqttError(
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "more publishes than Receive Maximum"
+            )
+        self._quota -= 1
+        if qos == 2:
+            session.receiving.add(packetId)
+            self._open.add(packetId)
+        return True
+
+    def _submit(self, together: Together, taken: Sequence[Publish]) -> None:
+        self.unanswered += len(taken)
+        self._bytes += together.size
+        together.submit().addCallback(self._submitted, together, taken)
         if self.unanswered >= self._settings.receiveMaximum or self._bytes > _MAX_WAITING_BYTES:
             self._pause()
 
@@ -138,8 +163,37 @@ class Receiving:
             raise ProtocolError("the topic alias is not known")
         return msgspec.structs.replace(packet, topic=topic)
 
-    def _answered(self, size: int) -> None:
-        self.unanswered -= 1
+    def _pause(self) -> None:
+        if not self.isPaused and self.unanswered:
+            self.isPaused = True
+            self._wire.pauseReading()
+
+    def _submitted(
+        self, submission: Submission, together: Together, taken: Sequence[Publish]
+    ) -> None:
+        refused = together.refused(submission)
+        if isinstance(refused, Deferred):
+            refused.addCallback(self._answered, taken, together.size)
+        else:
+            self._answered(refused, taken, together.size)
+
+    def _answered(self, refused: Refused, taken: Sequence[Publish], size: int) -> None:
+        """It is sure what becomes of some messages."""
+        acknowledged: list[int] = []
+        for number, packet in enumerate(taken):
+            if number in refused:
+                self._acknowledge(acknowledged)
+                self._refused(packet, refused[number])
+            elif packet.qos == 1:
+                acknowledged.append(packet.packetId)
+            elif packet.qos == 2:
+                self._acknowledge(acknowledged)
+                # The session remembers, whatever connection it has by now.
+                self._session.accepted(packet.packetId)
+                if self._session.client is not None:
+                    self._session.client.accepted(packet.packetId)
+        self._acknowledge(acknowledged)
+        self.unanswered -= len(taken)
         self._bytes -= size
         hasRoom = (
             2 * self.unanswered <= self._settings.receiveMaximum
@@ -152,38 +206,27 @@ class Receiving:
             idle, self._idle = self._idle, None
             idle.callback(None)
 
-    def _pause(self) -> None:
-        if not self.isPaused and self.unanswered:
-            self.isPaused = True
-            self._wire.pauseReading()
-
-    def _published(self, receipt: Receipt, qos: int, packetId: int, size: int) -> None:
-        if qos == 1:
-            self._quota += 1
+    def _acknowledge(self, packetIds: list[int]) -> None:
+        """Publishes with QoS 1 are in the log."""
+        if packetIds:
+            self._quota += len(packetIds)
             if not self._hasEnded:
-                self._send(encodeSuccess(PUBACK, packetId))
-        elif qos == 2:
-            # The session remembers, whatever connection it has by now.
-            self._session.accepted(packetId)
-            if self._session.client is not None:
-                self._session.client.accepted(packetId)
-        self._answered(size)
+                self._send(encodeSuccesses(PUBACK, packetIds))
+            packetIds.clear()
 
     def accepted(self, packetId: int) -> None:
         """A publish of the session with QoS 2 is in the log."""
         self._send(encodeSuccess(PUBREC, packetId))
 
-    def _failed(self, failure: Failure, qos: int, packetId: int, size: int) -> None:
+    def _refused(self, packet: Publish, error: BrokerError) -> None:
+        """A message is not going to be in the log."""
+        qos, packetId = packet.qos, packet.packetId
         if qos == 2:
             # [MQTT5-4.3.3-9]
             self._session.receiving.discard(packetId)
             self._open.discard(packetId)
         if qos:
             self._quota += 1
-        error = failure.value
-        if not isinstance(error, BrokerError):
-            self._log.failure("A publish failed", failure)
-            error = BrokerError()
         reason = publishReason(error)
         if self._hasEnded:
             pass  # nobody is there to be told
@@ -197,7 +240,6 @@ class Receiving:
             else:
                 refusal = self._handshake.explain(Pubrec(packetId, reason), error.message)
             self._send(encode(refusal, MQTT_5))
-        self._answered(size)
 
     def pubrel(self, packet: Pubrel) -> None:
         """

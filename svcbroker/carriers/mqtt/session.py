@@ -4,6 +4,7 @@ The state of one session (section 4.1): what the broker knows of a client, conne
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -16,7 +17,8 @@ from .settings import NEVER
 from .subscription import KeptSubscription, Key, SessionSubscription
 
 if TYPE_CHECKING:
-    from .delivery import Delivery, InFlight
+    from .delivery import Delivery
+    from .inflight import InFlight
 
 SESSION = "mqtt-session"
 """The kind of L{KeptSession} on disk."""
@@ -151,6 +153,12 @@ class Session:
         """Whether a packet identifier belongs to an exchange that is not complete."""
         return packetId in self.released or packetId in self._reserved
 
+    def usesAny(self, packetIds: Iterable[int]) -> bool:
+        """Whether one of some packet identifiers does."""
+        return not (
+            self._reserved.isdisjoint(packetIds) and self.released.keys().isdisjoint(packetIds)
+        )
+
     @property
     def isRedelivering(self) -> bool:
         """Whether something is to be sent again when it comes from the log."""
@@ -182,7 +190,7 @@ class Session:
             if subscription is None or subscription.group is not None:
                 self._orphans[packetId] = flight
             else:
-                self._unacknowledged[subscription.keyOf(flight.message.event)] = packetId
+                self._unacknowledged[subscription.keyOf(flight.sent.message.event)] = packetId
 
     # Exchanges with QoS 2.
 

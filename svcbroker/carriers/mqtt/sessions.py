@@ -12,7 +12,8 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from .context import Context
-from .delivery import Delivery, InFlight
+from .delivery import Delivery
+from .inflight import InFlight
 from .packets import Connect
 from .reasons import MqttError, ReasonCode
 from .session import SESSION, IClient, KeptSession, Session
@@ -165,15 +166,15 @@ class Sessions:
                 continue
             unfinished = []
             for packetId, flight in list(inFlight.items()):
-                if flight.subscription is subscription and flight.qos == 1:
-                    unfinished.append(flight.message.event)
+                if flight.subscription is subscription and flight.sent.qos == 1:
+                    unfinished.append(flight.sent.message.event)
                     del inFlight[packetId]
                 elif flight.subscription is subscription:
                     if isOver:
                         # [MQTT5-4.8.2-5]
-                        group.acknowledge((flight.message.event,))
+                        group.acknowledge((flight.sent.message.event,))
                     else:
-                        group.hold(flight.message.event)
+                        group.hold(flight.sent.message.event)
             group.leave(subscription, unfinished)
 
     def _expireLater(self, session: Session) -> None:

@@ -15,7 +15,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...errors import BrokerError
-from ...model import Receipt
 from .context import Context
 from .decoder import Decoder
 from .encoder import encode
@@ -151,7 +150,7 @@ class Wills:
         published: Deferred[None] = Deferred()
         self._publishing[published] = None
 
-        def done(result: Receipt | Failure) -> None:
+        def done(result: Failure | None) -> None:
             del self._publishing[published]
             if isinstance(result, Failure):
                 level = self._log.warn if result.check(BrokerError) else self._log.error

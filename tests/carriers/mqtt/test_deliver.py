@@ -416,11 +416,11 @@ class WindowTests(SynchronousTestCase):
         client.subscribe("t", 1)
         session = server.carrier.sessions.find("1", "client")
         assert session is not None and session.delivery is not None
-        session.delivery._lastId = 65534
+        session.delivery._window._lastId = 65534
         for _ in range(3):
             server.event("t", b"x")
         self.assertEqual([each.packetId for each in self.received(client)], [65535, 1, 2])
-        session.delivery._lastId = 65534
+        session.delivery._window._lastId = 65534
         server.event("t", b"x")
         server.event("t", b"x")
         self.assertEqual([each.packetId for each in self.received(client)], [3, 4])

@@ -212,9 +212,10 @@ class RefusalTests(SynchronousTestCase):
         """What nobody thought of is logged, and the client is told of an error."""
         server = Server()
         client = server.connected()
+        client.publish("t")
         server.ledger.error = ZeroDivisionError()
         client.send(Publish("t", b"x", 1, packetId=1))
-        self.assertEqual(client.takeOne(Puback).reason, ReasonCode.UNSPECIFIED_ERROR)
+        self.assertEqual(client.takeOne(Puback).reason, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_tooLarge(self) -> None:

@@ -1,0 +1,292 @@
+"""
+Packets that arrive together: gathered, published together, acknowledged together; and frames
+that many subscribers get alike.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.mqtt.batches import Options, templateOf
+from svcbroker.carriers.mqtt.decoder import Decoder
+from svcbroker.carriers.mqtt.encoder import PUBACK, encode, encodeSuccess, encodeSuccesses
+from svcbroker.carriers.mqtt.packets import (
+    MQTT_5,
+    MQTT_311,
+    Arrival,
+    Packet,
+    Pingreq,
+    Puback,
+    Pubacks,
+    Publish,
+    Publishes,
+    Pubrec,
+    Will,
+)
+from svcbroker.carriers.mqtt.properties import Properties
+from svcbroker.carriers.mqtt.reasons import ReasonCode
+from svcbroker.carriers.mqtt.settings import MqttSettings
+from svcbroker.interfaces import Batch
+from svcbroker.model import CloseTopic, Event, EventId, OpenTopic
+
+from .support import Client, Server
+from .test_publish import published
+
+VERSIONS = (MQTT_311, MQTT_5)
+
+
+def flat(arrivals: list[Arrival]) -> list[Packet]:
+    """One by one what was gathered."""
+    packets: list[Packet] = []
+    for each in arrivals:
+        if isinstance(each, Publishes):
+            packets += each.packets
+        elif isinstance(each, Pubacks):
+            packets += map(Puback, each.packetIds)
+        else:
+            packets.append(each)
+    return packets
+
+
+def _publishes(version: int) -> st.SearchStrategy[bytes]:
+    """PUBLISH frames of which many are alike, and some are wrong."""
+    properties = [Properties(), Properties(contentType="x"), Properties(topicAlias=1)]
+    made = st.builds(
+        Publish,
+        st.sampled_from(["t", "t/u"]),
+        st.sampled_from([b"", b"x", b"y", b"y" * 130]),
+        st.sampled_from([0, 1, 1, 1, 2]),
+        st.booleans(),
+        st.just(False),
+        st.sampled_from([0, 1, 2, 300]),
+        st.sampled_from(properties if version == MQTT_5 else properties[:1]),
+    )
+    # Among them packet identifiers of zero, which are not allowed.
+    return made.map(lambda packet: encode(packet, version))
+
+
+def _frames(version: int) -> st.SearchStrategy[list[bytes]]:
+    others = [encode(Pingreq(), version), encodeSuccess(PUBACK, 0), b"\x40\x03\0\1\x10", b"\x36\0"]
+    pubacks = st.integers(1, 70).map(lambda count: encodeSuccesses(PUBACK, range(1, count + 1)))
+    several = st.builds(lambda frame, count: frame * count, _publishes(version), st.integers(1, 5))
+    return st.lists(
+        st.one_of(several, several, several, pubacks, st.sampled_from(others)), max_size=8
+    )
+
+
+class GatherTests(SynchronousTestCase):
+    """
+    The decoder of a server.
+    """
+
+    def test_runs(self) -> None:
+        """What follows each other stands together, what lies between does not."""
+        for version in VERSIONS:
+            first = [Publish("t", b"%d" % n, 1, packetId=n) for n in range(1, 5)]
+            last = [Publish("u", b"x"), Publish("u", b"xy", 2, packetId=1)]
+            data = b"".join(
+                [
+                    *(encode(packet, version) for packet in first),
+                    *(encode(Puback(n), version) for n in (9, 8, 7)),
+                    encode(Pingreq(), version),
+                    *(encode(packet, version) for packet in last),
+                ]
+            )
+            decoder = Decoder(1000, version, isGathering=True)
+            self.assertEqual(
+                decoder.arrivals(data),
+                [Publishes(first), Pubacks((9, 8, 7)), Pingreq(), Publishes(last)],
+            )
+
+    def test_longRun(self) -> None:
+        """Of many PUBACKs a bounded number is looked at in one piece; all are there."""
+        decoder = Decoder(1000, MQTT_311, isGathering=True)
+        arrivals = decoder.arrivals(encodeSuccesses(PUBACK, range(1, 1001)))
+        self.assertEqual(flat(arrivals), [Puback(n) for n in range(1, 1001)])
+        self.assertEqual(len(arrivals), 16)
+
+    def test_oneByOne(self) -> None:
+        """Gathered or one by one, whole or in pieces: the same packets, the same errors."""
+
+        @given(st.data(), st.sampled_from(VERSIONS), st.integers(1, 500))
+        def check(data: st.DataObject, version: int, size: int) -> None:
+            stream = b"".join(data.draw(_frames(version)))
+            gathering = Decoder(1000, version, isGathering=True)
+            found = flat(gathering.arrivals(stream))
+            # One frame in a call: nothing is ever alike anything before it.
+            single, pieces = Decoder(1000, version), Decoder(1000, version, isGathering=True)
+            expected: list[Packet] = []
+            for place in range(len(stream)):
+                expected += single.receive(stream[place : place + 1])
+            inPieces: list[Packet] = []
+            for start in range(0, len(stream), size):
+                inPieces += flat(pieces.arrivals(stream[start : start + size]))
+            self.assertEqual(found, expected)
+            self.assertEqual(inPieces, expected)
+            for decoder in (gathering, pieces):
+                self.assertEqual(repr(decoder.error), repr(single.error))
+
+        check()
+
+    def test_acknowledgements(self) -> None:
+        """Several acknowledgements are the same bytes as one after the other."""
+        for packetIds in ([1], [1, 2], [65535, 256, 255, 1]):
+            self.assertEqual(
+                encodeSuccesses(PUBACK, packetIds),
+                b"".join(encodeSuccess(PUBACK, packetId) for packetId in packetIds),
+            )
+
+
+class TogetherTests(SynchronousTestCase):
+    """
+    Publishes of one read.
+    """
+
+    def test_refusedBetween(self) -> None:
+        """Each is answered on its own, at once where it never gets to the log."""
+        server = Server(MqttSettings(maxContent=10))
+        client = server.connected()
+        client.publish("t")
+        server.ledger.isHolding = True
+        client.send(
+            Publish("t", b"a", 1, packetId=1),
+            Publish("t", b"x" * 11, 1, packetId=2),
+            Publish("t", b"b", 2, packetId=3),
+            Publish("t", b"x" * 11, 2, packetId=4),
+            Publish("t", b"c", 1, packetId=5),
+        )
+        refused = client.take()
+        self.assertEqual(
+            [(type(each), each.packetId) for each in refused], [(Puback, 2), (Pubrec, 4)]
+        )
+        self.assertEqual({each.reason for each in refused}, {ReasonCode.QUOTA_EXCEEDED})
+        server.ledger.release()
+        self.assertEqual(client.take(), [Puback(1), Pubrec(3), Puback(5)])
+        self.assertEqual(published(server), [b"hello", b"a", b"b", b"c"])
+
+    def test_closedBetween(self) -> None:
+        """
+        What a 3.1.1 client is refused ends its connection: what came before is published, before
+        its will, and what comes after is not.
+        """
+        server = Server(MqttSettings(maxContent=10))
+        client = server.connected(version=MQTT_311, will=Will("t", b"will"))
+        client.send(
+            Publish("t", b"a", 1, packetId=1),
+            Publish("t", b"b"),
+            Publish("t", b"x" * 11, 1, packetId=2),
+            Publish("t", b"c", 1, packetId=3),
+        )
+        self.assertTrue(client.isClosed)
+        self.assertEqual(published(server), [b"a", b"b", b"will"])
+
+    def test_violatedBetween(self) -> None:
+        """A packet that must not come ends the connection after those before it."""
+        server = Server()
+        client = server.connected()
+        client.send(Publish("t", b"a"), Publish("", b"b"), Publish("t", b"c"))
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
+        self.assertEqual(published(server), [b"a"])
+
+    def test_closedSince(self) -> None:
+        """A topic that was closed is opened again once, for all that were on their way to it."""
+        server = Server()
+        client = server.connected()
+        client.publish("t")
+        client.publish("u")
+        server.ledger.submit(CloseTopic(topic="t"))
+        server.ledger.submitted.clear()
+        client.send(
+            *(Publish("tu"[n % 2], b"%d" % n, 1, packetId=n) for n in range(1, 7)),
+        )
+        self.assertEqual(client.take(), [Puback(n) for n in range(1, 7)])
+        self.assertEqual(published(server), [b"%d" % n for n in (1, 2, 3, 4, 5, 6, 2, 4, 6)])
+        opened = [each for each in server.ledger.submitted if isinstance(each, OpenTopic)]
+        self.assertEqual(opened, [OpenTopic(topic="t")])
+
+    def test_openedOnce(self) -> None:
+        """A new topic is opened once for all messages of one read."""
+        server = Server()
+        client = server.connected()
+        client.send(*(Publish("new", b"%d" % n) for n in range(5)))
+        self.assertEqual([type(each) for each in server.ledger.submitted].count(OpenTopic), 1)
+
+    def test_receiveMaximum(self) -> None:
+        """More than Receive Maximum in one read ends the connection; what it allows is taken."""
+        server = Server(MqttSettings(receiveMaximum=3))
+        client = server.connected()
+        server.ledger.isHolding = True
+        client.send(*(Publish("t", b"%d" % n, 1, packetId=n) for n in range(1, 6)))
+        self.assertEqual(client.reasonOfEnd(), ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+        server.ledger.release()
+        self.assertEqual(published(server), [b"1", b"2", b"3"])
+
+
+class AlikeTests(SynchronousTestCase):
+    """
+    Frames of one batch for several subscribers.
+    """
+
+    def subscribers(self, server: Server, count: int, version: int) -> list[Client]:
+        """Clients that subscribe with QoS 1."""
+        clients = [server.connected(f"c{number}", version) for number in range(count)]
+        for client in clients:
+            client.subscribe("t", 1)
+            client.take()
+        return clients
+
+    def test_sameBytes(self) -> None:
+        """Who gets the same, with identifiers free everywhere, gets the very same bytes."""
+        for version in VERSIONS:
+            server = Server()
+            clients = self.subscribers(server, 3, version)
+            taken: list[bytes] = []
+            for client in clients:
+                client.transport.write = taken.append  # type: ignore[method-assign]
+            server.event("t", b"x")
+            self.assertEqual(len(taken), 3)
+            self.assertIs(taken[0], taken[1])
+            self.assertIs(taken[0], taken[2])
+
+    def test_identifierInUse(self) -> None:
+        """Where an identifier is in use, another is taken; each can be acknowledged."""
+        server = Server()
+        clients = self.subscribers(server, 3, MQTT_311)
+        # The second one has not acknowledged 1 when the others begin with it again.
+        server.event("t", b"first")
+        for number, client in enumerate(clients):
+            (message,) = client.take()
+            if number != 1:
+                client.send(Puback(message.packetId))
+            session = server.carrier.sessions.find("1", f"c{number}")
+            assert session is not None and session.delivery is not None
+            session.delivery._window._lastId = 0
+        server.event("t", b"second")
+        messages = [client.take() for client in clients]
+        self.assertEqual([[each.packetId for each in some] for some in messages], [[1], [2], [1]])
+        self.assertEqual({each.payload for some in messages for each in some}, {b"second"})
+
+    def test_aroundTheEnd(self) -> None:
+        """A batch whose identifiers go round the end of their numbers is acknowledged whole."""
+        server = Server()
+        (client,) = self.subscribers(server, 1, MQTT_311)
+        session = server.carrier.sessions.find("1", "c0")
+        assert session is not None and session.delivery is not None
+        window = session.delivery._window
+        event = Event(topic="t", content=b"abc", extensions={}, eventId=EventId("00000000", 1, 1))
+        template = templateOf(Batch([event] * 4), Options(MQTT_311, 1))
+        assert template is not None
+        window._lastId = 65533
+        packetIds = window.newIds(4, None)
+        self.assertEqual(packetIds, [65534, 65535, 1, 2])
+        window.addAll(packetIds, session.subscriptions["t"], template)
+        frames = Decoder(1000, MQTT_311).receive(template.filled(packetIds))
+        self.assertEqual(
+            frames, [Publish("t", b"abc", 1, packetId=packetId) for packetId in packetIds]
+        )
+        self.assertEqual(window._bytes, 12)
+        self.assertIsNone(template.packetIds)
+        client.send(*map(Puback, packetIds))
+        self.assertEqual((window.all(), window._bytes), ({}, 0))
