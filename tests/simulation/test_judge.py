@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import (
@@ -171,8 +172,8 @@ class JudgeTests(SynchronousTestCase):
         ]
         self.judge.said(0, votes[0])
         self.judge.said(0, votes[0])
-        self.judge.said(0, evolve(votes[1], round=1))
-        self.judge.said(0, evolve(votes[1], phase=Phase.COMMIT))
+        self.judge.said(0, replace(votes[1], round=1))
+        self.judge.said(0, replace(votes[1], phase=Phase.COMMIT))
         self.violates(SIGNATURE, self.judge.said, 0, votes[1])
 
     def test_disk(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from attrs import evolve
+from msgspec.structs import replace
 
 from svcbroker.chain import Phase
 from svcbroker.ledgers.pbft._messages import (
@@ -109,7 +109,7 @@ def forgedSenders(stage: Stage) -> None:
     """Z justifies Y by round changes of B and C that these never signed."""
     _alone(stage)
     own = stage.plot.roundChange(Z, 1, 2)
-    _usurped(stage, stage.variant(2), [own, evolve(own, sender=B), evolve(own, sender=C)])
+    _usurped(stage, stage.variant(2), [own, replace(own, sender=B), replace(own, sender=C)])
 
 
 def emptyCertificate(stage: Stage) -> None:

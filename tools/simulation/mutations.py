@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from attrs import evolve, frozen
+from msgspec.structs import replace
 
 from svcbroker.chain import (
     Candidate,
@@ -66,9 +67,7 @@ class DuplicateSigners(Rules):
 
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         for sender, signature in prepared.signatures:
-            self.checkSignature(
-                Phase.PREPARE, sender, height, prepared.round, prepared.digest, signature
-            )
+            self.checkPrepare(height, prepared, sender, signature)
         if len(prepared.signatures) < self.quorum:
             raise Refused("no quorum")
 
@@ -102,7 +101,7 @@ class UnboundCertificate(Rules):
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         for round in range(prepared.round, -1, -1):
             with suppress(Refused):
-                super().checkPrepared(height, evolve(prepared, round=round))
+                super().checkPrepared(height, replace(prepared, round=round))
                 return
         raise Refused("no quorum in any round")
 
@@ -191,8 +190,7 @@ class MixedCommits(HostReplica):
         if vote.phase is not Phase.COMMIT or vote.height != height:
             return
         for tally in self._rounds.values():
-            if tally.voteOf(Phase.COMMIT, vote.sender) is None:
-                tally.add(vote)
+            tally.votes(Phase.COMMIT).setdefault(vote.sender, vote)
         for round in list(self._rounds):
             if self.height == height:
                 self._decideIfCommitted(round)

@@ -105,14 +105,14 @@ def watched(kind: type[Replica], world: Embedded) -> type[Replica]:
     """
 
     class Watched(kind):  # type: ignore[misc, valid-type]
-        def receive(self, message: Message) -> Sequence[Effect]:
+        def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
             if world.isBlocked(message.sender, self.index, message):
                 return ()
-            effects: Sequence[Effect] = super().receive(message)
+            effects: Sequence[Effect] = super().receive(message, isLast)
             return effects
 
-        def _finish(self) -> Sequence[Effect]:
-            effects: Sequence[Effect] = super()._finish()
+        def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
+            effects: Sequence[Effect] = super()._finish(mayVote)
             world.saw(self, effects)
             return effects
 

@@ -91,7 +91,9 @@ class Stage:
         return (kind, round, sender) in self._said
 
     def said(self, kind: str, round: int, sender: int) -> Message:
-        """What a node has said of a round."""
+        """What a node has said of a round. A leader's proposal is its prepare."""
+        if kind == "prepare" and not self.hasSaid(kind, round, sender):
+            kind = "proposal"
         return self._said[kind, round, sender]
 
     def timeOut(self, *indexes: int) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from svcbroker.chain import Kind, Phase, Transaction, leaderIndex
 from svcbroker.ledgers.pbft._application import BlockApplication
@@ -99,10 +100,10 @@ class WrongRoot(_Vice):
             return [effect]
         said = effect.message
         header = evolve(said.block.header, stateRoot=bytes(32))
-        block = evolve(said.block, header=header)
+        block = replace(said.block, header=header)
         traitor.plot.acts["wrong state root"] += 1
         lie = traitor.plot.proposal(traitor.index, said.round, block, said.justification)
-        return [evolve(effect, message=lie)]
+        return [replace(effect, message=lie)]
 
 
 class Inventor(_Vice):
@@ -119,7 +120,7 @@ class Inventor(_Vice):
             return [effect]
         plot.acts["invented transaction"] += 1
         lie = plot.proposal(traitor.index, said.round, block, said.justification)
-        return [evolve(effect, message=lie)]
+        return [replace(effect, message=lie)]
 
 
 class Equivocator(_Vice):
@@ -168,7 +169,7 @@ class Liar(_Vice):
         traitor.plot.acts["conflicting view change"] += 1
         lies = self.lies(traitor, effect.message)
         return [
-            evolve(effect, target=target, message=traitor.plot.random.choice(lies))
+            replace(effect, target=target, message=traitor.plot.random.choice(lies))
             for target in traitor.others
         ]
 
@@ -183,7 +184,7 @@ class Liar(_Vice):
             digest = certificate.digest
             lies += [
                 plot.roundChange(me, height, round, lie, block)
-                for lie in (certificate, evolve(certificate, round=last))
+                for lie in (certificate, replace(certificate, round=last))
             ]
             for known in list(plot.blocks.values())[-2:]:
                 if known.header.height != height:
@@ -266,7 +267,7 @@ class Usurper(_Vice):
         return [
             [own, *allies, *free],
             ([own, *allies, *free] * plot.quorum)[: plot.quorum],
-            [evolve(own, sender=index) for index in range(plot.quorum)],
+            [replace(own, sender=index) for index in range(plot.quorum)],
             *([lie, *heard] for lie in bound),
             (),
         ]
@@ -282,8 +283,8 @@ class Forger(_Vice):
         effects: list[Effect] = []
         if isinstance(message, Vote):
             plot.acts["forged message"] += 1
-            forged = evolve(message, digest=bytes(32), round=message.round + 1)
-            effects += [Send(forged), Send(evolve(forged, sender=traitor.index))]
+            forged = replace(message, digest=bytes(32), round=message.round + 1)
+            effects += [Send(forged), Send(replace(forged, sender=traitor.index))]
         block = traitor.another(traitor.round, 3)
         if block is not None:
             plot.acts["forged block"] += 1
@@ -310,7 +311,7 @@ class Replayer(_Vice):
         plot.acts["replayed message"] += 1
         replayed = plot.random.choice(self._known)
         del self._known[:-100]
-        return [Send(replayed), Send(evolve(replayed, sender=traitor.index))]
+        return [Send(replayed), Send(replace(replayed, sender=traitor.index))]
 
     def twist(self, traitor: Traitor, effects: Sequence[Effect]) -> Sequence[Effect]:
         self._known += [effect.message for effect in effects if isinstance(effect, Send)]
@@ -351,11 +352,11 @@ class Strategist(_Vice):
         plot, said = traitor.plot, effect.message
         if isinstance(said, RoundChange):
             plot.acts["denied being bound"] += 1
-            return [evolve(effect, message=plot.roundChange(said.sender, said.height, said.round))]
+            return [replace(effect, message=plot.roundChange(said.sender, said.height, said.round))]
         if not isinstance(said, Vote):
             return [effect]
         if said.round == 0 and said.phase is Phase.COMMIT:
-            return [evolve(effect, target=traitor.others[said.height % len(traitor.others)])]
+            return [replace(effect, target=traitor.others[said.height % len(traitor.others)])]
         block = plot.blocks.get(said.digest)
         if said.round and block is not None and block.header.proposer not in plot.seeds:
             plot.acts["withheld vote"] += 1
@@ -396,9 +397,9 @@ def corrupted(base: type[Replica], plot: Plot, vices: Sequence[Vice]) -> Callabl
     """
 
     class Corrupted(base, Traitor):  # type: ignore[misc, valid-type]
-        def receive(self, message: Message) -> Sequence[Effect]:
+        def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
             plot.overhear(message)
-            effects = list(super().receive(message))
+            effects = list(super().receive(message, isLast))
             for vice in vices:
                 effects += vice.heard(self, message)
             return effects
@@ -409,8 +410,8 @@ def corrupted(base: type[Replica], plot: Plot, vices: Sequence[Vice]) -> Callabl
                 effects += vice.waited(self)
             return effects
 
-        def _finish(self) -> Sequence[Effect]:
-            effects = super()._finish()
+        def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
+            effects = super()._finish(mayVote)
             for effect in effects:
                 if isinstance(effect, Send):
                     plot.overhear(effect.message)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 from ...chain import Candidate, Certificate
 from ._messages import Message, Proposal, Vote
@@ -22,8 +22,7 @@ class Timer(Enum):
     """What was said last may have been lost."""
 
 
-@frozen
-class Send:
+class Send(Struct, frozen=True):
     """
     Send a message.
 
@@ -34,8 +33,7 @@ class Send:
     target: int | None = None
 
 
-@frozen
-class StartTimer:
+class StartTimer(Struct, frozen=True):
     """
     Wait: hand in C{timer} after C{delay} seconds. A running one of the same kind ends.
     """
@@ -44,21 +42,18 @@ class StartTimer:
     delay: float
 
 
-@frozen
-class StopTimers:
+class StopTimers(Struct, frozen=True):
     """Wait for nothing."""
 
 
-@frozen
-class Decide:
+class Decide(Struct, frozen=True):
     """A block is decided."""
 
     candidate: Candidate
     certificate: Certificate
 
 
-@frozen
-class Evidence:
+class Evidence(Struct, frozen=True):
     """
     A replica contradicted itself.
 

@@ -16,6 +16,14 @@ from ...chain import (
     verifySignature,
     votePayload,
 )
+from ._messages import (
+    PreparedCertificate,
+    Proposal,
+    ProposedBlock,
+    RoundChange,
+    Vote,
+    roundChangeDigest,
+)
 
 _CACHE_SIZE = 4096
 
@@ -36,7 +44,15 @@ class Verifier:
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
-        self._known: set[tuple[int, bytes, bytes]] = set()
+        self._known: set[tuple[int, bytes, bytes] | Vote] = set()
+
+    def isKnown(self, vote: Vote) -> bool:
+        """Whether this very vote was verified before."""
+        return vote in self._known
+
+    def know(self, vote: Vote) -> None:
+        """Take note of a vote that was verified."""
+        self._remember(vote)
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """
@@ -61,7 +77,7 @@ class Verifier:
         """
         self._remember((index, payload, signature))
 
-    def _remember(self, entry: tuple[int, bytes, bytes]) -> None:
+    def _remember(self, entry: tuple[int, bytes, bytes] | Vote) -> None:
         if len(self._known) >= _CACHE_SIZE:
             self._known.clear()
         self._known.add(entry)
@@ -103,6 +119,60 @@ class Signer:
         self._signed[place] = (digest, signature)
         self._verifier.vouch(self.index, payload, signature)
         return signature
+
+    def propose(
+        self, height: int, round: int, block: ProposedBlock, justification: Sequence[RoundChange]
+    ) -> Proposal:
+        """
+        Propose a block.
+
+        @raise DoubleSign: as for L{sign}.
+        """
+        return Proposal(
+            sender=self.index,
+            height=height,
+            round=round,
+            block=block,
+            justification=justification,
+            signature=self.sign(Phase.PROPOSE, height, round, block.header.hash),
+        )
+
+    def vote(self, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
+        """
+        Prepare a block or commit to it.
+
+        @raise DoubleSign: as for L{sign}.
+        """
+        return Vote(
+            phase=phase,
+            sender=self.index,
+            height=height,
+            round=round,
+            digest=digest,
+            signature=self.sign(phase, height, round, digest),
+        )
+
+    def changeRound(
+        self,
+        height: int,
+        round: int,
+        prepared: PreparedCertificate | None,
+        block: ProposedBlock | None,
+    ) -> RoundChange:
+        """
+        Go on to a round.
+
+        @raise DoubleSign: as for L{sign}.
+        """
+        digest = roundChangeDigest(prepared)
+        return RoundChange(
+            sender=self.index,
+            height=height,
+            round=round,
+            prepared=prepared,
+            block=block,
+            signature=self.sign(Phase.ROUND_CHANGE, height, round, digest),
+        )
 
     def nextRound(self, height: int) -> int:
         """The first round of a height from which on nothing was signed."""

@@ -5,6 +5,9 @@ Messages are values; the simulated network hands them over as they are. What mak
 trustworthy is the signature over L{votePayload<svcbroker.chain.votePayload>}; the names are
 those of the literature: pre-prepare (L{Proposal}), prepare and commit (L{Vote}), view change
 (L{RoundChange}).
+
+Many are made for each block, so they are C{msgspec} structures, which are made in a fraction of
+the time that other frozen values take.
 """
 
 from __future__ import annotations
@@ -13,15 +16,14 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
-from attrs import frozen
+from msgspec import Struct
 
 from ...chain import Certificate, Header, Phase, Transaction
 
 _NOT_PREPARED = sha256(b"svcbroker/not-prepared").digest()
 
 
-@frozen(kw_only=True)
-class ProposedBlock:
+class ProposedBlock(Struct, frozen=True, kw_only=True):
     """
     A block on the wire: its header and what is in it. The header's hash stands for both.
     """
@@ -30,8 +32,7 @@ class ProposedBlock:
     transactions: Sequence[Transaction]
 
 
-@frozen(kw_only=True)
-class Vote:
+class Vote(Struct, frozen=True, kw_only=True, cache_hash=True):
     """
     A prepare or a commit.
 
@@ -48,8 +49,7 @@ class Vote:
     signature: bytes
 
 
-@frozen(kw_only=True)
-class PreparedCertificate:
+class PreparedCertificate(Struct, frozen=True, kw_only=True):
     """
     A quorum's prepares for one header in one round: no other block can have been decided in
     that round.
@@ -62,8 +62,7 @@ class PreparedCertificate:
     signatures: Sequence[tuple[int, bytes]]
 
 
-@frozen(kw_only=True)
-class RoundChange:
+class RoundChange(Struct, frozen=True, kw_only=True):
     """
     A replica's word that it has gone on to a round, and what it is bound to.
 
@@ -85,8 +84,7 @@ class RoundChange:
         return roundChangeDigest(self.prepared)
 
 
-@frozen(kw_only=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     """
     A leader's block for a round.
 
@@ -111,8 +109,7 @@ class Proposal:
         return self.block.header.hash
 
 
-@frozen(kw_only=True)
-class BlockRequest:
+class BlockRequest(Struct, frozen=True, kw_only=True):
     """
     A replica that may be behind asks for the decided block of a height.
     """
@@ -121,8 +118,7 @@ class BlockRequest:
     height: int
 
 
-@frozen(kw_only=True)
-class DecidedBlock:
+class DecidedBlock(Struct, frozen=True, kw_only=True):
     """
     A decided block with its certificate, for a replica that is behind.
     """

@@ -4,14 +4,17 @@ The simulated network between the replicas of one process.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
+from typing import TypeAlias
 
 from attrs import evolve, frozen
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from ._messages import Message
+
+Letter: TypeAlias = tuple[int, Message]
+"""Who sends a message, and the message."""
 
 MAX_IN_FLIGHT = 100_000
 """How many messages may be under way; further ones are lost, as on a real network."""
@@ -49,42 +52,74 @@ class Conditions:
         }
         return evolve(self, cut=self.cut | cut)
 
+    @property
+    def arePerfect(self) -> bool:
+        """Whether every message arrives once and at once."""
+        return not (self.delay[1] or self.loss or self.duplication or self.cut)
+
 
 class SimulatedNetwork:
     """
-    Carries messages from replica to replica, in the order of sending and with L{flush} where
-    the conditions are perfect, and otherwise as badly as they say.
+    Carries messages from replica to replica, with L{flush} where the conditions are perfect, and
+    otherwise as badly as they say.
+
+    What has arrived for one replica is delivered together, in the order of arrival. So a replica
+    knows before it answers what others have said meanwhile; and who heard first is served first.
 
     Links are authenticated, as links between real nodes are: who a message is from is known.
-
-    @ivar conditions: how bad it is; may be set at any time.
     """
 
     def __init__(
         self,
         reactor: IReactorTime,
         random: Random,
-        deliver: Callable[[int, int, Message], None],
+        deliver: Callable[[int, Sequence[Letter]], None],
         conditions: Conditions | None = None,
     ) -> None:
         """
         @param random: decides what happens to each message.
-        @param deliver: C{deliver(sender, target, message)} is called for each arrival.
+        @param deliver: C{deliver(target, letters)} is called with what has arrived.
         """
         self.conditions = Conditions() if conditions is None else conditions
         self._reactor = reactor
         self._random = random
         self._deliver = deliver
-        self._ready: deque[tuple[int, int, Message]] = deque()
+        # What has arrived, by target. The order of the keys is the order of the first arrivals.
+        self._arrived: dict[int, list[Letter]] = {}
+        self._arrivedCount = 0
         self._isDelivering = False
         self._inFlight: set[IDelayedCall] = set()
         self._nextTurn: IDelayedCall | None = None
+
+    @property
+    def conditions(self) -> Conditions:
+        """How bad it is; may be set at any time."""
+        return self._conditions
+
+    @conditions.setter
+    def conditions(self, conditions: Conditions) -> None:
+        self._conditions = conditions
+        # Looked at for each message.
+        self._isPerfect = conditions.arePerfect
+
+    def sendToAll(self, sender: int, count: int, message: Message) -> None:
+        """
+        Send a message to all others.
+
+        @param count: how many replicas there are.
+        """
+        for target in range(count):
+            if target != sender:
+                self.send(sender, target, message)
 
     def send(self, sender: int, target: int, message: Message) -> None:
         """
         Send a message. It is not delivered before L{flush}.
         """
-        conditions = self.conditions
+        if self._isPerfect:
+            self._keep(sender, target, message)
+            return
+        conditions = self._conditions
         if (sender, target) in conditions.cut:
             return
         if conditions.loss and self._random.random() < conditions.loss:
@@ -96,29 +131,41 @@ class SimulatedNetwork:
             self._carry(sender, target, message)
 
     def _carry(self, sender: int, target: int, message: Message) -> None:
-        shortest, longest = self.conditions.delay
-        if len(self._ready) + len(self._inFlight) >= MAX_IN_FLIGHT:
-            return
+        shortest, longest = self._conditions.delay
         if not longest:
-            self._ready.append((sender, target, message))
-        else:
+            self._keep(sender, target, message)
+        elif self._hasRoom():
             delay = self._random.uniform(shortest, longest)
             arrival = self._reactor.callLater(
                 delay, lambda: self._arrive(arrival, sender, target, message)
             )
             self._inFlight.add(arrival)
 
+    def _keep(self, sender: int, target: int, message: Message) -> None:
+        if not self._hasRoom():
+            return
+        self._arrivedCount += 1
+        letters = self._arrived.get(target)
+        if letters is None:
+            self._arrived[target] = [(sender, message)]
+        else:
+            letters.append((sender, message))
+
+    def _hasRoom(self) -> bool:
+        return self._arrivedCount + len(self._inFlight) < MAX_IN_FLIGHT
+
     def _arrive(self, arrival: IDelayedCall, sender: int, target: int, message: Message) -> None:
         self._inFlight.discard(arrival)
-        if (sender, target) not in self.conditions.cut:
-            self._ready.append((sender, target, message))
+        if (sender, target) not in self._conditions.cut:
+            self._keep(sender, target, message)
             self.flush()
 
     def stop(self) -> None:
         """
         Lose whatever is under way.
         """
-        self._ready.clear()
+        self._arrived.clear()
+        self._arrivedCount = 0
         for arrival in self._inFlight:
             arrival.cancel()
         self._inFlight.clear()
@@ -128,17 +175,25 @@ class SimulatedNetwork:
 
     def flush(self) -> None:
         """
-        Deliver what was sent and is not delayed. What is sent while a message is being delivered
-        waits for those sent before.
+        Deliver what was sent and is not delayed. What is sent during a delivery waits for its
+        target's turn.
         """
         if self._isDelivering or self._nextTurn is not None:
             return
         self._isDelivering = True
         try:
-            for _ in range(DELIVERIES_PER_TURN):
-                if not self._ready:
+            left = DELIVERIES_PER_TURN
+            while left > 0:
+                if not self._arrived:
                     return
-                self._deliver(*self._ready.popleft())
+                target = next(iter(self._arrived))
+                letters = self._arrived.pop(target)
+                if len(letters) > left:
+                    self._arrived[target] = letters[left:]
+                    del letters[left:]
+                self._arrivedCount -= len(letters)
+                left -= len(letters)
+                self._deliver(target, letters)
         finally:
             self._isDelivering = False
         # A replica that was away for long must not hold everybody up while it catches up.

@@ -15,8 +15,8 @@ from twisted.logger import Logger
 from ...chain import Candidate, Certificate, Header
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
 from ._keys import Signer
-from ._messages import DecidedBlock, Message
-from ._network import Conditions, SimulatedNetwork
+from ._messages import DecidedBlock
+from ._network import Conditions, Letter, SimulatedNetwork
 from ._ports import Application, Timing
 from ._replica import Replica
 from ._rounds import Rules
@@ -202,41 +202,52 @@ class NodeSet:
         if replica.height == height:
             self._perform(index, replica.timeOut(timer))
 
-    def _deliver(self, sender: int, target: int, message: Message) -> None:
-        if message.sender != sender or not 0 <= target < len(self._nodes):
+    def _deliver(self, target: int, letters: Sequence[Letter]) -> None:
+        nodes = self._nodes
+        if not 0 <= target < len(nodes):
             return
-        node = self._nodes[target]
-        if node.isRunning:
-            self._perform(target, node.replica.receive(message))
+        node = nodes[target]
+        messages = [message for sender, message in letters if message.sender == sender]
+        left = len(messages)
+        for message in messages:
+            # What was done meanwhile may have ended the set, or begun another one.
+            if self._isStopped or self._nodes is not nodes or not node.isRunning:
+                return
+            left -= 1
+            effects = node.replica.receive(message, isLast=not left)
+            if effects:
+                self._perform(target, effects)
 
     def _perform(self, index: int, effects: Sequence[Effect]) -> None:
         node = self._nodes[index]
         for effect in effects:
             if self._isStopped:
                 return
-            match effect:
-                case Send(message, None):
-                    for target in range(len(self._nodes)):
-                        if target != index:
-                            self.network.send(index, target, message)
-                case Send(message, target):
-                    self.network.send(index, target, message)
-                case StartTimer(kind, delay):
-                    node.timers[kind].start(delay)
-                case StopTimers():
-                    for timer in node.timers.values():
-                        timer.stop()
-                case Decide(candidate, certificate):
-                    self._decide(candidate, certificate)
-                case Evidence():
-                    self.evidence.append(effect)
-                    self._log.warn(
-                        "node {node} contradicted itself at height {height}, round {round}",
-                        node=effect.first.sender,
-                        height=effect.first.height,
-                        round=effect.first.round,
-                    )
+            if isinstance(effect, Send):
+                if effect.target is None:
+                    self.network.sendToAll(index, len(self._nodes), effect.message)
+                else:
+                    self.network.send(index, effect.target, effect.message)
+            elif isinstance(effect, StartTimer):
+                node.timers[effect.timer].start(effect.delay)
+            elif isinstance(effect, StopTimers):
+                for timer in node.timers.values():
+                    timer.stop()
+            elif isinstance(effect, Decide):
+                self._decide(effect.candidate, effect.certificate)
+            else:
+                self._accuse(effect)
         self.network.flush()
+
+    def _accuse(self, evidence: Evidence) -> None:
+        self.evidence.append(evidence)
+        first = evidence.first
+        self._log.warn(
+            "node {node} contradicted itself at height {height}, round {round}",
+            node=first.sender,
+            height=first.height,
+            round=first.round,
+        )
 
     def _decide(self, candidate: Candidate, certificate: Certificate) -> None:
         if candidate.header.height <= self._height:

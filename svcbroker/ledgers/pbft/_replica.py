@@ -15,7 +15,6 @@ again gives the same effects. One instance of the protocol runs for each height:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from ...chain import (
     Candidate,
@@ -38,11 +37,12 @@ from ._messages import (
     ProposedBlock,
     RoundChange,
     Vote,
-    roundChangeDigest,
 )
 from ._ports import Application, Timing
 from ._rounds import Refused, Rules, highestPrepared
 from ._tally import Tally
+
+_PREPARE, _COMMIT = Phase.PREPARE, Phase.COMMIT  # Python looks a member up anew each time
 
 ROUNDS_AHEAD = 32
 """How far above its own a replica keeps messages of other rounds."""
@@ -54,7 +54,8 @@ class Replica:
 
     @ivar index: its index.
     @ivar head: the header of the last block it has decided or taken over.
-    @ivar round: the round it is in at the next height.
+    @ivar height: the height it is deciding.
+    @ivar round: the round it is in at that height.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Replica:
         self.round = 0
         self._signer = signer
         self._rules = rules
+        self._quorum = rules.quorum
         self._application = application
         self._timing = timing
         self._effects: list[Effect] = []
@@ -81,20 +83,17 @@ class Replica:
         self._beginHeight()
 
     def _beginHeight(self) -> None:
+        self.height = self.head.height + 1
         self.round = self._firstRound = 0
         self._rounds: dict[int, Tally] = {}
         self._ahead: dict[int, int] = {}
         self._candidates: dict[bytes, Candidate] = {}
         self._prepared: PreparedCertificate | None = None
         self._preparedBlock: ProposedBlock | None = None
-        self._isActive = False
-        self._isTimed = False
+        self._toPrepare: bytes | None = None
+        self._toCommit: bytes | None = None
+        self._isActive = self._isTimed = False
         self._said: list[Message] = []
-
-    @property
-    def height(self) -> int:
-        """The height it is deciding."""
-        return self.head.height + 1
 
     @property
     def view(self) -> int:
@@ -109,22 +108,17 @@ class Replica:
     # Inputs. Each gives the effects wanted, in order.
 
     def start(self, round: int) -> Sequence[Effect]:
-        """
-        Begin in the first round of its height in which it has signed nothing, ever.
-        """
-        self._send(BlockRequest(sender=self.index, height=self.height))
+        """Begin in the first round of its height in which it has signed nothing, ever."""
+        self._askForBlock()
         if round:
             self._firstRound = round
             self._enterRound(round)
         return self._finish()
 
     def resume(self) -> Sequence[Effect]:
-        """
-        Go on after a pause: ask for what was decided meanwhile, say again what was said last.
-        """
-        self._send(BlockRequest(sender=self.index, height=self.height))
-        for message in self._said:
-            self._send(message)
+        """Go on after a pause: ask for what was decided meanwhile, say again what was said last."""
+        self._askForBlock()
+        self._sayAgain()
         if self._isActive:
             self._startTimers()
         return self._finish()
@@ -138,10 +132,14 @@ class Replica:
         self._begin()
         return self._finish()
 
-    def receive(self, message: Message) -> Sequence[Effect]:
-        """A message has arrived. What a correct replica would not send is passed over."""
+    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+        """
+        A message has arrived. What a correct replica would not send is passed over.
+
+        @param isLast: whether no other has arrived with it, which may make a vote needless.
+        """
         self._take(message)
-        return self._finish()
+        return self._finish(isLast)
 
     def timeOut(self, timer: Timer) -> Sequence[Effect]:
         """A time that was waited for has passed."""
@@ -149,16 +147,18 @@ class Replica:
             if self._isTimed:  # else it was begun in an earlier round
                 self._enterRound(self.round + 1)
         elif self._isActive:
-            for message in self._said:
-                self._send(message)
+            self._sayAgain()
             self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
         return self._finish()
 
     # The order of inputs: what it says itself it also hears, before anything else.
 
-    def _finish(self) -> Sequence[Effect]:
-        while self._own:
-            self._take(self._own.pop(0))
+    def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
+        while True:
+            while self._own:
+                self._take(self._own.pop(0))
+            if not (mayVote and self._voteIfNeeded()):
+                break
         effects, self._effects = self._effects, []
         return effects
 
@@ -166,21 +166,27 @@ class Replica:
         if message.height > self.height:
             self._early.keep(message, self.height)
             if not isinstance(message, BlockRequest):
-                request = BlockRequest(sender=self.index, height=self.height)
-                self._effects.append(Send(request, message.sender))
+                self._askForBlock(message.sender)
             return
-        # What is refused, only a faulty replica sends; it must not be able to fill the log.
-        with suppress(Refused):
+        try:
             self._handlers[type(message)](message)
+        except Refused:
+            return  # only a faulty replica sends it; it must not be able to fill the log
 
-    def _send(self, message: Message) -> None:
-        self._effects.append(Send(message))
+    def _send(self, message: Message, target: int | None = None) -> None:
+        self._effects.append(Send(message, target))
 
     def _say(self, message: Message) -> None:
         """Send to all, oneself included, and again when it may have been lost."""
         self._send(message)
         self._said.append(message)
         self._own.append(message)
+
+    def _sayAgain(self) -> None:
+        """What was said last may have been lost, or what others said, so that this is missing."""
+        for message in self._said:
+            self._send(message)
+        self._prepareIfDue()
 
     def _activate(self) -> None:
         if not self._isActive:
@@ -239,19 +245,7 @@ class Replica:
             if candidate is None or candidate.header.parent != self.head.hash:
                 return
             block = ProposedBlock(header=candidate.header, transactions=candidate.transactions)
-        self._say(
-            Proposal(
-                sender=self.index,
-                height=self.height,
-                round=self.round,
-                block=block,
-                justification=justification,
-                signature=self._sign(Phase.PROPOSE, block.header.hash),
-            )
-        )
-
-    def _sign(self, phase: Phase, digest: bytes) -> bytes:
-        return self._signer.sign(phase, self.height, self.round, digest)
+        self._say(self._signer.propose(self.height, self.round, block, justification))
 
     def _onProposal(self, proposal: Proposal) -> None:
         if proposal.height < self.height or proposal.round < self.round:
@@ -277,36 +271,51 @@ class Replica:
             for change in proposal.justification:
                 self._noteRound(change)
         tally.proposal, tally.accepted = proposal, candidate
+        tally.votes(_PREPARE).setdefault(leader, proposal)
         self._candidates[candidate.header.hash] = candidate
         self._activate()
-        self._vote(Phase.PREPARE, candidate.header.hash)
+        self._toPrepare = None if leader == self.index else candidate.header.hash
+        self._commitIfPrepared()
         self._decideIfCommitted(proposal.round)
 
+    def _voteIfNeeded(self) -> bool:
+        """Say the vote that is due. A prepare after a quorum's waits for L{_sayAgain}."""
+        if self._toCommit is not None:
+            digest, self._toCommit = self._toCommit, None
+            self._vote(_COMMIT, digest)
+            return True
+        return not self._isPrepared and self._prepareIfDue()
+
+    def _prepareIfDue(self) -> bool:
+        digest, self._toPrepare = self._toPrepare, None
+        if digest is not None:
+            self._vote(_PREPARE, digest)
+        return digest is not None
+
+    @property
+    def _isPrepared(self) -> bool:
+        """Whether it is bound to a block by the prepares of this very round."""
+        return self._prepared is not None and self._prepared.round == self.round
+
     def _vote(self, phase: Phase, digest: bytes) -> None:
-        self._say(
-            Vote(
-                phase=phase,
-                sender=self.index,
-                height=self.height,
-                round=self.round,
-                digest=digest,
-                signature=self._sign(phase, digest),
-            )
-        )
+        self._say(self._signer.vote(phase, self.height, self.round, digest))
 
     def _onVote(self, vote: Vote) -> None:
-        isPrepare = vote.phase is Phase.PREPARE
-        if vote.height < self.height or not (isPrepare or vote.phase is Phase.COMMIT):
+        isPrepare = vote.phase is _PREPARE
+        if vote.height < self.height or not (isPrepare or vote.phase is _COMMIT):
             return
         if isPrepare and vote.round < self.round:
             return
         tally = self._roundOf(vote.round)
-        first = tally.voteOf(vote.phase, vote.sender)
+        votes = tally.votes(vote.phase)
+        first = votes.get(vote.sender)
         if first is not None:
             self._compare(tally, first, vote)
             return
         self._rules.checkVote(vote)
-        tally.add(vote)
+        votes[vote.sender] = vote
+        if len(votes) < self._quorum:
+            return
         if isPrepare:
             self._commitIfPrepared()
         else:
@@ -321,24 +330,25 @@ class Replica:
 
     def _commitIfPrepared(self) -> None:
         """A quorum of prepares binds this replica to the block."""
-        candidate = self._roundOf(self.round).accepted
-        if candidate is None or (self._prepared and self._prepared.round == self.round):
+        tally = self._roundOf(self.round)
+        candidate = tally.accepted
+        if candidate is None or self._isPrepared:
             return
         digest = candidate.header.hash
-        signatures = self._roundOf(self.round).signatures(Phase.PREPARE, digest, self._rules.quorum)
+        signatures = tally.signatures(_PREPARE, digest, self._quorum)
         if signatures is None:
             return
         self._prepared = PreparedCertificate(round=self.round, digest=digest, signatures=signatures)
         self._preparedBlock = ProposedBlock(
             header=candidate.header, transactions=candidate.transactions
         )
-        self._vote(Phase.COMMIT, digest)
+        self._toCommit = digest
 
     def _decideIfCommitted(self, round: int) -> None:
         """A quorum of commits of one round decides the block, whatever round it is now."""
         tally = self._roundOf(round)
         for digest in tally.committed():
-            signatures = tally.signatures(Phase.COMMIT, digest, self._rules.quorum)
+            signatures = tally.signatures(_COMMIT, digest, self._quorum)
             candidate = self._candidates.get(digest)
             if signatures is not None and candidate is not None:
                 certificate = Certificate(round=round, signatures=signatures)
@@ -368,21 +378,13 @@ class Replica:
             return False
         self.round = round
         self._isTimed = False
+        self._toPrepare = self._toCommit = None
         self._said.clear()
         self._rounds = {
             number: tally if number >= round else tally.onlyCommits()
             for number, tally in self._rounds.items()
         }
-        self._say(
-            RoundChange(
-                sender=self.index,
-                height=self.height,
-                round=round,
-                prepared=self._prepared,
-                block=self._preparedBlock,
-                signature=self._sign(Phase.ROUND_CHANGE, roundChangeDigest(self._prepared)),
-            )
-        )
+        self._say(self._signer.changeRound(self.height, round, self._prepared, self._preparedBlock))
         return True
 
     def _onRoundChange(self, change: RoundChange) -> None:
@@ -418,6 +420,9 @@ class Replica:
 
     # Catching up.
 
+    def _askForBlock(self, target: int | None = None) -> None:
+        self._send(BlockRequest(sender=self.index, height=self.height), target)
+
     def _onBlockRequest(self, request: BlockRequest) -> None:
         if request.height < self.height:
             self._answer(request.sender, request.height)
@@ -426,11 +431,8 @@ class Replica:
         decided = self._application.decided(height)
         if decided is not None and target != self.index:
             header, certificate = decided
-            self._effects.append(
-                Send(
-                    DecidedBlock(sender=self.index, header=header, certificate=certificate),
-                    target,
-                )
+            self._send(
+                DecidedBlock(sender=self.index, header=header, certificate=certificate), target
             )
 
     def _onDecidedBlock(self, decided: DecidedBlock) -> None:
@@ -445,6 +447,4 @@ class Replica:
             # Nobody has it but the sender: it could be agreed upon, but not stored.
             return
         self._advance(header)
-        self._effects.append(
-            Send(BlockRequest(sender=self.index, height=self.height), decided.sender)
-        )
+        self._askForBlock(decided.sender)

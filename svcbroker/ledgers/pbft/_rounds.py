@@ -9,6 +9,7 @@ is believed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from attrs import frozen
 
@@ -69,9 +70,14 @@ class Rules:
         """
         @raise Refused: it is not signed by its sender.
         """
+        # The same vote comes to each replica, and to pack it costs more than all else.
+        if isinstance(vote, Vote) and self.verifier.isKnown(vote):
+            return
         self.checkSignature(
             vote.phase, vote.sender, vote.height, vote.round, vote.digest, vote.signature
         )
+        if isinstance(vote, Vote):
+            self.verifier.know(vote)
 
     def checkDecided(self, decided: DecidedBlock) -> None:
         """
@@ -94,11 +100,25 @@ class Rules:
             if sender <= last:
                 raise Refused("a prepared certificate's signers are not in rising order")
             last = sender
-            self.checkSignature(
-                Phase.PREPARE, sender, height, prepared.round, prepared.digest, signature
-            )
+            self.checkPrepare(height, prepared, sender, signature)
         if len(prepared.signatures) < self.quorum:
             raise Refused("a prepared certificate has no quorum")
+
+    def checkPrepare(
+        self, height: int, prepared: PreparedCertificate, sender: int, signature: bytes
+    ) -> None:
+        """
+        A leader's proposal is its prepare: it says no less, and there is one in a round.
+
+        @raise Refused: it is neither, or not signed by its sender.
+        """
+        for phase in (Phase.PREPARE, Phase.PROPOSE):
+            with suppress(Refused):
+                self.checkSignature(
+                    phase, sender, height, prepared.round, prepared.digest, signature
+                )
+                return
+        raise Refused(f"the PREPARE is not signed by node {sender}")
 
     def checkRoundChange(self, change: RoundChange) -> None:
         """

@@ -11,6 +11,8 @@ from attrs import Factory, define
 from ...chain import Candidate, Phase
 from ._messages import Proposal, RoundChange, Vote
 
+_PREPARE = Phase.PREPARE  # Python looks an enum's member up anew each time
+
 Signatures = Sequence[tuple[int, bytes]]
 """Pairs of a replica's index and its signature, by rising index."""
 
@@ -29,19 +31,15 @@ class Tally:
     accepted: Candidate | None = None
     changes: dict[int, RoundChange] = Factory(dict)
     _accused: set[tuple[Phase, int]] = Factory(set)
-    _prepares: dict[int, Vote] = Factory(dict)
-    _commits: dict[int, Vote] = Factory(dict)
+    _prepares: dict[int, Vote | Proposal] = Factory(dict)
+    _commits: dict[int, Vote | Proposal] = Factory(dict)
 
-    def _votes(self, phase: Phase) -> dict[int, Vote]:
-        return self._prepares if phase is Phase.PREPARE else self._commits
-
-    def voteOf(self, phase: Phase, sender: int) -> Vote | None:
-        """The vote that counts of a replica."""
-        return self._votes(phase).get(sender)
-
-    def add(self, vote: Vote) -> None:
-        """Count the first vote of its sender in its phase."""
-        self._votes(vote.phase)[vote.sender] = vote
+    def votes(self, phase: Phase) -> dict[int, Vote | Proposal]:
+        """
+        The votes of a phase, by sender: of each the first, which is the one that counts. The
+        leader's proposal is its prepare.
+        """
+        return self._prepares if phase is _PREPARE else self._commits
 
     def mayAccuse(self, message: Vote | Proposal) -> bool:
         """Whether its sender was not yet accused of a contradiction in its phase."""
@@ -55,15 +53,15 @@ class Tally:
         """
         A quorum's signatures for one block; C{None} where there are not as many.
         """
-        votes = self._votes(phase)
+        votes = self.votes(phase)
         if len(votes) < quorum:
             return None
-        found = tuple(
-            (sender, votes[sender].signature)
-            for sender in sorted(votes)
-            if votes[sender].digest == digest
-        )
-        return found[:quorum] if len(found) >= quorum else None
+        found = [
+            (sender, vote.signature)
+            for sender, vote in sorted(votes.items())
+            if vote.digest == digest
+        ]
+        return tuple(found[:quorum]) if len(found) >= quorum else None
 
     def committed(self) -> set[bytes]:
         """The blocks that have commits."""

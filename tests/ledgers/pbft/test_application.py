@@ -96,7 +96,7 @@ class ApplicationTests(SynchronousTestCase):
             {"transactionCount": 2},
             {"transactionTotal": 7},
         ):
-            bad = evolve(good, header=evolve(good.header, **change))
+            bad = replace(good, header=evolve(good.header, **change))
             self.refused(bad, "does not follow")
 
     def test_time(self) -> None:
@@ -109,12 +109,12 @@ class ApplicationTests(SynchronousTestCase):
         self.assertIsNotNone(self.application.check(self.block(self.waiting[:1])))
         good = self.block(self.waiting[:1])
         early = evolve(good.header, timestamp=self.application.head.timestamp - 1)
-        self.refused(evolve(good, header=early), "before its parent's")
+        self.refused(replace(good, header=early), "before its parent's")
 
     def test_otherParent(self) -> None:
         """What follows another block than the last stored one cannot be judged."""
         good = self.block(self.waiting[:1])
-        orphan = evolve(good, header=evolve(good.header, parent=bytes(32)))
+        orphan = replace(good, header=evolve(good.header, parent=bytes(32)))
         self.assertIsNone(self.application.check(orphan))
 
     def test_whileStoring(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attrs import evolve
+from msgspec.structs import replace
 
 from svcbroker.chain import Phase, votePayload
 from svcbroker.ledgers.pbft import Conditions
@@ -42,9 +43,9 @@ class Equivocator(Replica):
         payload = votePayload(
             Phase.PROPOSE, header.chain, proposal.height, proposal.round, header.hash
         )
-        return evolve(
+        return replace(
             proposal,
-            block=evolve(proposal.block, header=header),
+            block=replace(proposal.block, header=header),
             signature=self._signer._key.sign(payload),
         )
 
@@ -54,12 +55,12 @@ class Forger(Replica):
     It answers whoever asks, or goes on, with a block that nobody decided.
     """
 
-    def receive(self, message: Message) -> Sequence[Effect]:
-        effects = list(super().receive(message))
+    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+        effects = list(super().receive(message, isLast))
         for place, effect in enumerate(effects):
             if isinstance(effect, Send) and isinstance(effect.message, DecidedBlock):
                 header = evolve(effect.message.header, timestamp=1)
-                effects[place] = evolve(effect, message=evolve(effect.message, header=header))
+                effects[place] = replace(effect, message=replace(effect.message, header=header))
         return effects
 
 
@@ -70,9 +71,9 @@ class Loner(Replica):
 
     hasDecided = False
 
-    def receive(self, message: Message) -> Sequence[Effect]:
+    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
         before = self.head
-        effects = super().receive(message)
+        effects = super().receive(message, isLast)
         self.hasDecided = self.hasDecided or self.head != before
         return [] if self.hasDecided else effects
 

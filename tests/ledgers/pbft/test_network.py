@@ -4,14 +4,15 @@ Tests for the simulated network.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.pbft import _network
-from svcbroker.ledgers.pbft._messages import BlockRequest, Message
-from svcbroker.ledgers.pbft._network import Conditions, SimulatedNetwork
+from svcbroker.ledgers.pbft._messages import BlockRequest
+from svcbroker.ledgers.pbft._network import Conditions, Letter, SimulatedNetwork
 
 
 class NetworkTests(SynchronousTestCase):
@@ -23,8 +24,8 @@ class NetworkTests(SynchronousTestCase):
         """A network that writes down what arrives."""
         return SimulatedNetwork(self.clock, Random(1), self.deliver, conditions)
 
-    def deliver(self, sender: int, target: int, message: Message) -> None:
-        self.arrived.append((sender, target, message.height))
+    def deliver(self, target: int, letters: Sequence[Letter]) -> None:
+        self.arrived += [(sender, target, message.height) for sender, message in letters]
 
     def sendMany(self, network: SimulatedNetwork, count: int) -> None:
         """Send numbered messages from 0 to 1."""
@@ -48,33 +49,58 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(self.numbers[1:], [0, 1, 2, 3, 4])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_reentrant(self) -> None:
-        """What is sent during a delivery waits for what was sent before."""
+    def test_together(self) -> None:
+        """
+        What arrived for one is delivered together, in the order of arrival, and those are first
+        who heard first.
+        """
         network = self.network()
+        deliveries: list[int] = []
 
-        def deliver(sender: int, target: int, message: Message) -> None:
-            self.deliver(sender, target, message)
-            if message.height < 2:
-                network.send(1, 0, BlockRequest(sender=1, height=message.height + 10))
-                network.flush()
+        def deliver(target: int, letters: Sequence[Letter]) -> None:
+            self.deliver(target, letters)
+            deliveries.append(target)
 
         self.patch(network, "_deliver", deliver)
-        self.sendMany(network, 3)
-        self.assertEqual(self.numbers, [0, 1, 2, 10, 11])
+        for number, (sender, target) in enumerate([(0, 2), (0, 1), (1, 2), (2, 1), (0, 2)]):
+            network.send(sender, target, BlockRequest(sender=sender, height=number))
+        network.sendToAll(1, 3, BlockRequest(sender=1, height=5))
+        network.flush()
+        self.assertEqual(deliveries, [2, 1, 0])
+        expected = [(0, 2, 0), (1, 2, 2), (0, 2, 4), (1, 2, 5), (0, 1, 1), (2, 1, 3), (1, 0, 5)]
+        self.assertEqual(self.arrived, expected)
+
+    def test_reentrant(self) -> None:
+        """What is sent during a delivery waits for those whose turn is before."""
+        network = self.network()
+
+        def deliver(target: int, letters: Sequence[Letter]) -> None:
+            self.deliver(target, letters)
+            if target < 3:
+                network.send(1, 3, BlockRequest(sender=1, height=target + 10))
+                network.send(1, target, BlockRequest(sender=1, height=9))
+                network.flush()
+                self.patch(network, "_deliver", self.deliver)
+
+        self.patch(network, "_deliver", deliver)
+        network.send(0, 2, BlockRequest(sender=0, height=1))
+        self.sendMany(network, 2)
+        self.assertEqual(self.arrived, [(0, 2, 1), (0, 1, 0), (0, 1, 1), (1, 3, 12), (1, 2, 9)])
 
     def test_delivererFails(self) -> None:
         """A delivery that fails does not end the others."""
         network = self.network()
         real = network._deliver
 
-        def deliver(sender: int, target: int, message: Message) -> None:
+        def deliver(target: int, letters: Sequence[Letter]) -> None:
             self.patch(network, "_deliver", real)
             raise ZeroDivisionError
 
         self.patch(network, "_deliver", deliver)
+        network.send(0, 2, BlockRequest(sender=0, height=7))
         self.assertRaises(ZeroDivisionError, self.sendMany, network, 3)
         network.flush()
-        self.assertEqual(self.numbers, [1, 2])
+        self.assertEqual(self.numbers, [0, 1, 2])
 
     def test_turns(self) -> None:
         """The reactor gets its turn however much is said."""

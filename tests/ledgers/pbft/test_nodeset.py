@@ -302,7 +302,7 @@ class NetworkTests(SetTestCase):
     def test_firstDeciderCutOff(self) -> None:
         """When one node alone has seen a block decided, and is cut off, the others decide no
         other one."""
-        rig = self.rig({"delay": "0.01"})
+        rig = self.rig({"delay": "0.01", "seed": "2"})
         rig.disk.isHeld = True
         rig.publish()
         only = frozenset((a, b) for a in range(4) for b in range(4) if b != 0 and a != b)

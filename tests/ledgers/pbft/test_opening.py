@@ -37,9 +37,9 @@ class Crash(BaseException):
 class Deaf(Replica):
     """It hears no proposals after the first block, so that rounds go by."""
 
-    def receive(self, message: Message) -> Sequence[Effect]:
+    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
         isMissed = isinstance(message, Proposal) and message.height > 1
-        return [] if isMissed else super().receive(message)
+        return [] if isMissed else super().receive(message, isLast)
 
 
 class OpeningTestCase(SynchronousTestCase):

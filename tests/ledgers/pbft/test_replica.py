@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase, checkCertificate
@@ -81,16 +82,15 @@ class ReplicaTestCase(SynchronousTestCase):
 
 class NormalTests(ReplicaTestCase):
     def test_leader(self) -> None:
-        """The leader proposes, prepares, commits and decides."""
+        """The leader proposes, which is its prepare, commits and decides."""
         self.replica = self.makeReplica(1)
         self.assertTrue(self.replica.isLeader)
         effects = self.replica.propose(1)
         [proposal] = sent(effects, Proposal)
         block = proposal.block
         expected = self.set.proposal(1, block)
-        self.assertEqual(proposal, evolve(expected, justification=()))
-        prepare = self.set.prepare(1, block)
-        self.assertEqual(effects, [*TIMERS, Send(proposal), Send(prepare)])
+        self.assertEqual(proposal, replace(expected, justification=()))
+        self.assertEqual(effects, [*TIMERS, Send(proposal)])
         self.ignores(self.set.prepare(2, block))
         self.assertEqual(self.hear(self.set.prepare(3, block)), [Send(self.set.commit(1, block))])
         self.ignores(self.set.commit(0, block))
@@ -114,8 +114,8 @@ class NormalTests(ReplicaTestCase):
         """A follower prepares what the leader proposes, though nobody told it that it is time."""
         effects = self.hear(self.set.proposal(1, self.x))
         self.assertEqual(effects, [*TIMERS, Send(self.set.prepare(2, self.x))])
-        self.ignores(self.set.prepare(0, self.x))
-        self.assertEqual(self.hear(self.set.prepare(1, self.x)), [Send(self.set.commit(2, self.x))])
+        self.ignores(self.set.prepare(1, self.x), self.set.prepare(2, self.x))
+        self.assertEqual(self.hear(self.set.prepare(0, self.x)), [Send(self.set.commit(2, self.x))])
         self.ignores(self.set.commit(0, self.x))
         decide, _ = self.hear(self.set.commit(1, self.x))
         self.assertIsInstance(decide, Decide)
@@ -127,6 +127,50 @@ class NormalTests(ReplicaTestCase):
         self.ignores(*votes)
         effects = self.hear(self.set.proposal(1, self.x))
         self.assertEqual([type(effect) for effect in effects[-2:]], [Decide, StopTimers], effects)
+
+    def hearTogether(self, *messages: Message) -> list[Effect]:
+        """Hand in messages that have arrived together."""
+        effects: list[Effect] = []
+        for message in messages:
+            effects += self.replica.receive(message, isLast=message is messages[-1])
+        return effects
+
+    def test_needlessPrepare(self) -> None:
+        """
+        Who hears of a quorum's prepares together with the proposal goes on to commit. It prepares
+        when things are said again, since not all need have heard the others.
+        """
+        prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
+        effects = self.hearTogether(self.set.proposal(1, self.x), *prepares)
+        commit, prepare = self.set.commit(2, self.x), self.set.prepare(2, self.x)
+        self.assertEqual(effects, [*TIMERS, Send(commit)])
+        again = [Send(commit), Send(prepare), TIMERS[1]]
+        self.assertEqual(self.replica.timeOut(Timer.RESEND), again)
+        self.assertEqual(self.replica.timeOut(Timer.RESEND), again)
+
+    def test_needlessCommit(self) -> None:
+        """Who hears of a quorum's commits before it has said its own has decided."""
+        self.hear(self.set.proposal(1, self.x))
+        messages = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
+        decide, stop = self.hearTogether(self.set.prepare(0, self.x), *messages)
+        assert isinstance(decide, Decide)
+        self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 3])
+        self.assertEqual(stop, StopTimers())
+
+    def test_needlessInTheNextRound(self) -> None:
+        """What was not said in a round that is over is not said any more."""
+        prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
+        self.hearTogether(self.set.proposal(1, self.x), *prepares)
+        [change] = sent(self.timeOut(), RoundChange)
+        self.assertEqual(change.block, self.x)
+        self.assertEqual(self.replica.timeOut(Timer.RESEND)[:-1], [Send(change)])
+
+    def test_together(self) -> None:
+        """Nobody votes twice for what came together."""
+        first = self.set.prepare(0, self.x)
+        effects = self.hearTogether(first, self.set.proposal(1, self.x), first)
+        commit, prepare = self.set.commit(2, self.x), self.set.prepare(2, self.x)
+        self.assertEqual(effects, [*TIMERS, Send(prepare), Send(commit)])
 
     def test_nothingToPropose(self) -> None:
         """A leader without work waits."""
@@ -182,7 +226,7 @@ class ProposalTests(ReplicaTestCase):
         """Nobody proposes in the leader's name."""
         good = self.set.proposal(1, self.x)
         forged = self.set.proposal(3, self.x).signature
-        self.ignores(evolve(good, signature=forged), evolve(good, block=self.y))
+        self.ignores(replace(good, signature=forged), replace(good, block=self.y))
 
     def test_wrongParent(self) -> None:
         """A block follows the last one."""
@@ -228,10 +272,10 @@ class ProposalTests(ReplicaTestCase):
     def test_roundOutOfBounds(self) -> None:
         """Rounds that are not, or too far away, are not even looked at."""
         for round in (-1, ROUNDS_AHEAD + 1, 2**64):
-            vote = evolve(self.set.prepare(0, self.x), round=round)
-            self.ignores(vote, evolve(vote, phase=Phase.COMMIT))
-            self.ignores(evolve(self.set.proposal(1, self.x), round=round))
-            self.ignores(evolve(self.set.roundChange(0, 1), round=round))
+            vote = replace(self.set.prepare(0, self.x), round=round)
+            self.ignores(vote, replace(vote, phase=Phase.COMMIT))
+            self.ignores(replace(self.set.proposal(1, self.x), round=round))
+            self.ignores(replace(self.set.roundChange(0, 1), round=round))
         self.assertEqual(len(self.replica._rounds), 0)
 
     def test_repeated(self) -> None:
@@ -249,9 +293,8 @@ class ContradictionTests(ReplicaTestCase):
             self.ignores(first, first)
             self.assertEqual(self.hear(second), [Evidence(first, second)])
             self.ignores(second, make(0, self.set.block(7)))
-        self.hear(self.set.proposal(1, self.x))
-        effects = self.hear(self.set.prepare(1, self.x))
-        self.assertEqual(effects, [Send(self.set.commit(2, self.x))])
+        votes = sent(self.hear(self.set.proposal(1, self.x)), Vote)
+        self.assertEqual(votes, [self.set.prepare(2, self.x), self.set.commit(2, self.x)])
 
     def test_proposals(self) -> None:
         """So is a second proposal, justified or not."""
@@ -263,15 +306,21 @@ class ContradictionTests(ReplicaTestCase):
     def test_forged(self) -> None:
         """Nobody can be accused by a signature that is not its own."""
         self.hear(self.set.prepare(0, self.x), self.set.proposal(1, self.x))
-        self.ignores(evolve(self.set.prepare(3, self.y), sender=0))
-        self.ignores(evolve(self.set.proposal(3, self.y), sender=1))
+        self.ignores(replace(self.set.prepare(3, self.y), sender=0))
+        self.ignores(replace(self.set.proposal(3, self.y), sender=1))
 
     def test_sameHeader(self) -> None:
         """What is signed is the header: the same one is no contradiction, whatever comes with
         it."""
         self.hear(self.set.proposal(1, self.x))
-        other = evolve(self.x, transactions=[object()])  # type: ignore[list-item]
+        other = replace(self.x, transactions=[object()])
         self.ignores(self.set.proposal(1, other))
+
+    def test_leadersPrepare(self) -> None:
+        """A leader that prepares another block than it proposed contradicts itself."""
+        proposal, prepare = self.set.proposal(1, self.x), self.set.prepare(1, self.y)
+        self.hear(proposal)
+        self.assertEqual(self.hear(prepare), [Evidence(proposal, prepare)])
 
     def test_rounds(self) -> None:
         """Votes of different rounds contradict each other in nothing."""
@@ -291,17 +340,17 @@ class VoteTests(ReplicaTestCase):
         self.hear(self.set.proposal(1, self.x))
         good = self.set.prepare(0, self.x)
         for bad in (
-            evolve(good, sender=3),
-            evolve(good, sender=4),
-            evolve(good, sender=-1),
-            evolve(good, digest=self.y.header.hash),
-            evolve(good, digest=good.digest + b"x"),
-            evolve(good, round=1),
-            evolve(good, phase=Phase.COMMIT),
-            evolve(good, signature=b"x" * 64),
+            replace(good, sender=3),
+            replace(good, sender=4),
+            replace(good, sender=-1),
+            replace(good, digest=self.y.header.hash),
+            replace(good, digest=good.digest + b"x"),
+            replace(good, round=1),
+            replace(good, phase=Phase.COMMIT),
+            replace(good, signature=b"x" * 64),
         ):
             self.ignores(bad)
-        self.ignores(self.set.prepare(2, self.x), self.set.prepare(3, self.x))
+        self.ignores(self.set.prepare(2, self.x), self.set.prepare(1, self.x))
         self.assertEqual(len(self.hear(good)), 1)
 
     def test_otherBlocks(self) -> None:
@@ -336,9 +385,9 @@ class VoteTests(ReplicaTestCase):
 
     def test_preparesLate(self) -> None:
         """Its prepares bind to nothing any more."""
-        self.hear(self.set.proposal(1, self.x), self.set.prepare(0, self.x))
+        self.hear(self.set.proposal(1, self.x))
         self.timeOut()
-        self.ignores(self.set.prepare(1, self.x), self.set.prepare(3, self.x))
+        self.ignores(self.set.prepare(0, self.x), self.set.prepare(3, self.x))
         self.join()
         [change] = sent(self.timeOut(), RoundChange)
         self.assertIsNone(change.prepared)
@@ -357,7 +406,7 @@ class EarlyTests(ReplicaTestCase):
         following = self.set.block(9, parent=self.x.header)
         early: list[Proposal | Vote] = [
             self.set.proposal(2, following),
-            self.set.prepare(1, following),
+            self.set.prepare(2, following),
         ]
         self.replica = self.makeReplica(3)
         for message in early:

@@ -5,6 +5,7 @@ Tests for the rules of round changes: each claim that must not be believed.
 from __future__ import annotations
 
 from attrs import evolve
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase
@@ -53,25 +54,25 @@ class FirstRoundTests(RulesTestCase):
         """A proposal is signed by its sender, for its height, round and block."""
         good = self.set.proposal(1, self.x)
         for bad in (
-            evolve(good, sender=2),
-            evolve(good, sender=4),
-            evolve(good, sender=-1),
-            evolve(good, round=1),
-            evolve(good, block=self.y),
-            evolve(good, signature=b""),
-            evolve(good, signature=self.set.prepare(1, self.x).signature),
+            replace(good, sender=2),
+            replace(good, sender=4),
+            replace(good, sender=-1),
+            replace(good, round=1),
+            replace(good, block=self.y),
+            replace(good, signature=b""),
+            replace(good, signature=self.set.prepare(1, self.x).signature),
         ):
             self.refused(bad, "PROPOSE is not signed")
 
     def test_numbersOutOfRange(self) -> None:
         """Nothing can be signed for a round or height that is not a number of the chain."""
         for number in (-1, 2**64):
-            self.refused(evolve(self.set.proposal(1, self.x), round=number), "is not one")
-            change = evolve(self.set.roundChange(0, 1), height=number)
+            self.refused(replace(self.set.proposal(1, self.x), round=number), "is not one")
+            change = replace(self.set.roundChange(0, 1), height=number)
             self.assertRaises(Refused, self.rules.checkRoundChange, change)
         vote = self.set.prepare(0, self.x)
         for digest in (vote.digest + b"x", vote.digest[:-1]):
-            self.assertRaises(Refused, self.rules.checkVote, evolve(vote, digest=digest))
+            self.assertRaises(Refused, self.rules.checkVote, replace(vote, digest=digest))
 
     def test_otherChain(self) -> None:
         """A signature for another chain counts for nothing, though the keys are the same."""
@@ -85,7 +86,7 @@ class FirstRoundTests(RulesTestCase):
         self.refused(self.set.proposal(1, orphan), reason)
         good = self.set.proposal(1, self.x)
         signature = self.set.sign(1, Phase.PROPOSE, 2, 0, self.x.header.hash)
-        self.refused(evolve(good, height=2, signature=signature), reason)
+        self.refused(replace(good, height=2, signature=signature), reason)
 
     def test_view(self) -> None:
         """In round 0 the block is of the parent's view."""
@@ -127,14 +128,14 @@ class JustificationTests(RulesTestCase):
     def test_forged(self) -> None:
         """Each is signed by its sender."""
         changes = [self.set.roundChange(sender, 1) for sender in (0, 2, 3)]
-        changes[1] = evolve(changes[0], sender=2)
+        changes[1] = replace(changes[0], sender=2)
         block = self.set.block(3, view=1)
         self.refused(self.set.proposal(2, block, 1, changes), "ROUND_CHANGE is not signed")
 
     def test_strangers(self) -> None:
         """Who is no node of the chain counts for nothing."""
         changes = [self.set.roundChange(sender, 1) for sender in (0, 2)]
-        changes.append(evolve(changes[0], sender=4))
+        changes.append(replace(changes[0], sender=4))
         block = self.set.block(3, view=1)
         self.refused(self.set.proposal(2, block, 1, changes), "not signed by node 4")
 
@@ -189,19 +190,30 @@ class PreparedTests(RulesTestCase):
         """Signers are nodes of the chain."""
         certificate = self.set.prepared(self.x, 0, (0, 1, 2))
         signatures = [*certificate.signatures[:2], (4, certificate.signatures[2][1])]
-        certificate = evolve(certificate, signatures=signatures)
+        certificate = replace(certificate, signatures=signatures)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "node 4")
 
     def test_otherBlock(self) -> None:
         """Signatures for one block do not bind to another."""
-        certificate = evolve(self.set.prepared(self.x, 0, (0, 1, 2)), digest=self.y.header.hash)
+        certificate = replace(self.set.prepared(self.x, 0, (0, 1, 2)), digest=self.y.header.hash)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.y), "PREPARE is not")
+
+    def test_proposal(self) -> None:
+        """A leader's proposal is its prepare, whoever's turn it is by now."""
+        certificate = self.set.prepared(self.x, 0, (0, 1, 2))
+        signatures = list(certificate.signatures)
+        signatures[1] = (1, self.set.proposal(1, self.x).signature)
+        certificate = replace(certificate, signatures=signatures)
+        self.rules.checkRoundChange(self.set.roundChange(3, 1, certificate, self.x))
+        signatures[1] = (1, self.set.proposal(1, self.x, 1).signature)
+        certificate = replace(certificate, signatures=signatures)
+        self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "PREPARE is not")
 
     def test_commits(self) -> None:
         """Commits are not prepares."""
         certificate = self.set.prepared(self.x, 0, (0, 1, 2))
         commits = self.set.certificate(self.x, (0, 1, 2)).signatures
-        certificate = evolve(certificate, signatures=commits)
+        certificate = replace(certificate, signatures=commits)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "PREPARE is not")
 
     def test_notBefore(self) -> None:
@@ -222,9 +234,9 @@ class PreparedTests(RulesTestCase):
         """What a replica is bound to is part of what it signs: it can be neither taken away
         nor put in place of another."""
         change = self.set.bound(3, 2, self.x, 1)
-        self.changeRefused(evolve(change, prepared=None, block=None), "ROUND_CHANGE is not")
+        self.changeRefused(replace(change, prepared=None, block=None), "ROUND_CHANGE is not")
         older = self.set.prepared(self.x, 0, (0, 1, 2))
-        self.changeRefused(evolve(change, prepared=older), "ROUND_CHANGE is not")
+        self.changeRefused(replace(change, prepared=older), "ROUND_CHANGE is not")
 
     def test_roundOfCertificate(self) -> None:
         """
