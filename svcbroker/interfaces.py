@@ -4,6 +4,7 @@ The contracts of the house, in one public face.
 
 from ._ibulk import IBulkLedger, Submission
 from ._ichangeable import IChangeableLedger, IDecidedLedger, IGovernedLedger
+from ._ieventreader import IEventReader
 from ._ifactory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._ifaulty import IFaultyLedger
 from ._iledger import IBlockObserver, ILedger
@@ -16,6 +17,7 @@ __all__ = [
     "IBulkLedger",
     "IChangeableLedger",
     "IDecidedLedger",
+    "IEventReader",
     "IFaultyLedger",
     "IGovernedLedger",
     "ILedger",

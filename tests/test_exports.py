@@ -33,6 +33,7 @@ class FaceTests(SynchronousTestCase):
             "IBulkLedger",
             "IChangeableLedger",
             "IDecidedLedger",
+            "IEventReader",
             "IFaultyLedger",
             "IGovernedLedger",
             "ILedger",

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from ..errors import TopicNotFound, TransactionFailed
-from ..interfaces import ILedger
+from ..interfaces import IEventReader, ILedger
 from ..model import (
     CloseTopic,
     Event,
@@ -205,7 +205,10 @@ class Broker:
         return Deferred.fromCoroutine(self._getEvent(groupId, eventId))
 
     async def _getEvent(self, groupId: str | None, eventId: EventId) -> Event:
-        return await self._waiters.wait(self.groups.ledger(groupId).getEvent(eventId))
+        ledger = self.groups.ledger(groupId)
+        reader = IEventReader(ledger, None)
+        reading = ledger.getEvent(eventId) if reader is None else reader.readEvent(eventId)
+        return await self._waiters.wait(reading)
 
     def list(
         self, pageIndex: int, pageSize: int, groupId: str | None

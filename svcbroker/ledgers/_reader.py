@@ -68,10 +68,25 @@ class ChainReader:
 
     def getEvent(self, eventId: EventId) -> Event:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
+        entry, index = self._entry(eventId.height, self._place(eventId))
+        return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, index)
+
+    def readEvent(self, eventId: EventId) -> Event:
+        """See L{IEventReader<svcbroker.interfaces.IEventReader>}."""
+        place = self._place(eventId)
+        entry = self._store.bodySlice(eventId.height, place.offset, place.length)
+        return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, 0)
+
+    def _place(self, eventId: EventId) -> EventPlace:
+        """
+        Where an event stands.
+
+        @raise HeightUnknown: its block is above the chain's height.
+        @raise EventNotFound: there is no such event.
+        """
         places = self._store.eventPlaces(eventId.prefix, eventId.height, eventId.sequence)
         for place in filter(None, places):
-            entry, index = self._entry(eventId.height, place)
-            return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, index)
+            return place
         if not places and eventId.height > self._height():
             raise HeightUnknown()
         raise EventNotFound()

@@ -11,11 +11,12 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from ..archive import Prover
 from ..chain import ChainState, Genesis, Malformed
 from ..errors import BrokerError, LedgerUnavailable
-from ..interfaces import IBlockObserver
+from ..interfaces import IBlockObserver, IEventReader
 from ..model import (
     Block,
     BlockRecord,
@@ -33,6 +34,7 @@ from ._reader import ChainReader
 T = TypeVar("T")
 
 
+@implementer(IEventReader)
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
@@ -76,6 +78,9 @@ class StoredLedger:
 
     def getEvent(self, eventId: EventId) -> Deferred[Event]:
         return self._read(lambda: self._reader.getEvent(eventId))
+
+    def readEvent(self, eventId: EventId) -> Deferred[Event]:
+        return self._read(lambda: self._reader.readEvent(eventId))
 
     def readBlock(self, height: int) -> Deferred[Block]:
         return self._read(lambda: self._reader.readBlock(height))

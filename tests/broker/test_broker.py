@@ -7,12 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from svcbroker import errors
 from svcbroker.broker import Broker, SendStatus
-from svcbroker.model import EventId, Execution, PublishEvent, Receipt
+from svcbroker.interfaces import IEventReader
+from svcbroker.model import Event, EventId, Execution, PublishEvent, Receipt
+from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 
 from .support import MAX_CONTENT, TIMEOUT, makeWorld
 
@@ -66,6 +70,20 @@ class BrokerTests(SynchronousTestCase):
         )
         self.opened()
         self.assertEqual(self.successResultOf(self.publish()).eventId.sequence, 2)
+
+    def test_readEvent(self) -> None:
+        """A ledger that can leave an event's index out is asked for it so."""
+        known = EventId("00000000", 1, 2)
+        event = Event(topic="t", content=b"x", extensions={}, eventId=known)
+
+        @implementer(IEventReader)
+        class Reader(ScriptedLedger):
+            def readEvent(self, eventId: EventId) -> Deferred[Event]:
+                return succeed(event) if eventId == known else fail(errors.EventNotFound())
+
+        broker = makeWorld(ledgers={"1": Reader(memoryLedger(Clock()))}).broker
+        self.assertIs(self.successResultOf(broker.getEvent(None, known)), event)
+        self.fails(broker.getEvent(None, EventId("00000000", 2, 2)), errors.EventNotFound)
 
     def test_groupsAreApart(self) -> None:
         self.opened()

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import structs
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyClass
 
 from svcbroker.archive import loadChain
 from svcbroker.chain import Kind, decodeBody
-from svcbroker.errors import EventNotFound
+from svcbroker.errors import EventNotFound, HeightUnknown
+from svcbroker.interfaces import IEventReader
 from svcbroker.ledgers._reader import ENTRIES_AT_ONCE, ChainReader
+from svcbroker.ledgers._stored import StoredLedger
 from svcbroker.model import Event, EventId, topicPrefix
 from tools.signedchain import SignedChain
 
@@ -39,6 +43,8 @@ class BlockReadingTests(SynchronousTestCase):
         reader = self.reader()
         found = list(reader.readBlock(height).events)
         self.assertEqual([reader.getEvent(event.eventId) for event in found], found)
+        for event in found:
+            self.assertEqual(reader.readEvent(event.eventId), structs.replace(event, index=0))
         return found
 
     def decide(self, *events: tuple[str, bytes]) -> int:
@@ -47,6 +53,10 @@ class BlockReadingTests(SynchronousTestCase):
             self.chain.transaction(Kind.PUBLISH, topic, content) for topic, content in events
         ]
         return self.chain.decide(transactions).height
+
+    def test_interface(self) -> None:
+        """Every stored ledger can leave the index out."""
+        self.assertTrue(verifyClass(IEventReader, StoredLedger))
 
     def test_oneTopic(self) -> None:
         """Events of a block that has nothing else."""
@@ -96,3 +106,7 @@ class BlockReadingTests(SynchronousTestCase):
         for sequence in (0, 2, 2**32 + 1, 2**63 - 1):
             eventId = EventId(topicPrefix("a"), sequence, height)
             self.assertRaises(EventNotFound, reader.getEvent, eventId)
+            self.assertRaises(EventNotFound, reader.readEvent, eventId)
+        unknown = EventId(topicPrefix("a"), 1, height + 1)
+        self.assertRaises(HeightUnknown, reader.getEvent, unknown)
+        self.assertRaises(HeightUnknown, reader.readEvent, unknown)
