@@ -272,8 +272,8 @@ class Journal:
             def propose(self, height: int) -> Sequence[Effect]:
                 return self.noted("propose", super().propose(height))
 
-            def receive(self, message: Message) -> Sequence[Effect]:
-                return self.noted("receive", super().receive(message))
+            def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+                return self.noted("receive", super().receive(message, isLast))
 
             def timeOut(self, timer: Any) -> Sequence[Effect]:
                 return self.noted("timeOut", super().timeOut(timer))
