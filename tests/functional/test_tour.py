@@ -19,6 +19,7 @@ class Tour:
 
     ledger: str
     nodeCount: int
+    options: tuple[str, ...] = ()
 
     def test_tour(self: Any) -> Deferred[None]:
         """Open, publish, read back, ask for the state, page, close."""
@@ -26,7 +27,7 @@ class Tour:
 
     async def tour(self: Any) -> None:
         """The tour itself."""
-        daemon: Daemon = await self.start(ledger=self.ledger)
+        daemon: Daemon = await self.start(*self.options, ledger=self.ledger)
         call = daemon.call
         self.assertIs(await call("/rest/open", topic="com.example/test"), True)
         self.assertIs(await call("/rest/open", topic="com.example/test"), True)
@@ -101,3 +102,9 @@ class PbftTests(Tour, DaemonTestCase):
 
     ledger = "pbft:nodes=4"
     nodeCount = 4
+
+
+class KleinTests(MemoryTests):
+    """The tour without the HTTP door."""
+
+    options = ("--http-door=klein",)
