@@ -38,7 +38,7 @@ from ._receipts import (
     receiptLeaves,
 )
 from ._state import ChainState, Outcome
-from ._table import BodyTable
+from ._table import BodyTable, bodyCount
 from ._transaction import (
     MAX_HEAD_SIZE,
     Kind,
@@ -88,6 +88,7 @@ __all__ = [
     "ValidatorSet",
     "VersionUnknown",
     "accountAddress",
+    "bodyCount",
     "changePayload",
     "checkBlock",
     "checkCertificate",

@@ -30,9 +30,7 @@ class BodyTable:
         @param table: the first L{tableSize<svcbroker.chain.tableSize>} bytes of the body, or more.
         @raise Malformed: that is no such beginning.
         """
-        if len(table) < U32.size:
-            raise Malformed("the body ends early")
-        count: int = U32.unpack_from(table)[0]
+        count = bodyCount(table)
         if len(table) < tableSize(count):
             raise Malformed("the body ends early")
         self._start = tableSize(count)
@@ -68,3 +66,16 @@ class BodyTable:
                 return first + len(stride)
             at = following
         return len(self._sizes)
+
+
+def bodyCount(body: bytes) -> int:
+    """
+    How many transactions a body has.
+
+    @param body: its first 4 bytes, or more.
+    @raise Malformed: there are fewer.
+    """
+    if len(body) < U32.size:
+        raise Malformed("the body ends early")
+    count: int = U32.unpack_from(body)[0]
+    return count

@@ -15,6 +15,7 @@ from ..chain import (
     Header,
     Transaction,
     TransactionSummary,
+    bodyCount,
     decodeBody,
     decodeReceipts,
     tableSize,
@@ -226,12 +227,13 @@ class ChainReader:
 
     def _entry(self, height: int, place: EventPlace) -> tuple[bytes, int]:
         """An event's transaction, and its index in its block."""
-        piece = (place.offset, place.length)
-        if place.count == place.transactions:
-            return self._store.bodySlice(height, *piece), place.number
-        table = (0, tableSize(place.transactions))
-        entry, start = self._store.bodySlices(height, piece, table)
-        return entry, BodyTable(start).index(place.offset)
+        event, start = (place.offset, place.length), (0, tableSize(0))
+        entry, number = self._store.bodySlices(height, event, start)
+        count = bodyCount(number)
+        if place.count == count:
+            return entry, place.number
+        table = self._store.bodySlice(height, 0, tableSize(count))
+        return entry, BodyTable(table).index(place.offset)
 
     def _height(self) -> int:
         tip = self._store.tip()

@@ -151,10 +151,7 @@ class ChainReader:
             "CASE WHEN ? BETWEEN t.first_sequence AND t.first_sequence "
             f"+ length(t.positions) / {POSITION_SIZE} - 1 THEN "
             f"substr(t.positions, (? - t.first_sequence) * {POSITION_SIZE} + 1, {POSITION_SIZE}) "
-            "END, "
-            "(SELECT transaction_total FROM head WHERE height = t.height) "
-            "- ifnull((SELECT transaction_total FROM head WHERE height = t.height - 1), 0) "
-            "FROM topic JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
+            "END FROM topic JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
             "WHERE topic.prefix = ? ORDER BY t.topic",
             sequence,
             sequence,
@@ -162,8 +159,8 @@ class ChainReader:
             int(prefix, 16),
         )
         return [
-            None if packed is None else EventPlace.of(packed, sequence - first, size, transactions)
-            for first, size, packed, transactions in rows
+            None if packed is None else EventPlace.of(packed, sequence - first, size)
+            for first, size, packed in rows
         ]
 
     def topicBlocks(self, topicIndex: int, afterHeight: int, limit: int) -> Sequence[TopicBlockRow]:

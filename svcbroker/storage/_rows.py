@@ -120,29 +120,21 @@ class EventPlace:
     @ivar length: how many bytes it has there.
     @ivar number: which of the block's events of its topic it is, from 0.
     @ivar count: how many events of its topic the block has.
-    @ivar transactions: how many transactions the block has.
     """
 
     offset: int
     length: int
     number: int
     count: int
-    transactions: int
 
     @classmethod
-    def of(cls, packed: bytes, number: int, size: int, transactions: int) -> EventPlace:
+    def of(cls, packed: bytes, number: int, size: int) -> EventPlace:
         """
         @param packed: its part of the positions.
         @param size: how many bytes all of the positions have.
         """
         offset, length = _PAIR.unpack(packed)
-        return cls(
-            offset=offset,
-            length=length,
-            number=number,
-            count=size // POSITION_SIZE,
-            transactions=transactions,
-        )
+        return cls(offset=offset, length=length, number=number, count=size // POSITION_SIZE)
 
 
 @frozen(kw_only=True)

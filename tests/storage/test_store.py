@@ -225,11 +225,11 @@ class StoreTests(SynchronousTestCase):
         prefix = topicPrefix("a")
         [place] = self.store.eventPlaces(prefix, 1, 2)
         assert place is not None
-        self.assertEqual((place.number, place.count, place.transactions), (1, 2, 3))
+        self.assertEqual((place.number, place.count), (1, 2))
         self.assertEqual(self.store.bodySlice(1, place.offset, place.length), b"three")
         [place] = self.store.eventPlaces(prefix, 2, 3)
         assert place is not None
-        self.assertEqual((place.number, place.count, place.transactions), (0, 1, 1))
+        self.assertEqual((place.number, place.count), (0, 1))
         for height, sequence in ((1, 0), (1, 3), (1, 2**32 + 1), (1, 2**62 + 1), (2, 2), (2, 4)):
             self.assertEqual(self.store.eventPlaces(prefix, height, sequence), [None])
         self.assertEqual(self.store.eventPlaces(topicPrefix("b"), 2, 1), [])
