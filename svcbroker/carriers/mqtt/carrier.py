@@ -8,13 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import (
-    IAddress,
-    IDelayedCall,
-    IPushProducer,
-    ITCPTransport,
-    IWriteDescriptor,
-)
+from twisted.internet.interfaces import IAddress, IDelayedCall, IPushProducer, ITCPTransport
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -22,6 +16,7 @@ from zope.interface import implementer
 
 from ..._addresses import peerText
 from ..http import Route
+from ..sending import sender
 from ..websocket import WebSocketResource
 from .connection import Connection
 from .context import Context
@@ -125,8 +120,7 @@ class Link:
         self._timeout: IDelayedCall | None = None
         self._isClosing = False
         self._isGone = False
-        self._isHeld = False
-        self._isDirect = IWriteDescriptor.providedBy(transport)
+        self._send = sender(transport)
         self.connection = self._makeConnection(carrier, remote)
         if ITCPTransport.providedBy(transport):
             # Acknowledgements are small, and somebody waits for them.
@@ -166,12 +160,8 @@ class Link:
 
     def write(self, data: bytes) -> None:
         """Send, now rather than in the next turn: what is sent is gathered before."""
-        if self._isGone:
-            return
-        self._transport.write(data)
-        if self._isDirect and not (self._isHeld or self._isClosing):
-            # If this fails, the reactor finds out when it tries what is left, or reads.
-            self._transport.doWrite()
+        if not self._isGone:
+            self._send(data)
 
     def close(self) -> None:
         """Send what is left, then close; not for ever."""
@@ -202,12 +192,10 @@ class Link:
 
     def pauseProducing(self) -> None:
         """The transport takes no more for now."""
-        self._isHeld = True
         self.connection.hold()
 
     def resumeProducing(self) -> None:
         """The transport takes more."""
-        self._isHeld = False
         self.connection.release()
 
     def stopProducing(self) -> None:

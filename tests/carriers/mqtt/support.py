@@ -64,10 +64,22 @@ class Notes:
 
 
 class Transport(StringTransport):
-    """A transport that closes, and whose client can stop reading."""
+    """
+    A transport that closes, and whose client can stop reading.
+
+    @ivar writes: what was written, piece by piece.
+    """
 
     aborting = False
     protocol: MqttProtocol
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+        super().write(data)
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         """Nothing to set."""

@@ -242,13 +242,12 @@ class AlikeTests(SynchronousTestCase):
         for version in VERSIONS:
             server = Server()
             clients = self.subscribers(server, 3, version)
-            taken: list[bytes] = []
             for client in clients:
-                client.transport.write = taken.append  # type: ignore[method-assign]
+                client.transport.writes.clear()
             server.event("t", b"x")
-            self.assertEqual(len(taken), 3)
-            self.assertIs(taken[0], taken[1])
-            self.assertIs(taken[0], taken[2])
+            (first,), *others = (client.transport.writes for client in clients)
+            for (other,) in others:
+                self.assertIs(other, first)
 
     def test_identifierInUse(self) -> None:
         """Where an identifier is in use, another is taken; each can be acknowledged."""

@@ -2,7 +2,7 @@
 The fast door: plain requests for the calls that are asked most, answered without twisted.web.
 
 C{_heads} says which requests are plain, C{_calls} what they may ask, C{_answers} what the answers
-look like. C{_channel} is the connection, the only module that knows a transport but C{_sending}.
+look like. C{_channel} is the connection, the only module that knows a transport.
 """
 
 from ._answers import Answers

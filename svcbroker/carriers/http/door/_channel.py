@@ -12,12 +12,12 @@ from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.python.failure import Failure
 from twisted.web import http
 
+from ...sending import sender
 from ..channel import BrokerChannel
 from ..request import BrokerRequest
 from ._answers import Answers
 from ._calls import HotCall
 from ._heads import PARTIAL, Head, readHead
-from ._sending import sender
 from ._timeouts import LazyTimeouts
 
 MAX_UNREAD: Final = 16 * 1024

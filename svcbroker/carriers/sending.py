@@ -14,7 +14,7 @@ def sender(transport: Any) -> Callable[[bytes], None]:
     """
     What sends bytes over a transport. Where that is plain TCP or a UNIX socket, and nothing waits
     to be sent, they are handed to the kernel at once: to be told first by the reactor that the
-    socket can be written costs two system calls and a turn, a third of what a whole request does.
+    socket can be written costs two system calls and a turn.
     """
     write: Callable[[bytes], None] = transport.write
     if not isinstance(transport, Connection) or transport.TLS:
