@@ -38,12 +38,14 @@ class TextCall:
             answer = self._call(parseFields(text))
         except Exception:
             return succeed(self._fail(Failure()))
-        answer.addCallback(self._succeed)
-        answer.addErrback(self._fail)
+        answer.addCallbacks(self._succeed, self._fail)
         return answer
 
     def _succeed(self, result: Any) -> bytes:
-        return encode(self._render(result))
+        try:
+            return encode(self._render(result))
+        except Exception:
+            return self._fail(Failure())
 
     def _fail(self, failure: Failure) -> bytes:
         error = failure.value
