@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import Factory, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.plugin import IPlugin
@@ -41,6 +41,9 @@ class LedgerContext:
     @ivar runInThread: C{runInThread(f, *args)} runs blocking disk work off the reactor
         thread, one call at a time in the order of the calls, and gives its result in a
         Deferred. A test runs it at once.
+    @ivar runBriefly: the same for what a disk in good health does in less time than a thread
+        takes to hear of it, such as storing a block. It may run on the reactor thread, and its
+        Deferred have fired when it is returned. By default it is C{runInThread}.
     @ivar maxContent: the largest content in bytes that the broker lets in.
     """
 
@@ -50,6 +53,9 @@ class LedgerContext:
     now: Callable[[], float]
     entropy: Callable[[int], bytes]
     runInThread: Callable[..., Deferred[Any]]
+    runBriefly: Callable[..., Deferred[Any]] = Factory(
+        lambda self: self.runInThread, takes_self=True
+    )
     maxContent: int
 
 

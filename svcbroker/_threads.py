@@ -1,5 +1,5 @@
 """
-A thread of its own for each ledger's disk work.
+Where each ledger's disk work is done: in a thread of its own, or at once.
 """
 
 from __future__ import annotations
@@ -7,11 +7,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
+
+T = TypeVar("T")
+
+BRIEF = 0.002
+"""Seconds that brief calls may take, on average over some, while the disk is in good health."""
+
+AWAY = 100
+"""
+For how many times as long as a call took that was not brief the next ones go to the thread. So only
+a few hundredths of the reactor's time are lost to a bad disk.
+"""
+
+_WEIGHT = 1 / 16  # of the last call, in the average
 
 
 class _DaemonThread(Thread):
@@ -33,6 +46,9 @@ class LedgerThread:
         self._reactor = reactor
         self._pool = _Pool(1, 1, name)
         self._pool.start()
+        self._pending = 0
+        self._average = 0.0
+        self._awayUntil = reactor.seconds()
 
     def run(self, f: Callable[..., Any], *args: Any) -> Deferred[Any]:
         """
@@ -44,13 +60,37 @@ class LedgerThread:
         twistd can still report it.
         """
         if self._reactor.running:
-            return deferToThreadPool(self._reactor, self._pool, f, *args)
+            self._pending += 1
+            return deferToThreadPool(self._reactor, self._pool, f, *args).addBoth(self._finished)
         results: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
         self._pool.callInThreadWithCallback(
             lambda isGood, result: results.put((isGood, result)), f, *args
         )
         isGood, result = results.get()
         return succeed(result) if isGood else fail(result)
+
+    def runBriefly(self, f: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """
+        Run C{f(*args)} at once, or in the thread where the disk has been slow of late.
+
+        A thread costs more than it gives while a sync takes 0.1 ms; and where the reactor is
+        busy, and on another core, the thread gets Python's lock seldom
+        (docs/decisions/cost-of-a-block.rst). But a disk that hangs must not hold up all else.
+        """
+        started = self._reactor.seconds()
+        if self._pending or not self._reactor.running or started < self._awayUntil:
+            return self.run(f, *args)
+        done = maybeDeferred(f, *args)
+        ended = self._reactor.seconds()
+        self._average += (ended - started - self._average) * _WEIGHT
+        if self._average > BRIEF:
+            self._average = 0.0
+            self._awayUntil = ended + AWAY * (ended - started)
+        return done
+
+    def _finished(self, result: T) -> T:
+        self._pending -= 1
+        return result
 
     def stop(self) -> None:
         """

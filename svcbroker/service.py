@@ -240,6 +240,7 @@ class BrokerService(Service):
                 now=world.now,
                 entropy=world.entropy,
                 runInThread=thread.run,
+                runBriefly=thread.runBriefly,
                 maxContent=self._plan.maxContent,
             )
         )

@@ -96,6 +96,8 @@ class FakeThread:
     def run(self, f: Callable[..., Any], *args: Any) -> Deferred[Any]:
         return succeed(f(*args))
 
+    runBriefly = run
+
     def stop(self) -> None:
         self.story.append(f"end {self.name}")
 

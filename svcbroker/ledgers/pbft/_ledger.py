@@ -107,7 +107,7 @@ class PbftLedger(StoredLedger):
         )
         self._producer = BlockProducer(
             reactor=context.reactor,
-            runInThread=context.runInThread,
+            runInThread=context.runBriefly,
             state=chain.state,
             store=chain.store,
             pool=self._pool,
