@@ -18,7 +18,7 @@ from svcbroker.carriers.http import HttpSettings
 
 from . import doors
 from .doors import Doors, Pass, Send, Step
-from .support import BASE, FORM
+from .support import BASE, FORM, requestBytes
 
 EXAMPLES = int(os.environ.get("SVCBROKER_EXAMPLES", "300"))
 
@@ -152,6 +152,30 @@ class DifferenceTests(SynchronousTestCase):
             name: Doors(HttpSettings(corsOrigins=frozenset(origins)))
             for name, origins in ORIGINS.items()
         }
+
+    def test_eachOddity(self) -> None:
+        """Each odd thing once, whole and in pieces, with a request behind it."""
+        body = b"topic=v\r\n" + requestBytes("GET", f"{BASE}/rest/open?topic=smuggled")
+        behind = requestBytes("GET", f"{BASE}/rest/exist?topic=t")
+        heads = [f"GET {BASE}{target} HTTP/1.1\r\nHost: b" for target in ODD_TARGETS]
+        for line in ODD_LINES:
+            start = f"POST {BASE}/rest/open HTTP/1.1\r\nContent-Type: {FORM}\r\n"
+            heads += [start + line, f"{start}Content-Length: {len(body)}\r\n{line}\r\nHost: b"]
+        for head in heads:
+            request = head.encode("latin-1") + b"\r\n\r\n" + body
+            # In the middle of a line, after the head, in the body.
+            for cut in (0, 30, len(request) - len(body), len(request) - 5):
+                steps: list[Step] = [Send(request[:cut]), Send(request[cut:] + behind)]
+                self.doors["one"].play([*steps, Pass(60), doors.leave], self.assertEqual)
+
+    def test_plain(self) -> None:
+        """What stories are made of is answered, mostly."""
+        story: list[Step] = [
+            Send(requestBytes("POST", BASE + target, b"topic=t&content=x", {"Content-Type": FORM}))
+            for target in TARGETS
+        ]
+        answers = self.doors["none"].play([*story, doors.leave], self.assertEqual)
+        self.assertEqual(answers.count(b"HTTP/1.1 200 OK\r\n"), len(TARGETS))
 
     @given(stories(), st.sampled_from(sorted(ORIGINS)))
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])

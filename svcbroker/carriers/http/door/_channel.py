@@ -5,6 +5,7 @@ A connection with a fast door.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Final
 
 from attrs import define, frozen
@@ -44,7 +45,7 @@ class _Arriving:
     """A request whose body is not all there."""
 
     head: Head
-    pieces: list[bytes]
+    body: BytesIO
     missing: int
 
 
@@ -138,8 +139,8 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
             start = head.end + head.fields.length
             body = data[head.end : start]
             if start > len(data):
-                self._arriving = _Arriving(head, [body], start - len(data))
-                start = len(data)
+                self._arriving = _Arriving(head, BytesIO(), head.fields.length)
+                start = head.end + self._receiveBody(self._arriving, body)
             else:
                 self._ask(head, body)
             if self._unsentSize > MAX_UNSENT:
@@ -162,11 +163,11 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         @return: how much that is.
         """
         piece = data[: arriving.missing]
-        arriving.pieces.append(piece)
+        arriving.body.write(piece)
         arriving.missing -= len(piece)
         if not arriving.missing:
             self._arriving = None
-            self._ask(arriving.head, b"".join(arriving.pieces))
+            self._ask(arriving.head, arriving.body.getvalue())
         return len(piece)
 
     def _ask(self, head: Head, body: bytes) -> None:
@@ -222,7 +223,10 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
             self._isReadingStopped = False
             if not self.paused:
                 self._networkProducer.resumeProducing()
-        self._serve(self._unread)
+        if self._unread:
+            self._serve(self._unread)
+        else:
+            self._flush()
 
     def _stopReading(self) -> None:
         """Have a client wait that asks more and more before it was answered."""
