@@ -52,7 +52,7 @@ def _options() -> Namespace:
     )
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.seconds = 1, min(options.seconds, 0.5)
+        options.rounds, options.seconds = 1, min(options.seconds, 0.4)
     return options
 
 

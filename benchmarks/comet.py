@@ -18,7 +18,7 @@ from attrs import asdict, frozen
 
 from .children import CHECKOUT
 from .load import Broken
-from .loader import Load, drive
+from .loader import Load, connected, drive, driveOn
 from .network import NODES, Network, awaitGood, startNetwork
 from .report import percentile
 from .servers import AT_ONCE, DEFAULT, Server, startDaemon
@@ -155,11 +155,12 @@ def _measureAll(
 def _measure(case: CometCase, server: Server | Network, seconds: float) -> tuple[int, CometRound]:
     ports = server.ports if case.isSpread else server.ports[:1]
     warmUp = drive(ports, case.load, case.clients, min(seconds, WARM_UP))
-    before = _used(server)
-    measured = drive(ports, case.load, case.clients, seconds)
-    broker, engine, blocks, client, all_ = (
-        now - then for now, then in zip(_used(server), before, strict=True)
-    )
+    with connected(ports, case.load, case.clients) as sockets:
+        before = _used(server)
+        measured = driveOn(sockets, case.load, seconds)
+        broker, engine, blocks, client, all_ = (
+            now - then for now, then in zip(_used(server), before, strict=True)
+        )
     latencies = sorted(measured.latencies)
     one = CometRound(
         events=measured.events / measured.seconds,

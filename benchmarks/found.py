@@ -10,7 +10,7 @@ from .load import Measured
 from .report import percentile
 
 WARM_UP = 0.3
-"""Seconds of load before each measurement."""
+"""Seconds of load before each measurement, at most a quarter of it."""
 
 MARKS = """(1) The load program was as busy as it can be: the server may be faster.
 (2) Others used more than a tenth of the server's processor meanwhile: the machine was not quiet."""

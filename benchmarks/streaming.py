@@ -1,5 +1,5 @@
 """
-Streaming, side by side with the brokers of others: C{python -m benchmarks --streaming}.
+Single subscribers, side by side with the brokers of others: C{python -m benchmarks --streaming}.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ IDLE_SECONDS = 120.0
 """After so long a broker that takes its time is given up."""
 REPLAYED = 100_000
 """How many events the topic has that is replayed."""
-FAN_TOPIC = "fan"
 NOTIFY_TOPIC = "notify"
 REPLAY_TOPIC = "replay"
 
@@ -53,15 +52,6 @@ class Row:
     isLatency: bool = False
 
 
-def _fanOut(subscribers: int, qos: int) -> Row:
-    return Row(
-        name=f"MQTT fan-out, 1 to {subscribers}, QoS {qos}, deliveries",
-        drive=lambda broker, seconds: drive(
-            broker.ports["mqtt"], mqtt.fanOut(FAN_TOPIC, qos), 1 + subscribers, seconds
-        ),
-    )
-
-
 def _replay(broker: Broker, seconds: float) -> Measured:
     assert broker.daemon is not None
     known: int = broker.daemon.call("/rest/state", topic=REPLAY_TOPIC)["sequenceNumber"]
@@ -69,7 +59,6 @@ def _replay(broker: Broker, seconds: float) -> Measured:
 
 
 ROWS: Sequence[Row] = (
-    *(_fanOut(subscribers, qos) for subscribers in (10, 100) for qos in (0, 1)),
     Row(
         name="MQTT notify latency",
         drive=lambda broker, seconds: driveNotify(broker.ports["mqtt"], NOTIFY_TOPIC, seconds),
@@ -94,7 +83,7 @@ def _prepareReplay(broker: Broker, events: int) -> None:
 def _measure(row: Row, broker: Broker, seconds: float) -> Found:
     cores = os.sched_getaffinity(broker.processes[-1].pid)
     if not row.onlyOurs:
-        row.drive(broker, min(seconds, WARM_UP))
+        row.drive(broker, min(seconds / 4, WARM_UP))
     cpu, busy = broker.cpu(), busyOf(cores)
     measured = row.drive(broker, seconds)
     return Found.of(measured, broker.cpu() - cpu, busyOf(cores) - busy)

@@ -29,7 +29,7 @@ class Broker:
     @ivar processes: the children; all that descends from them belongs to it.
     @ivar ports: where it speaks what: C{http}, C{mqtt}, C{stomp}, C{amqp}, C{resp}, C{nats}.
     @ivar destination: what a STOMP client sends to.
-    @ivar count: how many events it has of a topic, where it keeps any.
+    @ivar count: how many events it has of a topic; C{None} where it keeps none.
     @ivar refresh: called before a measurement: forgets what earlier ones have left.
     @ivar daemon: svcbroker's REST interface, where it is one.
     """
@@ -39,7 +39,7 @@ class Broker:
     processes: Sequence[subprocess.Popen[str]]
     ports: Mapping[str, int]
     destination: str = TOPIC
-    count: Callable[[str], int] | None = None
+    count: Callable[[str], int | None] = lambda topic: None
     refresh: Callable[[], None] = lambda: None
     daemon: Server | None = None
 

@@ -75,8 +75,8 @@ def startRabbit(directory: Path, cores: set[int]) -> Broker:
         stop(processes)
         raise
 
-    def count(topic: str) -> int:
-        return keeper.count()
+    def count(topic: str) -> int | None:
+        return keeper.count() if topic == TOPIC else None
 
     return Broker(
         name="RabbitMQ, quorum queue",

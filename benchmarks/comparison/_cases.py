@@ -39,12 +39,12 @@ class Part(Enum):
     What is compared with each other: the value is the heading of its table.
     """
 
-    ONE = "Durable publish, 1 connection, 1 under way"
-    MANY = "Durable publish, 32 connections, 1 under way on each"
-    CROWD = "Durable publish, 256 connections, 1 under way on each"
-    WINDOW = "Durable publish, 1 connection, 256 under way"
-    FULL = "Durable publish, 32 connections, 32 under way on each"
-    BATCH = "Durable publish in batches"
+    ONE = "Publish, 1 connection, 1 under way"
+    MANY = "Publish, 32 connections, 1 under way on each"
+    CROWD = "Publish, 256 connections, 1 under way on each"
+    WINDOW = "Publish, 1 connection, 256 under way"
+    FULL = "Publish, 32 connections, 32 under way on each"
+    BATCH = "Publish in batches"
     HELLO = "HTTP: what stands behind the request"
     FAN_OUT = "Fan-out: deliveries to subscribers"
 
@@ -155,6 +155,7 @@ def _hello(who: Who) -> list[Case]:
 
 
 def _fanOut(who: Who) -> list[Case]:
+    """The publisher uses QoS 1; RabbitMQ gives each subscriber a queue in memory."""
     return [
         Case(
             part=Part.FAN_OUT,
@@ -224,7 +225,9 @@ CASES: Sequence[Case] = (
     *_stomp(Who.RABBIT, (Part.ONE, Part.MANY, Part.WINDOW, Part.FULL)),
     *_mqtt(Who.MOSQUITTO, _ALL),
     *_fanOut(Who.AT_ONCE),
+    *_fanOut(Who.DEFAULT),
     *_fanOut(Who.MOSQUITTO),
+    *_fanOut(Who.RABBIT),
     *_hello(Who.NODE),
     *_hello(Who.GO),
     *_hello(Who.KLEIN_HELLO),

@@ -16,6 +16,7 @@ _OURS = "svcbroker"
 _DURABLE = "others, on disk before the answer"
 _IN_MEMORY = "in memory only"
 _NOTHING = "no broker behind it"
+_COLOURS = (_OURS, _DURABLE, _IN_MEMORY, _NOTHING)
 _GROUPS = {
     Who.MOSQUITTO: _IN_MEMORY,
     **dict.fromkeys((Who.NODE, Who.GO, Who.KLEIN_HELLO, Who.RESOURCE_HELLO), _NOTHING),
@@ -30,7 +31,8 @@ included; what it has to do with wall-clock time is the last column: events for 
 
 svcbroker has every publish on disk, in a block that its replicas have signed, before it answers.
 Redis, NATS and RabbitMQ are set up to sync before they answer, mosquitto keeps everything in
-memory, and the bare HTTP servers do nothing at all."""
+memory, and the bare HTTP servers do nothing at all. What is fanned out RabbitMQ has in memory, too;
+svcbroker has it on disk before it delivers it."""
 
 
 def comparisonSections(comparison: Comparison, machine: Mapping[str, object]) -> Sequence[Section]:
@@ -43,9 +45,34 @@ def comparisonSections(comparison: Comparison, machine: Mapping[str, object]) ->
     return [
         Section(title="Targets", text=verdicts),
         Section(title="How it was measured", text=f"{_METHOD}\n\n{MARKS}"),
+        Section(title="Acknowledged publishes a second", text=_overview(comparison)),
         *(_section(comparison, part) for part in Part),
         Section(title="What was measured, and where", text=_where(comparison, machine)),
     ]
+
+
+_SHAPES = {
+    Part.ONE: "1 x 1",
+    Part.MANY: "32 x 1",
+    Part.CROWD: "256 x 1",
+    Part.WINDOW: "1 x 256",
+    Part.FULL: "32 x 32",
+}
+
+
+def _overview(comparison: Comparison) -> str:
+    """One row for all shapes of a load."""
+    rates: dict[tuple[Who, str], dict[Part, str]] = {}
+    for case in CASES:
+        if case.part in _SHAPES and (found := comparison.median(case)):
+            row = rates.setdefault((case.who, case.load), {})
+            row[case.part] = amount(found.events) + marks(found)
+    rows = [
+        [who.value, load, *(row.get(part, "") for part in _SHAPES)]
+        for (who, load), row in rates.items()
+    ]
+    header = ["connections x under way on each", "", *_SHAPES.values()]
+    return markdownTable(header, rows, words=2)
 
 
 def _section(comparison: Comparison, part: Part) -> Section:
@@ -97,12 +124,12 @@ def _bars(
             f"{_shortName(case)}, {case.load}"
             + ("" if case.part is not Part.BATCH else f", {case.connections} conn."),
             value(one),
-            _groupOf(case.who),
+            _groupOf(case),
             marks(one).strip() if what == "events/s" else "",
         )
         for case, one in known
     ]
-    return Bars(name=name, title=title, label=_LABELS[what], bars=bars)
+    return Bars(name=name, title=title, label=_LABELS[what], bars=bars, groups=_COLOURS)
 
 
 def _shortName(case: Case) -> str:
@@ -116,9 +143,12 @@ def _shortName(case: Case) -> str:
     return name.partition(",")[0].removesuffix(" Streams").removesuffix(" JetStream")
 
 
-def _groupOf(who: Who) -> str:
+def _groupOf(case: Case) -> str:
+    who = case.who
     if who in (Who.AT_ONCE, Who.KLEIN, Who.DEFAULT):
         return _OURS
+    if case.part is Part.FAN_OUT:
+        return _IN_MEMORY
     return _GROUPS.get(who, _DURABLE)
 
 
@@ -145,5 +175,6 @@ def _where(comparison: Comparison, machine: Mapping[str, object]) -> str:
         [who.value, comparison.versions.get(who, comparison.missing.get(who, "not measured"))]
         for who in Who
     ]
-    words = "\n".join(f"- {name}: {value}" for name, value in machine.items())
+    facts = {**machine, "processor time of all servers while idle": f"{comparison.idle:.1%}"}
+    words = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     return f"{markdownTable(['server', 'version'], rows, words=2)}\n\n{words}"

@@ -31,7 +31,7 @@ from ..brokers import (
 from ..children import Missing, busyOf, separateCores
 from ..found import WARM_UP, Found
 from ..load import PATIENCE, Broken
-from ..loader import drive
+from ..loader import connected, drive, driveOn
 from ..report import middle
 from ..servers import AT_ONCE, DEFAULT
 from ..wires.http import rpcText
@@ -39,6 +39,7 @@ from ._cases import CASES, FAN_TOPIC, Case, Part, Who
 
 KNOWN_EVENTS = 1000
 """How many events are read one after the other."""
+IDLE_SECONDS = 2.0
 NOT_ASKED_FOR = "not asked for"
 
 
@@ -50,11 +51,14 @@ class Comparison:
     @ivar rounds: of each case, one after the other.
     @ivar versions: of what was measured.
     @ivar missing: why something could not be measured.
+    @ivar idle: the share of the servers' processor that all of them use together while nothing is
+        asked of them.
     """
 
     rounds: dict[Case, list[Found]] = field(factory=dict)
     versions: dict[Who, str] = field(factory=dict)
     missing: dict[Who, str] = field(factory=dict)
+    idle: float = 0.0
 
     def median(self, case: Case) -> Found | None:
         """The median of each number; C{None} where it was not measured."""
@@ -117,6 +121,7 @@ def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -
                 comparison.versions[who] = broker.version
                 if broker.daemon is not None:
                     known[who] = _publishKnown(broker)
+        comparison.idle = _idleShare(list(brokers.values()))
         order = [case for part in Part for case in CASES if case.part is part]
         order = [case for case in order if case.who in brokers]
         for turn in range(rounds):
@@ -132,6 +137,14 @@ def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -
     return comparison
 
 
+def _idleShare(brokers: Sequence[Broker]) -> float:
+    began = perf_counter()
+    before = [broker.cpu() for broker in brokers]
+    sleep(IDLE_SECONDS)
+    used = sum(broker.cpu() for broker in brokers) - sum(before)
+    return used / (perf_counter() - began)
+
+
 def measure(case: Case, broker: Broker, known: Sequence[str], seconds: float) -> Found:
     """
     Load a broker as a case says.
@@ -142,12 +155,13 @@ def measure(case: Case, broker: Broker, known: Sequence[str], seconds: float) ->
     load, port = case.make(broker, known), broker.ports[case.protocol]
     if case.topic is not None:
         broker.refresh()
-    before = 0 if case.topic is None or broker.count is None else broker.count(case.topic)
-    warmUp = drive(port, load, case.connections, min(seconds, WARM_UP))
-    cpu, busy = broker.cpu(), busyOf(cores)
-    measured = drive(port, load, case.connections, seconds)
-    found = Found.of(measured, broker.cpu() - cpu, busyOf(cores) - busy)
-    if case.topic is not None and broker.count is not None:
+    before = None if case.topic is None else broker.count(case.topic)
+    warmUp = drive(port, load, case.connections, min(seconds / 4, WARM_UP))
+    with connected(port, load, case.connections) as sockets:
+        cpu, busy = broker.cpu(), busyOf(cores)
+        measured = driveOn(sockets, load, seconds)
+        found = Found.of(measured, broker.cpu() - cpu, busyOf(cores) - busy)
+    if case.topic is not None and before is not None:
         acknowledged = (warmUp.events + measured.events) // case.subscribers
         _verify(broker, case.topic, before + acknowledged)
     return found
@@ -159,7 +173,6 @@ def _verify(broker: Broker, topic: str, expected: int) -> None:
 
     RabbitMQ's counts come some seconds late.
     """
-    assert broker.count is not None
     deadline = perf_counter() + PATIENCE
     while (count := broker.count(topic)) != expected:
         if perf_counter() > deadline or broker.daemon is not None:
@@ -169,7 +182,7 @@ def _verify(broker: Broker, topic: str, expected: int) -> None:
 
 def _publishKnown(broker: Broker) -> Sequence[str]:
     """Publish events to be read, and open what subscribers need."""
-    assert broker.daemon is not None and broker.count is not None
+    assert broker.daemon is not None
     if broker.daemon.call("/rest/open", topic=FAN_TOPIC) is not True:
         raise Broken("a topic cannot be opened")
     ids: list[str] = []

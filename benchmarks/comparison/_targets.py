@@ -126,7 +126,7 @@ def _batches(comparison: Comparison, ours: Sequence[Case], redis: Case) -> Verdi
     measured = f"{best.events:,.0f} events/s".replace(",", " ")
     if other := comparison.median(redis):
         times = best.events / other.events
-        measured += f", {times:.2f} times"
+        measured += f", {times:.2f} times Redis"
         score = max(score, times / 2)
     return Verdict(name=name, measured=measured, score=score)
 

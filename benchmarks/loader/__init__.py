@@ -7,7 +7,17 @@ The load: C{*.c} is the program that drives it, L{drive} has it do so.
 """
 
 from ..load import Measured
-from ._drive import allowFiles, connect, drive, driveOn
+from ._drive import allowFiles, connect, connected, drive, driveOn
 from ._plan import Kind, Load, encodePlan
 
-__all__ = ["Kind", "Load", "Measured", "allowFiles", "connect", "drive", "driveOn", "encodePlan"]
+__all__ = [
+    "Kind",
+    "Load",
+    "Measured",
+    "allowFiles",
+    "connect",
+    "connected",
+    "drive",
+    "driveOn",
+    "encodePlan",
+]

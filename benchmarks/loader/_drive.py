@@ -7,14 +7,17 @@ from __future__ import annotations
 import resource
 import socket
 import subprocess
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from time import sleep
 
 from ..building import buildLoader
 from ..load import PATIENCE, Broken, Measured
 from ._plan import Load, decodeFound, encodePlan
 
 _SPARE_FILES = 64
+_SETTLING = 0.1
+"""Seconds in which a server ends what it does for new connections after it has greeted them."""
 
 
 def connect(port: int) -> socket.socket:
@@ -41,6 +44,20 @@ def drive(
     @raise Broken: an answer is wrong, or there is none for L{PATIENCE} seconds.
     @raise Missing: the load program cannot be built.
     """
+    with connected(port, load, connections, settling=0.0) as sockets:
+        return driveOn(sockets, load, seconds, requests)
+
+
+@contextmanager
+def connected(
+    port: int | Sequence[int], load: Load, connections: int, settling: float = _SETTLING
+) -> Iterator[Sequence[socket.socket]]:
+    """
+    Connections that are greeted, for L{driveOn}: what a server has to do for that comes before
+    its processor time is looked at, where it is to be that of the load alone.
+
+    @param settling: seconds that it has for what it still does afterwards.
+    """
     ports = [port] if isinstance(port, int) else port
     allowFiles(connections)
     with ExitStack() as stack:
@@ -49,14 +66,15 @@ def drive(
             opened = stack.enter_context(connect(ports[number % len(ports)]))
             load.greet(opened, number)
             sockets.append(opened)
-        return driveOn(sockets, load, seconds, requests)
+        sleep(settling)
+        yield sockets
 
 
 def driveOn(
     sockets: Sequence[socket.socket], load: Load, seconds: float, requests: int | None = None
 ) -> Measured:
     """
-    The same on connections that were greeted. They are of no use afterwards.
+    The same on connections that are L{connected}. They are of no use afterwards.
     """
     program = buildLoader()
     for opened in sockets:

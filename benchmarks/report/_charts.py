@@ -136,12 +136,14 @@ class Bars:
     @ivar title: see L{Picture}.
     @ivar label: what the bars show, with its unit.
     @ivar bars: at least one, from the top.
+    @ivar groups: in the order of their colours, so that several plots have the same; others follow.
     """
 
     name: str
     title: str
     label: str
     bars: Sequence[Bar]
+    groups: Sequence[str] = ()
 
     def svg(self) -> str:
         """The plot, from 0."""
@@ -149,6 +151,7 @@ class Bars:
             title=self.title,
             label=self.label,
             bars=[(one.label, one.value, one.group, one.note) for one in self.bars],
+            colours=self.groups,
         )
 
     def table(self) -> str:

@@ -62,7 +62,9 @@ def drawCurves(
                 element("circle", {"cx": one, "cy": two, "r": 3, "fill": look["stroke"]}, tip)
             )
             if words:
-                parts.append(text(one + 5, two - 6, words, "note"))
+                isLast = one > _RIGHT - 80
+                place = one - 6 if isLast else one + 6
+                parts.append(text(place, two - 7, words, "note end" if isLast else "note"))
     rows = -(-len(curves) // _LEGEND_COLUMNS)
     return drawing(bottom + 62 + 18 * rows, parts)
 

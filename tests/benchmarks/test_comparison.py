@@ -162,7 +162,7 @@ class PageTests(SynchronousTestCase):
         """Everything can be shown, with plots that can be drawn."""
         comparison = Comparison(rounds={case: [FOUND] for case in CASES})
         sections = comparisonSections(comparison, {"kernel": "6"})
-        self.assertEqual(len(sections), len(Part) + 3)
+        self.assertEqual(len(sections), len(Part) + 4)
         for section in sections:
             for picture in section.pictures:
                 self.assertIn("</svg>", picture.svg())

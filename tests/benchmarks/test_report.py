@@ -143,6 +143,18 @@ class PictureTests(SynchronousTestCase):
         self.assertEqual(third, 0)
         self.assertIn("not there", [each.text for each in drawn.findall(f"{_SPACE}text")])
 
+    def test_colours(self) -> None:
+        """A group has the same colour in all plots that name the groups in the same order."""
+        bars = [Bar("one", 1, "b")]
+        plots = [
+            Bars(name="n", title="t", label="l", bars=more, groups=["a", "b"])
+            for more in (bars, [Bar("two", 1, "a"), *bars])
+        ]
+        first, second = (ElementTree.fromstring(plot.svg()) for plot in plots)
+        colours = [each.get("fill") for each in first.findall(f"{_SPACE}rect")]
+        self.assertEqual(colours[1], colours[2])
+        self.assertEqual(second.findall(f"{_SPACE}rect")[2].get("fill"), colours[1])
+
     def test_cells(self) -> None:
         """What is in a cell cannot end it."""
         self.assertEqual(
