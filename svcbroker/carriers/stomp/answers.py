@@ -57,6 +57,11 @@ class Answers:
         self.size += answer.size
         return answer
 
+    @property
+    def isReady(self) -> bool:
+        """Whether there is one that can be given now."""
+        return bool(self._queue) and self._queue[0].data is not None
+
     def ready(self) -> Iterator[Answer]:
         """Take those out that can be given now."""
         queue = self._queue

@@ -5,18 +5,18 @@ One STOMP connection: the one module here that touches a transport.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, DeferredList, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ..._addresses import peerText
-from ...broker import SendResult
+from ...broker import Publication, SendResult
 from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from .answers import Answer
@@ -25,7 +25,6 @@ from .effects import (
     Close,
     Effect,
     Pause,
-    Publication,
     Publish,
     PublishAll,
     Resume,
@@ -198,29 +197,31 @@ class StompProtocol(Protocol):
         self.transport.write(effect.data)
 
     def _publish(self, effect: Publish) -> None:
-        # The hot one: as _settle() does, without what it makes each time.
-        answer = effect.answer
-        published = self._submit(effect.publication)
-        published.addCallbacks(
-            self._published, self._unpublished, callbackArgs=(answer,), errbackArgs=(answer,)
+        answers = effect.answers
+
+        def failed(failure: Failure) -> Sequence[BrokerError]:
+            return [self.factory.incidents.explain(failure)] * len(answers)
+
+        def published(outcomes: Sequence[SendResult | BrokerError]) -> None:
+            now = self._clock.seconds()
+            self._perform(self._session.publishedTogether(answers, outcomes, now))
+
+        publishing = self._submit(effect.publications)
+        publishing.addErrback(failed)
+        publishing.addCallback(published)
+        publishing.addErrback(self._crashed)
+
+    def _submit(self, publications: Sequence[Publication]) -> Deferred[Any]:
+        """Publish events; fires with what comes of each."""
+        broker = self.factory.broker
+        if len(publications) > 1:
+            return broker.publishTogether(publications)
+        # Half the work, where there is nothing to be shared.
+        (one,) = publications
+        published = broker.publish(
+            one.groupId, one.topic, one.content, one.extensions, mayBeEmpty=one.mayBeEmpty
         )
-        published.addErrback(self._crashed)
-
-    def _published(self, result: SendResult, answer: Answer) -> None:
-        self._perform(self._session.published(answer, (result,), self._clock.seconds()))
-
-    def _unpublished(self, failure: Failure, answer: Answer) -> None:
-        error = self.factory.incidents.explain(failure)
-        self._perform(self._session.failed(answer, error, self._clock.seconds()))
-
-    def _submit(self, publication: Publication) -> Deferred[SendResult]:
-        return self.factory.broker.publish(
-            publication.group,
-            publication.topic,
-            publication.content,
-            publication.extensions,
-            mayBeEmpty=True,
-        )
+        return published.addCallback(lambda result: (result,))
 
     def _publishAll(self, effect: PublishAll) -> None:
         self._settle(
@@ -229,18 +230,19 @@ class StompProtocol(Protocol):
             lambda results: self._session.published(effect.answer, results, self._clock.seconds()),
         )
 
-    async def _commit(self, effect: PublishAll) -> list[SendResult]:
+    async def _commit(self, effect: PublishAll) -> Sequence[SendResult]:
         # All or nothing, as far as can be seen before.
-        for group, topic in {(each.group, each.topic): None for each in effect.publications}:
+        for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
             if not await self.factory.broker.exist(group, topic):
                 raise TopicNotFound()
-        submitted = [self._submit(each) for each in effect.publications]
+        submitted = self.factory.broker.publishTogether(effect.publications)
         self._perform(self._session.proceed(effect.answer, self._clock.seconds()))
-        outcomes: Any = await DeferredList(submitted, consumeErrors=True)
-        for isGood, outcome in outcomes:
-            if not isGood:
-                outcome.raiseException()
-        return [outcome for _, outcome in outcomes]
+        results = []
+        for outcome in await submitted:
+            if isinstance(outcome, BrokerError):
+                raise outcome
+            results.append(outcome)
+        return results
 
     def _subscribe(self, effect: Subscribe) -> None:
         number = effect.number

@@ -4,27 +4,14 @@ What a session wants done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from attrs import frozen
 
+from ...broker import Publication
 from ...model import Event, SubscribeRequest
 from .answers import Answer
-
-
-@frozen
-class Publication:
-    """
-    An event to be published.
-
-    @ivar group: the group, as the client says it.
-    """
-
-    group: str | None
-    topic: str
-    content: bytes
-    extensions: Mapping[str, str]
 
 
 @frozen
@@ -37,18 +24,22 @@ class Write:
 @frozen
 class Publish:
     """
-    Publish an event, after all that was to be published before. What comes of it is told by
-    L{Session.published<svcbroker.carriers.stomp.session.Session.published>} or C{failed}.
+    Publish events, in their order and after all that was to be published before; what comes of
+    one is nothing to the others. It is told by L{Session.publishedTogether
+    <svcbroker.carriers.stomp.session.Session.publishedTogether>}.
+
+    @ivar answers: the answer to each.
     """
 
-    answer: Answer
-    publication: Publication
+    answers: list[Answer]
+    publications: list[Publication]
 
 
 @frozen
 class PublishAll:
     """
-    Publish events in order, if all their topics are there; otherwise none. As for L{Publish};
+    Publish events in order, if all their topics are there; otherwise none. What comes of it is
+    told by L{Session.published<svcbroker.carriers.stomp.session.Session.published>} or C{failed};
     C{Session.proceed} tells that they have gone their way.
     """
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from attrs import field, frozen
 from attrs.validators import gt
+from msgspec import Struct
 
 from ...errors import ContentTooLarge, ParameterInvalid
 
@@ -48,6 +49,8 @@ _TO_ESCAPE: Final = {
     Version.V12: re.compile(r"[\\\n:\r]"),
 }
 _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
+# Where none of these is, no version has to look more closely.
+_SPECIAL = re.compile(r"[\\\n:\r\0]")
 # What no name or value can hold where the version has no escapes; and, in any version, the octet
 # that ends a frame, at which many clients cut.
 _UNSPEAKABLE: Final = {
@@ -57,13 +60,13 @@ _UNSPEAKABLE: Final = {
 }
 # "Augmented BNF": a line ends with LF, in 1.2 with an optional CR before it. Who has not yet said
 # a version may use either.
-_LF_HEAD_END = re.compile(rb"\n\n")
-_HEAD_END = re.compile(rb"\n\r?\n")
+_LF_END: Final = b"\n\n"
+_CRLF_END: Final = b"\n\r\n"
 _EOLS = re.compile(rb"(?:\r?\n)*")
+_EOL_STARTS: Final = frozenset(b"\r\n")
 
 
-@frozen
-class Frame:
+class Frame(Struct, frozen=True):
     """
     One frame.
 
@@ -107,7 +110,8 @@ class FrameParser:
 
     def __init__(self, limits: FrameLimits) -> None:
         self._limits = limits
-        self._buffer = bytearray()
+        # What was read last as it came, or with what was left over before it.
+        self._buffer: bytes | bytearray = b""
         # Where the next frame begins, and how far its end was looked for in vain.
         self._start = 0
         self._seen = 0
@@ -115,12 +119,17 @@ class FrameParser:
 
     def feed(self, data: bytes) -> None:
         """Take bytes."""
-        buffer = self._buffer
+        if self._start == len(self._buffer):
+            self._buffer = data
+            self._start = self._seen = 0
+            return
+        if not isinstance(self._buffer, bytearray):
+            self._buffer = bytearray(self._buffer)
         if self._start:
-            del buffer[: self._start]
+            del self._buffer[: self._start]
             self._seen -= self._start
             self._start = 0
-        buffer += data
+        self._buffer += data
 
     @property
     def buffered(self) -> int:
@@ -148,13 +157,22 @@ class FrameParser:
         return Frame(head.command, head.headers, body)
 
     def _readHead(self) -> _Head | None:
-        buffer = self._buffer
-        # "Heart-beating": between frames there may be any number of line ends.
-        start = _endOf(_EOLS, buffer, self._start)
-        self._start = start
+        buffer, start = self._buffer, self._start
+        if start < len(buffer) and buffer[start] in _EOL_STARTS:
+            # "Heart-beating": between frames there may be any number of line ends.
+            self._start = start = _endOfLines(buffer, start)
+        elif start == len(buffer):
+            # A connection that is idle keeps nothing.
+            self._buffer, self._start, self._seen = b"", 0, 0
+            return None
         seen = max(start, self._seen)
-        pattern = _LF_HEAD_END if self.version in (Version.V10, Version.V11) else _HEAD_END
-        end = _endOf(pattern, buffer, seen, isSearch=True)
+        end = buffer.find(_LF_END, seen, start + self._limits.maxHead)
+        if end >= 0:
+            end += len(_LF_END)
+        if self.version not in (Version.V10, Version.V11):
+            other = buffer.find(_CRLF_END, seen, len(buffer) if end < 0 else end)
+            if other >= 0:
+                end = other + len(_CRLF_END)
         if (len(buffer) if end < 0 else end) - start > self._limits.maxHead:
             raise ParameterInvalid(
                 f"command and headers have more than {self._limits.maxHead} bytes"
@@ -231,19 +249,16 @@ class FrameParser:
         return ContentTooLarge(f"a body has at most {self._limits.maxBody} bytes")
 
 
-@frozen
-class _Head:
+class _Head(Struct, frozen=True):
     command: str
     headers: Mapping[str, str]
     length: int | None
 
 
-def _endOf(
-    pattern: re.Pattern[bytes], buffer: bytearray, start: int, *, isSearch: bool = False
-) -> int:
-    """Where a match ends; -1 for none. A match that lived on would keep the buffer from growing."""
-    found = pattern.search(buffer, start) if isSearch else pattern.match(buffer, start)
-    return -1 if found is None else found.end()
+def _endOfLines(buffer: bytes | bytearray, start: int) -> int:
+    """Where line ends end. A match that lived on would keep the buffer from growing."""
+    found = _EOLS.match(buffer, start)
+    return start if found is None else found.end()
 
 
 def _decode(data: bytes | bytearray) -> str:
@@ -280,6 +295,8 @@ def encodeHeader(name: str, value: str, version: Version | None) -> str:
         version was agreed on.
     @return: the line with its end; nothing where the version cannot carry such a header.
     """
+    if not _SPECIAL.search(name) and not _SPECIAL.search(value):
+        return f"{name}:{value}\n"
     version = Version.V10 if version is None else version
     if _UNSPEAKABLE[version].search(name) or _UNSPEAKABLE[version].search(value):
         return ""

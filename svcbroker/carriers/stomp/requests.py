@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from ...broker import Publication
 from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
 from ...model import (
     InterfaceType,
@@ -16,7 +17,6 @@ from ...model import (
     checkTopicName,
     parseOffset,
 )
-from .effects import Publication
 from .frames import Frame, Version
 from .settings import StompSettings
 from .transactions import Acknowledgement
@@ -62,12 +62,19 @@ def readPublication(frame: Frame) -> Publication:
     headers = frame.headers
     topic = headers.get("destination", "")
     checkTopicName(topic)
-    extensions = {
-        name: value for name, value in headers.items() if name.startswith(EXTENSION_PREFIX)
-    }
+    extensions: dict[str, str] = {}
+    for name, value in headers.items():
+        if name.startswith(EXTENSION_PREFIX):
+            extensions[name] = value
     if extensions:
         checkExtensions(extensions)
-    return Publication(headers.get("groupId"), topic, frame.body, extensions)
+    return Publication(
+        groupId=headers.get("groupId"),
+        topic=topic,
+        content=frame.body,
+        extensions=extensions,
+        mayBeEmpty=True,
+    )
 
 
 def readSubscriptionKey(frame: Frame, version: Version) -> tuple[str, str]:

@@ -110,22 +110,39 @@ class Session:
                 self._output.append(HEARTBEAT)
         return self._go(now)
 
+    def publishedTogether(
+        self, answers: Sequence[Answer], outcomes: Sequence[SendResult | BrokerError], now: float
+    ) -> list[Effect]:
+        """What came of each event of a L{Publish}."""
+        for answer, outcome in zip(answers, outcomes, strict=True):
+            if isinstance(outcome, BrokerError):
+                self._settleWithError(answer, outcome)
+            else:
+                self._published(answer, (outcome,))
+        return self._go(now)
+
     def published(self, answer: Answer, results: Sequence[SendResult], now: float) -> list[Effect]:
-        """What came of L{Publish} or L{PublishAll}."""
+        """What came of L{PublishAll}."""
+        self._published(answer, results)
+        return self._go(now)
+
+    def _published(self, answer: Answer, results: Sequence[SendResult]) -> None:
         for result in results:
             if result.status is SendStatus.TIMEOUT:
-                return self.failed(answer, TransactionTimeout(), now)
+                self._settleWithError(answer, TransactionTimeout())
+                return
             if result.status is SendStatus.ERROR:
                 # The topic was closed while the event waited.
-                return self.failed(answer, TopicNotFound(), now)
-        for acknowledgement in self._acknowledgements.pop(answer, ()):
-            self._deliveries.settle(acknowledgement)
+                self._settleWithError(answer, TopicNotFound())
+                return
+        if self._acknowledgements:
+            for acknowledgement in self._acknowledgements.pop(answer, ()):
+                self._deliveries.settle(acknowledgement)
         if answer.receipt is None:
             self._answer(answer, ())
         else:
-            eventIds = ",".join(str(result.eventId) for result in results)
+            eventIds = ",".join([str(result.eventId) for result in results])
             self._answer(answer, [("eventId", eventIds)])
-        return self._go(now)
 
     def subscribed(
         self, answer: Answer, number: int, subscriptionId: str, now: float
@@ -137,7 +154,7 @@ class Session:
         return self._go(now)
 
     def failed(self, answer: Answer, error: BrokerError, now: float) -> list[Effect]:
-        """L{Publish}, L{PublishAll} or L{Subscribe} was refused."""
+        """L{PublishAll} or L{Subscribe} was refused."""
         self._settleWithError(answer, error)
         return self._go(now)
 
@@ -242,7 +259,7 @@ class Session:
         handler(self, frame)
 
     def _giveAnswers(self) -> None:
-        if self.state is State.CLOSED:
+        if not self._answers.isReady or self.state is State.CLOSED:
             return
         for answer in self._answers.ready():
             assert answer.data is not None
@@ -327,7 +344,12 @@ class Session:
             self._done(frame)
         else:
             answer = self._await(frame, len(frame.body))
-            self._effects.append(Publish(answer, publication))
+            last = self._effects[-1] if self._effects else None
+            if isinstance(last, Publish):
+                last.answers.append(answer)
+                last.publications.append(publication)
+            else:
+                self._effects.append(Publish([answer], [publication]))
 
     def _subscribe(self, frame: Frame) -> None:
         request = readSubscribe(frame, self._remote, self._settings)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from attrs import Factory, define, frozen
 
+from ...broker import Publication
 from ...errors import Overloaded, ParameterInvalid
-from .effects import Publication
 from .settings import StompSettings
 
 

@@ -185,11 +185,21 @@ class MemoryTransport(StringTransportWithDisconnection):
 
     @ivar wasAborted: whether the connection was aborted.
     @ivar losesNothing: whether the connection waits for a client that does not read.
+    @ivar writes: what was written, piece by piece.
     """
 
     wasAborted = False
     losesNothing = False
     producer: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """See C{ITransport}."""
+        self.writes.append(data)
+        super().write(data)
 
     def loseConnection(self) -> None:
         """See C{ITransport}. With C{losesNothing}, bytes are left that nobody reads."""

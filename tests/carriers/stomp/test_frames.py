@@ -238,6 +238,14 @@ class PropertyTests(SynchronousTestCase):
             self.assertEqual(kept, headers)
             self.assertEqual(frame.body, body)
 
+    def test_keepsNothing(self) -> None:
+        """When everything was taken, nothing is held."""
+        parser = FrameParser(SMALL)
+        parser.feed(b"SEND\n\nx\0")
+        self.assertIsNotNone(parser.nextFrame())
+        self.assertIsNone(parser.nextFrame())
+        self.assertEqual(parser._buffer, b"")
+
     @settings(deadline=None)
     @given(
         data=st.lists(

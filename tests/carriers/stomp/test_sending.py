@@ -120,6 +120,40 @@ class SendTests(SynchronousTestCase):
         self.assertEqual([each["receipt-id"] for each in frames], ["1", "2", "3"])
         self.assertEqual(frames[2].command, "ERROR")
 
+    def test_together(self) -> None:
+        """SENDs of one read go to the log in their order, and are answered with one write."""
+        server = Server()
+        server.world.ledger.isHolding = True
+        client = server.connect()
+        client.sendBytes(
+            b"".join(
+                frame("SEND", {"destination": "a", "receipt": f"{number}"}, b"%d" % number)
+                for number in range(5)
+            )
+            + frame("SEND", {"destination": "a"}, b"5")
+        )
+        self.assertEqual([each.content for each in server.published], [b"%d" % n for n in range(6)])
+        writes = client.transport.writes
+        writes.clear()
+        server.world.ledger.release()
+        self.assertEqual(len(writes), 1)
+        frames = client.frames()
+        self.assertEqual([each["receipt-id"] for each in frames], [f"{n}" for n in range(5)])
+        self.assertEqual([each["eventId"].split("-")[1] for each in frames], list("12345"))
+
+    def test_someRefused(self) -> None:
+        """What comes of one of several is nothing to the others; an ERROR is the last answer."""
+        server = Server()
+        client = server.connect()
+        client.sendBytes(
+            frame("SEND", {"destination": "a", "receipt": "1"}, b"1")
+            + frame("SEND", {"destination": "none", "receipt": "2"}, b"2")
+            + frame("SEND", {"destination": "a", "receipt": "3"}, b"3")
+        )
+        commands = [(each.command, each["receipt-id"]) for each in client.frames()]
+        self.assertEqual(commands, [("RECEIPT", "1"), ("ERROR", "2")])
+        self.assertEqual([each.content for each in server.published], [b"1", b"3"])
+
     def test_receiptEscaped(self) -> None:
         """A receipt comes back as it was sent."""
         self.assertEqual(
