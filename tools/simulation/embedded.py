@@ -271,7 +271,7 @@ class Embedded:
         kind = watched(self._kind, self)
         if signer.index not in self.traitors:
             return kind(signer, *arguments)
-        self.plot.enlist(signer.index, signer._key.private_bytes_raw())
+        self.plot.enlist(signer.index, signer._secret[:32])
         traitor: Replica = corrupted(kind, self.plot, self.traitors[signer.index])(
             signer, *arguments
         )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from attrs import evolve
 from msgspec.structs import replace
+from nacl.bindings import crypto_sign
 
 from svcbroker.chain import Phase, votePayload
 from svcbroker.ledgers.pbft import Conditions
@@ -46,7 +47,7 @@ class Equivocator(Replica):
         return replace(
             proposal,
             block=replace(proposal.block, header=header),
-            signature=self._signer._key.sign(payload),
+            signature=crypto_sign(payload, self._signer._secret)[:64],
         )
 
 

@@ -187,6 +187,14 @@ class SignerTests(SynchronousTestCase):
         self.verifier = Verifier(self.set.genesis.validators)
         self.signer = Signer(1, self.set.seeds[1], self.chain, self.verifier)
 
+    def test_signature(self) -> None:
+        """It signs as any other implementation of Ed25519 does, to the byte."""
+        for phase in Phase:
+            expected = self.set.sign(1, phase, 5, 3, b"x" * 32)
+            self.assertEqual(self.signer.sign(phase, 5, 3, b"x" * 32), expected)
+            payload = votePayload(phase, self.chain, 5, 3, b"x" * 32)
+            self.assertTrue(Verifier(self.verifier.keys).verify(1, payload, expected))
+
     def test_doubleSign(self) -> None:
         """No two different things are signed for one height, round and phase."""
         first = self.signer.sign(Phase.PREPARE, 5, 0, b"x" * 32)
