@@ -51,6 +51,8 @@ def _options() -> Namespace:
         "--report", type=Path, default=RESULTS, help="where the report goes, with its plots"
     )
     options = parser.parse_args()
+    if not (1 <= options.rounds <= 100 and 0.1 <= options.seconds <= 60 and options.events > 0):
+        parser.error("1 to 100 rounds, 0.1 to 60 seconds, and some events")
     if options.quick:
         options.rounds, options.seconds = 1, min(options.seconds, 0.4)
     return options

@@ -13,7 +13,7 @@ WARM_UP = 0.3
 """Seconds of load before each measurement, at most a quarter of it."""
 
 MARKS = """(1) The load program was as busy as it can be: the server may be faster.
-(2) Others used more than a tenth of the server's processor meanwhile: the machine was not quiet."""
+(2) Others used more than a tenth of a processor meanwhile: the machine was not quiet."""
 
 
 @frozen(kw_only=True)
@@ -27,8 +27,9 @@ class Found:
     @ivar cpu: microseconds of processor time for an event, of all the server's processes.
     @ivar clientShare: the share of a processor that the load program used: near 1 it is the load
         that was measured.
-    @ivar others: the share of the server's processor that was used by neither it nor us, but by
-        other processes: the machine was not quiet where it is not near 0.
+    @ivar others: the share of a processor that was used by neither the server nor the load program,
+        but by other processes, on the processors of both: the machine was not quiet where it is
+        not near 0.
     """
 
     events: float
@@ -44,7 +45,7 @@ class Found:
     def of(cls, measured: Measured, cpu: float, busy: float) -> Found:
         """
         @param cpu: seconds of processor time that the server used for it.
-        @param busy: seconds for which the server's processors were busy.
+        @param busy: seconds for which the processors of the server and of the load were busy.
         """
         ordered = sorted(measured.latencies)
         return cls(
@@ -55,7 +56,7 @@ class Found:
             p999=percentile(ordered, 99.9) * 1000,
             cpu=cpu / measured.events * 1e6,
             clientShare=measured.clientShare,
-            others=max(0.0, busy - cpu) / measured.seconds,
+            others=max(0.0, (busy - cpu) / measured.seconds - measured.clientShare),
         )
 
     @property

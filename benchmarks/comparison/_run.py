@@ -151,7 +151,7 @@ def measure(case: Case, broker: Broker, known: Sequence[str], seconds: float) ->
 
     @raise Broken: an answer was wrong, or the broker has other events than were acknowledged.
     """
-    cores = os.sched_getaffinity(broker.processes[-1].pid)
+    cores = os.sched_getaffinity(broker.processes[-1].pid) | os.sched_getaffinity(0)
     load, port = case.make(broker, known), broker.ports[case.protocol]
     if case.topic is not None:
         broker.refresh()

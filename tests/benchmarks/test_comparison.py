@@ -53,7 +53,7 @@ class FoundTests(SynchronousTestCase):
         measured = Measured(
             seconds=0.5, events=20, latencies=array("d", [0.002, 0.001]), clientShare=0.1
         )
-        found = Found.of(measured, cpu=0.001, busy=0.101)
+        found = Found.of(measured, cpu=0.001, busy=0.151)
         self.assertEqual((found.events, found.cpu, found.eventsOfCpu), (40, 50, 20_000))
         self.assertEqual((found.p50, found.p99, found.p999), (1, 2, 2))
         self.assertAlmostEqual(found.others, 0.2)
