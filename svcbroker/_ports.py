@@ -4,11 +4,13 @@ Ports: bound early, opened late.
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from attrs import frozen
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import (
     IAddress,
     IListeningPort,
@@ -23,6 +25,32 @@ from zope.interface import implementer
 from ._addresses import addressText
 
 _log = Logger()
+
+BACKLOG: Final = 1024
+"""
+How many connections the kernel holds ready until they are accepted. Twisted's 50 are gone at once
+when many clients come together, and whoever comes then tries again a second later.
+"""
+
+_WITH_BACKLOG: Final = ("tcp", "tcp6", "ssl", "unix")
+
+
+def serverEndpoint(reactor: Any, text: str) -> IStreamServerEndpoint:
+    """
+    The endpoint of a description, with a backlog of L{BACKLOG} where it says none and has one.
+
+    @raise Exception: it cannot be used; each kind of endpoint, plugins included, has its own way
+        to complain.
+    """
+    endpoint: IStreamServerEndpoint
+    kind, colon, rest = text.partition(":")
+    if kind in _WITH_BACKLOG:
+        # Comes first, as a later one by name wins. One by its place is refused beside it.
+        with suppress(TypeError):
+            endpoint = serverFromString(reactor, f"{kind}:backlog={BACKLOG}{colon}{rest}")
+            return endpoint
+    endpoint = serverFromString(reactor, text)
+    return endpoint
 
 
 @frozen(kw_only=True)

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.endpoints import serverFromString
 from twisted.internet.error import ReactorNotRunning
 from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
@@ -26,7 +25,7 @@ from twisted.python.components import Componentized
 
 from ._descriptors import raiseFileLimit
 from ._operatorfile import OperatorFile, operatorUrl
-from ._ports import PortPlan
+from ._ports import PortPlan, serverEndpoint
 from ._serving import Carriers, Part
 from ._settings import Several, Switch
 from .broker import Broker, Keeper, Limits
@@ -214,9 +213,8 @@ def makeWebhookSettings(config: Config) -> WebhookSettings:
 
 def _planPort(reactor: Any, name: str, text: str) -> PortPlan:
     try:
-        endpoint = serverFromString(reactor, text)
+        endpoint = serverEndpoint(reactor, text)
     except Exception as error:
-        # Each kind of endpoint, plugins included, has its own way to complain.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ConfigError(f"{name}: cannot use {text!r}: {reason}") from error
     return PortPlan(name=name, endpoint=endpoint, text=text)
