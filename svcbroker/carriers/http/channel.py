@@ -141,6 +141,10 @@ class BrokerChannel(HTTPChannel):
 
     def requestDone(self, request: Any) -> None:
         self._isAnswering = False
+        if self._dataBuffer and self._buffer:
+            # TLS hands on what it has read already, also to who does not want to read. What came
+            # while the client did not take its answers stands behind what came before.
+            self._dataBuffer.append(self.clearLineBuffer())
         super().requestDone(request)
 
     def lineLengthExceeded(self, line: bytes) -> None:

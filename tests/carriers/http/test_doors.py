@@ -168,6 +168,21 @@ class DifferenceTests(SynchronousTestCase):
                 steps: list[Step] = [Send(request[:cut]), Send(request[cut:] + behind)]
                 self.doors["one"].play([*steps, Pass(60), doors.leave], self.assertEqual)
 
+    def test_whileTheClientDoesNotRead(self) -> None:
+        """What arrives all the same, behind a call that takes its time, keeps its order."""
+        publish = requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x")
+        for path in ("/healthz", f"{BASE}/rest/exist?topic=t"):
+            behind = requestBytes("GET", path)
+            for slow in (publish, publish.replace(b"Host", b"Expect: x\r\nHost")):
+                answers = self.doors["none"].play(
+                    [
+                        *(doors.hold, Send(slow + behind[:1]), doors.pause, Send(behind[1:])),
+                        *(doors.release, doors.resume, doors.leave),
+                    ],
+                    self.assertEqual,
+                )
+                self.assertEqual(answers.count(b"HTTP/1.1 200 OK\r\n"), 2, answers)
+
     def test_plain(self) -> None:
         """What stories are made of is answered, mostly."""
         story: list[Step] = [
