@@ -75,9 +75,11 @@ class Dispatcher:
                 self._trie.remove(filter, audience)
             self._remembered.clear()
 
-    def dispatch(self, events: Sequence[Event], height: int) -> None:
+    def dispatch(self, events: Sequence[Event], height: int, size: int) -> None:
         """
         Offer a block's events to all whom they concern.
+
+        @param size: the sum of their L{eventSize}.
         """
         if not self._audiences:
             return
@@ -87,7 +89,10 @@ class Dispatcher:
                 if audience.tag is None or event.extensions.get(TAG) == audience.tag:
                     found.setdefault(audience, []).append(event)
         for audience, matching in found.items():
-            batches = tuple(inBatches(matching))
+            if size <= MAX_BATCH_BYTES and len(matching) <= MAX_BATCH_EVENTS:
+                batches: Sequence[Batch] = (Batch(matching),)
+            else:
+                batches = tuple(inBatches(matching))
             for member in tuple(audience.members):
                 if member in audience.members:
                     member.offer(batches, height)

@@ -42,6 +42,7 @@ class Follower:
         self._call: IDelayedCall | None = None
         self._cache: OrderedDict[int, tuple[Block, int]] = OrderedDict()
         self._cached = 0
+        self._readers = 0
 
     def start(self) -> Deferred[None]:
         """
@@ -65,6 +66,14 @@ class Follower:
             self._call.cancel()
             self._call = None
 
+    def join(self) -> None:
+        """Somebody subscribes, who may want to read again what was dispatched."""
+        self._readers += 1
+
+    def leave(self) -> None:
+        """Somebody who joined is gone."""
+        self._readers -= 1
+
     def blockCommitted(self, block: Block) -> None:
         self._waiting.append(block)
         self.committed = block.height
@@ -78,8 +87,11 @@ class Follower:
             # What was final before this began is history.
             if block.height > self.height:
                 self.height = block.height
-                self._keep(block)
-                self.dispatcher.dispatch(block.events, block.height)
+                # Where nobody subscribes, a block costs nothing.
+                if self._readers:
+                    size = sum(map(eventSize, block.events))
+                    self._keep(block, size)
+                    self.dispatcher.dispatch(block.events, block.height, size)
 
     def readBlock(self, height: int) -> Deferred[Block]:
         """
@@ -90,15 +102,18 @@ class Follower:
             self._cache.move_to_end(height)
             return succeed(kept[0])
         reading = self.ledger.readBlock(height)
-        reading.addCallback(self._keep)
+        reading.addCallback(self._read)
         return reading
 
-    def _keep(self, block: Block) -> Block:
-        size = sum(eventSize(event) + _EVENT_BYTES for event in block.events)
+    def _read(self, block: Block) -> Block:
+        self._keep(block, sum(map(eventSize, block.events)))
+        return block
+
+    def _keep(self, block: Block, size: int) -> None:
+        size += len(block.events) * _EVENT_BYTES
         replaced = self._cache.pop(block.height, None)
         self._cached += size - (replaced[1] if replaced else 0)
         self._cache[block.height] = (block, size)
         while self._cached > CACHED_BYTES:
             _, (_, dropped) = self._cache.popitem(last=False)
             self._cached -= dropped
-        return block

@@ -81,6 +81,7 @@ class LogSubscription:
         self.createdAt = int(now() * 1000)
         self.notifiedAt = self.createdAt
         self.notified = 0
+        follower.join()
         self._goLiveIfThere()
 
     def _newHistory(self) -> History:
@@ -186,6 +187,7 @@ class LogSubscription:
             self._isFlowing = False
             self._closed(self, forget)
             self._leave()
+            self._follower.leave()
             if self._turn is not None:
                 self._turn.cancel()
 

@@ -41,7 +41,7 @@ class Options(Struct, frozen=True):
     identifier: int = 0
 
 
-class Sent(Struct, frozen=True):
+class Sent(Struct, frozen=True, gc=False):
     """
     A message as it was sent with QoS 1 or 2.
 
@@ -130,7 +130,7 @@ def _template(messages: Sequence[Message], options: Options) -> FrameTemplate | 
         encoded = encodeMessage(message, options, 0)
         if min(message.qos, options.qos):
             # The packet identifier follows the topic, which follows the length.
-            header = 1 + lengthSize(encoded, 1)
+            header = 2 if encoded[1] < 0x80 else 1 + lengthSize(encoded, 1)
             places.append(position + header + len(message.topic))
             identified.append(sentOf(message, options, 0))
             size += identified[-1].size

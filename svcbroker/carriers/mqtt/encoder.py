@@ -34,6 +34,7 @@ from .reasons import ReasonCode
 from .wire import U16, encodeBinary, encodeText, encodeVariableByteInteger
 
 _TYPES: Final = {packet: number << 4 for number, packet in enumerate(PACKET_TYPES, 1)}
+_BYTES: Final = [bytes((byte,)) for byte in range(256)]
 _SHORT_ACK: Final = Struct(">BBH")
 
 DUP: Final = 0x08
@@ -49,7 +50,7 @@ def frame(first: int, *parts: bytes) -> bytes:
     """
     A packet, with the length of what follows its first byte.
     """
-    return b"".join((bytes((first,)), encodeVariableByteInteger(sum(map(len, parts))), *parts))
+    return b"".join((_BYTES[first], encodeVariableByteInteger(sum(map(len, parts))), *parts))
 
 
 def encodeSuccess(first: int, packetId: int) -> bytes:

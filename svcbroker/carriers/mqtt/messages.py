@@ -19,7 +19,7 @@ from msgspec import UNSET, Struct, UnsetType
 from ...model import Event
 from .packets import Publish, Will
 from .properties import NO_PROPERTIES, Properties, encodeProperties
-from .wire import U16, withoutLength
+from .wire import encodeText, withoutLength
 
 T = TypeVar("T")
 
@@ -171,7 +171,7 @@ def _or(value: T | None) -> T | UnsetType:
     return UNSET if value is None else value
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """
     An event as MQTT delivers it.
 
@@ -205,6 +205,11 @@ class Message(Struct, frozen=True):
         return min(remaining, _MAX_INTERVAL)
 
 
+@lru_cache(maxsize=1024)
+def _encodedTopic(topic: str) -> bytes:
+    return encodeText(topic)
+
+
 def messageOf(event: Event, *, hasProperties: bool) -> Message:
     """
     How MQTT delivers an event.
@@ -214,10 +219,9 @@ def messageOf(event: Event, *, hasProperties: bool) -> Message:
     extensions = event.extensions
     text = extensions.get(ENVELOPE)
     envelope = _NO_ENVELOPE if text is None else _readEnvelope(text)
-    topic = event.topic.encode("utf-8")
     return Message(
         event,
-        U16.pack(len(topic)) + topic,
+        _encodedTopic(event.topic),
         envelope.q,
         RETAIN in extensions,
         None if envelope.x is UNSET else envelope.x,

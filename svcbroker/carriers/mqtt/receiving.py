@@ -68,6 +68,8 @@ class Receiving:
         self._quota = settings.receiveMaximum
         # Exchanges with QoS 2 that were begun on this connection.
         self._open: set[int] = set()
+        # Those of which a message came again in one piece with what came first.
+        self._repeated: list[int] = []
         self.isPaused = False
         self._hasEnded = False
         self._idle: Deferred[None] | None = None
@@ -80,6 +82,7 @@ class Receiving:
         """
         together = self._publisher.gather()
         taken: list[Publish] = []
+        self._repeated.clear()
         try:
             fatal = self._take(arrived.packets, together, taken)
         finally:
@@ -122,6 +125,8 @@ class Receiving:
             # [MQTT-4.3.3-2] [MQTT5-4.3.3-10]: it is in the log, or on its way there.
             if packetId in session.received:
                 self._send(encodeSuccess(PUBREC, packetId))
+            else:
+                self._repeated.append(packetId)
             return False
         if not self._quota and self._version == MQTT_5:
             # Section 3.3.4; 3.1.1 knows no bound, its clients are read from more slowly.
@@ -138,6 +143,10 @@ class Receiving:
         self.unanswered += len(taken)
         self._bytes += together.size
         together.submit().addCallback(self._submitted, together, taken)
+        for packetId in self._repeated:
+            # Some ledgers need no time: it may be in the log by now.
+            if packetId in self._session.received:
+                self._send(encodeSuccess(PUBREC, packetId))
         if self.unanswered >= self._settings.receiveMaximum or self._bytes > _MAX_WAITING_BYTES:
             self._pause()
 

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...broker import Keeper
-from ...interfaces import IBlockObserver, ILedger
+from ...interfaces import IBlockObserver, IEventReader, ILedger
 from ...model import Block, EventId
 from .messages import RETAIN
 
@@ -85,12 +85,20 @@ class RetainedIndex:
             )
             for topic, _ in self._keeper.items(self._kind):
                 self._keeper.remove(self._kind, topic)
-            self._root, self._count, self.height = _Level(), 0, 0
+            self._root, self._count = _Level(), 0
+            self.height = self._keptHeight = 0
+        reader = IEventReader(self._ledger, None)
         while self.height < (last := (await self._ledger.getStatistics()).height):
             while self.height < last:
-                self._take(await self._ledger.readBlock(self.height + 1))
+                following = self.height + 1
+                if reader is None or await reader.mayHold(following, RETAIN):
+                    self._take(await self._ledger.readBlock(following))
+                else:
+                    self.height = following
                 if self.height % _BLOCKS_A_TURN == 0:
                     await deferLater(self._reactor, 0)
+        if self.height - self._keptHeight >= _KEPT_EVERY:
+            self._keepHeight()
         # In the turn in which nothing was missing.
         self._ledger.addObserver(self)
 

@@ -4,6 +4,7 @@ The data representations that packets are made of (MQTT 5, section 1.5; 3.1.1 ha
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 
 from .reasons import MalformedPacket
@@ -122,6 +123,7 @@ class Reader:
         return decodeText(self.take(self.twoByteInteger()))
 
 
+@lru_cache(maxsize=4096)
 def encodeVariableByteInteger(value: int) -> bytes:
     """
     A number in as few bytes as it needs [MQTT5-1.5.5-1].

@@ -32,6 +32,7 @@ from svcbroker.model import (
     CloseTopic,
     Edge,
     Event,
+    EventId,
     InterfaceType,
     Offset,
     OpenTopic,
@@ -277,6 +278,42 @@ class SubscriptionTests(SynchronousTestCase):
         self.assertEqual(reader.contents, [b"%d" % n for n in range(20)])
         [record] = result(world.subscriptions.listSubscriptions("1"))
         self.assertEqual((record.notified, record.notifying), (20, 0))
+
+    def test_nobody(self) -> None:
+        """Where nobody subscribes, blocks pass by and nothing of them is kept."""
+        world = self.world
+        follower = world.subscriptions._followers["1"]
+        follower._cache.clear()
+        world.publish("a", b"1")
+        world.turn()
+        self.assertEqual(len(follower._cache), 0)
+        reader = world.subscribe("a", offset=Edge.FIRST)
+        world.turn()
+        follower._cache.clear()
+        world.publish("a", b"2")
+        world.turn()
+        self.assertEqual(reader.contents, [b"1", b"2"])
+        self.assertEqual(len(follower._cache), 1)
+        for _ in range(2):
+            reader.subscription.close()
+        world.publish("a", b"3")
+        world.turn()
+        self.assertEqual(len(follower._cache), 1)
+
+    def test_large(self) -> None:
+        """The events of one block come in batches of bounded size, whole."""
+        world = self.world
+        reader = world.subscribe("a")
+        for count, batches in ((1000, [1000]), (1001, [1000, 1]), (300, [256, 44])):
+            content = bytes(1024 if count == 300 else 0)
+            del reader.batches[:]
+            events = [
+                Event(topic="a", content=content, extensions={}, eventId=EventId("0", n + 1, 1))
+                for n in range(count)
+            ]
+            size = count * len(content)
+            world.subscriptions._followers["1"].dispatcher.dispatch(events, 1_000_000, size)
+            self.assertEqual([len(batch.events) for batch in reader.batches], batches)
 
     def test_shared(self) -> None:
         """Those who subscribe to the same are given the same batch, encoded once."""

@@ -213,6 +213,18 @@ class TogetherTests(SynchronousTestCase):
         client.send(*(Publish("new", b"%d" % n) for n in range(5)))
         self.assertEqual([type(each) for each in server.ledger.submitted].count(OpenTopic), 1)
 
+    def test_repeated(self) -> None:
+        """A message with QoS 2 that comes twice in one read is published once."""
+        for version in VERSIONS:
+            server = Server()
+            client = server.connected(version=version)
+            client.publish("t")
+            first = Publish("t", b"x", 2, packetId=9)
+            again = Publish("t", b"x", 2, dup=True, packetId=9)
+            client.send(first, again, Publish("t", b"y", 1, packetId=1))
+            self.assertEqual(set(client.take()), {Pubrec(9), Puback(1)})
+            self.assertEqual(published(server), [b"hello", b"x", b"y"])
+
     def test_receiveMaximum(self) -> None:
         """More than Receive Maximum in one read ends the connection; what it allows is taken."""
         server = Server(MqttSettings(receiveMaximum=3))

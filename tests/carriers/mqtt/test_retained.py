@@ -8,19 +8,22 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
 
 from svcbroker.broker import Keeper
+from svcbroker.carriers.mqtt.messages import RETAIN
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Puback, Publish, Will
 from svcbroker.carriers.mqtt.properties import Properties
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.model import Block, Event, EventId, PublishEvent, filterMatches
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.interfaces import IEventReader
+from svcbroker.model import Block, Event, EventId, OpenTopic, PublishEvent, filterMatches
+from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 
 from .support import Client, Notes, Server
 
@@ -212,12 +215,41 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(index.match(topicFilter), found)
         self.assertEqual(all(index.has(topic) for topic in expected), True)
 
+    def test_onlyWhereTheyAre(self) -> None:
+        """Blocks that surely hold none are not read."""
+        read: list[int] = []
+
+        @implementer(IEventReader)
+        class Reader(ScriptedLedger):
+            def readEvent(self, eventId: EventId) -> Deferred[Event]:
+                return self.getEvent(eventId)
+
+            def mayHold(self, height: int, extension: str) -> Deferred[bool]:
+                return succeed(extension == RETAIN and height in (3, 5))
+
+            def readBlock(self, height: int) -> Deferred[Block]:
+                read.append(height)
+                block: Deferred[Block] = super().readBlock(height)
+                return block
+
+        clock = Clock()
+        ledger = Reader(memoryLedger(clock))
+        ledger.submit(OpenTopic(topic="t"))
+        clock.advance(1)
+        for number in range(2, 7):
+            extensions = {RETAIN: "1"} if number == 3 else {}
+            ledger.submit(PublishEvent(topic="t", content=b"x", extensions=extensions))
+            clock.advance(1)
+        index = RetainedIndex(ledger, Keeper(Notes(), clock, maybeDeferred), clock)
+        self.successResultOf(index.start())
+        self.assertEqual((read, index.height), ([3, 5], 6))
+        self.assertEqual([eventId.height for eventId in index.match("#")], [3])
+
     def test_keptAfterManyEvents(self) -> None:
         """How far the log was followed is kept by events too: blocks may be large."""
         clock, notes = Clock(), Notes()
         keeper = Keeper(notes, clock, maybeDeferred)
         ledger = memoryLedger(clock)
-        self.successResultOf(ledger.start())
         index = RetainedIndex(ledger, keeper, clock)
         self.successResultOf(index.start())
         events = [
