@@ -1,5 +1,5 @@
 """
-The contract of ledgers that find an event's place in its block only for who needs it.
+The contract of ledgers that read no more of a block than is asked for.
 """
 
 # Methods of a zope.interface take no "self".
@@ -15,15 +15,23 @@ from .model import Event, EventId
 
 class IEventReader(Interface):
     """
-    A ledger to which C{index} of an event is extra work, and the more so the larger its block
-    is. A ledger may provide it beside L{ILedger<svcbroker.interfaces.ILedger>}.
+    A ledger to which the whole of a block is much work. A ledger may provide it beside
+    L{ILedger<svcbroker.interfaces.ILedger>}.
 
-    The broker calls it in the reactor thread, between the ledger's start and its stop, for
-    clients who ask for one event by its id: they are not told the index.
+    It is called in the reactor thread, between the ledger's start and its stop.
     """
 
     def readEvent(eventId: EventId) -> Deferred[Event]:
         """
         What L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>} gives, and fails with.
-        C{index} may be 0 instead of what it is.
+        C{index} may be 0 instead of what it is: clients who ask the broker for an event by its
+        id are not told.
+        """
+
+    def mayHold(height: int, extension: str) -> Deferred[bool]:
+        """
+        Whether a block may hold an event with an extension of this name; no only where it
+        surely holds none. The MQTT carrier looks for retained messages with it.
+
+        @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
         """

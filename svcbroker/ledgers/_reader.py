@@ -92,6 +92,16 @@ class ChainReader:
             raise HeightUnknown()
         raise EventNotFound()
 
+    def mayHold(self, height: int, extension: str) -> bool:
+        """
+        See L{IEventReader<svcbroker.interfaces.IEventReader>}. A body has each extension's name
+        as it is, so a block whose body has it nowhere needs no decoding.
+        """
+        row = self._store.block(height) if 1 <= height <= _MAX_HEIGHT else None
+        if row is None:
+            raise HeightUnknown()
+        return extension.encode("utf-8") in row.body
+
     def readBlock(self, height: int) -> Block:
         """See L{ILedger.readBlock<svcbroker.interfaces.ILedger.readBlock>}."""
         row = self._store.block(height) if 1 <= height <= _MAX_HEIGHT else None

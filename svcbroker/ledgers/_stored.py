@@ -82,6 +82,9 @@ class StoredLedger:
     def readEvent(self, eventId: EventId) -> Deferred[Event]:
         return self._read(lambda: self._reader.readEvent(eventId))
 
+    def mayHold(self, height: int, extension: str) -> Deferred[bool]:
+        return self._read(lambda: self._reader.mayHold(height, extension))
+
     def readBlock(self, height: int) -> Deferred[Block]:
         return self._read(lambda: self._reader.readBlock(height))
 

@@ -81,6 +81,9 @@ class BrokerTests(SynchronousTestCase):
             def readEvent(self, eventId: EventId) -> Deferred[Event]:
                 return succeed(event) if eventId == known else fail(errors.EventNotFound())
 
+            def mayHold(self, height: int, extension: str) -> Deferred[bool]:
+                return succeed(True)
+
         broker = makeWorld(ledgers={"1": Reader(memoryLedger(Clock()))}).broker
         self.assertIs(self.successResultOf(broker.getEvent(None, known)), event)
         self.fails(broker.getEvent(None, EventId("00000000", 2, 2)), errors.EventNotFound)

@@ -58,6 +58,17 @@ class BlockReadingTests(SynchronousTestCase):
         """Every stored ledger can leave the index out."""
         self.assertTrue(verifyClass(IEventReader, StoredLedger))
 
+    def test_mayHold(self) -> None:
+        """Blocks with an extension are found, and few others."""
+        plain = self.decide(("a", b"x"))
+        marked = self.chain.publish("b", b"x", b"y", extensions={"svc-retain": "1"})[0].height
+        reader = self.reader()
+        self.assertFalse(reader.mayHold(plain, "svc-retain"))
+        self.assertTrue(reader.mayHold(marked, "svc-retain"))
+        self.assertFalse(reader.mayHold(marked, "svc-other"))
+        for height in (0, marked + 1, 2**63):
+            self.assertRaises(HeightUnknown, reader.mayHold, height, "svc-retain")
+
     def test_oneTopic(self) -> None:
         """Events of a block that has nothing else."""
         height = self.decide(*(("a", b"%d" % number) for number in range(300)))
