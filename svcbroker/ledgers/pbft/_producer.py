@@ -30,6 +30,9 @@ from ._timers import LazyTimer
 RETRY = 1.0
 """Seconds from one try to write to a failing disk to the next."""
 
+MAX_GATHERING = 0.005
+"""Seconds that a block may wait for more of those who come without a pause."""
+
 STOP_PATIENCE = 5.0
 """Seconds that what was accepted may take to become final once the ledger stops."""
 
@@ -98,6 +101,9 @@ class BlockProducer:
         self._heartbeat = LazyTimer(reactor, self._beat)
         self._call: IDelayedCall | None = None
         self._lastBlock = reactor.seconds() - interval
+        # How many waited one turn ago, and until when that is looked at.
+        self._gathered = 0
+        self._gatherUntil = 0.0
         self._stopping: Deferred[None] | None = None
         self._patience: IDelayedCall | None = None
 
@@ -161,12 +167,20 @@ class BlockProducer:
             wait = self._lastBlock + self._interval - self._reactor.seconds()
             # Not longer than that where the reactor's clock went back.
             wait = min(max(0.0, wait), self._interval)
+            self._gathered = 0
+            self._gatherUntil = self._reactor.seconds() + wait + MAX_GATHERING
             self._call = self._reactor.callLater(wait, self._gather)
 
     def _gather(self) -> None:
-        # Clients that were just answered often have more. One turn of the reactor lets their
-        # answers out and their requests in, to share a block and a sync with those that wait.
-        self._call = self._reactor.callLater(0, self._produce)
+        # Clients that were just answered often have more. A turn of the reactor lets their answers
+        # out and their requests in, to share a block and a sync with those that wait; as long as
+        # each turn brings some, there is one more.
+        waiting = len(self._pool)
+        if waiting > self._gathered and self._reactor.seconds() < self._gatherUntil:
+            self._gathered = waiting
+            self._call = self._reactor.callLater(0, self._gather)
+        else:
+            self._produce()
 
     def _produce(self) -> None:
         self._call = None

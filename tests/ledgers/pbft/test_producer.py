@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Header
 from svcbroker.errors import BrokerError, LedgerUnavailable, Overloaded
-from svcbroker.ledgers.pbft._producer import Stage
+from svcbroker.ledgers.pbft._producer import MAX_GATHERING, Stage
 from svcbroker.storage import StorageDamaged, StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig
 
@@ -78,6 +78,35 @@ class IntervalTests(ProducerTestCase):
         self.assertEqual(rig.height, 1)
         rig.clock.advance(0)
         self.assertEqual((rig.sequences(), rig.height), ([1, 2, 3, 4, 5], 2))
+
+    def keepPublishing(self, rig: LedgerRig, turns: int) -> None:
+        """Publish an event in each of the next turns of the reactor."""
+        rig.publish()
+        if turns > 1:
+            rig.clock.callLater(0, self.keepPublishing, rig, turns - 1)
+
+    def test_gathering(self) -> None:
+        """As long as each turn of the reactor brings something, the block waits for the next."""
+        rig = self.rig(interval="0")
+        self.keepPublishing(rig, 20)
+        rig.clock.advance(0)
+        self.assertEqual((len(rig.sequences()), rig.height), (20, 2))
+
+    def test_gatheringEnds(self) -> None:
+        """However much comes, the first are not held up for long."""
+        rig = self.rig(interval="0")
+        passed = []
+
+        def step() -> None:
+            rig.publish()
+            passed.append(rig.clock.seconds())
+            rig.clock.rightNow += MAX_GATHERING / 10
+            if not rig.sequences():
+                rig.clock.callLater(0, step)
+
+        step()
+        rig.clock.advance(0)
+        self.assertTrue(10 <= len(passed) <= 13, passed)
 
     def test_groupCommit(self) -> None:
         """While a block is being stored the next one fills, and nobody is answered."""
