@@ -98,10 +98,11 @@ def main() -> None:
     options = _options()
     for directory in (options.dir, options.report):
         directory.mkdir(parents=True, exist_ok=True)
-    where = machine(options.dir)
     serverCores, loadCores = separateCores()
     os.sched_setaffinity(0, loadCores)
     home = Path(tempfile.mkdtemp(prefix="growth-", dir=options.dir))
+    # Of its own directory, so that two runs at once do not meet.
+    where = machine(home)
     sections = [Section(title="Where", text=", ".join(f"{k} {v}" for k, v in where.items()))]
     numbers: dict[str, Sequence[Any]] = {}
     try:

@@ -137,7 +137,10 @@ def topicsSection(found: Sequence[Topics]) -> Section:
             xLabel="topics",
             yLabel="seconds to ready",
             isLogX=True,
-            series=[_series("after a stop", found, _count, lambda each: each.start.seconds)],
+            series=[
+                _series("after a stop", found, _count, lambda each: each.start.seconds),
+                _series("its processor time", found, _count, lambda each: each.start.cpu),
+            ],
         ),
         Chart(
             name="growth-topics-memory",
