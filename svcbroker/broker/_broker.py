@@ -27,9 +27,9 @@ from ._nodes import Nodes
 from ._operator import Operator
 from ._peers import Identity, IPeer
 from ._proving import Proving
-from ._publishing import Answer, Publishing
+from ._publishing import Publishing
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
-from ._values import NumberedPage, Publication, SendResult, appliedSize, pageOffset
+from ._values import Answer, NumberedPage, Publication, SendResult, appliedSize, pageOffset
 from ._waiters import Waiters
 from ._webhooks import IWebhooks, NoWebhooks
 
@@ -86,7 +86,7 @@ class Broker:
         self.clock = clock
         self.webhooks: IWebhooks = NoWebhooks() if webhooks is None else webhooks
         self._waiters = Waiters(clock, limits.chainTimeout)
-        self._publishing = Publishing(self.groups, self._waiters, limits)
+        self._publishing = Publishing(self.groups, self._waiters, limits, clock)
         self.admin = Administration(
             self.groups,
             self._waiters,
@@ -104,6 +104,7 @@ class Broker:
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""
+        self._publishing.stop()
         self._waiters.stop()
 
     def open(self, groupId: str | None, topic: str) -> Deferred[bool]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -18,12 +19,10 @@ from ..errors import (
     BrokerError,
     LedgerUnavailable,
     TopicNotFound,
-    TransactionFailed,
     TransactionTimeout,
 )
 from ..interfaces import IBulkLedger, ILedger, Submission
 from ..model import (
-    Execution,
     PublishEvent,
     Receipt,
     Request,
@@ -32,14 +31,12 @@ from ..model import (
     checkExtensions,
     checkTopicName,
 )
+from ._gathering import Gathering
 from ._groups import Groups, Limits
-from ._values import Publication, SendResult, SendStatus
+from ._values import Answer, Publication, SendResult, SendStatus, answerOf
 from ._waiters import Waiters
 
 _log = Logger()
-
-Answer: TypeAlias = SendResult | BrokerError
-"""What came of one of many publishes."""
 
 
 @define(eq=False)
@@ -67,10 +64,23 @@ class Publishing:
     L{Broker<svcbroker.broker.Broker>} tell.
     """
 
-    def __init__(self, groups: Groups, waiters: Waiters, limits: Limits) -> None:
+    def __init__(
+        self, groups: Groups, waiters: Waiters, limits: Limits, clock: IReactorTime
+    ) -> None:
         self._groups = groups
         self._waiters = waiters
         self._limits = limits
+        ledgers = [groups.ledger(groupId) for groupId in groups]
+        self._gatherings: dict[ILedger, Gathering] = {
+            ledger: Gathering(ledger, clock, waiters)
+            for ledger in ledgers
+            if IBulkLedger.providedBy(ledger)
+        }
+
+    def stop(self) -> None:
+        """Let go of the clock. Called once, after the ledgers have stopped."""
+        for gathering in self._gatherings.values():
+            gathering.stop()
 
     def publish(
         self,
@@ -83,16 +93,23 @@ class Publishing:
         # The hot one: callbacks, which cost half of what a coroutine does.
         try:
             ledger = self._groups.ledger(groupId)
-            checkTopicName(topic)
+            gathering = self._gatherings.get(ledger)
+            if gathering is None or topic not in gathering.isOpen:
+                checkTopicName(topic)
             self._check(content, extensions, mayBeEmpty)
         except BrokerError as error:
             return fail(error)
         request = PublishEvent(topic=topic, content=content, extensions=extensions)
+        if gathering is not None and gathering.isOpen.get(topic):
+            return gathering.publish(request)
         known = ledger.getTopic(topic)
-        if _isOpenNow(known):
-            answer = self._waiters.wait(ledger.submit(request))
-        else:
+        if not _isOpenNow(known):
             answer = Deferred.fromCoroutine(self._publishIfOpen(ledger, known, request))
+        elif gathering is not None:
+            gathering.isOpen[topic] = True
+            return gathering.publish(request)
+        else:
+            answer = self._waiters.wait(ledger.submit(request))
         answer.addCallbacks(_sent, _notSent, callbackArgs=(topic,), errbackArgs=(topic,))
         sent: Deferred[Any] = answer
         return sent
@@ -167,7 +184,7 @@ class Publishing:
             for place, request, outcome in zip(
                 part.places, part.requests, submission.outcomes, strict=True
             ):
-                answers[place] = _answerOf(outcome, request.topic)
+                answers[place] = answerOf(outcome, request.topic)
         # There is one for each by now.
         return cast("Sequence[Answer]", answers)
 
@@ -218,18 +235,8 @@ def _isOpenNow(known: Deferred[Topic | None]) -> bool:
     return isinstance(topic, Topic) and topic.isOpen
 
 
-def _answerOf(outcome: Receipt | BrokerError | None, topic: str) -> Answer:
-    if isinstance(outcome, Receipt):
-        if outcome.execution is Execution.DONE:
-            return SendResult(topic, SendStatus.SUCCESS, outcome.eventId)
-        if outcome.execution is Execution.TOPIC_NOT_FOUND:
-            return SendResult(topic, SendStatus.ERROR)
-        return TransactionFailed()
-    return SendResult(topic, SendStatus.TIMEOUT) if outcome is None else outcome
-
-
 def _sent(receipt: Receipt, topic: str) -> SendResult:
-    answer = _answerOf(receipt, topic)
+    answer = answerOf(receipt, topic)
     if isinstance(answer, BrokerError):
         raise answer
     return answer

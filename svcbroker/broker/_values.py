@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 from msgspec import Struct
 
-from ..errors import PageIndexInvalid
-from ..model import EventId, Page
+from ..errors import BrokerError, PageIndexInvalid, TransactionFailed
+from ..model import EventId, Execution, Page, Receipt
 
 T = TypeVar("T")
 
@@ -45,6 +45,27 @@ class SendResult(Struct, frozen=True):
     topic: str
     status: SendStatus
     eventId: EventId | None = None
+
+
+Answer: TypeAlias = SendResult | BrokerError
+"""What came of a publish."""
+
+
+def answerOf(outcome: Receipt | BrokerError | None, topic: str) -> Answer:
+    """
+    The answer to a publish.
+
+    @param outcome: the receipt, or why it was not executed; C{None} where that is not known in
+        time.
+    @param topic: the topic that was published to.
+    """
+    if isinstance(outcome, Receipt):
+        if outcome.execution is Execution.DONE:
+            return SendResult(topic, SendStatus.SUCCESS, outcome.eventId)
+        if outcome.execution is Execution.TOPIC_NOT_FOUND:
+            return SendResult(topic, SendStatus.ERROR)
+        return TransactionFailed()
+    return SendResult(topic, SendStatus.TIMEOUT) if outcome is None else outcome
 
 
 class Publication(Struct, frozen=True, kw_only=True):

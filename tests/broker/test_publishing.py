@@ -12,10 +12,19 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.broker import Publication, SendResult, SendStatus, submitTogether
+from svcbroker.broker import (
+    Broker,
+    Limits,
+    Publication,
+    SendResult,
+    SendStatus,
+    submitTogether,
+)
 from svcbroker.interfaces import IBulkLedger, ILedger
 from svcbroker.model import CloseTopic, Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.testing.doubles import memoryLedger
+from svcbroker.version import VersionRecord
+from tests.ledgers.pbft.rig import LedgerRig
 
 from .support import MAX_CONTENT, TIMEOUT, makeWorld
 
@@ -196,3 +205,74 @@ class SubmitTests(SynchronousTestCase):
         [outcome] = self.successResultOf(submission.done).outcomes
         self.assertIsInstance(outcome, errors.LedgerUnavailable)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+
+class GatheringTests(SynchronousTestCase):
+    """Publishes one by one, to a ledger that takes many at once."""
+
+    def setUp(self) -> None:
+        self.rig = LedgerRig(self, {"interval": "0"}).start().open()
+        self.broker = Broker(
+            {"1": self.rig.ledger},
+            self.rig.clock,
+            Limits(maxContent=MAX_CONTENT, chainTimeout=TIMEOUT),
+            nodeAddress="a:1",
+            version=VersionRecord(version="1"),
+        )
+        self.addCleanup(self.broker.stop)
+
+    def publish(self, content: bytes = b"x", topic: str = "t") -> Deferred[Any]:
+        return self.broker.publish(None, topic, content, {})
+
+    def test_oneBlock(self) -> None:
+        """What comes in one turn of the reactor is in one block, in its order."""
+        sent = [self.publish(b"%d" % number) for number in range(5)]
+        bad = self.publish(b"")
+        self.failureResultOf(bad, errors.ContentBlank)
+        self.failureResultOf(self.publish(topic="never"), errors.TopicNotFound)
+        self.failureResultOf(self.publish(topic="a+b"), errors.TopicInvalid)
+        self.assertNoResult(sent[0])
+        self.rig.clock.advance(0)
+        answers = [self.successResultOf(each) for each in sent]
+        self.assertEqual([each.eventId.sequence for each in answers], [1, 2, 3, 4, 5])
+        self.assertEqual(len({each.eventId.height for each in answers}), 1)
+        for number, answer in enumerate(answers):
+            event = self.successResultOf(self.broker.getEvent(None, answer.eventId))
+            self.assertEqual(event.content, b"%d" % number)
+
+    def test_cancelled(self) -> None:
+        """It is carried out all the same, and nobody else notices."""
+        first, second = self.publish(), self.publish()
+        first.cancel()
+        self.failureResultOf(first, CancelledError)
+        self.rig.clock.advance(0)
+        self.assertEqual(self.successResultOf(second).eventId.sequence, 2)
+
+    def test_timesOut(self) -> None:
+        """The answer says so, and the event appears all the same when the disk goes on."""
+        self.rig.disk.isHeld = True
+        sent = self.publish()
+        self.rig.clock.advance(0)
+        self.rig.clock.advance(TIMEOUT)
+        answer = self.successResultOf(sent)
+        self.assertEqual((answer.status, answer.eventId), (SendStatus.TIMEOUT, None))
+        self.rig.disk.release()
+        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
+
+    def test_closedMeanwhile(self) -> None:
+        """A topic that is closed by the time that it is executed is an answer."""
+        self.rig.ledger.submit(CloseTopic(topic="t"))
+        sent = self.publish()
+        self.rig.clock.advance(0)
+        self.assertEqual(self.successResultOf(sent), SendResult("t", SendStatus.ERROR))
+        self.failureResultOf(self.publish(), errors.TopicNotFound)
+
+    def test_stopped(self) -> None:
+        """Those that were not submitted before the ledger stopped are told so."""
+        sent = self.publish()
+        self.successResultOf(self.rig.ledger.stop())
+        self.broker.stop()
+        self.failureResultOf(sent, errors.LedgerUnavailable)
+        late = self.publish()
+        self.rig.clock.advance(0)
+        self.failureResultOf(late, errors.LedgerUnavailable)
