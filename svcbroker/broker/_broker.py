@@ -4,12 +4,12 @@ The use cases: topics, publishing, reading events.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 
-from ..errors import TopicNotFound, TransactionFailed
+from ..errors import BrokerError, TopicNotFound, TransactionFailed
 from ..interfaces import IEventReader, ILedger
 from ..model import (
     CloseTopic,
@@ -86,6 +86,9 @@ class Broker:
         self.clock = clock
         self.webhooks: IWebhooks = NoWebhooks() if webhooks is None else webhooks
         self._waiters = Waiters(clock, limits.chainTimeout)
+        self._readers = {
+            ledger: _readerOf(ledger) for ledger in map(self.groups.ledger, self.groups)
+        }
         self._publishing = Publishing(self.groups, self._waiters, limits, clock)
         self.admin = Administration(
             self.groups,
@@ -203,13 +206,11 @@ class Broker:
         @raise EventNotFound: there is no such event.
         @raise HeightUnknown: its block is above the chain's height.
         """
-        return Deferred.fromCoroutine(self._getEvent(groupId, eventId))
-
-    async def _getEvent(self, groupId: str | None, eventId: EventId) -> Event:
-        ledger = self.groups.ledger(groupId)
-        reader = IEventReader(ledger, None)
-        reading = ledger.getEvent(eventId) if reader is None else reader.readEvent(eventId)
-        return await self._waiters.wait(reading)
+        try:
+            ledger = self.groups.ledger(groupId)
+        except BrokerError as error:
+            return fail(error)
+        return self._waiters.wait(self._readers[ledger](eventId))
 
     def list(
         self, pageIndex: int, pageSize: int, groupId: str | None
@@ -250,3 +251,9 @@ class Broker:
         if known is None or not known.isOpen:
             raise TopicNotFound()
         return known
+
+
+def _readerOf(ledger: ILedger) -> Callable[[EventId], Deferred[Event]]:
+    """How one event is read, of which the client knows the id and need not know the place."""
+    reader = IEventReader(ledger, None)
+    return ledger.getEvent if reader is None else reader.readEvent
