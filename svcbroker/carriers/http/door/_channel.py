@@ -11,7 +11,9 @@ from typing import Final
 from attrs import define, frozen
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.python.failure import Failure
-from twisted.web import http
+
+# Not the module: it is a proxy that warns of what is deprecated, and takes its time for it.
+from twisted.web.http import INTERNAL_SERVER_ERROR, NO_CONTENT, OK
 
 from ...sending import sender
 from ..channel import BrokerChannel
@@ -184,7 +186,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         assert self._head is not None
         origin = self._head.fields.origin
         answer = self._door.answers.make(body, origin, isLast=not self.persistent)
-        self._finish(answer, http.NO_CONTENT if body is None else http.OK, len(body or b""))
+        self._finish(answer, NO_CONTENT if body is None else OK, len(body or b""))
 
     def _failed(self, failure: Failure) -> None:
         if failure.check(CancelledError):
@@ -194,7 +196,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         body = self.site.explain(failure)
         origin = self._head.fields.origin
         answer = self._door.answers.makeFailed(body, origin, isLast=not self.persistent)
-        self._finish(answer, http.INTERNAL_SERVER_ERROR, len(body))
+        self._finish(answer, INTERNAL_SERVER_ERROR, len(body))
 
     def _finish(self, answer: bytes, code: int, length: int) -> None:
         if self._answering is None:
