@@ -149,9 +149,9 @@ class ReadingTests(SynchronousTestCase):
         )
 
     def test_defaults(self) -> None:
-        for given in ({}, {"pageIndex": None, "pageSize": None, "groupId": None}):
+        for members in ({}, {"pageIndex": None, "pageSize": None, "groupId": None}):
             self.assertEqual(
-                self.json("list", given), {"pageIndex": 0, "pageSize": 10, "groupId": "1"}
+                self.json("list", members), {"pageIndex": 0, "pageSize": 10, "groupId": "1"}
             )
         for fields in ({}, {b"pageIndex": b"", b"pageSize": b"", b"groupId": b"  "}):
             self.assertEqual(

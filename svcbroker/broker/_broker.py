@@ -4,7 +4,7 @@ The use cases: topics, publishing, reading events.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
@@ -86,8 +86,9 @@ class Broker:
         self.clock = clock
         self.webhooks: IWebhooks = NoWebhooks() if webhooks is None else webhooks
         self._waiters = Waiters(clock, limits.chainTimeout)
+        # To find this out takes longer than a part of what is read.
         self._readers = {
-            ledger: _readerOf(ledger) for ledger in map(self.groups.ledger, self.groups)
+            ledger: IEventReader(ledger, None) for ledger in map(self.groups.ledger, self.groups)
         }
         self._publishing = Publishing(self.groups, self._waiters, limits, clock)
         self.admin = Administration(
@@ -210,7 +211,9 @@ class Broker:
             ledger = self.groups.ledger(groupId)
         except BrokerError as error:
             return fail(error)
-        return self._waiters.wait(self._readers[ledger](eventId))
+        reader = self._readers[ledger]
+        reading = ledger.getEvent(eventId) if reader is None else reader.readEvent(eventId)
+        return self._waiters.wait(reading)
 
     def list(
         self, pageIndex: int, pageSize: int, groupId: str | None
@@ -251,9 +254,3 @@ class Broker:
         if known is None or not known.isOpen:
             raise TopicNotFound()
         return known
-
-
-def _readerOf(ledger: ILedger) -> Callable[[EventId], Deferred[Event]]:
-    """How one event is read, of which the client knows the id and need not know the place."""
-    reader = IEventReader(ledger, None)
-    return ledger.getEvent if reader is None else reader.readEvent
