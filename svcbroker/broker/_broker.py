@@ -125,6 +125,7 @@ class Broker:
         checkTopicName(topic)
         known = await self._waiters.wait(ledger.getTopic(topic))
         if known is None or not known.isOpen:
+            self._publishing.flush(ledger)
             receipt = await self._waiters.wait(ledger.submit(OpenTopic(topic=topic)))
             if receipt.execution is not Execution.DONE:
                 raise TransactionFailed()
@@ -144,6 +145,7 @@ class Broker:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
         await self._openTopic(ledger, topic)
+        self._publishing.flush(ledger)
         receipt = await self._waiters.wait(ledger.submit(CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
             raise TopicNotFound()

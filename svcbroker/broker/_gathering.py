@@ -51,6 +51,14 @@ class Gathering:
             self._call = self._clock.callLater(0, self._submit)
         return answer
 
+    def flush(self) -> None:
+        """
+        Submit what was published until now, since something comes that is to be executed later.
+        """
+        if self._call is not None:
+            self._call.cancel()
+            self._submit()
+
     def stop(self) -> None:
         """
         Let go of the clock. Called once, after the ledger has stopped: what was not submitted will

@@ -77,6 +77,15 @@ class Publishing:
             if IBulkLedger.providedBy(ledger)
         }
 
+    def flush(self, ledger: ILedger) -> None:
+        """
+        Submit what waits for the end of the turn. Called before anything else is submitted, so that
+        the log has everything in the order of the calls.
+        """
+        gathering = self._gatherings.get(ledger)
+        if gathering is not None:
+            gathering.flush()
+
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""
         for gathering in self._gatherings.values():
@@ -133,11 +142,11 @@ class Publishing:
                     answers[place] = error
         except _NotKnownYet:
             return Deferred.fromCoroutine(self._publishEach(publications))
-        submitted = [
-            (part, submitTogether(part.ledger, part.requests))
-            for part in dict.fromkeys(parts.values())
-            if part.requests
-        ]
+        submitted = []
+        for part in dict.fromkeys(parts.values()):
+            if part.requests:
+                self.flush(part.ledger)
+                submitted.append((part, submitTogether(part.ledger, part.requests)))
         return Deferred.fromCoroutine(self._settle(answers, submitted))
 
     def _admit(self, place: int, publication: Publication, parts: dict[str | None, _Part]) -> None:

@@ -240,6 +240,25 @@ class GatheringTests(SynchronousTestCase):
             event = self.successResultOf(self.broker.getEvent(None, answer.eventId))
             self.assertEqual(event.content, b"%d" % number)
 
+    def test_order(self) -> None:
+        """Whatever is asked for in one turn of the reactor enters the log in that order."""
+        first = self.publish(b"1")
+        together = self.broker.publishTogether([publication(content=b"2")])
+        third = self.publish(b"3")
+        closed = self.broker.close(None, "t")
+        late = self.publish(b"4")
+        opened = self.broker.open(None, "u")
+        self.rig.clock.advance(0)
+        [second] = self.successResultOf(together)
+        answers: list[Any] = [self.successResultOf(first), second, self.successResultOf(third)]
+        ids = [answer.eventId for answer in answers]
+        self.assertEqual([each.sequence for each in ids], [1, 2, 3])
+        self.assertTrue(self.successResultOf(closed))
+        self.assertEqual(self.successResultOf(late).status, SendStatus.ERROR)
+        self.assertTrue(self.successResultOf(opened))
+        contents = [self.successResultOf(self.broker.getEvent(None, each)).content for each in ids]
+        self.assertEqual(contents, [b"1", b"2", b"3"])
+
     def test_cancelled(self) -> None:
         """It is carried out all the same, and nobody else notices."""
         first, second = self.publish(), self.publish()
