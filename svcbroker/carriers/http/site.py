@@ -21,6 +21,7 @@ from twisted.web.server import Site
 from ...broker import Broker
 from ...errors import ContentTooLarge, QueryTooLong
 from ...operations import Incidents
+from ..sending import TurnEnd
 from . import admin, health, jsonrpc, openapi, operator, rest, rpcmessages
 from .channel import BrokerChannel
 from .door import Answers, Door, DoorChannel, hotCalls
@@ -223,4 +224,6 @@ def _channelMaker(
     if settings.door == KLEIN:
         return BrokerChannel
     calls = hotCalls(settings.basePath, broker, incidents)
-    return partial(DoorChannel, Door(calls, Answers(settings, broker.clock.seconds)))
+    return partial(
+        DoorChannel, Door(calls, Answers(settings, broker.clock.seconds), TurnEnd(broker.clock))
+    )

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 # Not the module: it is a proxy that warns of what is deprecated, and takes its time for it.
 from twisted.web.http import INTERNAL_SERVER_ERROR, NO_CONTENT, OK
 
-from ...sending import sender
+from ...sending import TurnEnd, isDirect, sender
 from ..channel import BrokerChannel
 from ..request import BrokerRequest
 from ._answers import Answers
@@ -36,10 +36,12 @@ class Door:
 
     @ivar calls: what they answer.
     @ivar answers: makes the answers.
+    @ivar turnEnd: when answers are sent that were there at once, over a direct transport.
     """
 
     calls: Mapping[bytes, HotCall]
     answers: Answers
+    turnEnd: TurnEnd
 
 
 @define
@@ -78,10 +80,12 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         self._isFresh = True
         self._isServing = False
         self._isReadingStopped = False
+        self._isDirect = False
 
     def connectionMade(self) -> None:
         self.now = self.site.reactor.seconds
         self._send = sender(self.transport)
+        self._isDirect = isDirect(self.transport)
         super().connectionMade()
 
     def dataReceived(self, data: bytes) -> None:
@@ -92,12 +96,13 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         if self._unread:
             data = self._unread + data
         if self._answering is None:
-            self._serve(data)
+            self._serve(data, mayWait=self._isDirect)
         else:
             self._unread = data
             self._stopReading()
 
     def drain(self) -> None:
+        self._flush()
         if self._answering is None:
             self._isBelow = True
             super().drain()
@@ -105,6 +110,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
             self.persistent = 0
 
     def loseConnection(self) -> None:
+        self._flush()
         self._isBelow = True
         self.persistent = 0
         super().loseConnection()
@@ -120,9 +126,11 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
 
     # Requests for the door
 
-    def _serve(self, data: bytes) -> None:
+    def _serve(self, data: bytes, mayWait: bool = False) -> None:
         """
         Answer request after request, until one takes its time or is not for the door.
+
+        @param mayWait: whether answers may be sent at the end of this turn of the reactor.
         """
         self._isServing = True
         start = 0
@@ -152,7 +160,10 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         if self._answering is not None:
             self.suspendTimeout()
             self._stopReading()
-        self._flush()
+        if mayWait and self._unsent:
+            self._door.turnEnd.add(self._flush)
+        else:
+            self._flush()
 
     def _isFree(self) -> bool:
         """Whether the next request may be looked at: neither client nor call is waited for."""
