@@ -25,11 +25,11 @@ class Gathering:
     Many clients that each wait for an answer send their requests at about the same time. To submit
     these together, and to wait for them together, takes a third less than one after the other.
 
-    @ivar isOpen: whether a topic that was published to in this turn is open.
+    @ivar open: the topics that were published to in this turn.
     """
 
     def __init__(self, ledger: IBulkLedger, clock: IReactorTime, waiters: Waiters) -> None:
-        self.isOpen: dict[str, bool] = {}
+        self.open: set[str] = set()
         self._ledger = ledger
         self._clock = clock
         self._waiters = waiters
@@ -74,7 +74,7 @@ class Gathering:
         self._call = None
         requests, self._requests = self._requests, []
         answers, self._answers = self._answers, []
-        self.isOpen.clear()
+        self.open.clear()
         submission = self._ledger.submitMany(requests)
         # Where the time is over first, what is not known by then says so.
         self._waiters.wait(submission.done).addBoth(_settleAll, submission, requests, answers)

@@ -5,7 +5,6 @@ Publishing: one event, or many together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -103,19 +102,20 @@ class Publishing:
         try:
             ledger = self._groups.ledger(groupId)
             gathering = self._gatherings.get(ledger)
-            if gathering is None or topic not in gathering.isOpen:
+            isOpen = gathering is not None and topic in gathering.open
+            if not isOpen:
                 checkTopicName(topic)
             self._check(content, extensions, mayBeEmpty)
         except BrokerError as error:
             return fail(error)
         request = PublishEvent(topic=topic, content=content, extensions=extensions)
-        if gathering is not None and gathering.isOpen.get(topic):
+        if gathering is not None and isOpen:
             return gathering.publish(request)
         known = ledger.getTopic(topic)
         if not _isOpenNow(known):
             answer = Deferred.fromCoroutine(self._publishIfOpen(ledger, known, request))
         elif gathering is not None:
-            gathering.isOpen[topic] = True
+            gathering.open.add(topic)
             return gathering.publish(request)
         else:
             answer = self._waiters.wait(ledger.submit(request))
@@ -129,6 +129,7 @@ class Publishing:
         found = await self._waiters.wait(known)
         if found is None or not found.isOpen:
             raise TopicNotFound()
+        self.flush(ledger)
         return await self._waiters.wait(ledger.submit(request))
 
     def publishTogether(self, publications: Sequence[Publication]) -> Deferred[Sequence[Answer]]:
@@ -146,7 +147,12 @@ class Publishing:
         for part in dict.fromkeys(parts.values()):
             if part.requests:
                 self.flush(part.ledger)
-                submitted.append((part, submitTogether(part.ledger, part.requests)))
+                submission = submitTogether(part.ledger, part.requests)
+                # All begin to wait now, so that the time is over for all at once. What is not known
+                # by then, says so.
+                waiting: Deferred[Any] = self._waiters.wait(submission.done)
+                waiting.addErrback(lambda failure: failure.trap(TransactionTimeout))
+                submitted.append((part, submission, waiting))
         return Deferred.fromCoroutine(self._settle(answers, submitted))
 
     def _admit(self, place: int, publication: Publication, parts: dict[str | None, _Part]) -> None:
@@ -184,12 +190,12 @@ class Publishing:
             checkExtensions(extensions)
 
     async def _settle(
-        self, answers: list[Answer | None], submitted: Sequence[tuple[_Part, Submission]]
+        self,
+        answers: list[Answer | None],
+        submitted: Sequence[tuple[_Part, Submission, Deferred[Any]]],
     ) -> Sequence[Answer]:
-        for part, submission in submitted:
-            # What is not known by then, says so.
-            with suppress(TransactionTimeout):
-                await self._waiters.wait(submission.done)
+        for part, submission, waiting in submitted:
+            await waiting
             for place, request, outcome in zip(
                 part.places, part.requests, submission.outcomes, strict=True
             ):

@@ -128,6 +128,14 @@ class TogetherTests(SynchronousTestCase):
         self.ledger.release()
         self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
 
+    def test_allTimeOutAtOnce(self) -> None:
+        """However many groups there are, the time is over for all of them together."""
+        self.ledger.isHolding = self.world.second.isHolding = True
+        sent = self.together({}, {"groupId": "2"})
+        self.world.clock.advance(TIMEOUT)
+        statuses = [answer.status for answer in self.successResultOf(sent)]
+        self.assertEqual(statuses, [SendStatus.TIMEOUT] * 2)
+
     def test_cancelled(self) -> None:
         """They are carried out all the same."""
         self.ledger.isHolding = True
