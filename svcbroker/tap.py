@@ -23,11 +23,6 @@ from twisted.logger import ILogObserver, Logger
 from twisted.python import usage
 from twisted.python.components import Componentized
 
-from ._descriptors import raiseFileLimit
-from ._operatorfile import OperatorFile, operatorUrl
-from ._ports import PortPlan, serverEndpoint
-from ._serving import Carriers, Part
-from ._settings import Several, Switch
 from .broker import Broker, Keeper, Limits
 from .broker.subscriptions import KeptPositions, Subscriptions
 from .carriers import mqtt
@@ -41,11 +36,16 @@ from .carriers.webhook import (
     makeWebhooks,
     parseSecrets,
 )
-from .config import SETTINGS, Config, ConfigError, Setting, makeConfig, readFile
+from .daemon._descriptors import raiseFileLimit
+from .daemon._operatorfile import OperatorFile, operatorUrl
+from .daemon._ports import PortPlan, serverEndpoint
+from .daemon._serving import Carriers, Part
+from .daemon._settings import Several, Switch
+from .daemon.config import SETTINGS, Config, ConfigError, Setting, makeConfig, readFile
+from .daemon.logs import jsonLogObserver, openLogFile
+from .daemon.service import HTTP, BrokerService, GroupPlan, ICarrier, Plan, StartError, World
 from .interfaces import ILedger, InvalidDescription
 from .ledgers import describeLedgers, findLedgerFactories, parseDescription, readDescription
-from .logs import jsonLogObserver, openLogFile
-from .service import HTTP, BrokerService, GroupPlan, ICarrier, Plan, StartError, World
 from .storage import NoteStore, StorageError
 from .version import readVersion
 
@@ -256,7 +256,7 @@ class TwistdProcess:
             return
 
     def started(self, announce: Callable[[], None]) -> None:
-        """See L{svcbroker.service.IProcess.started}."""
+        """See L{svcbroker.daemon.service.IProcess.started}."""
         # What was made by now lives as long as the process: the collector may skip it.
         gc.collect()
         gc.freeze()
@@ -268,12 +268,12 @@ class TwistdProcess:
         self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)
 
     def refuse(self, message: str) -> None:
-        """See L{svcbroker.service.IProcess.refuse}."""
+        """See L{svcbroker.daemon.service.IProcess.refuse}."""
         self._log.critical("Cannot start: {message}", message=message)
         sys.excepthook = _tellInOneLine
 
     def fail(self, message: str) -> None:
-        """See L{svcbroker.service.IProcess.fail}."""
+        """See L{svcbroker.daemon.service.IProcess.fail}."""
         self._log.critical("{message}", message=message)
         if not self._hasFailed:
             self._hasFailed = True

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.config}.
+Tests for L{svcbroker.daemon.config}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.config import (
+from svcbroker.daemon.config import (
     MAX_FILE_SIZE,
     SETTINGS,
     Config,

@@ -8,7 +8,7 @@ import resource
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker._descriptors import WANTED_FILES, raiseFileLimit
+from svcbroker.daemon._descriptors import WANTED_FILES, raiseFileLimit
 
 NONE = resource.RLIM_INFINITY
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
-from svcbroker.config import SETTINGS, makeConfig
+from svcbroker.daemon.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
 from svcbroker.interfaces import ILedgerFactory, InvalidDescription
 from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES

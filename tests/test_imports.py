@@ -18,57 +18,23 @@ ROOT = Path(svcbroker.__file__).parent
 # and itself.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("", "_build"),
-    ("version", "_addresses"),
+    ("version",),
     ("errors",),
     ("model",),
     ("chain",),
     ("proofs",),
-    (
-        "interfaces",
-        "_iledger",
-        "_ibulk",
-        "_ieventreader",
-        "_iprovable",
-        "_ifaulty",
-        "_ichangeable",
-        "_ifactory",
-        "_isubscriber",
-    ),
+    ("interfaces",),
     ("storage",),
     ("archive",),
+    ("net",),
     ("ledgers",),
     ("broker",),
     ("operations",),
     ("carriers",),
     ("console", "client"),
-    (
-        "_settings",
-        "_serving",
-        "_ports",
-        "_datadir",
-        "_descriptors",
-        "_operatorfile",
-        "_threads",
-        "logs",
-        "config",
-    ),
-    ("service",),
+    ("daemon",),
     ("tap", "commands"),
 )
-# Neighbours on one floor that may see each other, one way.
-NEIGHBOURS = {
-    ("interfaces", "_iledger"),
-    ("interfaces", "_ifaulty"),
-    ("interfaces", "_ibulk"),
-    ("interfaces", "_ieventreader"),
-    ("interfaces", "_ichangeable"),
-    ("interfaces", "_ifactory"),
-    ("interfaces", "_iprovable"),
-    ("interfaces", "_isubscriber"),
-    ("_ifactory", "_iledger"),
-    ("_iprovable", "_iledger"),
-    ("config", "_settings"),
-}
 # What asks others over HTTP, and answers nobody.
 CLIENTS = {
     "svcbroker.ledgers.cometbft._http",
@@ -147,10 +113,10 @@ class DirectionTests(SynchronousTestCase):
                 if target.split(".")[0] != "svcbroker":
                     continue
                 other = roomOf(target)
-                if room == other or (room, other) in NEIGHBOURS:
+                if room == other:
                     continue
                 if room == KIT:
-                    if other in {"tap", "service", "commands"}:
+                    if other in {"tap", "daemon", "commands"}:
                         wrong.append(f"{name} imports {target}")
                 elif other == KIT or floorOf(other) >= floorOf(room):
                     wrong.append(f"{name} imports {target}")

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.logs}.
+Tests for L{svcbroker.daemon.logs}.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.logs import formatJSON, jsonLogObserver
+from svcbroker.daemon.logs import formatJSON, jsonLogObserver
 
 
 class JSONTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker._operatorfile}.
+Tests for L{svcbroker.daemon._operatorfile}.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker._operatorfile import (
+from svcbroker.daemon._operatorfile import (
     OPERATOR_NAME,
     OperatorFile,
     OperatorFileError,

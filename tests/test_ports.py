@@ -8,7 +8,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker._ports import BACKLOG, serverEndpoint
+from svcbroker.daemon._ports import BACKLOG, serverEndpoint
 
 
 class ServerEndpointTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.service}: the order of start and stop, and what goes wrong on the way.
+Tests for L{svcbroker.daemon.service}: the order of start and stop, and what goes wrong on the way.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svcbroker._datadir import DataDirectoryError, lockDataDirectory
-from svcbroker._ports import Door, PortPlan
+from svcbroker.daemon._datadir import DataDirectoryError, lockDataDirectory
+from svcbroker.daemon._ports import Door, PortPlan
+from svcbroker.daemon.service import BrokerService, GroupPlan, Plan, StartError, World
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
-from svcbroker.service import BrokerService, GroupPlan, Plan, StartError, World
 
 
 @implementer(IListeningPort)

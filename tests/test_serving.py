@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker._serving}: carriers start, drain and stop together.
+Tests for L{svcbroker.daemon._serving}: carriers start, drain and stop together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker._serving import Carriers, Part
+from svcbroker.daemon._serving import Carriers, Part
 
 
 class Fake:

@@ -23,11 +23,11 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import tap
-from svcbroker._operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
-from svcbroker.config import SETTINGS, GroupSetting
+from svcbroker.daemon._operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
+from svcbroker.daemon.config import SETTINGS, GroupSetting
+from svcbroker.daemon.service import BrokerService, StartError
 from svcbroker.errors import NotAuthorized, ParameterInvalid
 from svcbroker.interfaces import ILedger
-from svcbroker.service import BrokerService, StartError
 from svcbroker.tap import NOTES, Options, TwistdProcess, makeService
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import readVersion

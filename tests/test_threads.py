@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from svcbroker._threads import AWAY, BRIEF, LedgerThread
+from svcbroker.daemon._threads import AWAY, BRIEF, LedgerThread
 
 
 @define

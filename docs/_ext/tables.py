@@ -16,8 +16,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from msgspec import Struct
 from msgspec.structs import fields
 
-from svcbroker import config, errors
-from svcbroker._settings import Switch
+from svcbroker import errors
+from svcbroker.daemon import config
+from svcbroker.daemon._settings import Switch
 from svcbroker.interfaces import ILedgerFactory
 from svcbroker.ledgers import findLedgerFactories
 from svcbroker.operations import (

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from svcbroker._datadir import lockDataDirectory
 from svcbroker.commands import main
+from svcbroker.daemon._datadir import lockDataDirectory
 from tests.archive.support import ArchiveTestCase
 
 

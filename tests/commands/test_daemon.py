@@ -15,10 +15,10 @@ from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import directlyProvides
 from zope.interface.verify import verifyObject
 
-from svcbroker._operatorfile import Operating
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
 from svcbroker.commands._command import CommandError
 from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine
+from svcbroker.daemon._operatorfile import Operating
 from svcbroker.interfaces import IFaultyLedger
 from tests.broker.support import makeWorld
 from tests.carriers.http.test_operator import TOKEN, FaultyDouble

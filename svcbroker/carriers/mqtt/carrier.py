@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ..._addresses import peerText
+from ...net.addresses import peerText
 from ..http import Route
 from ..sending import sender
 from ..websocket import WebSocketResource

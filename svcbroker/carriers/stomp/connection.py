@@ -15,10 +15,10 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ..._addresses import peerText
 from ...broker import Publication, SendResult
 from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
+from ...net.addresses import peerText
 from .answers import Answer
 from .effects import (
     Acknowledge,

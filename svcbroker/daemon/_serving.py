@@ -11,8 +11,8 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.logger import Logger
 
-from .broker import Broker, Keeper
-from .broker.subscriptions import Subscriptions
+from ..broker import Broker, Keeper
+from ..broker.subscriptions import Subscriptions
 
 _log = Logger()
 

@@ -15,7 +15,7 @@ from zope.interface import Interface
 
 if TYPE_CHECKING:
     # Whoever lists the plugins imports the interfaces, but no chain.
-    from .chain import ValidatorChange, ValidatorSet
+    from ..chain import ValidatorChange, ValidatorSet
 
 
 class IDecidedLedger(Interface):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from .model import Event, EventId
+from ..model import Event, EventId
 
 
 class IEventReader(Interface):

@@ -12,8 +12,8 @@ from typing import TypeVar
 from attrs import Factory, frozen
 from zope.interface import Attribute, Interface
 
-from .errors import BrokerError
-from .model import Event, Position, SubscribeRequest
+from ..errors import BrokerError
+from ..model import Event, Position, SubscribeRequest
 
 T = TypeVar("T")
 

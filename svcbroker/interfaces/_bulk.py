@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from .errors import BrokerError
-from .model import Receipt, Request
+from ..errors import BrokerError
+from ..model import Receipt, Request
 
 
 class Submission:

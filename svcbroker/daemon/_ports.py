@@ -22,7 +22,7 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ._addresses import addressText
+from ..net.addresses import addressText
 
 _log = Logger()
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from twisted.internet.defer import Deferred
 
-from ._iledger import ILedger
-from .model import EventId
+from ..model import EventId
+from ._ledger import ILedger
 
 if TYPE_CHECKING:
     # Whoever lists the plugins imports the interfaces, but no chain.
-    from .proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
+    from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 
 
 class IProvableLedger(ILedger):

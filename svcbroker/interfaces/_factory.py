@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.plugin import IPlugin
 from zope.interface import Attribute, Interface
 
-from ._iledger import ILedger
+from ._ledger import ILedger
 
 
 class InvalidDescription(Exception):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
-from .model import (
+from ..model import (
     Block,
     BlockRecord,
     Event,

@@ -24,12 +24,12 @@ from twisted.internet.error import CannotListenError
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ..errors import BrokerError
+from ..interfaces import ILedger, LedgerContext
 from ._datadir import DataDirectoryError, lockDataDirectory
 from ._operatorfile import OperatorFileError
 from ._ports import Port, PortPlan
 from ._threads import LedgerThread
-from .errors import BrokerError
-from .interfaces import ILedger, LedgerContext
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from twisted.internet.defer import Deferred
 from zope.interface import Interface
 
-from .model import FaultReport
+from ..model import FaultReport
 
 
 class IFaultyLedger(Interface):

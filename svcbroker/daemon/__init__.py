@@ -1,0 +1,3 @@
+"""
+The daemon: configuration, ordered start and stop, ports, the process, logs.
+"""

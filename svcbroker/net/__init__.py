@@ -1,0 +1,3 @@
+"""
+What carriers and ledgers share above Twisted's transports.
+"""
