@@ -34,9 +34,12 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMes
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, NotAuthorized, ParameterInvalid
+from .http import Route
 from .http.encoding import encodeError
 from .http.request import BrokerRequest
 from .http.resource import respond
+
+__all__ = ["Route", "WebSocketResource", "WebSocketTransport", "WebSocketWire", "routeTo"]
 
 CLOSE_TIMEOUT: Final = 5.0
 """How long the other side may take to close, in seconds."""
@@ -381,3 +384,8 @@ class WebSocketResource(Resource):
         hosts = request.requestHeaders.getRawHeaders(b"host", [])
         isOurs = bool(host) and hosts == [host.encode("latin-1")]
         return isOurs or origin in self._origins
+
+
+def routeTo(path: str, resource: WebSocketResource) -> Route:
+    """The route of an HTTP site at which clients open WebSockets."""
+    return Route(path=path, methods=("GET",), handler=lambda request: resource)

@@ -15,9 +15,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...net.addresses import peerText
-from ..http import Route
 from ..sending import sender
-from ..websocket import WebSocketResource
+from ..websocket import Route, WebSocketResource, routeTo
 from .connection import Connection
 from .context import Context
 from .output import Output, Outputs
@@ -249,4 +248,4 @@ def webSocketRoute(factory: MqttFactory, basePath: str, origins: Iterable[str] =
         origins=origins,
         isBinary=True,  # [MQTT-6.0.0-1] [MQTT5-6.0.0-1]
     )
-    return Route(path=f"{basePath}/mqtt", methods=("GET",), handler=lambda request: resource)
+    return routeTo(f"{basePath}/mqtt", resource)

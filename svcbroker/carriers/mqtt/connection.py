@@ -14,10 +14,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...errors import BrokerError
+from .codec import encode
 from .context import Context
 from .decoder import Decoder
 from .delivery import Delivery
-from .encoder import encode
+from .fields import Properties
 from .handshake import Handshake, negotiate
 from .output import Output
 from .packets import (
@@ -42,7 +43,6 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .properties import Properties
 from .reasons import RETURN_CODES, SUBSCRIBE_FAILURE, MqttError, ProtocolError, ReasonCode
 from .receiving import Receiving
 from .session import Session

@@ -7,7 +7,8 @@ from __future__ import annotations
 from struct import unpack_from
 from typing import Final
 
-from .bodies import READERS
+from .codec import PROTOCOL_NAME, READERS
+from .fields import NO_PROPERTIES, Place, Properties, Reader, decodeProperties, decodeText
 from .packets import (
     MQTT_5,
     MQTT_311,
@@ -20,11 +21,7 @@ from .packets import (
     Publishes,
     Will,
 )
-from .properties import NO_PROPERTIES, Place, Properties, decodeProperties
 from .reasons import MalformedPacket, MqttError, ProtocolError, ReasonCode
-from .wire import Reader, decodeText
-
-PROTOCOL_NAME: Final = b"MQTT"
 
 _CONNECT: Final = 1
 _PUBLISH: Final = 3

@@ -13,12 +13,20 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...interfaces import Batch
 from ...model import Event
-from .batches import FrameTemplate, Options, encodeWithin, messagesOf, sentOf, templateOf
-from .encoder import DUP, PUBREL, encode, encodeSuccess
-from .inflight import InFlight, Window
+from .codec import DUP, PUBREL, encode, encodeSuccess
+from .fields import NO_PROPERTIES, Properties
+from .frames import (
+    FrameTemplate,
+    InFlight,
+    Options,
+    Window,
+    encodeWithin,
+    messagesOf,
+    sentOf,
+    templateOf,
+)
 from .messages import Message, messageOf
 from .packets import MQTT_5, Puback, Pubacks, Pubcomp, Pubrec, Pubrel
-from .properties import NO_PROPERTIES, Properties
 from .reasons import ReasonCode
 
 if TYPE_CHECKING:

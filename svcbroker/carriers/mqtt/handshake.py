@@ -9,13 +9,12 @@ from typing import Final, TypeVar
 import msgspec
 from attrs import frozen
 
+from .codec import encode
 from .context import Context, groupOf
-from .encoder import encode
+from .fields import MAX_VARIABLE_BYTE_INTEGER, Properties
 from .packets import MQTT_5, MQTT_311, Connect, Disconnect, Puback, Pubrec, Suback
-from .properties import Properties
 from .reasons import MqttError, ReasonCode
 from .settings import MAX_U16, NEVER
-from .wire import MAX_VARIABLE_BYTE_INTEGER
 
 Explained = TypeVar("Explained", Puback, Pubrec, Suback, Disconnect)
 

@@ -17,9 +17,8 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ...model import Event
+from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
 from .packets import Publish, Will
-from .properties import NO_PROPERTIES, Properties, encodeProperties
-from .wire import encodeText, withoutLength
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from .properties import NO_PROPERTIES, Properties
+from .fields import NO_PROPERTIES, Properties
 from .reasons import ReasonCode
 
 MQTT_311 = 4

@@ -35,9 +35,9 @@ from ...model import (
     checkExtensions,
     checkTopicName,
 )
+from .fields import NO_PROPERTIES
 from .messages import extensionsOf
 from .packets import Publish, Will
-from .properties import NO_PROPERTIES
 from .reasons import ReasonCode
 from .retained import RetainedIndex
 from .settings import MqttSettings

@@ -12,10 +12,10 @@ from twisted.internet.defer import Deferred, succeed
 
 from ...errors import BrokerError
 from ...interfaces import Submission
-from .encoder import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
+from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
+from .fields import NO_PROPERTIES
 from .handshake import Handshake
 from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel
-from .properties import NO_PROPERTIES
 from .publishing import Publisher, Refused, Together, publishReason
 from .reasons import MqttError, ProtocolError, ReasonCode
 from .session import Session

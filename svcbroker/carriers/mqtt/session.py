@@ -18,7 +18,7 @@ from .subscription import KeptSubscription, Key, SessionSubscription
 
 if TYPE_CHECKING:
     from .delivery import Delivery
-    from .inflight import InFlight
+    from .frames import InFlight
 
 SESSION = "mqtt-session"
 """The kind of L{KeptSession} on disk."""

@@ -13,12 +13,11 @@ from twisted.logger import Logger
 
 from .context import Context
 from .delivery import Delivery
-from .inflight import InFlight
+from .frames import InFlight
 from .packets import Connect
 from .reasons import MqttError, ReasonCode
 from .session import SESSION, IClient, KeptSession, Session
-from .shares import ShareGroup, ShareKey
-from .subscription import KeptSubscription, SessionSubscription, parseShare
+from .subscription import KeptSubscription, SessionSubscription, ShareGroup, ShareKey, parseShare
 from .wills import Wills
 
 _SIZE_OF_ID = 16

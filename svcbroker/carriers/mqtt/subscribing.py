@@ -22,9 +22,9 @@ from ...errors import (
     TopicTooLong,
 )
 from ...model import Offset, checkFilter, parseOffset
-from .batches import RETAIN_FLAG
 from .context import Context
 from .delivery import Delivery
+from .frames import RETAIN_FLAG
 from .packets import Subscribe, TopicSubscription, Unsubscribe
 from .reasons import MalformedPacket, ProtocolError, ReasonCode
 from .session import Session

@@ -15,9 +15,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...errors import BrokerError
+from .codec import encode
 from .context import Context
 from .decoder import Decoder
-from .encoder import encode
 from .packets import MQTT_5, Publish, Will
 from .session import Session
 

@@ -17,8 +17,7 @@ from ...broker import Broker
 from ...interfaces import ISubscriber, ISubscription
 from ...model import SubscribeRequest
 from ...operations import Incidents
-from ..http import Route
-from ..websocket import WebSocketResource
+from ..websocket import Route, WebSocketResource, routeTo
 from .connection import StompProtocol
 from .session import Session
 from .settings import StompSettings
@@ -115,4 +114,4 @@ def webSocketRoute(factory: StompFactory, basePath: str, origins: Iterable[str] 
     @param origins: the origins whose pages may come, beside the site's own.
     """
     resource = WebSocketResource(factory, SUBPROTOCOLS, factory.clock, origins=origins)
-    return Route(path=f"{basePath}/stomp", methods=("GET",), handler=lambda request: resource)
+    return routeTo(f"{basePath}/stomp", resource)

@@ -16,9 +16,10 @@ from twisted.python.failure import Failure
 from svcbroker.broker import Keeper
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory, MqttProtocol
+from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.context import makeContext
 from svcbroker.carriers.mqtt.decoder import Decoder
-from svcbroker.carriers.mqtt.encoder import encode
+from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     Connack,
@@ -35,7 +36,6 @@ from svcbroker.carriers.mqtt.packets import (
     TopicSubscription,
     Unsubscribe,
 )
-from svcbroker.carriers.mqtt.properties import NO_PROPERTIES, Properties
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.mqtt.codec import encode, encodeSuccess
 from svcbroker.carriers.mqtt.decoder import Decoder
-from svcbroker.carriers.mqtt.encoder import encode, encodeSuccess
+from svcbroker.carriers.mqtt.fields import Properties, Reader, encodeVariableByteInteger
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -35,9 +36,7 @@ from svcbroker.carriers.mqtt.packets import (
     Unsubscribe,
     Will,
 )
-from svcbroker.carriers.mqtt.properties import Properties
 from svcbroker.carriers.mqtt.reasons import ReasonCode
-from svcbroker.carriers.mqtt.wire import Reader, encodeVariableByteInteger
 
 MAX = 1 << 20
 

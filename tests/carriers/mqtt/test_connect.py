@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.encoder import encode
+from svcbroker.carriers.mqtt.codec import encode
+from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -19,7 +20,6 @@ from svcbroker.carriers.mqtt.packets import (
     Puback,
     Publish,
 )
-from svcbroker.carriers.mqtt.properties import Properties
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.settings import MqttSettings
 

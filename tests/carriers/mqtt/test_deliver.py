@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -20,7 +21,6 @@ from svcbroker.carriers.mqtt.packets import (
     Unsuback,
     Unsubscribe,
 )
-from svcbroker.carriers.mqtt.properties import Properties
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.settings import MqttSettings
 

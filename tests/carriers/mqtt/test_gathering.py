@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.batches import Options, templateOf
+from svcbroker.carriers.mqtt.codec import PUBACK, encode, encodeSuccess, encodeSuccesses
 from svcbroker.carriers.mqtt.decoder import Decoder
-from svcbroker.carriers.mqtt.encoder import PUBACK, encode, encodeSuccess, encodeSuccesses
+from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.frames import Options, templateOf
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -25,7 +26,6 @@ from svcbroker.carriers.mqtt.packets import (
     Pubrec,
     Will,
 )
-from svcbroker.carriers.mqtt.properties import Properties
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.interfaces import Batch

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.encoder import encode
+from svcbroker.carriers.mqtt.codec import encode
+from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
@@ -20,7 +21,6 @@ from svcbroker.carriers.mqtt.packets import (
     Subscribe,
     TopicSubscription,
 )
-from svcbroker.carriers.mqtt.properties import Properties
 
 from .support import Server
 from .test_codec import packets

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.mqtt.codec import encodePublish
 from svcbroker.carriers.mqtt.decoder import Decoder
-from svcbroker.carriers.mqtt.encoder import encodePublish
+from svcbroker.carriers.mqtt.fields import Properties, encodeVariableByteInteger
 from svcbroker.carriers.mqtt.messages import ENVELOPE, RETAIN, extensionsOf, messageOf
 from svcbroker.carriers.mqtt.packets import MQTT_5, Publish
-from svcbroker.carriers.mqtt.properties import Properties
-from svcbroker.carriers.mqtt.wire import encodeVariableByteInteger
 from svcbroker.model import Event, EventId
 
 NOW = 1_700_000_000.0

@@ -14,9 +14,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svcbroker.broker import Keeper
+from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.messages import RETAIN
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Puback, Publish, Will
-from svcbroker.carriers.mqtt.properties import Properties
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.carriers.mqtt.settings import MqttSettings
