@@ -24,7 +24,7 @@ class FaceTests(SynchronousTestCase):
         for name in names:
             self.assertTrue(hasattr(module, name), name)
 
-    def test_interfaces(self) -> None:
+    def test_interfacesExports(self) -> None:
         """What a ledger is written against."""
         self.check(
             interfaces,
@@ -46,7 +46,7 @@ class FaceTests(SynchronousTestCase):
             "Submission",
         )
 
-    def test_model(self) -> None:
+    def test_modelExports(self) -> None:
         """The values that go through the contracts."""
         self.check(
             model,
@@ -88,7 +88,7 @@ class FaceTests(SynchronousTestCase):
             "topicPrefix",
         )
 
-    def test_ledgers(self) -> None:
+    def test_ledgersExports(self) -> None:
         """How ledgers are found and chosen."""
         self.check(
             ledgers,
@@ -100,7 +100,7 @@ class FaceTests(SynchronousTestCase):
             "readDescription",
         )
 
-    def test_archive(self) -> None:
+    def test_archiveExports(self) -> None:
         """What is done with stored chains."""
         self.check(
             archive,
@@ -141,12 +141,12 @@ class FaceTests(SynchronousTestCase):
             "storedHistory",
         )
 
-    def test_testing(self) -> None:
+    def test_testingExports(self) -> None:
         """What the author of a plugin tests it with."""
         self.assertIn("makeLedgerTests", testing.__all__)
         self.check(testing, *testing.__all__)
 
-    def test_proofs(self) -> None:
+    def test_proofsExports(self) -> None:
         """What somebody checks proofs with who has nothing else of ours."""
         self.check(
             proofs,
@@ -180,7 +180,7 @@ class FaceTests(SynchronousTestCase):
             "verifyProof",
         )
 
-    def test_errors(self) -> None:
+    def test_everyErrorIsExported(self) -> None:
         """Every error of the interface's table, each with codes of its own."""
         self.assertEqual(len(errors.TABLE), 32)
         for error in errors.TABLE:
@@ -188,6 +188,6 @@ class FaceTests(SynchronousTestCase):
         self.assertEqual(len({error.code for error in errors.TABLE}), len(errors.TABLE))
         self.assertEqual(len({error.rpcCode for error in errors.TABLE}), len(errors.TABLE))
 
-    def test_version(self) -> None:
+    def test_versionHasThreeNumbers(self) -> None:
         """The package has a version of three numbers."""
         self.assertEqual([part.isdigit() for part in svcbroker.__version__.split(".")], [True] * 3)

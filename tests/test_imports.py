@@ -104,7 +104,7 @@ class DirectionTests(SynchronousTestCase):
     The table of rooms.
     """
 
-    def test_downwards(self) -> None:
+    def test_roomsImportDownwardsOnly(self) -> None:
         """No room imports one on its own floor or above."""
         wrong = []
         for name, path in modules():
@@ -129,8 +129,8 @@ class DirectionTests(SynchronousTestCase):
             if room != KIT:
                 floorOf(room)
 
-    def test_pure(self) -> None:
-        """What decides and checks knows no Twisted, no clock, no disk, no chance."""
+    def test_pureRoomsImportNoIO(self) -> None:
+        """Errors, model, chain and proofs import no Twisted, clock, disk or randomness."""
         forbidden = {
             *("twisted", "klein", "treq", "zope"),
             *("os", "io", "socket", "time", "random", "secrets", "threading", "sqlite3"),
@@ -141,7 +141,7 @@ class DirectionTests(SynchronousTestCase):
                 for target, _ in imported(name, path):
                     self.assertNotIn(target.split(".")[0], forbidden, name)
 
-    def test_reactor(self) -> None:
+    def test_onlyTapImportsReactor(self) -> None:
         """Only the composition root picks the reactor; what speaks to the reactor is given it."""
         for name, path in modules():
             for target, _ in imported(name, path):
@@ -155,12 +155,12 @@ class DirectionTests(SynchronousTestCase):
                 for target, _ in imported(name, path):
                     self.assertFalse(target.startswith(("twisted.web", "klein", "treq")), name)
 
-    def test_wholeHouseIsSeen(self) -> None:
+    def test_walkSeesRelativeImports(self) -> None:
         """The walk sees modules, and relative imports for what they are."""
         names = dict(modules())
         self.assertIn("svcbroker.tap", names)
         targets = [target for target, _ in imported("svcbroker.tap", names["svcbroker.tap"])]
-        self.assertIn("svcbroker.broker.Broker", targets)
+        self.assertIn("svcbroker.daemon.service.BrokerService", targets)
         self.assertIn("twisted.internet.reactor", targets)
         model = names["svcbroker.model"]
         targets = [target for target, _ in imported("svcbroker.model", model)]
@@ -178,7 +178,7 @@ class SizeTests(SynchronousTestCase):
     Modules that people live in well.
     """
 
-    def test_size(self) -> None:
+    def test_modulesAreShort(self) -> None:
         """No module is longer than 450 lines."""
         for name, path in modules():
             self.assertLessEqual(len(path.read_text(encoding="utf-8").splitlines()), 450, name)

@@ -23,12 +23,14 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import tap
-from svcbroker.daemon._operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
+from svcbroker.daemon.carriers import METADATA
 from svcbroker.daemon.config import SETTINGS, GroupSetting
+from svcbroker.daemon.operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
+from svcbroker.daemon.process import TwistdProcess
 from svcbroker.daemon.service import BrokerService, StartError
 from svcbroker.errors import NotAuthorized, ParameterInvalid
 from svcbroker.interfaces import ILedger
-from svcbroker.tap import NOTES, Options, TwistdProcess, makeService
+from svcbroker.tap import Options, makeService
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import readVersion
 
@@ -45,7 +47,7 @@ class OptionsTests(SynchronousTestCase):
     The command line.
     """
 
-    def test_defaults(self) -> None:
+    def test_defaultsListenOnLoopback(self) -> None:
         """Without options all ports are on loopback, and there is one group on pbft."""
         plan = parse()["plan"]
         self.assertEqual([port.name for port in plan.ports], ["http", "stomp", "mqtt"])
@@ -60,7 +62,7 @@ class OptionsTests(SynchronousTestCase):
         for setting in SETTINGS:
             self.assertIn(f"--{setting.name}", usage)
 
-    def test_values(self) -> None:
+    def test_valuesAreParsed(self) -> None:
         """Values are read as their settings say; what may be repeated is gathered."""
         config = parse(
             "--http=",
@@ -82,18 +84,18 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(config.corsOrigins, ("https://a.example", "*"))
         self.assertEqual((config.accessLog, config.dataDir), (True, Path("/x")))
 
-    def test_withoutPort(self) -> None:
+    def test_emptyEndpointSwitchesPortOff(self) -> None:
         """An empty endpoint switches a port off."""
         for name in ("http", "stomp", "mqtt"):
             ports = parse(f"--{name}=")["plan"].ports
             self.assertNotIn(name, [port.name for port in ports])
 
-    def test_ledgers(self) -> None:
+    def test_groupDescriptionWinsOverLedger(self) -> None:
         """A group's own description wins over the common one."""
         plan = parse("--group=1", "--group=2=memory", "--ledger=pbft:nodes=7")["plan"]
         self.assertEqual([group.kind for group in plan.groups], ["pbft", "memory"])
 
-    def test_refused(self) -> None:
+    def test_badValueIsOneLineUsageError(self) -> None:
         """What cannot be is a usage error that names the setting, in one line."""
         for argument, words in [
             ("--max-content=x", "max-content: is not a whole number: 'x'"),
@@ -118,7 +120,7 @@ class OptionsTests(SynchronousTestCase):
         for argument in ("--stomp=x", "--mqtt=x", "--nosuch", "argument"):
             self.assertRaises(UsageError, parse, argument)
 
-    def test_file(self) -> None:
+    def test_optionWinsOverFile(self) -> None:
         """Options win over the file wherever they stand; a switch can be turned off."""
         path = Path(self.mktemp())
         path.write_text('max-content = 5\naccess-log = true\ngroup = ["a"]\nledger = "memory"\n')
@@ -128,7 +130,7 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual((config.maxContent, config.accessLog), (5, False))
         self.assertEqual([group.id for group in config.groups], ["b", "c"])
 
-    def test_shows(self) -> None:
+    def test_helpLedgerAndVersionPrintAndExit(self) -> None:
         """C{--help-ledger} and C{--version} print, and that is all."""
         for option, words in [
             ("--help-ledger", "\npbft\n"),
@@ -155,18 +157,18 @@ class MakerTests(SynchronousTestCase):
         options.parseOptions(["--ledger=memory", "--http=", *arguments])
         return maker.makeService(options)
 
-    def test_plugin(self) -> None:
+    def test_twistdFindsOneMaker(self) -> None:
         """twistd finds one maker, which makes the service."""
         service = self.make()
         self.assertIsInstance(service, BrokerService)
         self.assertTrue(IService.providedBy(service))
 
-    def test_withoutTwistd(self) -> None:
+    def test_optionsNeedNoParent(self) -> None:
         """Options without a parent do too."""
         self.assertIsInstance(makeService(parse("--ledger=memory")), BrokerService)
 
-    def test_files(self) -> None:
-        """Whoever makes the service may have many connections open."""
+    def test_makeServiceRaisesFileLimit(self) -> None:
+        """Making the service raises the limit of open files."""
         asked: list[None] = []
         self.patch(tap, "raiseFileLimit", lambda: asked.append(None))
         self.make()
@@ -178,11 +180,11 @@ class MakerTests(SynchronousTestCase):
         self.make(*arguments, **twistd).setServiceParent(application)
         return application.getComponent(ILogObserver, None)
 
-    def test_textLog(self) -> None:
+    def test_textLogIsLeftToTwistd(self) -> None:
         """A text log is left to twistd."""
         self.assertIsNone(self.observer(logfile=None, nodaemon=True))
 
-    def test_jsonLog(self) -> None:
+    def test_jsonLogGoesToTwistdsLogFile(self) -> None:
         """A JSON log goes where twistd would have written its own."""
         printed = io.StringIO()
         self.patch(sys, "stdout", printed)
@@ -194,17 +196,17 @@ class MakerTests(SynchronousTestCase):
         observer({"log_time": 0.0, "log_format": "hello"})
         self.assertIn('"message":"hello"', path.read_text())
 
-    def test_syslog(self) -> None:
+    def test_syslogKeepsItsOwnFormat(self) -> None:
         """The system's log has its own form."""
         self.assertIsNone(self.observer("--log-format=json", syslog=True))
 
-    def test_otherParent(self) -> None:
+    def test_parentNeedNotBeAnApplication(self) -> None:
         """A parent that is no application is no hindrance."""
         parent = MultiService()
         self.make("--log-format=json").setServiceParent(parent)
         self.assertEqual(len(list(parent)), 1)
 
-    def test_carrier(self) -> None:
+    def test_siteServesLedgersAtBoundAddress(self) -> None:
         """The carrier is the broker's site over the ledgers, at the address that was bound."""
         dataDir = Path(self.mktemp())
         dataDir.mkdir()
@@ -212,20 +214,20 @@ class MakerTests(SynchronousTestCase):
             "--base-path=/there", "--max-content=9", "--access-log", f"--data-dir={dataDir}"
         )
         ledgers: dict[str, ILedger] = {}
-        carrier = service._makeCarrier(ledgers, "127.0.0.1:1")
+        carrier = service._makeCarriers(ledgers, "127.0.0.1:1")
         self.assertEqual(carrier.broker.limits.maxContent, 9)
         self.assertIsNone(self.successResultOf(carrier.start()))
         self.assertIsNone(self.successResultOf(carrier.drain()))
         carrier.stop()
 
-    def test_operator(self) -> None:
+    def test_operatorFileExistsWhileServing(self) -> None:
         """While the carrier runs, operators can find it; whether faults are on is the option's."""
         for arguments in ((), ("--faults",)):
             dataDir = Path(self.mktemp())
             dataDir.mkdir()
             service = self.make(f"--data-dir={dataDir}", *arguments)
             self.assertEqual(service._plan.hasFaults, bool(arguments))
-            carrier = service._makeCarrier({"1": memoryLedger(Clock())}, "127.0.0.1:1")
+            carrier = service._makeCarriers({"1": memoryLedger(Clock())}, "127.0.0.1:1")
             self.successResultOf(carrier.start())
             self.assertEqual(readOperatorFile(dataDir).url, "http://127.0.0.1:1/svcbroker")
             error = self.failureResultOf(carrier.broker.operator.showFaults("1")).value
@@ -234,24 +236,24 @@ class MakerTests(SynchronousTestCase):
             self.assertFalse((dataDir / OPERATOR_NAME).exists())
             carrier.stop()
 
-    def test_operatorUnwritable(self) -> None:
+    def test_unwritableOperatorFileFailsStart(self) -> None:
         """Where operators cannot be told, the start fails with a line for them."""
         dataDir = Path(self.mktemp())
         (dataDir / OPERATOR_NAME).mkdir(parents=True)
-        carrier = self.make(f"--data-dir={dataDir}")._makeCarrier({}, "127.0.0.1:1")
+        carrier = self.make(f"--data-dir={dataDir}")._makeCarriers({}, "127.0.0.1:1")
         error = self.failureResultOf(carrier.start(), OperatorFileError).value
         self.assertTrue(str(error).startswith("data-dir: cannot write "))
 
-    def test_foreignNotes(self) -> None:
-        """What subscriptions keep must be readable: otherwise the start is refused in a line."""
+    def test_unreadableMetadataStoreFailsStart(self) -> None:
+        """A metadata store that cannot be read fails the start with one line."""
         dataDir = Path(self.mktemp())
         dataDir.mkdir()
-        (dataDir / NOTES).write_bytes(b"no database" * 100)
+        (dataDir / METADATA).write_bytes(b"no database" * 100)
         service = self.make(f"--data-dir={dataDir}")
-        error = self.assertRaises(StartError, service._makeCarrier, {}, "")
-        self.assertIn(NOTES, str(error))
+        error = self.assertRaises(StartError, service._makeCarriers, {}, "")
+        self.assertIn(METADATA, str(error))
 
-    def test_webhooks(self) -> None:
+    def test_webhooksHaveSettingsAndSecrets(self) -> None:
         """Web hooks have the operator's settings, and the secrets of the file."""
         path = Path(self.mktemp())
         path.write_text("first secret of ours\nsecond secret of ours\n")
@@ -304,7 +306,7 @@ class ProcessTests(SynchronousTestCase):
         self.errors = io.StringIO()
         self.patch(sys, "__stderr__", self.errors)
 
-    def test_signals(self) -> None:
+    def test_sigtermAndSigintStopReactor(self) -> None:
         """SIGTERM and SIGINT stop the reactor from its own thread, also after reactor.run."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self.process.handleSignals()
@@ -319,13 +321,13 @@ class ProcessTests(SynchronousTestCase):
             f()
         self.assertEqual(self.reactor.stops, 3)
 
-    def test_ignored(self) -> None:
-        """A signal that whoever started us has switched off stays so."""
+    def test_ignoredSignalStaysIgnored(self) -> None:
+        """A signal that is ignored when the process starts stays ignored."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.process.handleSignals()
         self.assertIs(signal.getsignal(signal.SIGINT), signal.SIG_IGN)
 
-    def test_refuse(self) -> None:
+    def test_startErrorIsToldInOneLine(self) -> None:
         """A refused start is told in a line; other errors as always."""
         self.process.refuse("no")
         sys.excepthook(StartError, StartError("no"), None)
@@ -334,7 +336,7 @@ class ProcessTests(SynchronousTestCase):
         sys.excepthook(ValueError, ValueError("x"), None)
         self.assertEqual(self.errors.getvalue(), "svcbroker: no\n")
 
-    def test_announced(self) -> None:
+    def test_announcedOnceReactorRuns(self) -> None:
         """What stands is announced when the reactor runs."""
         self.addCleanup(gc.unfreeze)
         announced: list[bool] = []

@@ -27,7 +27,7 @@ class VersionTests(SynchronousTestCase):
         self.addCleanup(sys.modules.pop, name)
         return name
 
-    def test_without(self) -> None:
+    def test_withoutMetadataCommitIsUnknown(self) -> None:
         """Without build metadata the commit is unknown and its time empty."""
         self.assertEqual(
             readVersion("svcbroker.nosuch"),
@@ -36,7 +36,7 @@ class VersionTests(SynchronousTestCase):
             ),
         )
 
-    def test_with(self) -> None:
+    def test_metadataIsToldAsItIs(self) -> None:
         """With it, it is told as it is."""
         name = self.install(commitTimestamp="2024-01-02 03:04:05", branch="b", commitHash="c0")
         self.assertEqual(
@@ -49,7 +49,7 @@ class VersionTests(SynchronousTestCase):
             ),
         )
 
-    def test_partial(self) -> None:
+    def test_missingMetadataIsUnknown(self) -> None:
         """What git could not say is unknown."""
         record = readVersion(self.install(branch="b"))
         self.assertEqual((record.branch, record.commitHash), ("b", "unknown"))

@@ -18,7 +18,7 @@ from msgspec.structs import fields
 
 from svcbroker import errors
 from svcbroker.daemon import config
-from svcbroker.daemon._settings import Switch
+from svcbroker.daemon.settings import Flag
 from svcbroker.interfaces import ILedgerFactory
 from svcbroker.ledgers import findLedgerFactories
 from svcbroker.operations import (
@@ -207,7 +207,7 @@ def errorsText() -> str:
 
 
 def _optionText(setting: config.Setting) -> str:
-    if isinstance(setting.kind, Switch):
+    if isinstance(setting.kind, Flag):
         return f"``--{setting.name}``, ``--no-{setting.name}``"
     return f"``--{setting.name} {setting.kind.metavar}``"
 

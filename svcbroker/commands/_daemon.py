@@ -29,8 +29,8 @@ from twisted.web.client import (
 from twisted.web.iweb import IAgent, IPolicyForHTTPS
 from zope.interface import implementer
 
-from ..daemon._operatorfile import Operating, OperatorFileError, readOperatorFile
-from ..daemon._settings import Seconds
+from ..daemon.operatorfile import Operating, OperatorFileError, readOperatorFile
+from ..daemon.settings import Seconds
 from ._command import CommandError, CommandOptions, Exit
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..archive import Imported, ImportRefused, StreamBroken, importChain
-from ..daemon._datadir import DataDirectoryError, lockDataDirectory
+from ..daemon.directory import DataDirectoryError, lockDataDirectory
 from ..storage import StorageError
 from ._command import CommandError, Console, Exit, ProgressOptions
 from ._progress import progressBar

@@ -1,5 +1,5 @@
 """
-The configuration: every setting once, with its kind, its default and its help.
+The configuration: every setting once, with its type, its default and its help.
 
 The command line's options, what a TOML file may hold and the table in the documentation are
 all made from the fields of L{Config}.
@@ -16,12 +16,12 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from ._settings import (
+from .settings import (
     Choice,
-    Kind,
+    Flag,
+    List,
     Seconds,
-    Several,
-    Switch,
+    SettingType,
     Text,
     WholeNumber,
     advertised,
@@ -60,12 +60,14 @@ class Setting:
 
     name: str
     attribute: str
-    kind: Kind
+    kind: SettingType
     default: str
     help: str
 
 
-def _setting(name: str, kind: Kind, default: Any, help: str, shown: str | None = None) -> Any:
+def _setting(
+    name: str, kind: SettingType, default: Any, help: str, shown: str | None = None
+) -> Any:
     """
     A field of L{Config}.
 
@@ -151,7 +153,7 @@ class Config:
     )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",
-        Switch(),
+        Flag(),
         True,
         "open a topic with the first MQTT publish to it",
         shown="on",
@@ -177,7 +179,7 @@ class Config:
     )
     groups: tuple[GroupSetting, ...] = _setting(
         "group",
-        Several(
+        List(
             of=Text(metavar="ID[=DESCRIPTION]", normalise=_group, type=GroupSetting),
             finish=_distinct,
         ),
@@ -206,21 +208,21 @@ class Config:
     )
     accessLog: bool = _setting(
         "access-log",
-        Switch(),
+        Flag(),
         False,
         "log each HTTP request: method, path, status, size; never its query or body",
         shown="off",
     )
     corsOrigins: tuple[str, ...] = _setting(
         "cors-origin",
-        Several(of=Text(metavar="ORIGIN", normalise=origin)),
+        List(of=Text(metavar="ORIGIN", normalise=origin)),
         (),
         "an origin whose pages may call the interface, or *; may be given more than once",
         shown="none",
     )
     webhookAllow: tuple[str, ...] = _setting(
         "webhook-allow",
-        Several(of=Text(metavar="NETWORK|HOST", normalise=allowedTarget)),
+        List(of=Text(metavar="NETWORK|HOST", normalise=allowedTarget)),
         (),
         "a network, address or host name that events may be sent to although it is not public; "
         "may be given more than once",
@@ -256,7 +258,7 @@ class Config:
     )
     faults: bool = _setting(
         "faults",
-        Switch(),
+        Flag(),
         False,
         "let operators stop nodes and break the network between them, to try an application",
         shown="off",
@@ -270,7 +272,7 @@ class Config:
     )
     peers: tuple[str, ...] = _setting(
         "peer",
-        Several(of=Text(metavar="URL", normalise=peerUrl), finish=distinctPeers),
+        List(of=Text(metavar="URL", normalise=peerUrl), finish=distinctPeers),
         (),
         "the base URL of another broker, http or https, with its context path; may be given more "
         "than once",
@@ -362,14 +364,3 @@ def readFile(path: Path) -> dict[str, Any]:
         except ConfigError as error:
             raise ConfigError(f"{path}{_lineOf(name, text)}: {error}") from None
     return settings
-
-
-def settingsTable() -> str:
-    """
-    The settings as the rows of a reStructuredText C{list-table}, for the documentation.
-    """
-    rows = [("setting", "default", "meaning")]
-    for setting in SETTINGS:
-        option = f"``--{setting.name} {setting.kind.metavar}".rstrip() + "``"
-        rows.append((option, f"``{setting.default}``", setting.help))
-    return "".join(f"* - {first}\n  - {second}\n  - {third}\n" for first, second, third in rows)

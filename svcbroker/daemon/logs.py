@@ -7,6 +7,8 @@ own plain values under their names, and C{traceback} where a failure was logged.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -16,8 +18,9 @@ from twisted.logger import FileLogObserver, ILogObserver, LogEvent, formatEvent
 from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 
-# What the event says of itself is told under names of our own; the rest of these are leftovers
-# of the older logging interface.
+from .config import Config
+
+# These are told under names of our own, or are leftovers of the older logging interface.
 _NOT_TOLD = frozenset(
     {"format", "isError", "log_level", "message", "system", "time", "failure", "why", "debug"}
 )
@@ -68,3 +71,18 @@ def openLogFile(path: Path) -> IO[Any]:
     """
     file: IO[Any] = LogFile.fromFullPath(str(path))
     return file
+
+
+def observerMaker(config: Config, twistd: Mapping[str, Any]) -> Callable[[], ILogObserver] | None:
+    """
+    What makes the log observer that the configuration asks for.
+
+    @param twistd: twistd's own options.
+    @return: C{None} where twistd's own observer does.
+    """
+    if config.logFormat == "text" or twistd.get("syslog"):
+        return None
+    name = twistd.get("logfile") or ("-" if twistd.get("nodaemon", True) else "twistd.log")
+    if name == "-":
+        return lambda: jsonLogObserver(sys.stdout)
+    return lambda: jsonLogObserver(openLogFile(Path(name).absolute()))

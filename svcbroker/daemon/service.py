@@ -1,15 +1,14 @@
 """
-The daemon's one service: starts everything in order, and stops it in the reverse order.
+The daemon's service: starts everything in order, and stops it in the reverse order.
 
-Bind, lock the data directory, start the ledgers, let clients in. Then back: stop listening,
-answer what was accepted, stop the ledgers, unlock.
+The start binds the ports, locks the data directory, starts the ledgers and then the carriers. The
+stop closes the ports, answers what was accepted, stops the ledgers, and unlocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from attrs import field, frozen
@@ -21,22 +20,21 @@ from twisted.internet.defer import (
     maybeDeferred,
 )
 from twisted.internet.error import CannotListenError
-from twisted.logger import Logger
+from twisted.logger import ILogObserver, Logger
+from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
 from ..errors import BrokerError
 from ..interfaces import ILedger, LedgerContext
-from ._datadir import DataDirectoryError, lockDataDirectory
-from ._operatorfile import OperatorFileError
-from ._ports import Port, PortPlan
-from ._threads import LedgerThread
+from .directory import DataDirectoryError, lockDataDirectory
+from .operatorfile import OperatorFileError
+from .plan import GroupPlan, Plan
+from .ports import HTTP, Port, PortPlan
+from .threads import LedgerThread
 
 T = TypeVar("T")
 
 _log = Logger()
-
-HTTP = "http"
-"""The name of the port of HTTP."""
 
 CLOSE_SHARE = 0.2
 """The part of the time for a stop that the port has to close."""
@@ -51,7 +49,7 @@ class StartError(Exception):
     """
 
 
-class ICarrier(Protocol):
+class ICarriers(Protocol):
     """
     What serves clients once the ledgers stand.
 
@@ -90,60 +88,22 @@ class IProcess(Protocol):
 
 
 @frozen(kw_only=True)
-class GroupPlan:
+class Dependencies:
     """
-    A group to be served.
-
-    @ivar id: its id.
-    @ivar kind: the name of its kind of ledger, for the log.
-    @ivar makeLedger: makes its ledger.
-    """
-
-    id: str
-    kind: str
-    makeLedger: Callable[[LedgerContext], ILedger]
-
-
-@frozen(kw_only=True)
-class Plan:
-    """
-    What the service is to do.
-
-    @ivar dataDir: the data directory.
-    @ivar ports: where to listen, C{http} being the first, if it is served at all.
-    @ivar basePath: the context path, for the log.
-    @ivar groups: the groups to serve.
-    @ivar maxContent: the largest content of an event in bytes.
-    @ivar shutdownTimeout: how long a stop may take, in seconds.
-    @ivar version: the version, for the log.
-    @ivar hasFaults: whether operators may make faults, for the log.
-    """
-
-    dataDir: Path
-    ports: Sequence[PortPlan]
-    basePath: str
-    groups: Sequence[GroupPlan]
-    maxContent: int
-    shutdownTimeout: float
-    version: str
-    hasFaults: bool = False
-
-
-@frozen(kw_only=True)
-class World:
-    """
-    What comes from outside the program.
+    What the daemon is given from outside: the reactor, clocks, randomness, the process.
 
     @ivar reactor: the reactor.
     @ivar now: the wall clock, seconds since the epoch.
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @ivar random: a number from 0 to 1, for delays; it may be guessed.
     @ivar process: the process.
-    @ivar makeThread: makes the thread of a ledger, given the reactor and a name.
+    @ivar makeThread: makes a thread for blocking disk work, given the reactor and a name.
     """
 
     reactor: Any
     now: Callable[[], float]
     entropy: Callable[[int], bytes]
+    random: Callable[[], float]
     process: IProcess
     makeThread: Callable[[Any, str], LedgerThread] = field(default=LedgerThread)
 
@@ -159,23 +119,33 @@ class BrokerService(Service):
     def __init__(
         self,
         plan: Plan,
-        world: World,
-        makeCarrier: Callable[[Mapping[str, ILedger], str], ICarrier],
+        dependencies: Dependencies,
+        makeCarriers: Callable[[Mapping[str, ILedger], str], ICarriers],
+        makeObserver: Callable[[], ILogObserver] | None = None,
     ) -> None:
         """
-        @param makeCarrier: given the started ledgers and L{address}, makes what serves clients.
+        @param makeCarriers: given the started ledgers and L{address}, makes what serves clients.
+        @param makeObserver: makes the application's log observer, over which C{twistd --logger}
+            wins; C{None} leaves it to twistd.
         """
         self.address = ""
         self._plan = plan
-        self._world = world
-        self._makeCarrier = makeCarrier
+        self._dependencies = dependencies
+        self._makeCarriers = makeCarriers
+        self._makeObserver = makeObserver
         self._ports = [Port(each) for each in plan.ports]
         self._starting: Deferred[None] | None = None
         self._ledgers: dict[str, ILedger] = {}
         self._threads: list[LedgerThread] = []
-        self._carrier: ICarrier | None = None
+        self._carriers: ICarriers | None = None
         self._standing = AsyncExitStack()
         self._deadline: float | None = None
+
+    def setServiceParent(self, parent: Any) -> None:
+        """See C{IService}."""
+        if self._makeObserver is not None and isinstance(parent, Componentized):
+            parent.setComponent(ILogObserver, self._makeObserver())
+        super().setServiceParent(parent)
 
     # Start
 
@@ -201,7 +171,7 @@ class BrokerService(Service):
         self._starting.addErrback(self._explain)
         self._raiseFailure(self._starting)
         # A signal before this ends the process at once, which is as well: nobody was served.
-        self._world.process.handleSignals()
+        self._dependencies.process.handleSignals()
         self._starting.addErrback(self._failLater)
 
     async def _start(self) -> None:
@@ -217,28 +187,28 @@ class BrokerService(Service):
                 await port.bound()
                 if port.plan.name == HTTP:
                     self.address = port.address
-            carrier = self._makeCarrier(self._ledgers, self.address)
-            await carrier.start()
-            self._carrier = carrier
-            stack.push_async_callback(self._drain, carrier)
+            carriers = self._makeCarriers(self._ledgers, self.address)
+            await carriers.start()
+            self._carriers = carriers
+            stack.push_async_callback(self._drain, carriers)
             for port in self._ports:
-                port.door.open(carrier.factories[port.plan.name])
+                port.factory.open(carriers.factories[port.plan.name])
             stack.push_async_callback(self._stopListening)
             for port in self._ports:
                 port.resume()
             self._standing = stack.pop_all()
-        self._world.process.started(self._announce)
+        self._dependencies.process.started(self._announce)
 
     async def _startLedger(self, group: GroupPlan) -> ILedger:
-        world = self._world
-        thread = world.makeThread(world.reactor, f"ledger-{group.id}")
+        dependencies = self._dependencies
+        thread = dependencies.makeThread(dependencies.reactor, f"ledger-{group.id}")
         ledger = group.makeLedger(
             LedgerContext(
                 group=group.id,
                 directory=self._plan.dataDir / group.id,
-                reactor=world.reactor,
-                now=world.now,
-                entropy=world.entropy,
+                reactor=dependencies.reactor,
+                now=dependencies.now,
+                entropy=dependencies.entropy,
                 runInThread=thread.run,
                 runBriefly=thread.runBriefly,
                 maxContent=self._plan.maxContent,
@@ -291,7 +261,7 @@ class BrokerService(Service):
             pending.addErrback(failures.append)
         for failure in failures:
             if failure.check(StartError):
-                self._world.process.refuse(str(failure.value))
+                self._dependencies.process.refuse(str(failure.value))
             failure.raiseException()
 
     def _failLater(self, failure: Failure) -> None:
@@ -327,7 +297,7 @@ class BrokerService(Service):
         self._fail("the stop failed for an unforeseen reason; see the log")
 
     def _fail(self, message: str) -> None:
-        self._world.process.fail(message)
+        self._dependencies.process.fail(message)
 
     async def _stopListening(self) -> None:
         stopping = {port.plan.name: port.stop() for port in self._ports}
@@ -337,9 +307,9 @@ class BrokerService(Service):
             except TimeoutError:
                 _log.warn("The {name} port did not close in time", name=name)
 
-    async def _drain(self, carrier: ICarrier) -> None:
+    async def _drain(self, carriers: ICarriers) -> None:
         try:
-            await self._within(carrier.drain(), DRAIN_SHARE)
+            await self._within(carriers.drain(), DRAIN_SHARE)
         except TimeoutError:
             _log.warn("Some clients did not take their answers in time")
 
@@ -357,13 +327,13 @@ class BrokerService(Service):
                 _log.failure("Group {group} did not stop", group=group)
                 self._fail(f"group {group} did not stop in order; see the log")
         if not isHanging:
-            # Whatever hangs in a ledger would hang its thread's end too.
+            # A ledger that hangs would hang the end of its thread too.
             for thread in self._threads:
                 thread.stop()
-        if self._carrier is not None:
+        if self._carriers is not None:
             for port in self._ports:
-                port.door.close()
-            self._carrier.stop()
+                port.factory.close()
+            self._carriers.stop()
 
     async def _within(self, pending: Deferred[T], share: float) -> T:
         """
@@ -371,7 +341,7 @@ class BrokerService(Service):
 
         @raise TimeoutError: it took longer.
         """
-        reactor = self._world.reactor
+        reactor = self._dependencies.reactor
         now = reactor.seconds()
         if self._deadline is None:
             self._deadline = now + self._plan.shutdownTimeout

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from svcbroker.commands import main
-from svcbroker.daemon._datadir import lockDataDirectory
+from svcbroker.daemon.directory import lockDataDirectory
 from tests.archive.support import ArchiveTestCase
 
 

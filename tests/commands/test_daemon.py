@@ -18,7 +18,7 @@ from zope.interface.verify import verifyObject
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
 from svcbroker.commands._command import CommandError
 from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine
-from svcbroker.daemon._operatorfile import Operating
+from svcbroker.daemon.operatorfile import Operating
 from svcbroker.interfaces import IFaultyLedger
 from tests.broker.support import makeWorld
 from tests.carriers.http.test_operator import TOKEN, FaultyDouble

@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.python import usage
 
-from ...daemon._settings import Seconds, WholeNumber
+from ...daemon.settings import Seconds, WholeNumber
 from .._command import CommandError, CommandOptions, Console, Exit
 from .._engines import ENGINE_VARIABLE, describeLedger, findEngine
 from ._plan import MAX_NODES, STRIDE, TestNetwork, checkPorts, holding, layOut, readNetwork

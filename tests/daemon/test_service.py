@@ -27,9 +27,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svcbroker.daemon._datadir import DataDirectoryError, lockDataDirectory
-from svcbroker.daemon._ports import Door, PortPlan
-from svcbroker.daemon.service import BrokerService, GroupPlan, Plan, StartError, World
+from svcbroker.daemon.directory import DataDirectoryError, lockDataDirectory
+from svcbroker.daemon.plan import GroupPlan, Plan
+from svcbroker.daemon.ports import GatedFactory, PortPlan
+from svcbroker.daemon.service import BrokerService, Dependencies, StartError
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
 
@@ -209,10 +210,11 @@ class ServiceTests(SynchronousTestCase):
             shutdownTimeout=10.0,
             version="1.2",
         )
-        world = World(
+        dependencies = Dependencies(
             reactor=self.clock,
             now=lambda: 5.0,
             entropy=bytes,
+            random=lambda: 0.5,
             process=FakeProcess(self.story),
             makeThread=lambda reactor, name: FakeThread(self.story, name),  # type: ignore
         )
@@ -222,7 +224,7 @@ class ServiceTests(SynchronousTestCase):
             self.addresses.append(address)
             return self.carrier
 
-        return BrokerService(plan, world, makeCarrier)
+        return BrokerService(plan, dependencies, makeCarrier)
 
     def start(self, service: BrokerService) -> None:
         """Start a service as an application does."""
@@ -240,15 +242,15 @@ class ServiceTests(SynchronousTestCase):
         "signals",
     )
 
-    def test_start(self) -> None:
+    def test_startOrder(self) -> None:
         """Bind, lock, start the ledgers one after the other, then let clients in."""
         self.start(self.makeService())
         self.assertEqual(tuple(self.story), self.STARTED)
         self.assertEqual(self.addresses, ["127.0.0.1:8123"])
         self.assertRaises(DataDirectoryError, lockDataDirectory, self.dataDir)
 
-    def test_context(self) -> None:
-        """A ledger is given its group, its own directory and the world."""
+    def test_ledgerContextIsComplete(self) -> None:
+        """A ledger is given its group, its own directory and the daemon's dependencies."""
         self.start(self.makeService())
         context = self.ledgers["two"].context
         self.assertEqual(context.group, "two")
@@ -258,7 +260,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual((context.now(), context.entropy(2)), (5.0, b"\0\0"))
         self.assertEqual(context.maxContent, 77)
 
-    def test_announced(self) -> None:
+    def test_announcedInOneLine(self) -> None:
         """One line says what is served, where, from which directory, on which ledgers."""
         self.start(self.makeService())
         (event,) = [each for each in self.messages if "http" in each]
@@ -268,8 +270,8 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(event["groups"], "1 on fake, two on fake")
         self.assertEqual(event["version"], "1.2")
 
-    def test_carrierFails(self) -> None:
-        """Where what serves clients cannot begin, nobody is let in and the ledgers stop."""
+    def test_failedCarrierStopsLedgers(self) -> None:
+        """Where the carriers cannot start, no client is accepted and the ledgers stop."""
         self.carrier.started = fail(StartError("no"))
         self.assertRaises(StartError, self.start, self.makeService())
         self.assertEqual(
@@ -280,8 +282,8 @@ class ServiceTests(SynchronousTestCase):
             ],
         )
 
-    def test_nobodyEarly(self) -> None:
-        """While a ledger starts, nobody is let in."""
+    def test_noClientBeforeLedgersStarted(self) -> None:
+        """While a ledger starts, no client is accepted."""
         self.starts["two"] = Deferred()
         self.start(self.makeService())
         self.assertNotIn("open", self.story)
@@ -290,7 +292,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(self.story[3:], ["signals", "serve 1,two", "begin", "open", "started"])
         self.assertIsInstance(self.endpoint.factory.buildProtocol(None), Protocol)
 
-    def test_stop(self) -> None:
+    def test_stopIsStartReversed(self) -> None:
         """The stop is the start backwards, each step after the one before."""
         service = self.makeService()
         self.start(service)
@@ -311,7 +313,7 @@ class ServiceTests(SynchronousTestCase):
         lockDataDirectory(self.dataDir).release()
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_withoutHttp(self) -> None:
+    def test_startsWithoutHttp(self) -> None:
         """A service without HTTP starts and stops its ledgers."""
         service = self.makeService(withHttp=False)
         self.start(service)
@@ -320,7 +322,7 @@ class ServiceTests(SynchronousTestCase):
         self.successResultOf(service.stopService())
         self.assertEqual(self.story[:3], ["drain", "stop 1", "stop two"])
 
-    def test_busyPort(self) -> None:
+    def test_busyPortFailsStart(self) -> None:
         """A port that cannot be had ends the start in a line."""
         busy = CannotListenError("127.0.0.1", 8123, OSError(98, os.strerror(98)))
         self.endpoint.answer = fail(busy)
@@ -329,7 +331,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(str(error), "http: cannot listen on tcp:8123: Address already in use")
         self.assertEqual(self.story, ["listen", f"refuse: {error}"])
 
-    def test_dataDirectory(self) -> None:
+    def test_unusableDataDirectoryFailsStart(self) -> None:
         """A data directory that cannot be made ends the start in a line; the port is closed."""
         self.dataDir.parent.parent.mkdir()
         self.dataDir.parent.write_text("a file")
@@ -337,13 +339,13 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(str(error), f"data-dir: cannot write to {self.dataDir}: Not a directory")
         self.assertEqual(self.story, ["listen", "stop listening", f"refuse: {error}"])
 
-    def test_secondDaemon(self) -> None:
+    def test_lockedDataDirectoryFailsStart(self) -> None:
         """A data directory that another daemon has ends the start in a line."""
         self.addCleanup(lockDataDirectory(self.dataDir).release)
         error = self.assertRaises(StartError, self.start, self.makeService())
         self.assertEqual(str(error), f"data-dir: another svcbroker is using {self.dataDir}")
 
-    def test_ledgerRefuses(self) -> None:
+    def test_refusingLedgerFailsStart(self) -> None:
         """A ledger that cannot be opened ends the start; those that stand are stopped."""
         self.starts["two"] = fail(LedgerUnavailable("the file is damaged"))
         error = self.assertRaises(StartError, self.start, self.makeService())
@@ -362,7 +364,7 @@ class ServiceTests(SynchronousTestCase):
         )
         lockDataDirectory(self.dataDir).release()
 
-    def test_ledgerRefusesLater(self) -> None:
+    def test_lateLedgerFailureEndsProcess(self) -> None:
         """So does one that finds out when the reactor runs; then the process is ended."""
         self.starts["two"] = Deferred()
         service = self.makeService()
@@ -373,7 +375,7 @@ class ServiceTests(SynchronousTestCase):
         self.successResultOf(service.stopService())
         lockDataDirectory(self.dataDir).release()
 
-    def test_bug(self) -> None:
+    def test_unexpectedErrorIsRaisedOrLogged(self) -> None:
         """What nobody foresaw is raised as it is, or logged with its traceback."""
         self.starts["1"] = fail(ZeroDivisionError("oh"))
         self.assertRaises(ZeroDivisionError, self.start, self.makeService())
@@ -395,7 +397,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(self.story[4:], ["stop 1", "end ledger-1", "stop listening"])
         lockDataDirectory(self.dataDir).release()
 
-    def test_slowClients(self) -> None:
+    def test_slowClientsGetHalfTheTime(self) -> None:
         """Clients have half of the time to take their answers; then the ledgers stop."""
         service = self.makeService()
         self.start(service)
@@ -408,7 +410,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertIn("stop 1", self.story)
         self.assertFalse([each for each in self.story if each.startswith("fail")])
 
-    def test_hangingLedger(self) -> None:
+    def test_hangingLedgerIsGivenUp(self) -> None:
         """A ledger that does not stop in time is given up, and the process says so."""
         service = self.makeService()
         self.start(service)
@@ -422,7 +424,7 @@ class ServiceTests(SynchronousTestCase):
         self.assertNotIn("end ledger-1", self.story)
         lockDataDirectory(self.dataDir).release()
 
-    def test_hangingPort(self) -> None:
+    def test_hangingPortDelaysNone(self) -> None:
         """A port that does not close does not keep the rest from stopping."""
         service = self.makeService()
         self.start(service)
@@ -432,7 +434,7 @@ class ServiceTests(SynchronousTestCase):
         self.successResultOf(stopping)
         self.assertIn("stop 1", self.story)
 
-    def test_failingLedger(self) -> None:
+    def test_failingLedgerIsReported(self) -> None:
         """A ledger that fails to stop is told of, and the rest stops."""
         service = self.makeService()
         self.start(service)
@@ -443,14 +445,14 @@ class ServiceTests(SynchronousTestCase):
         self.assertEqual(self.story[-1], "let go")
         lockDataDirectory(self.dataDir).release()
 
-    def test_door(self) -> None:
-        """The door is what a port wants: a factory with a name for the log."""
-        self.assertTrue(verifyObject(IProtocolFactory, Door("http")))
-        self.assertTrue(verifyObject(ILoggingContext, Door("http")))
-        self.assertEqual(Door("http").logPrefix(), "HTTP")
+    def test_gatedFactoryHasLogPrefix(self) -> None:
+        """A gated factory is what a port wants: a factory with a name for the log."""
+        self.assertTrue(verifyObject(IProtocolFactory, GatedFactory("http")))
+        self.assertTrue(verifyObject(ILoggingContext, GatedFactory("http")))
+        self.assertEqual(GatedFactory("http").logPrefix(), "HTTP")
 
-    def test_severalPorts(self) -> None:
-        """All ports are bound first, opened last and closed together; each has its factory."""
+    def test_portsBindFirstAndOpenLast(self) -> None:
+        """All ports are bound first, opened last and closed together; each has its own factory."""
         service = self.makeService(withOther=True)
         self.start(service)
         self.assertEqual(self.story[:3], ["listen", "listen", "start 1"])
@@ -463,22 +465,22 @@ class ServiceTests(SynchronousTestCase):
         self.successResultOf(service.stopService())
         self.assertEqual(self.story.count("stop listening"), 2)
 
-    def test_otherPortBusy(self) -> None:
+    def test_busyPortNamesSetting(self) -> None:
         """The refusal names the setting of the port."""
         self.other.answer = fail(CannotListenError("", 8124, OSError(98, "Address in use")))
         service = self.makeService(withOther=True)
         error = self.assertRaises(StartError, service.privilegedStartService)
         self.assertEqual(str(error), "other: cannot listen on tcp:8124: Address in use")
 
-    def test_otherPortOnly(self) -> None:
+    def test_withoutHttpNoAddress(self) -> None:
         """Without HTTP there is no address."""
         service = self.makeService(withHttp=False, withOther=True)
         self.start(service)
         self.assertEqual((service.address, self.addresses), ("", [""]))
         self.assertIsNotNone(self.other.factory.buildProtocol(None))
 
-    def test_openDoor(self) -> None:
-        """The door hands connections on to the carrier."""
+    def test_openFactoryBuildsProtocols(self) -> None:
+        """An open factory makes the carrier's protocols."""
         self.start(self.makeService())
         protocol = self.endpoint.factory.buildProtocol(None)
         protocol.makeConnection(StringTransport())

@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon._operatorfile}.
+Tests for L{svcbroker.daemon.operatorfile}.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon._operatorfile import (
+from svcbroker.daemon.operatorfile import (
     OPERATOR_NAME,
     OperatorFile,
     OperatorFileError,
@@ -32,7 +32,7 @@ class UrlTests(SynchronousTestCase):
     Where this machine reaches the daemon.
     """
 
-    def test_loopback(self) -> None:
+    def test_loopbackAndWildcardHaveUrl(self) -> None:
         """Loopback addresses, and those that mean all."""
         for address, url in [
             ("127.0.0.1:80", "http://127.0.0.1:80/b"),
@@ -44,8 +44,8 @@ class UrlTests(SynchronousTestCase):
             self.assertEqual(operatorUrl(address, "/b", "tcp:80"), url)
         self.assertEqual(operatorUrl("0.0.0.0:1", "", "ssl:1:a=b"), "https://127.0.0.1:1")
 
-    def test_elsewhere(self) -> None:
-        """Nothing else can be reached so that we are seen to come from this machine."""
+    def test_otherAddressesHaveNoUrl(self) -> None:
+        """An address that is not reached over loopback has no URL for operators."""
         for address in ("", "192.0.2.1:80", "[2001:db8::1]:80", "unix:/127.0.0.1:80", "1270:1"):
             self.assertEqual(operatorUrl(address, "/b", "tcp:80"), "", address)
 
@@ -60,7 +60,7 @@ class FileTests(SynchronousTestCase):
         self.directory.mkdir()
         self.path = self.directory / OPERATOR_NAME
 
-    def test_life(self) -> None:
+    def test_privateFileExistsWhileServing(self) -> None:
         """It is there while the daemon is, for its owner only, whatever lay there before."""
         for name in (OPERATOR_NAME, OPERATOR_NAME + ".new"):
             (self.directory / name).write_text("stale")
@@ -77,13 +77,13 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(os.listdir(self.directory), [])
         self.successResultOf(file.drain())
 
-    def test_unreachable(self) -> None:
+    def test_withoutUrlOldFileIsRemoved(self) -> None:
         """A daemon that cannot be operated leaves no file, and removes an old one."""
         self.path.write_text("stale")
         self.successResultOf(OperatorFile(self.directory, "", entropy).start())
         self.assertEqual(os.listdir(self.directory), [])
 
-    def test_unwritable(self) -> None:
+    def test_unwritableFileFailsStart(self) -> None:
         """Where it cannot be written, the start is refused in a line."""
         self.path.mkdir()
         error = self.assertRaises(
@@ -91,7 +91,7 @@ class FileTests(SynchronousTestCase):
         )
         self.assertIn(f"data-dir: cannot write {self.path}: ", str(error))
 
-    def test_unreadable(self) -> None:
+    def test_unreadableFileIsToldInOneLine(self) -> None:
         """What cannot be read is told in a line."""
         error = self.assertRaises(OperatorFileError, readOperatorFile, self.directory)
         self.assertIn("no daemon that can be operated", str(error))

@@ -20,7 +20,6 @@ from svcbroker.daemon.config import (
     GroupSetting,
     makeConfig,
     readFile,
-    settingsTable,
 )
 
 
@@ -29,7 +28,7 @@ class DefaultTests(SynchronousTestCase):
     What holds when nothing is chosen.
     """
 
-    def test_defaults(self) -> None:
+    def test_defaultsAreThePublishedOnes(self) -> None:
         """The defaults are those of the interface's page on addresses and defaults."""
         self.assertEqual(
             attrs.asdict(Config(), recurse=False),
@@ -61,7 +60,7 @@ class DefaultTests(SynchronousTestCase):
             },
         )
 
-    def test_frozen(self) -> None:
+    def test_configurationIsFrozen(self) -> None:
         """A configuration does not change."""
         with self.assertRaises(attrs.exceptions.FrozenInstanceError):
             Config().http = ""  # type: ignore[misc]
@@ -74,14 +73,6 @@ class DefaultTests(SynchronousTestCase):
         )
         self.assertEqual(len({setting.name for setting in SETTINGS}), len(SETTINGS))
         self.assertEqual(len({setting.help for setting in SETTINGS}), len(SETTINGS))
-
-    def test_table(self) -> None:
-        """The documentation's table has a row for each setting, and a head."""
-        table = settingsTable()
-        self.assertEqual(table.count("* - "), len(SETTINGS) + 1)
-        self.assertIn(
-            "* - ``--max-content BYTES``\n  - ``1048576``\n  - the largest content", table
-        )
 
 
 class ValueTests(SynchronousTestCase):
@@ -97,7 +88,7 @@ class ValueTests(SynchronousTestCase):
         self.assertNotIn("\n", text)
         return text
 
-    def test_good(self) -> None:
+    def test_goodValuesAreConverted(self) -> None:
         """Good values are taken, and changed into what the program works with."""
         config = makeConfig(
             {
@@ -137,7 +128,7 @@ class ValueTests(SynchronousTestCase):
         self.assertEqual([group.id for group in config.groups], ["c"])
         self.assertEqual(config.http, "x")
 
-    def test_unknown(self) -> None:
+    def test_unknownSettingIsRefused(self) -> None:
         """A setting that does not exist is refused by its name."""
         self.assertIn("no such setting", self.refused("amqp", "tcp:5672"))
         self.assertIn("no such setting", self.refused("dataDir", "x"))
@@ -158,7 +149,7 @@ class ValueTests(SynchronousTestCase):
         self.refused("group", [1])
         self.refused("max-content", 1.0)
 
-    def test_numbers(self) -> None:
+    def test_numbersAreBounded(self) -> None:
         """Sizes and times are positive, finite and not beyond reason."""
         for value in (0, -1, 64 * 1024 * 1024 + 1):
             self.refused("max-content", value)
@@ -168,7 +159,7 @@ class ValueTests(SynchronousTestCase):
         self.assertEqual(makeConfig({"max-content": 64 * 1024 * 1024}).maxContent, 2**26)
         self.assertEqual(makeConfig({"chain-timeout": 3600}).chainTimeout, 3600.0)
 
-    def test_groups(self) -> None:
+    def test_groupIdsAreSafeAndDistinct(self) -> None:
         """Group ids are safe as names of directories, and are not given twice."""
         for id in (
             "",
@@ -197,19 +188,19 @@ class ValueTests(SynchronousTestCase):
         self.refused("base-path", "/" + "a" * 256)
         self.assertEqual(makeConfig({"base-path": "/"}).basePath, "")
 
-    def test_origins(self) -> None:
+    def test_originsAreWhatBrowsersSend(self) -> None:
         """Origins are what browsers send."""
         for text in ("", "example.com", "https://", "https://a/b", "ftp://a", "https://a/"):
             self.refused("cors-origin", [text])
 
-    def test_advertise(self) -> None:
+    def test_advertisedNameHasHostAndPort(self) -> None:
         """What a broker is called has a host and a port."""
         for text in ("a", "a:", ":1", "a:0", "a:65536", "a:x", "a,b:1", "a b:1", "::1:80", "[x]:1"):
             self.refused("advertise", text)
         for text in ("", "a.example:8080", "10.0.0.1:1", "[::1]:65535"):
             self.assertEqual(makeConfig({"advertise": text}).advertise, text)
 
-    def test_peers(self) -> None:
+    def test_peersAreBaseUrls(self) -> None:
         """Peers are base URLs: a scheme, a host, perhaps a port, perhaps a path, no more."""
         for text in (
             *("", "a", "a:1", "ftp://a", "http://", "http://:1", "http://a:0", "http://a:65536"),
@@ -234,7 +225,7 @@ class ValueTests(SynchronousTestCase):
         """The log's format is one of two words, which the refusal names."""
         self.assertIn("text, json", self.refused("log-format", "xml"))
 
-    def test_unprintable(self) -> None:
+    def test_controlCharactersAreRefused(self) -> None:
         """No text has control characters in it."""
         for name in ("http", "data-dir", "ledger"):
             self.refused(name, "a\x00b")
@@ -252,7 +243,7 @@ class ValueTests(SynchronousTestCase):
             | st.lists(st.text() | st.integers()),
         )
     )
-    def test_neverSurprised(self, chosen: dict[str, Any]) -> None:
+    def test_anyInputGivesConfigOrConfigError(self, chosen: dict[str, Any]) -> None:
         """Whatever is given, there is a configuration or a L{ConfigError} in one line."""
         try:
             makeConfig(chosen)
@@ -279,7 +270,7 @@ class FileTests(SynchronousTestCase):
         self.assertNotIn("\n", text)
         return text
 
-    def test_good(self) -> None:
+    def test_settingsAreReadByName(self) -> None:
         """The settings are read under their names."""
         path = self.write('http = "tcp:1"\ngroup = ["1", "2=memory"]\nchain-timeout = 2.5\n')
         config = makeConfig(readFile(path))
@@ -287,22 +278,22 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(config.groups[1], GroupSetting(id="2", ledger="memory"))
         self.assertEqual(config.chainTimeout, 2.5)
 
-    def test_absent(self) -> None:
+    def test_missingFileIsRefusedByName(self) -> None:
         """A file that is not there is refused by its name."""
         path = Path(self.mktemp())
         text = str(self.assertRaises(ConfigError, readFile, path))
         self.assertEqual(text, f"config: cannot read {path}: No such file or directory")
 
-    def test_syntax(self) -> None:
+    def test_syntaxErrorNamesLine(self) -> None:
         """A syntax error is told with its line."""
         self.assertIn("line 2", self.refused("max-content = 1\nhttp = tcp\n"))
 
-    def test_absurd(self) -> None:
+    def test_extremeNumbersAndNestingAreRefused(self) -> None:
         """Numbers and brackets without end are refused too."""
         self.assertIn("is not TOML", self.refused("max-content = " + "9" * 5000))
         self.assertIn("is not TOML", self.refused("group = " + "[" * 100_000))
 
-    def test_unknown(self) -> None:
+    def test_unknownKeyNamesLine(self) -> None:
         """An unknown key is told with its line."""
         self.assertTrue(
             self.refused("# x\nmax-content = 1\n'htpp' = 1\n").endswith(
@@ -311,7 +302,7 @@ class FileTests(SynchronousTestCase):
         )
         self.assertIn(", line 2: server: ", self.refused("\n[server]\nhttp = 'x'\n"))
 
-    def test_bad(self) -> None:
+    def test_badValueNamesKeyAndLine(self) -> None:
         """A bad value is told with its key and line."""
         self.assertIn(", line 1: max-content: is not", self.refused("max-content = 0"))
 
@@ -319,6 +310,6 @@ class FileTests(SynchronousTestCase):
         """A file that is not UTF-8 is refused."""
         self.assertIn("UTF-8", self.refused(b"http = '\xff'"))
 
-    def test_large(self) -> None:
+    def test_oversizedFileIsNotReadWhole(self) -> None:
         """A file beyond the limit is not read to its end."""
         self.assertIn("larger", self.refused(b"#" * (MAX_FILE_SIZE + 1)))

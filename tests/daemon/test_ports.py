@@ -8,7 +8,7 @@ from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon._ports import BACKLOG, serverEndpoint
+from svcbroker.daemon.ports import BACKLOG, serverEndpoint
 
 
 class ServerEndpointTests(SynchronousTestCase):
@@ -23,7 +23,7 @@ class ServerEndpointTests(SynchronousTestCase):
         (port, _, backlog, interface) = reactor.tcpServers[0]
         return port, backlog, interface
 
-    def test_backlog(self) -> None:
+    def test_backlogIsRaisedUnlessGiven(self) -> None:
         """Many clients may come at once, unless the operator has said how many."""
         for text, expected in (
             ("tcp:8080", (8080, BACKLOG, "")),
@@ -34,12 +34,12 @@ class ServerEndpointTests(SynchronousTestCase):
         ):
             self.assertEqual(self.listened(text), expected, text)
 
-    def test_said(self) -> None:
+    def test_givenBacklogWins(self) -> None:
         """What the operator says counts, wherever it stands."""
         for text in ("tcp:8080:backlog=7", "tcp:backlog=7:port=8080", "tcp6:8080:backlog=7"):
             self.assertEqual(self.listened(text)[:2], (8080, 7), text)
 
-    def test_refused(self) -> None:
+    def test_badEndpointIsExplained(self) -> None:
         """What cannot be used is not, with the words that are about it."""
         error = self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), "nosuch:1")
         self.assertIn("nosuch", str(error))

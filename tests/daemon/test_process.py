@@ -8,7 +8,7 @@ import resource
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon._descriptors import WANTED_FILES, raiseFileLimit
+from svcbroker.daemon.process import WANTED_FILES, raiseFileLimit
 
 NONE = resource.RLIM_INFINITY
 
@@ -18,7 +18,7 @@ class RaiseFileLimitTests(SynchronousTestCase):
     L{raiseFileLimit}
     """
 
-    def test_raised(self) -> None:
+    def test_limitIsRaisedAndNeverLowered(self) -> None:
         """It goes up to the hard limit, up to what is wanted, and never down."""
         for soft, hard, expected in (
             (1024, 4096, 4096),
@@ -45,7 +45,7 @@ class RaiseFileLimitTests(SynchronousTestCase):
             change = (resource.RLIMIT_NOFILE, (expected, hard))
             self.assertEqual(changes, [] if expected == soft else [change])
 
-    def test_here(self) -> None:
+    def test_limitCanBeRaisedTwice(self) -> None:
         """It can be called, and again."""
         limit = raiseFileLimit()
         self.assertEqual(resource.getrlimit(resource.RLIMIT_NOFILE)[0], limit)

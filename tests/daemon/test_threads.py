@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from svcbroker.daemon._threads import AWAY, BRIEF, LedgerThread
+from svcbroker.daemon.threads import AWAY, BRIEF, LedgerThread
 
 
 @define
@@ -36,14 +36,14 @@ class BeforeReactorTests(SynchronousTestCase):
         self.thread = LedgerThread(StillReactor(), "test")
         self.addCleanup(self.thread.stop)
 
-    def test_waits(self) -> None:
+    def test_resultIsThereAtOnce(self) -> None:
         """A call has its result at once, though it ran in the thread."""
         thread = self.successResultOf(self.thread.run(current_thread))
         self.assertIsNot(thread, current_thread())
         self.assertTrue(thread.daemon)
         self.assertIs(self.successResultOf(self.thread.run(current_thread)), thread)
 
-    def test_fails(self) -> None:
+    def test_exceptionFailsDeferred(self) -> None:
         """What the call raises is the Deferred's failure."""
         self.failureResultOf(self.thread.run(divmod, 1, 0), ZeroDivisionError)
 
@@ -71,7 +71,7 @@ class BriefTests(SynchronousTestCase):
     def wait(self, time: float) -> None:
         self.reactor.time += time
 
-    def test_atOnce(self) -> None:
+    def test_briefCallRunsAtOnce(self) -> None:
         """It runs at once, and what it raises is the Deferred's failure."""
         self.assertIs(
             self.successResultOf(self.thread.runBriefly(current_thread)), current_thread()
@@ -79,12 +79,12 @@ class BriefTests(SynchronousTestCase):
         self.failureResultOf(self.thread.runBriefly(divmod, 1, 0), ZeroDivisionError)
         self.assertEqual(self.takes(*[BRIEF * 0.9] * 100), [True] * 100)
 
-    def test_beforeReactor(self) -> None:
+    def test_beforeReactorRunsInThread(self) -> None:
         """Before the reactor runs, all is done as any other disk work."""
         self.reactor.running = False
         self.assertEqual(self.takes(0), [False])
 
-    def test_slow(self) -> None:
+    def test_slowDiskMovesCallsToThread(self) -> None:
         """After calls that were slow, the next ones go to the thread, for as long as it pays."""
         self.assertEqual(self.takes(1, 0), [True, False])
         self.wait(AWAY - 0.1)
@@ -92,11 +92,11 @@ class BriefTests(SynchronousTestCase):
         self.wait(0.2)
         self.assertEqual(self.takes(0, 0, 1, 0), [True, True, True, False])
 
-    def test_oneSlow(self) -> None:
+    def test_oneSlowCallChangesNothing(self) -> None:
         """One call that takes some times longer, as a checkpoint does, changes nothing."""
         self.assertEqual(self.takes(*[BRIEF / 10] * 9, BRIEF * 10, 0), [True] * 11)
 
-    def test_alwaysSlow(self) -> None:
+    def test_slowDiskCostsFewPercent(self) -> None:
         """A few hundredths of the time are lost to a disk that is always slow."""
         began, lost = self.reactor.time, 0.0
         while self.reactor.time < began + 1000:
@@ -110,7 +110,7 @@ class RunningTests(TestCase):
     While the reactor runs.
     """
 
-    async def test_order(self) -> None:
+    async def test_callsRunInOrder(self) -> None:
         """Calls run one at a time, in the order in which they were given, in one thread."""
         from twisted.internet import reactor
 

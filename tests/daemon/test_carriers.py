@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.daemon._serving}: carriers start, drain and stop together.
+Tests for L{svcbroker.daemon.carriers}: carriers start, drain and stop together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.daemon._serving import Carriers, Part
+from svcbroker.daemon.carriers import Carriers, Lifecycle
 
 
 class Fake:
@@ -36,13 +36,16 @@ class CarriersTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.story: list[str] = []
 
-    def make(self, *parts: Part) -> Carriers:
+    def make(self, *lifecycles: Lifecycle) -> Carriers:
         """Carriers over fakes."""
         fakes: Any = {
             name: Fake(self.story, name) for name in ("broker", "subscriptions", "keeper")
         }
         return Carriers(
-            factories={}, parts=parts, release=lambda: self.story.append("release"), **fakes
+            factories={},
+            lifecycles=lifecycles,
+            release=lambda: self.story.append("release"),
+            **fakes,
         )
 
     def tell(self, what: str, answer: Deferred[Any]) -> Callable[[], Deferred[Any]]:
@@ -54,13 +57,15 @@ class CarriersTests(SynchronousTestCase):
 
         return do
 
-    def test_order(self) -> None:
-        """Parts start one after the other; they drain together, and what is kept goes last."""
+    def test_startOneByOneAndDrainAtOnce(self) -> None:
+        """Carriers start one after the other and drain together; the metadata store stops last."""
         starting: Deferred[None] = Deferred()
         draining: Deferred[None] = Deferred()
         carriers = self.make(
-            Part(start=self.tell("start a", starting), drain=self.tell("drain a", draining)),
-            Part(start=self.tell("start b", succeed(None)), drain=self.tell("drain b", succeed(0))),
+            Lifecycle(start=self.tell("start a", starting), drain=self.tell("drain a", draining)),
+            Lifecycle(
+                start=self.tell("start b", succeed(None)), drain=self.tell("drain b", succeed(0))
+            ),
         )
         started = carriers.start()
         self.assertNoResult(started)
@@ -78,11 +83,13 @@ class CarriersTests(SynchronousTestCase):
             self.story[2:], ["stop subscriptions", "stop keeper", "stop broker", "release"]
         )
 
-    def test_cannotStart(self) -> None:
+    def test_failedStartDrainsAll(self) -> None:
         """Where one cannot start, everything is drained and let go, and the reason is told."""
         carriers = self.make(
-            Part(start=self.tell("start a", fail(ZeroDivisionError()))),
-            Part(start=self.tell("start b", succeed(None)), drain=self.tell("drain b", succeed(0))),
+            Lifecycle(start=self.tell("start a", fail(ZeroDivisionError()))),
+            Lifecycle(
+                start=self.tell("start b", succeed(None)), drain=self.tell("drain b", succeed(0))
+            ),
         )
         self.failureResultOf(carriers.start(), ZeroDivisionError)
         self.assertEqual(
@@ -90,19 +97,19 @@ class CarriersTests(SynchronousTestCase):
             ["drain b", "stop subscriptions", "stop keeper", "stop broker", "release"],
         )
 
-    def test_badDrain(self) -> None:
+    def test_failedDrainIsLoggedAndDelaysNone(self) -> None:
         """One that does not close in order keeps no other from it, and is in the log."""
         carriers = self.make(
-            Part(drain=self.tell("drain a", fail(ZeroDivisionError()))),
-            Part(drain=self.tell("drain b", succeed(None))),
+            Lifecycle(drain=self.tell("drain a", fail(ZeroDivisionError()))),
+            Lifecycle(drain=self.tell("drain b", succeed(None))),
         )
         self.successResultOf(carriers.drain())
         self.assertEqual(self.story[1:], ["drain b", "stop subscriptions", "stop keeper"])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
-    def test_impatient(self) -> None:
-        """When clients take too long they are left, but what is kept goes to the disk."""
-        carriers = self.make(Part(drain=self.tell("drain a", Deferred())))
+    def test_cancelledDrainStillStoresMetadata(self) -> None:
+        """Clients that take too long are abandoned; the metadata store is still written."""
+        carriers = self.make(Lifecycle(drain=self.tell("drain a", Deferred())))
         drained = carriers.drain()
         drained.cancel()
         self.successResultOf(drained)

@@ -1,5 +1,5 @@
 """
-Kinds of settings: how each is written on a command line and in a TOML file, and what it may be.
+Types of settings: how each is written on a command line and in a TOML file, and what it may be.
 
 Every reader raises C{ValueError} with words that go after the setting's name.
 """
@@ -20,9 +20,9 @@ MAX_PEERS: Final = 100
 """How many other brokers there may be."""
 
 
-class Kind(Protocol):
+class SettingType(Protocol):
     """
-    What a setting may be.
+    The type of a setting's value.
 
     @ivar metavar: what stands for its value in help texts.
     """
@@ -122,7 +122,7 @@ class Choice:
 
 
 @frozen(kw_only=True)
-class Switch:
+class Flag:
     """Yes or no: C{--name} and C{--no-name} on a command line, C{true} and C{false} in TOML."""
 
     metavar: str = ""
@@ -137,10 +137,10 @@ class Switch:
 
 
 @frozen(kw_only=True)
-class Several:
+class List:
     """A setting that may be given more than once; a list in TOML."""
 
-    of: Kind
+    of: SettingType
     finish: Callable[[tuple[Any, ...]], tuple[Any, ...]] = field(default=lambda values: values)
 
     @property
@@ -164,7 +164,7 @@ _GROUP_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 def anyText(text: str) -> str:
-    """Text that somebody else looks at."""
+    """Any text: it is checked elsewhere, or not at all."""
     return text
 
 

@@ -29,7 +29,7 @@ class JSONTests(SynchronousTestCase):
         line: dict[str, Any] = json.loads(text)
         return line
 
-    def test_event(self) -> None:
+    def test_lineHasTimeLevelLoggerMessageValues(self) -> None:
         """Time, level, logger, message, and the plain values under their names."""
         self.assertEqual(
             self.line(
@@ -55,24 +55,24 @@ class JSONTests(SynchronousTestCase):
             },
         )
 
-    def test_private(self) -> None:
-        """What is not plain is not told: it may be big, or nobody's business."""
+    def test_onlyPlainValuesAreLogged(self) -> None:
+        """Values that are not plain are left out: they may be large or private."""
         line = self.line(log_format="x", content=b"secret", thing=object(), names=["a"])
         self.assertEqual(line.keys(), {"time", "level", "logger", "message"})
 
-    def test_overwrite(self) -> None:
+    def test_valuesCannotReplaceOwnFields(self) -> None:
         """An event's values do not take the place of the line's own."""
         line = self.line(log_format="x", level="mine", logger="mine", log_namespace="n")
         self.assertEqual((line["level"], line["logger"]), ("info", "n"))
 
-    def test_hostile(self) -> None:
+    def test_hostileTextStaysOneLine(self) -> None:
         """No text can end a line early or break the encoding."""
         line = self.line(log_format="{x}", x='a\n"b\u2028\ud800')
         self.assertEqual(line["x"], 'a\n"b\u2028\\ud800')
         self.assertEqual(line["message"], line["x"])
         self.assertIsNone(self.line(log_format="x", x=float("nan"))["x"])
 
-    def test_failure(self) -> None:
+    def test_failureHasTraceback(self) -> None:
         """A failure comes with its traceback."""
         try:
             raise ZeroDivisionError("oh")
@@ -80,7 +80,7 @@ class JSONTests(SynchronousTestCase):
             line = self.line(log_format="x", log_failure=Failure())
         self.assertIn("ZeroDivisionError: oh", line["traceback"])
 
-    def test_observer(self) -> None:
+    def test_observerWritesOneLineAnEvent(self) -> None:
         """The observer writes one line an event."""
         out = io.StringIO()
         observer = jsonLogObserver(out)

@@ -1,5 +1,5 @@
 """
-Ports: bound early, opened late.
+Listening ports: bound before the ledgers start, accepting once the carriers have started.
 """
 
 from __future__ import annotations
@@ -26,10 +26,19 @@ from ..net.addresses import addressText
 
 _log = Logger()
 
+HTTP: Final = "http"
+"""The name of the port of HTTP."""
+
+STOMP: Final = "stomp"
+"""The name of the port of STOMP."""
+
+MQTT: Final = "mqtt"
+"""The name of the port of MQTT."""
+
 BACKLOG: Final = 1024
 """
-How many connections the kernel holds ready until they are accepted. Twisted's 50 are gone at once
-when many clients come together, and whoever comes then tries again a second later.
+How many connections the kernel holds until they are accepted. Twisted's 50 are used up at once
+when many clients connect together, and a client that finds none left tries again a second later.
 """
 
 _WITH_BACKLOG: Final = ("tcp", "tcp6", "ssl", "unix")
@@ -69,9 +78,9 @@ class PortPlan:
 
 
 @implementer(IProtocolFactory, ILoggingContext)
-class Door:
+class GatedFactory:
     """
-    Stands in front of a carrier: nobody gets in before it is opened.
+    A protocol factory that refuses connections until it is given a carrier's factory.
     """
 
     def __init__(self, name: str) -> None:
@@ -83,18 +92,18 @@ class Door:
         return self._name.upper()
 
     def doStart(self) -> None:
-        """The port listens. The carrier starts when the door opens."""
+        """The port listens. The carrier's factory starts with L{open}."""
 
     def doStop(self) -> None:
-        """The port listens no more. The carrier is still answering."""
+        """The port no longer listens. The carrier is still answering."""
 
     def open(self, factory: Any) -> None:
-        """Let clients in to C{factory}."""
+        """Start C{factory}, and have it make the protocols from now on."""
         factory.doStart()
         self._factory = factory
 
     def close(self) -> None:
-        """Stop the factory, if there was one."""
+        """Stop the carrier's factory, if there was one."""
         factory, self._factory = self._factory, None
         if factory is not None:
             factory.doStop()
@@ -112,21 +121,21 @@ class Port:
     One port of the daemon.
 
     @ivar plan: where it listens.
-    @ivar door: what stands in it.
+    @ivar factory: makes the protocols of its connections.
     @ivar address: where it really listens, once that is known.
     """
 
     def __init__(self, plan: PortPlan) -> None:
         self.plan = plan
-        self.door = Door(plan.name)
+        self.factory = GatedFactory(plan.name)
         self.address = ""
         self._listening: Deferred[IListeningPort] | None = None
 
     def bind(self) -> Deferred[IListeningPort]:
         """
-        Bind it. Whoever connects waits.
+        Bind it. Clients that connect wait in the kernel's queue.
         """
-        self._listening = self.plan.endpoint.listen(self.door)
+        self._listening = self.plan.endpoint.listen(self.factory)
         self._listening.addCallback(_pause)
         return self._listening
 
@@ -139,12 +148,12 @@ class Port:
             self.address = addressText(port.getHost())
 
     def resume(self) -> None:
-        """Let in who waits. The door is open."""
+        """Accept the clients that wait. The factory is open."""
         if self._listening is not None:
             self._listening.addCallback(_resume)
 
     def stop(self) -> Deferred[Any]:
-        """Listen no more; fires when that is done. The door stays open."""
+        """Listen no more; fires when that is done. The factory stays open."""
         listening, self._listening = self._listening, None
         if listening is None:
             return succeed(None)
@@ -159,7 +168,7 @@ class Port:
 
 
 def _pause(port: IListeningPort) -> IListeningPort:
-    # Who connects now waits in the kernel's queue. A port of another kind has the closed door.
+    # Clients that connect now wait in the kernel's queue. A port of another type has the gate.
     if isinstance(port, FileDescriptor):
         port.stopReading()
     return port

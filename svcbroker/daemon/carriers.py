@@ -1,0 +1,243 @@
+"""
+The broker and its carriers, put together from the configuration; started and drained as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import field, frozen
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
+from twisted.logger import Logger
+
+from ..broker import Broker, Keeper, Limits
+from ..broker.subscriptions import KeptPositions, Subscriptions
+from ..carriers import mqtt
+from ..carriers.http import HttpSettings, makeSite
+from ..carriers.peers import makePeers
+from ..carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
+from ..carriers.webhook import (
+    AddressPolicy,
+    Signer,
+    WebhookSettings,
+    makeWebhooks,
+    parseSecrets,
+)
+from ..interfaces import ILedger
+from ..storage import NoteStore, StorageError
+from ..version import readVersion
+from .config import Config, ConfigError
+from .operatorfile import OperatorFile, operatorUrl
+from .ports import HTTP, MQTT, STOMP
+from .service import Dependencies, StartError
+
+_log = Logger()
+
+METADATA = "notes.sqlite"
+"""The file of the metadata store in the data directory."""
+
+_MAX_SECRETS_FILE = 64 * 1024
+
+
+def _nothing() -> Deferred[None]:
+    return succeed(None)
+
+
+@frozen(kw_only=True)
+class Lifecycle:
+    """
+    How one carrier is started and drained.
+
+    @ivar start: begins, before HTTP lets clients in. Called once.
+    @ivar drain: answers what was accepted, then closes; fires when that is done. Cancelling its
+        Deferred has it close at once. Called once, also where C{start} was not.
+    """
+
+    start: Callable[[], Deferred[Any]] = _nothing
+    drain: Callable[[], Deferred[Any]] = _nothing
+
+
+@frozen(kw_only=True)
+class Carriers:
+    """
+    All carriers, and the broker that they share.
+
+    @ivar factories: what makes the protocols of connections, by the name of the port.
+    @ivar lifecycles: those of the carriers, in the order in which they start.
+    @ivar release: lets go of the rest, at the very end.
+    """
+
+    factories: Mapping[str, Any]
+    lifecycles: Sequence[Lifecycle]
+    broker: Broker
+    subscriptions: Subscriptions
+    keeper: Keeper
+    release: Callable[[], object] = field(default=lambda: None)
+
+    def start(self) -> Deferred[None]:
+        """
+        Start all, before clients are let in. Where one cannot start, all are drained and let go.
+        """
+        return Deferred.fromCoroutine(self._start())
+
+    async def _start(self) -> None:
+        try:
+            await self.subscriptions.start()
+            for each in self.lifecycles:
+                await each.start()
+        except BaseException:
+            await self._drain()
+            self.stop()
+            raise
+
+    def drain(self) -> Deferred[None]:
+        """
+        Drain all, the while the ledgers still run. What subscriptions keep is on disk then, also
+        where this is cancelled because clients take too long.
+        """
+        return Deferred.fromCoroutine(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            draining = [maybeDeferred(each.drain) for each in self.lifecycles]
+            for isGood, failure in await DeferredList(draining, consumeErrors=True):
+                if not isGood:
+                    _log.failure("A carrier did not close in order", failure)
+        finally:
+            self.subscriptions.stop()
+            await self.keeper.stop()
+
+    def stop(self) -> None:
+        """Let go of everything, after the ledgers have stopped."""
+        self.broker.stop()
+        self.release()
+
+
+def makeWebhookSettings(config: Config) -> WebhookSettings:
+    """
+    The settings of webhooks, with the secrets read from their file.
+
+    @raise ConfigError: the file of the secrets cannot be used.
+    """
+    secrets: tuple[bytes, ...] = ()
+    path = config.webhookSecretFile
+    if path:
+        try:
+            with open(path, "rb") as file:
+                secrets = parseSecrets(file.read(_MAX_SECRETS_FILE))
+        except OSError as error:
+            raise ConfigError(
+                f"webhook-secret-file: cannot read {path}: {error.strerror}"
+            ) from error
+        except ValueError as error:
+            raise ConfigError(f"webhook-secret-file: {path} {error}") from None
+    return WebhookSettings(
+        policy=AddressPolicy.allowing(config.webhookAllow),
+        signer=Signer(secrets),
+        timeout=config.webhookTimeout,
+        maxDelay=config.webhookMaxDelay,
+        connections=config.webhookConnections,
+    )
+
+
+def makeCarriers(
+    config: Config,
+    webhookSettings: WebhookSettings,
+    dependencies: Dependencies,
+    ledgers: Mapping[str, ILedger],
+    address: str,
+) -> Carriers:
+    """
+    The broker over started ledgers, and everything that serves its clients.
+
+    @param address: where HTTP is served, C{host:port}; empty where it is not.
+    @raise StartError: the metadata store cannot be opened.
+    """
+    reactor, now, entropy = dependencies.reactor, dependencies.now, dependencies.entropy
+    thread = dependencies.makeThread(reactor, "notes")
+    try:
+        store = NoteStore.open(config.dataDir / METADATA)
+        keeper = Keeper(store, reactor, thread.run)
+    except StorageError as error:
+        thread.stop()
+        raise StartError(f"data-dir: {error}") from error
+    subscriptions = Subscriptions(ledgers, reactor, now, entropy, KeptPositions(keeper))
+    webhooks = makeWebhooks(
+        reactor,
+        subscriptions,
+        keeper,
+        webhookSettings,
+        now=now,
+        entropy=entropy,
+        random=dependencies.random,
+    )
+    peers = makePeers(reactor, config.peers)
+    version = readVersion()
+    broker = Broker(
+        ledgers,
+        reactor,
+        Limits(
+            maxContent=config.maxContent,
+            chainTimeout=config.chainTimeout,
+            peerTimeout=config.peerTimeout,
+        ),
+        nodeAddress=config.advertise or address,
+        version=version,
+        subscriptions=subscriptions,
+        webhooks=webhooks,
+        hasFaults=config.faults,
+        instance=entropy(16).hex(),
+        peers=peers.all,
+    )
+    stomp = StompFactory(
+        broker,
+        subscriptions,
+        entropy,
+        version=version.version,
+        settings=StompSettings(frames=FrameLimits(maxBody=config.maxContent)),
+    )
+    mqttContext = mqtt.makeContext(
+        ledgers,
+        subscriptions,
+        keeper,
+        reactor,
+        now,
+        entropy,
+        mqtt.MqttSettings(openTopics=config.mqttOpenTopics, maxContent=config.maxContent),
+    )
+    mqttCarrier = mqtt.MqttCarrier(mqttContext)
+    mqttFactory = mqtt.MqttFactory(mqttCarrier)
+    # A converter that is a generic class hides from mypy what it takes.
+    corsOrigins: Any = config.corsOrigins
+    url = operatorUrl(address, config.basePath, config.http)
+    operatorFile = OperatorFile(config.dataDir, url, entropy)
+    site = makeSite(
+        broker,
+        HttpSettings(
+            basePath=config.basePath,
+            accessLog=config.accessLog,
+            corsOrigins=corsOrigins,
+            door=config.httpDoor,
+        ),
+        [
+            webSocketRoute(stomp, config.basePath, corsOrigins),
+            mqtt.webSocketRoute(mqttFactory, config.basePath, corsOrigins),
+        ],
+        operatorToken=operatorFile.token,
+    )
+    return Carriers(
+        factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory},
+        lifecycles=[
+            Lifecycle(drain=site.drain),
+            Lifecycle(drain=peers.drain),
+            Lifecycle(drain=stomp.drain),
+            Lifecycle(start=mqttCarrier.start, drain=mqttCarrier.drain),
+            Lifecycle(start=webhooks.start, drain=webhooks.stop),
+            Lifecycle(start=operatorFile.start, drain=operatorFile.drain),
+        ],
+        broker=broker,
+        subscriptions=subscriptions,
+        keeper=keeper,
+        release=thread.stop,
+    )

@@ -1,0 +1,93 @@
+"""
+The command line of C{twistd svcbroker}: one option for each setting.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.python import usage
+
+from ..ledgers import describeLedgers, findLedgerFactories
+from ..version import readVersion
+from .config import SETTINGS, ConfigError, Setting, makeConfig, readFile
+from .settings import Flag, List
+
+
+class ConfigOptions(usage.Options):
+    """
+    The command line. After parsing, C{self["config"]} is the whole configuration.
+    """
+
+    synopsis = "[options]"
+    longdesc = (
+        "Every setting can also stand in a TOML file, under the same name. "
+        "An option given here wins over the file."
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given: dict[str, Any] = {}
+        self._file: dict[str, Any] = {}
+
+    def opt_config(self, path: str) -> None:
+        """A TOML file with settings."""
+        try:
+            self._file = readFile(Path(path))
+        except ConfigError as error:
+            raise usage.UsageError(str(error)) from None
+
+    def opt_help_ledger(self) -> None:
+        """Show the ledgers there are, and their settings."""
+        sys.stdout.write(describeLedgers(findLedgerFactories()))
+        raise SystemExit(0)
+
+    def give(self, setting: Setting, value: Any) -> None:
+        """Take a setting from the command line."""
+        if isinstance(setting.kind, List):
+            value = [*self._given.get(setting.name, []), value]
+        self._given[setting.name] = value
+
+    def postOptions(self) -> None:
+        """See C{usage.Options}."""
+        try:
+            self["config"] = makeConfig(self._file, self._given)
+        except ConfigError as error:
+            raise usage.UsageError(str(error)) from None
+
+    def opt_version(self) -> None:
+        """Show the version."""
+        sys.stdout.write(f"svcbroker {readVersion().version}\n")
+        raise SystemExit(0)
+
+
+def _option(setting: Setting) -> Callable[[ConfigOptions, str], None]:
+    def take(self: ConfigOptions, text: str) -> None:
+        try:
+            self.give(setting, setting.kind.parse(text))
+        except ValueError as error:
+            raise usage.UsageError(f"{setting.name}: {error}") from None
+
+    take.__doc__ = f"{setting.help} [{setting.kind.metavar}, default: {setting.default}]"
+    return take
+
+
+def _flag(setting: Setting, value: bool) -> Callable[[ConfigOptions], None]:
+    def turn(self: ConfigOptions) -> None:
+        self.give(setting, value)
+
+    default = " (default)" if setting.default == ("on" if value else "off") else ""
+    turn.__doc__ = (setting.help if value else f"turn --{setting.name} off") + default
+    return turn
+
+
+for _each in SETTINGS:
+    _name = _each.name.replace("-", "_")
+    if isinstance(_each.kind, Flag):
+        setattr(ConfigOptions, f"opt_{_name}", _flag(_each, True))
+        setattr(ConfigOptions, f"opt_no_{_name}", _flag(_each, False))
+    else:
+        setattr(ConfigOptions, f"opt_{_name}", _option(_each))

@@ -1,0 +1,99 @@
+"""
+What the service is to do, made from the configuration before anything is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from ..interfaces import ILedger, InvalidDescription, LedgerContext
+from ..ledgers import parseDescription, readDescription
+from ..version import readVersion
+from .config import Config, ConfigError
+from .ports import HTTP, MQTT, STOMP, PortPlan, serverEndpoint
+
+
+@frozen(kw_only=True)
+class GroupPlan:
+    """
+    A group to be served.
+
+    @ivar id: its id.
+    @ivar kind: the name of its kind of ledger, for the log.
+    @ivar makeLedger: makes its ledger.
+    """
+
+    id: str
+    kind: str
+    makeLedger: Callable[[LedgerContext], ILedger]
+
+
+@frozen(kw_only=True)
+class Plan:
+    """
+    What the service is to do.
+
+    @ivar dataDir: the data directory.
+    @ivar ports: where to listen, C{http} being the first, if it is served at all.
+    @ivar basePath: the context path, for the log.
+    @ivar groups: the groups to serve.
+    @ivar maxContent: the largest content of an event in bytes.
+    @ivar shutdownTimeout: how long a stop may take, in seconds.
+    @ivar version: the version, for the log.
+    @ivar hasFaults: whether operators may make faults, for the log.
+    """
+
+    dataDir: Path
+    ports: Sequence[PortPlan]
+    basePath: str
+    groups: Sequence[GroupPlan]
+    maxContent: int
+    shutdownTimeout: float
+    version: str
+    hasFaults: bool = False
+
+
+def makePlan(config: Config, reactor: Any) -> Plan:
+    """
+    Plan the service. Nothing is listened on or opened yet.
+
+    @raise ConfigError: an endpoint or a ledger's description cannot be used.
+    """
+    ports = [
+        _planPort(reactor, name, text)
+        for name, text in ((HTTP, config.http), (STOMP, config.stomp), (MQTT, config.mqtt))
+        if text
+    ]
+    groups = []
+    for group in config.groups:
+        description = config.ledger if group.ledger is None else group.ledger
+        try:
+            makeLedger = parseDescription(description)
+        except InvalidDescription as error:
+            name = "ledger" if group.ledger is None else f"group {group.id}"
+            raise ConfigError(f"{name}: {error}") from error
+        kind = readDescription(description).name
+        groups.append(GroupPlan(id=group.id, kind=kind, makeLedger=makeLedger))
+    return Plan(
+        dataDir=config.dataDir,
+        ports=ports,
+        basePath=config.basePath,
+        groups=groups,
+        maxContent=config.maxContent,
+        shutdownTimeout=config.shutdownTimeout,
+        version=readVersion().version,
+        hasFaults=config.faults,
+    )
+
+
+def _planPort(reactor: Any, name: str, text: str) -> PortPlan:
+    try:
+        endpoint = serverEndpoint(reactor, text)
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"{name}: cannot use {text!r}: {reason}") from error
+    return PortPlan(name=name, endpoint=endpoint, text=text)

@@ -1,0 +1,132 @@
+"""
+The process as twistd runs it: signals, exit status, garbage collection, open files.
+"""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final
+
+from twisted.internet.error import ReactorNotRunning
+from twisted.logger import Logger
+
+from .service import StartError
+
+YOUNG_OBJECTS: Final = 50_000
+"""How many new objects the garbage collector waits for before it looks through them."""
+
+WANTED_FILES: Final = 65_536
+"""What is asked for where there is no lower bound: a connection takes one."""
+
+
+def raiseFileLimit(
+    get: Callable[[int], tuple[int, int]] = resource.getrlimit,
+    set: Callable[[int, tuple[int, int]], None] = resource.setrlimit,
+) -> int:
+    """
+    Have as many files open as the operator's hard limit allows, up to L{WANTED_FILES}. Most
+    systems give a process 1,024 until it asks. A limit that is higher stays.
+
+    @param get: asks for the limits: C{resource.getrlimit}.
+    @param set: sets them: C{resource.setrlimit}.
+    @return: the limit from now on, or C{resource.RLIM_INFINITY}.
+    """
+    soft, hard = get(resource.RLIMIT_NOFILE)
+    wanted = WANTED_FILES if hard == resource.RLIM_INFINITY else min(hard, WANTED_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft
+    set(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+class TwistdProcess:
+    """
+    The process that twistd runs the service in.
+    """
+
+    _log = Logger()
+
+    def __init__(self, reactor: Any) -> None:
+        self._reactor = reactor
+        self._hasFailed = False
+
+    def handleSignals(self) -> None:
+        """
+        Stop the reactor on SIGTERM and SIGINT: from now on, and again after reactor.run has
+        installed handlers of its own. twistd ends a process that was stopped by one of those
+        with the signal again, so that it could not exit with 0.
+        """
+        self._installHandlers()
+        self._reactor.callWhenRunning(self._installHandlers)
+
+    def _installHandlers(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._signalled)
+
+    def _signalled(self, number: int, frame: object) -> None:
+        self._reactor.callFromThread(self._stop)
+
+    def _stop(self) -> None:
+        try:
+            self._reactor.stop()
+        except ReactorNotRunning:
+            # It is stopping already.
+            return
+
+    def started(self, announce: Callable[[], None]) -> None:
+        """See L{svcbroker.daemon.service.IProcess.started}."""
+        # What was made by now lives as long as the process: the collector may skip it.
+        gc.collect()
+        gc.freeze()
+        # What comes after lives as long as a publish takes, thousands at a time. Looking through
+        # it again and again takes a tenth of the time, and finds nothing.
+        gc.set_threshold(YOUNG_OBJECTS)
+        # A turn after the start, when the signal handlers are ours again: who reads the
+        # announcement may send a signal at once.
+        self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)
+
+    def refuse(self, message: str) -> None:
+        """See L{svcbroker.daemon.service.IProcess.refuse}."""
+        self._log.critical("Cannot start: {message}", message=message)
+        sys.excepthook = _tellInOneLine
+
+    def fail(self, message: str) -> None:
+        """See L{svcbroker.daemon.service.IProcess.fail}."""
+        self._log.critical("{message}", message=message)
+        if not self._hasFailed:
+            self._hasFailed = True
+            _tell(message)
+            # The status of a process that ran its reactor is not ours to give otherwise.
+            atexit.register(_exitBadly)
+            self._stop()
+
+
+def _tell(message: str) -> None:
+    # sys.stderr belongs to the log by now.
+    if sys.__stderr__ is not None:
+        sys.__stderr__.write(f"svcbroker: {message}\n")
+        sys.__stderr__.flush()
+
+
+def _tellInOneLine(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    if isinstance(error, StartError):
+        _tell(str(error))
+    else:
+        sys.__excepthook__(kind, error, traceback)
+
+
+def _exitBadly() -> None:
+    for stream in (sys.stdout, sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
+    os._exit(1)
