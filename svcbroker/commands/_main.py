@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 from twisted.python import usage
 
@@ -73,16 +73,13 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     options: Any = MainOptions(commands)
     try:
         code = _run(options, sys.argv[1:] if argv is None else argv, console)
-        # Here, not at the end of the process, where nobody could tell what went wrong.
+        # Flushed here, because the interpreter's own flush at exit cannot report an error.
         console.output.flush()
         return code
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        _openNowhere()
         return Exit.BROKEN_PIPE
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else Exit.GOOD
     except (usage.UsageError, CommandError) as error:
         return _fail(options, console, str(error), getattr(error, "code", Exit.USAGE))
     except OSError as error:
@@ -93,25 +90,36 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
             console.warn(traceback.format_exc().rstrip())
         text = f"unforeseen error (see --traceback): {type(error).__name__}: {error}"
         return _fail(options, console, text, Exit.INTERNAL)
+    finally:
+        _discardUnwritable(console.output)
+        _discardUnwritable(console.errors)
 
 
 def _run(options: Any, argv: Sequence[str], console: Console) -> int:
-    options.parseOptions(list(argv))
-    code: int = options.commands[options.subCommand].load().run(options.subOptions, console)
-    return code
+    try:
+        options.parseOptions(list(argv))
+        code: int = options.commands[options.subCommand].load().run(options.subOptions, console)
+        return code
+    except SystemExit as ended:
+        # --help and --version end so, after they have written to standard output.
+        return ended.code if isinstance(ended.code, int) else Exit.GOOD
 
 
 def _fail(options: Any, console: Console, message: str, code: int) -> int:
     name = getattr(options, "subCommand", None)
     line = " ".join(message.split())
-    # Where nobody reads this either, the exit code has to do.
-    with suppress(BrokenPipeError):
+    # A closed or full standard error leaves the exit code to tell of the failure.
+    with suppress(OSError):
         console.warn(f"svcbroker {name}: {line}" if name else f"svcbroker: {line}")
     return code
 
 
-def _openNowhere() -> None:
-    # What is still buffered would fail once more, with a complaint, at the end of the process.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+def _discardUnwritable(stream: TextIO) -> None:
+    # What cannot be written stays in the stream's buffer, and the interpreter would try again at
+    # exit: it prints "Exception ignored" and exits with 120.
+    try:
+        stream.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)

@@ -8,7 +8,7 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -165,18 +165,22 @@ class TableTests(SynchronousTestCase):
             self.assertIsInstance(module.Options(), CommandOptions, command.name)
             self.assertTrue(command.summary.endswith("."), command.name)
 
-    def process(self, *argv: str, **keywords: Any) -> subprocess.Popen[bytes]:
-        """The script as a process."""
-        return subprocess.Popen(
-            [sys.executable, *argv], stderr=subprocess.PIPE, env=self.environment(), **keywords
-        )
+    def process(
+        self, *argv: str, env: Mapping[str, str] = {}, **keywords: Any
+    ) -> subprocess.Popen[bytes]:
+        """
+        The script as a process.
 
-    def environment(self) -> dict[str, str]:
-        """An environment in which our package is found."""
+        @param env: added to a clean environment in which our package is found.
+        """
         path = os.pathsep.join(
             filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
         )
-        return {**os.environ, "PYTHONPATH": path}
+        return subprocess.Popen(
+            [sys.executable, *argv],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": path, **env},
+            **{"stderr": subprocess.PIPE, **keywords},
+        )
 
     def test_lazy(self) -> None:
         """The help text imports no command, no progress bar and no reactor."""
@@ -188,19 +192,32 @@ class TableTests(SynchronousTestCase):
         with self.process("-c", code, stdout=subprocess.DEVNULL) as process:
             self.assertEqual((process.communicate()[1], process.returncode), (b"", 0))
 
-    def test_brokenPipe(self) -> None:
-        """Where nobody reads the results, the process ends quietly."""
-        reader, writer = os.pipe()
-        os.close(reader)
-        with self.process("-m", "svcbroker.commands", "--help", stdout=writer) as process:
-            os.close(writer)
-            self.assertEqual((process.communicate()[1], process.returncode), (b"", 141))
+    def test_brokenPipeOnStandardOutputEndsQuietly(self) -> None:
+        """Also for what C{usage.Options} writes itself, and whether output is buffered or not."""
+        for argv in (["--help"], ["--version"], ["verify", "--help"]):
+            for buffering in ({}, {"PYTHONUNBUFFERED": "1"}):
+                reader, writer = os.pipe()
+                os.close(reader)
+                with self.process(
+                    "-m", "svcbroker.commands", *argv, stdout=writer, env=buffering
+                ) as process:
+                    os.close(writer)
+                    self.assertEqual((process.communicate()[1], process.returncode), (b"", 141))
 
-    def test_nobodyListens(self) -> None:
-        """Where nobody reads why it failed, the exit code still says that it did."""
+    def test_fullDiskUnderStandardOutputIsOneLine(self) -> None:
+        """The error is reported on standard error, and the interpreter adds nothing to it."""
+        with open("/dev/full", "wb") as full:
+            process = self.process("-m", "svcbroker.commands", "--help", stdout=full)
+        with process:
+            errors = process.communicate()[1]
+        self.assertEqual((errors, process.returncode), (b"svcbroker: No space left on device\n", 2))
+
+    def test_unwritableStandardErrorKeepsExitCode(self) -> None:
+        """A broken pipe and a full disk under standard error do not change the exit code."""
         reader, writer = os.pipe()
         os.close(reader)
-        arguments = [sys.executable, "-m", "svcbroker.commands", "nosuch"]
-        code = subprocess.run(arguments, stderr=writer, env=self.environment()).returncode
-        os.close(writer)
-        self.assertEqual(code, 2)
+        for errors in (writer, os.open("/dev/full", os.O_WRONLY)):
+            with self.process("-m", "svcbroker.commands", "nosuch", stderr=errors) as process:
+                os.close(errors)
+                process.wait()
+            self.assertEqual(process.returncode, 2)
