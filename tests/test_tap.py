@@ -301,7 +301,8 @@ class ProcessTests(SynchronousTestCase):
         self.reactor = FakeReactor()
         self.process = TwistdProcess(self.reactor)
         for number in (signal.SIGTERM, signal.SIGINT):
-            self.addCleanup(signal.signal, number, signal.getsignal(number))
+            # The test run itself may have been started with SIGINT ignored.
+            self.addCleanup(signal.signal, number, signal.signal(number, signal.SIG_DFL))
         self.patch(sys, "excepthook", sys.excepthook)
         self.errors = io.StringIO()
         self.patch(sys, "__stderr__", self.errors)
