@@ -65,7 +65,7 @@ def serverEndpoint(reactor: Any, text: str) -> IStreamServerEndpoint:
 @frozen(kw_only=True)
 class PortPlan:
     """
-    Where to listen.
+    An endpoint to listen on.
 
     @ivar name: what is served there; also the name of the setting.
     @ivar endpoint: where to listen.
@@ -118,11 +118,11 @@ class GatedFactory:
 
 class Port:
     """
-    One port of the daemon.
+    A listening port of the daemon.
 
     @ivar plan: where it listens.
     @ivar factory: makes the protocols of its connections.
-    @ivar address: where it really listens, once that is known.
+    @ivar address: the address that was bound, once that is known.
     """
 
     def __init__(self, plan: PortPlan) -> None:
@@ -153,7 +153,7 @@ class Port:
             self._listening.addCallback(_resume)
 
     def stop(self) -> Deferred[Any]:
-        """Listen no more; fires when that is done. The factory stays open."""
+        """Stop listening; fires when that is done. The factory stays open."""
         listening, self._listening = self._listening, None
         if listening is None:
             return succeed(None)

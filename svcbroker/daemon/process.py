@@ -23,7 +23,7 @@ YOUNG_OBJECTS: Final = 50_000
 """How many new objects the garbage collector waits for before it looks through them."""
 
 WANTED_FILES: Final = 65_536
-"""What is asked for where there is no lower bound: a connection takes one."""
+"""The limit that is asked for where the hard limit is no lower; a connection takes one file."""
 
 
 def raiseFileLimit(
@@ -83,14 +83,14 @@ class TwistdProcess:
 
     def started(self, announce: Callable[[], None]) -> None:
         """See L{svcbroker.daemon.service.IProcess.started}."""
-        # What was made by now lives as long as the process: the collector may skip it.
+        # Objects made by now live as long as the process: the collector may skip them.
         gc.collect()
         gc.freeze()
-        # What comes after lives as long as a publish takes, thousands at a time. Looking through
-        # it again and again takes a tenth of the time, and finds nothing.
+        # Later ones live as long as a publish takes, thousands at a time. Collecting at Python's
+        # default threshold takes a tenth of the processor time and finds nothing.
         gc.set_threshold(YOUNG_OBJECTS)
-        # A turn after the start, when the signal handlers are ours again: who reads the
-        # announcement may send a signal at once.
+        # A turn after the start, when the signal handlers are ours again: a supervisor may send
+        # a signal as soon as it has read the announcement.
         self._reactor.callWhenRunning(self._reactor.callLater, 0, announce)
 
     def refuse(self, message: str) -> None:

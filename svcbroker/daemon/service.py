@@ -51,40 +51,40 @@ class StartError(Exception):
 
 class ICarriers(Protocol):
     """
-    What serves clients once the ledgers stand.
+    Everything that serves clients, once the ledgers have started.
 
-    @ivar factories: what makes a protocol for each connection, by the name of the port.
+    @ivar factories: the protocol factory of each port, by the port's name.
     """
 
     @property
     def factories(self) -> Mapping[str, Any]: ...
 
     def start(self) -> Deferred[Any]:
-        """Begin, before clients are let in. Who fails leaves nothing behind."""
+        """Start, before clients are accepted. A failed start leaves nothing open."""
 
     def drain(self) -> Deferred[Any]:
         """Answer what was accepted, then close; fires when that is done."""
 
     def stop(self) -> None:
-        """Let go of everything, after the ledgers have stopped."""
+        """Release everything, after the ledgers have stopped."""
 
 
 class IProcess(Protocol):
     """
-    What the service may do to the process that it lives in.
+    What the service does to the process that it runs in.
     """
 
     def handleSignals(self) -> None:
-        """From now on, signals end the process in order."""
+        """Have SIGTERM and SIGINT stop the service in order from now on."""
 
     def started(self, announce: Callable[[], None]) -> None:
-        """Everything stands. Calls C{announce} once the reactor runs."""
+        """The service has started. Calls C{announce} once the reactor runs."""
 
     def refuse(self, message: str) -> None:
-        """A L{StartError} with this text is about to be raised: see that it is told in a line."""
+        """Print a L{StartError} that is about to be raised as one line."""
 
     def fail(self, message: str) -> None:
-        """Tell the operator in one line, and end the process with a status that says so."""
+        """Print one line for the operator, and end the process with exit status 1."""
 
 
 @frozen(kw_only=True)
@@ -112,8 +112,8 @@ class BrokerService(Service):
     """
     The broker as twistd runs it.
 
-    @ivar address: where HTTP is served, C{host:port}, as it was really bound; empty before and
-        without.
+    @ivar address: where HTTP is served, C{host:port}, as it was bound; empty until then,
+        and where HTTP is not served.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class BrokerService(Service):
 
     def privilegedStartService(self) -> None:
         """
-        Bind the ports, before twistd gives up its privileges. Nobody is served yet.
+        Bind the ports, before twistd gives up its privileges. No client is accepted yet.
 
         @raise StartError: a port cannot be had.
         """
@@ -161,8 +161,8 @@ class BrokerService(Service):
 
     def startService(self) -> None:
         """
-        Do the rest. What goes wrong before the reactor runs is raised; what goes wrong later
-        ends the process.
+        Start the ledgers and the carriers. A failure before the reactor runs is raised; a later
+        one ends the process.
 
         @raise StartError: the daemon cannot start.
         """
@@ -170,13 +170,13 @@ class BrokerService(Service):
         self._starting = Deferred.fromCoroutine(self._start())
         self._starting.addErrback(self._explain)
         self._raiseFailure(self._starting)
-        # A signal before this ends the process at once, which is as well: nobody was served.
+        # A signal before this ends the process at once: no client was accepted yet.
         self._dependencies.process.handleSignals()
         self._starting.addErrback(self._failLater)
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
-            # What is pushed last is undone first.
+            # The last one pushed is undone first.
             for port in self._ports:
                 stack.callback(port.abandon)
             stack.callback(lockDataDirectory(self._plan.dataDir).release)
@@ -242,7 +242,7 @@ class BrokerService(Service):
         )
 
     def _explain(self, failure: Failure) -> Failure:
-        """What an operator can do something about becomes a L{StartError}."""
+        """Turn errors that an operator can mend into a L{StartError}."""
         if failure.check(DataDirectoryError, OperatorFileError):
             return Failure(StartError(str(failure.value)))
         return failure
@@ -255,7 +255,7 @@ class BrokerService(Service):
         return Failure(StartError(f"{plan.name}: cannot listen on {plan.text}: {text}"))
 
     def _raiseFailure(self, pending: Deferred[Any]) -> None:
-        """Raise what C{pending} has failed with already, if it has."""
+        """Raise the failure of C{pending}, if it has failed already."""
         failures: list[Failure] = []
         if pending.called and not pending.paused:
             pending.addErrback(failures.append)
@@ -277,9 +277,9 @@ class BrokerService(Service):
 
     def stopService(self) -> Deferred[None]:
         """
-        Stop all of it, in order, within the time that the configuration gives.
+        Stop everything in order, within the configured time.
 
-        @return: fires when everything stands still, or when the time is over. Does not fail.
+        @return: fires when everything has stopped, or when the time is over. Does not fail.
         """
         super().stopService()
         _log.info("Stopping")

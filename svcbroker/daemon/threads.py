@@ -1,5 +1,5 @@
 """
-Where each ledger's disk work is done: in a thread of its own, or at once.
+A thread for a ledger's disk work, which runs brief work at once while the disk is fast.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ BRIEF = 0.002
 
 AWAY = 100
 """
-For how many times as long as a call took that was not brief the next ones go to the thread. So only
-a few hundredths of the reactor's time are lost to a bad disk.
+After a call that was not brief, calls go to the thread for this many times as long as it took. So a
+slow disk takes only a few per cent of the reactor's time.
 """
 
 _WEIGHT = 1 / 16  # of the last call, in the average
