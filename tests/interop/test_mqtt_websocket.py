@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.trial.unittest import SkipTest
-
-from .mqttpackets import (
+from tests.carriers.mqtt.conformance.client import Closed, MqttClient
+from tests.carriers.mqtt.conformance.packets import (
     CONNACK,
     PING,
     PINGRESP,
@@ -22,26 +21,20 @@ from .mqttpackets import (
     publish,
     subscribe,
 )
-from .mqttwire import Closed, MqttClient
-from .support import MqttTestCase
+
+from .daemon import DaemonTestCase
 from .wsclient import BINARY, CLOSE, CONTINUATION, PONG, TEXT, WebSocketClient
 from .wsclient import PING as WS_PING
 
 
-class WebSocketTests(MqttTestCase):
+class WebSocketTests(DaemonTestCase):
     """
     Both versions.
     """
 
-    def setUp(self) -> None:
-        super().setUp()
-        if self.broker.http is None:
-            raise SkipTest("it is not known where this broker takes WebSockets")
-
     def upgrade(self, subprotocols: str | None = "mqtt") -> WebSocketClient:
         """A WebSocket on which no packet was sent yet."""
-        assert self.broker.http is not None
-        client = WebSocketClient(self.broker.http, self.version, subprotocols=subprotocols)
+        client = WebSocketClient(self.daemon.http, self.version, subprotocols=subprotocols)
         self.addCleanup(client.close)
         return client
 
@@ -136,7 +129,6 @@ class WebSocketTests(MqttTestCase):
 
     def test_text(self) -> None:
         """[MQTT-6.0.0-1] A text frame is no MQTT: the connection ends."""
-        self.notForeign("mosquitto 2.0.11 does not mind")
         watcher = self.client()
         watcher.subscribe(self.topic("a"))
         client = self.web()

@@ -8,7 +8,8 @@ import base64
 import struct
 from hashlib import sha1
 
-from .mqttwire import TIMEOUT, Closed, MqttClient
+from tests.carriers.mqtt.conformance.brokers import SocketBroker
+from tests.carriers.mqtt.conformance.client import TIMEOUT, Closed, MqttClient
 
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
@@ -34,7 +35,7 @@ class WebSocketClient(MqttClient):
         path: str = "/svcbroker/mqtt",
         subprotocols: str | None = "mqtt",
     ) -> None:
-        super().__init__(address, version)
+        super().__init__(SocketBroker(address), version)
         self.controls: list[tuple[int, bytes]] = []
         self._frames = bytearray()
         host = f"{address[0]}:{address[1]}"

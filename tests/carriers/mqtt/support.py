@@ -333,6 +333,13 @@ class Server:
         self.ledger.submit(PublishEvent(topic=topic, content=content, extensions=named))
         self.pump()
 
+    def stop(self) -> None:
+        """Stop in order, except for the ledgers."""
+        self.carrier.drain()
+        self.pump()
+        self.keeper.flush()
+        self.pump()
+
     def crash(self) -> None:
         """End without any order: what is not on disk is lost. The ledgers stay."""
         for client in self.clients:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from random import Random
 
-from .mqttpackets import (
+from .client import Closed
+from .packets import (
     CONNACK,
     DISCONNECT,
     PINGREQ,
@@ -33,7 +34,6 @@ from .mqttpackets import (
     u16,
     unsubscribe,
 )
-from .mqttwire import Closed
 from .support import MqttTestCase
 
 BAD_TEXTS = {

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
-from . import brokers
+from .daemon import shared
 from .node import nodeModules
 
 try:
@@ -42,10 +42,10 @@ class ClientTestCase(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.broker = brokers.shared()
-        self.host, self.port = self.broker.mqtt
+        self.daemon = shared()
+        self.host, self.port = self.daemon.mqtt
         self.topic = f"clients/{uuid4().hex}"
-        self.addCleanup(lambda: self.assertEqual(self.broker.trouble(), ""))
+        self.addCleanup(lambda: self.assertEqual(self.daemon.errors(), ""))
 
 
 class Paho:
@@ -160,9 +160,7 @@ class PahoTests(ClientTestCase):
 
     def test_webSocket(self) -> None:
         """The same over WebSocket."""
-        if self.broker.http is None:
-            raise SkipTest("a foreign broker")
-        self.host, self.port = self.broker.http
+        self.host, self.port = self.daemon.http
         client = Paho(self, MQTTProtocolVersion.MQTTv5, uuid4().hex, transport="websockets")
         client.client.ws_set_options(path="/svcbroker/mqtt")
         client.connect()
@@ -275,7 +273,5 @@ class MqttJsTests(ClientTestCase):
 
     def test_webSocket(self) -> None:
         """Over WebSocket."""
-        if self.broker.http is None:
-            raise SkipTest("a foreign broker")
-        host, port = self.broker.http
+        host, port = self.daemon.http
         self.check(f"ws://{host}:{port}/svcbroker/mqtt")

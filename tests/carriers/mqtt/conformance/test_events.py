@@ -4,28 +4,16 @@ MQTT beside the rest of the broker: events, topics, groups, offsets, tags.
 
 from __future__ import annotations
 
-import json
-import signal
-from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
-from urllib.request import urlopen
+from twisted.trial.unittest import SkipTest
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from svcbroker.carriers.mqtt import MqttSettings
+from svcbroker.model import OpenTopic
 
-from . import brokers
-from .mqttpackets import DISCONNECT, PUBACK, PUBLISH, PUBREC, V4, V5, Packet, Property, publish
-from .mqttwire import TIMEOUT, Closed, MqttClient
+from ..support import Server
+from .brokers import IBroker, MemoryBroker
+from .client import Closed, MqttClient
+from .packets import PUBACK, PUBREC, V4, V5, Packet, Property, publish
 from .support import MqttTestCase
-
-
-def ask(broker: brokers.Broker, path: str, **parameters: Any) -> Any:
-    """What the broker answers over REST."""
-    assert broker.http is not None
-    host, port = broker.http
-    url = f"http://{host}:{port}/svcbroker{path}?{urlencode(parameters)}"
-    with urlopen(url, timeout=TIMEOUT) as response:
-        return json.load(response)
 
 
 def eventId(packet: Packet) -> str:
@@ -39,61 +27,26 @@ def offset(value: object) -> list[Property]:
     return [("userProperty", ("svc-offset", str(value)))]
 
 
-class BrokerTests(MqttTestCase):
+class OurBrokerTestCase(MqttTestCase):
     """
-    One group, the defaults.
+    A test of what only this broker has.
     """
 
     version = V5
+    settings = MqttSettings()
 
-    def setUp(self) -> None:
-        super().setUp()
-        if self.broker.process is None:
-            raise SkipTest("only for the daemon itself")
+    def makeBroker(self) -> IBroker:
+        """The broker under test."""
+        if not isinstance(super().makeBroker(), MemoryBroker):
+            raise SkipTest("only for this broker")
+        self.server = Server(self.settings)
+        return MemoryBroker(self.server)
 
-    def ask(self, path: str, **parameters: Any) -> Any:
-        """What the broker answers over REST."""
-        return ask(self.broker, path, **parameters)
 
-    def test_fromRest(self) -> None:
-        """What REST publishes arrives with the QoS that was granted, and its extensions."""
-        self.ask("/rest/open", topic=self.topic("a"))
-        clients = [self.client(version=version) for version in (V4, V5, V5, V5)]
-        for client, qos in zip(clients, (1, 0, 1, 2), strict=True):
-            client.subscribe(self.topic("+"), qos=qos)
-        parameters: dict[str, Any] = {"svc-tag": "x", "svc-b": "ü"}
-        sent = self.ask("/rest/publish", topic=self.topic("a"), content="höi", **parameters)
-        for client, qos in zip(clients, (1, 0, 1, 2), strict=True):
-            packet = client.message()
-            self.assertEqual((packet.topic, packet.qos), (self.topic("a"), qos))
-            self.assertEqual(packet.payload, "höi".encode())
-            if client.version == V5:
-                self.assertEqual(sorted(packet.user), [("svc-b", "ü"), ("svc-tag", "x")])
-                self.assertEqual(eventId(packet), sent["eventId"])
-
-    def test_toRest(self) -> None:
-        """PUBACK means that the event is there, with its extensions."""
-        client = self.client()
-        client.subscribe(self.topic("a"), qos=1)
-        items: list[Property] = [("userProperty", ("svc-tag", "t")), ("userProperty", ("x", "y"))]
-        client.publish(self.topic("a"), b"text", 1, properties_=items)
-        state = self.ask("/rest/state", topic=self.topic("a"))
-        self.assertEqual(state["sequenceNumber"], 1)
-        event = self.ask("/rest/getEvent", eventId=eventId(client.message()))
-        self.assertEqual((event["topic"], event["content"]), (self.topic("a"), "dGV4dA=="))
-        self.assertEqual(event["extensions"]["svc-tag"], "t")
-
-    def test_opens(self) -> None:
-        """The first publish opens a topic, and opens one again that was closed."""
-        self.assertFalse(self.ask("/rest/exist", topic=self.topic("a")))
-        client = self.client(version=V4)
-        client.subscribe(self.topic("a"))
-        self.assertFalse(self.ask("/rest/exist", topic=self.topic("a")))
-        for text in (b"1", b"2"):
-            client.publish(self.topic("a"), text, 1)
-            self.assertEqual(client.message().payload, text)
-            self.assertTrue(self.ask("/rest/exist", topic=self.topic("a")))
-            self.ask("/rest/close", topic=self.topic("a"))
+class EventTests(OurBrokerTestCase):
+    """
+    Events as MQTT messages.
+    """
 
     def test_offsets(self) -> None:
         """C{svc-offset}: from the first, after an event, from a height, from now."""
@@ -150,33 +103,6 @@ class BrokerTests(MqttTestCase):
         self.assertEqual(client.message().payload, b"yes")
         self.assertNothing(client)
 
-    def test_listed(self) -> None:
-        """C{listSubscription} shows who subscribes, and what a session has acknowledged."""
-        client = self.persistent("s")
-        client.subscribe(self.topic("a"), qos=1)
-        client.publish(self.topic("a"), b"1", 1)
-        client.message()
-        client.publish(self.topic("a"), b"2", 1)
-        packet = client.expect(PUBLISH)
-        client.ping()
-        (record,) = self.listed()
-        self.assertEqual((record["interfaceType"], record["groupId"]), ("MQTT", "1"))
-        self.assertEqual((record["notifiedEventCount"], record["notifyingEventCount"]), ("1", "1"))
-        client.complete(packet)
-        client.ping()
-        (record,) = self.listed()
-        self.assertEqual((record["notifiedEventCount"], record["notifyingEventCount"]), ("2", "0"))
-        client.leave()
-        self.assertEqual(self.listed(), [])
-
-    def listed(self) -> list[dict[str, str]]:
-        """The subscriptions of this test's topic."""
-        nodes = self.ask("/admin/listSubscription")
-        if "data" in nodes:
-            nodes = nodes["data"]
-        records = [each for node in nodes.values() for each in node.values()]
-        return [each for each in records if each["topicName"] == self.topic("a")]
-
     def refused(self, topic: str, payload: bytes, *items: Property) -> int:
         """The reason why a publish with QoS 1, and one with QoS 2, is refused."""
         codes = set()
@@ -232,50 +158,29 @@ class BrokerTests(MqttTestCase):
             self.assertIn(answer.code, codes)
             self.assertRaises(Closed, client.receive)
 
-    def test_goingDown(self) -> None:
-        """[MQTT5-3.14.2-1] A daemon that ends tells its clients: 0x8B."""
-        root = Path(self.mktemp()).absolute()
-        root.mkdir()
-        broker = brokers.start(root / "data")
-        self.addCleanup(lambda: broker.stop(signal.SIGKILL))
-        client = MqttClient(broker.mqtt, V5)
-        self.addCleanup(client.close)
-        client.connect("c")
-        assert broker.process is not None
-        broker.process.send_signal(signal.SIGTERM)
-        last = client.closes(0x8B)
-        assert last is not None
-        self.assertEqual((last.kind, last.code), (DISCONNECT, 0x8B))
-        # A second signal might meet a process that has let its handlers go.
-        self.assertEqual(broker.process.wait(60), 0)
-        self.assertNotIn("Traceback", "".join(broker.output))
 
-
-class GroupTests(SynchronousTestCase):
+class GroupTests(OurBrokerTestCase):
     """
     Two groups, topics that must be opened.
     """
 
-    def setUp(self) -> None:
-        root = Path(self.mktemp()).absolute()
-        root.mkdir()
-        arguments = ("--no-mqtt-open-topics", "--group=1", "--group=2")
-        self.broker = brokers.start(root / "data", arguments)
-        self.addCleanup(lambda: self.broker.stop(signal.SIGKILL))
-        self.addCleanup(lambda: self.assertEqual(self.broker.trouble(), ""))
+    settings = MqttSettings(openTopics=False)
 
-    def client(self, user: str | None = None, version: int = V5) -> MqttClient:
+    def member(self, user: str | None = None, version: int = V5) -> MqttClient:
         """A client of a group."""
-        client = MqttClient(self.broker.mqtt, version)
-        self.addCleanup(client.close)
+        client = self.open(version)
         self.assertEqual(client.connect("same", user=user).code, 0)
         return client
+
+    def openTopic(self, topic: str, group: str = "1") -> None:
+        """Open a topic by another carrier."""
+        self.successResultOf(self.server.ledgers[group].submit(OpenTopic(topic=topic)))
 
     def test_groups(self) -> None:
         """Groups have topics, retained messages and client identifiers of their own."""
         for group in ("1", "2"):
-            ask(self.broker, "/rest/open", topic="a", groupId=group)
-        one, two = self.client("1/me"), self.client("2/me")
+            self.openTopic("a", group)
+        one, two = self.member("1/me"), self.member("2/me")
         one.subscribe("#")
         two.subscribe("#")
         one.publish("a", b"one", 1, retain=True)
@@ -287,17 +192,17 @@ class GroupTests(SynchronousTestCase):
 
     def test_mustBeOpened(self) -> None:
         """A topic that was not opened: 0x90, and 3.1.1 clients are disconnected."""
-        client = self.client()
+        client = self.member()
         client.subscribe("a", qos=1)
         for qos, kind in ((1, PUBACK), (2, PUBREC)):
             client.send(publish(V5, "a", b"x", qos=qos, packetId=1))
             self.assertEqual(client.expect(kind).code, 0x90)
-        ask(self.broker, "/rest/open", topic="a")
+        self.openTopic("a")
         answer = client.publish("a", b"x", 1)
         assert answer is not None
         self.assertEqual(answer.code, 0)
         self.assertEqual(client.message().payload, b"x")
         client.leave()
-        older = self.client(version=V4)
+        older = self.member(version=V4)
         older.send(publish(V4, "b", b"x", qos=1, packetId=1))
         older.closes()

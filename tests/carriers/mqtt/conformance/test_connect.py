@@ -4,9 +4,8 @@ How MQTT connections begin and end: section 3.1, 3.2, 3.12, 3.14 of both specifi
 
 from __future__ import annotations
 
-import time
-
-from .mqttpackets import (
+from .client import Closed, MqttClient
+from .packets import (
     CONNACK,
     PING,
     PINGRESP,
@@ -22,7 +21,6 @@ from .mqttpackets import (
     publish,
     subscribe,
 )
-from .mqttwire import Closed, MqttClient
 from .support import MqttTestCase
 
 
@@ -221,10 +219,10 @@ class ConnectTests(MqttTestCase):
     def test_keepAlive(self) -> None:
         """[MQTT-3.1.2-24] [MQTT5-3.1.2-22] Silence of 1.5 times the keep-alive is the end."""
         client = self.client(keepAlive=1)
-        started = time.monotonic()
+        started = self.broker.seconds()
         # mosquitto looks every five seconds.
         client.closes(0x8D, seconds=10 if self.broker.isForeign else 3)
-        self.assertGreaterEqual(time.monotonic() - started, 1.4)
+        self.assertGreaterEqual(self.broker.seconds() - started, 1.4)
 
     def test_keptAlive(self) -> None:
         """Section 3.1.2.10: any packet counts, not PINGREQ alone; what is received does not."""

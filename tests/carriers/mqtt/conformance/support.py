@@ -1,9 +1,10 @@
 """
-What the tests of this package have in common.
+What conformance tests have in common.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from itertools import count
 from typing import Any
@@ -11,9 +12,12 @@ from uuid import uuid4
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from . import brokers
-from .mqttpackets import CONNACK, V4, V5, Packet, Property
-from .mqttwire import MqttClient
+from .brokers import IBroker, MemoryBroker, SocketBroker
+from .client import MqttClient
+from .packets import CONNACK, V4, V5, Packet, Property
+
+ADDRESS = "SVCBROKER_TEST_MQTT"
+STRICT = "SVCBROKER_TEST_STRICT"
 
 PERSISTENT: tuple[Property, ...] = (("sessionExpiry", 300),)
 
@@ -33,12 +37,20 @@ class MqttTestCase(SynchronousTestCase):
     timeout = 60
 
     def setUp(self) -> None:
-        self.broker = brokers.shared()
+        self.broker = self.makeBroker()
         self.prefix = f"{_run}/{next(_numbers)}"
         self.addCleanup(self._check)
 
+    def makeBroker(self) -> IBroker:
+        """The broker under test."""
+        elsewhere = os.environ.get(ADDRESS)
+        if elsewhere:
+            host, _, port = elsewhere.rpartition(":")
+            return SocketBroker((host, int(port)), isForeign=STRICT not in os.environ)
+        return MemoryBroker()
+
     def _check(self) -> None:
-        self.assertEqual(self.broker.trouble(), "")
+        self.assertEqual(self.broker.errors(), "")
 
     def notForeign(self, reason: str) -> None:
         """
@@ -58,7 +70,7 @@ class MqttTestCase(SynchronousTestCase):
 
     def open(self, version: int | None = None) -> MqttClient:
         """A connection on which nothing was sent yet."""
-        client = MqttClient(self.broker.mqtt, version or self.version)
+        client = MqttClient(self.broker, version or self.version)
         client.isTold = client.version == V5 and not self.broker.isForeign
         self.addCleanup(client.close)
         return client

@@ -4,10 +4,8 @@ Retained messages: section 3.3.1.3 of both specifications, retain handling of MQ
 
 from __future__ import annotations
 
-import time
-
-from .mqttpackets import PUBLISH, V5, Packet, Property
-from .mqttwire import MqttClient
+from .client import MqttClient
+from .packets import PUBLISH, V5, Packet, Property
 from .support import MqttTestCase
 
 
@@ -297,7 +295,7 @@ class Retained5Tests(RetainedTests):
         self.keep("b", b"2", properties_=[("messageExpiry", 2)])
         packet = self.late(self.topic("b")).message()
         self.assertIn(packet.get("messageExpiry"), (1, 2))
-        time.sleep(2.6)
+        self.broker.sleep(2.6)
         client = self.late(self.topic("+"))
         packet = client.message()
         self.assertEqual(packet.payload, b"1")

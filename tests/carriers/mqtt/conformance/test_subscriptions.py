@@ -4,7 +4,8 @@ MQTT subscriptions: section 3.8 to 3.11 and 4.7 of both specifications.
 
 from __future__ import annotations
 
-from .mqttpackets import (
+from .client import Closed, MqttClient
+from .packets import (
     PUBACK,
     PUBLISH,
     PUBREL,
@@ -16,7 +17,6 @@ from .mqttpackets import (
     subscribe,
     unsubscribe,
 )
-from .mqttwire import Closed, MqttClient
 from .support import MqttTestCase
 
 INVALID = ("", "a#", "#a", "a/#/b", "#/", "a/b#", "a+", "+a", "a/+b", "a/b+/c", "a/##", "++")

@@ -4,10 +4,8 @@ Will messages: section 3.1.2.5 of both specifications, and will delay of MQTT 5.
 
 from __future__ import annotations
 
-import time
-
-from .mqttpackets import PUBLISH, V5, Property, Will, disconnect, frame
-from .mqttwire import Closed, MqttClient
+from .client import Closed, MqttClient
+from .packets import PUBLISH, V5, Property, Will, disconnect, frame
 from .support import MqttTestCase
 
 
@@ -190,11 +188,11 @@ class Will5Tests(WillTests):
 
     def test_delay(self) -> None:
         """Section 3.1.3.2.2: it is published when the delay has passed, and not before."""
-        started = time.monotonic()
+        started = self.broker.seconds()
         self.delayed(1, 300).close()
         self.assertNothing(self.watcher)
         self.assertEqual(self.watcher.message(5).payload, b"w")
-        self.assertGreaterEqual(time.monotonic() - started, 0.9)
+        self.assertGreaterEqual(self.broker.seconds() - started, 0.9)
 
     def test_delayOverSession(self) -> None:
         """Section 3.1.3.2.2: or when the session ends, whichever comes first."""

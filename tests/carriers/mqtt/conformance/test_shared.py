@@ -4,8 +4,8 @@ Shared subscriptions: section 4.8.2 of MQTT 5.
 
 from __future__ import annotations
 
-from .mqttpackets import PUBACK, PUBLISH, PUBREC, PUBREL, SUBACK, V5, Packet, ack, subscribe
-from .mqttwire import Closed, MqttClient
+from .client import Closed, MqttClient
+from .packets import PUBACK, PUBLISH, PUBREC, PUBREL, SUBACK, V5, Packet, ack, subscribe
 from .support import MqttTestCase
 
 

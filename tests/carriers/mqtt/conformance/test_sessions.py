@@ -4,9 +4,8 @@ What of a MQTT session stays: section 3.1.2.4, 3.1.2.5, 4.1, 4.4 of both specifi
 
 from __future__ import annotations
 
-import time
-
-from .mqttpackets import (
+from .client import MqttClient
+from .packets import (
     PUBACK,
     PUBCOMP,
     PUBLISH,
@@ -18,7 +17,6 @@ from .mqttpackets import (
     disconnect,
     publish,
 )
-from .mqttwire import MqttClient
 from .support import MqttTestCase
 
 
@@ -290,7 +288,7 @@ class Session5Tests(SessionTests):
         """[MQTT5-4.1.0-2] After the interval it is gone, and not before."""
         early = self.expiring(300)
         early.leave(0, [("sessionExpiry", 1)])
-        time.sleep(2.1)
+        self.broker.sleep(2.1)
         self.assertFalse(self.expiring(1).connack.sessionPresent)
 
     def test_returnStopsExpiry(self) -> None:
@@ -300,7 +298,7 @@ class Session5Tests(SessionTests):
         client.close()
         client = self.expiring(1)
         self.assertTrue(client.connack.sessionPresent)
-        time.sleep(2.1)
+        self.broker.sleep(2.1)
         client.ping()
         self.publish((b"1", 1))
         self.assertMessages([client.message()], (b"1", 1))
@@ -314,7 +312,7 @@ class Session5Tests(SessionTests):
     def test_disconnectMakesItLonger(self) -> None:
         """Section 3.14.2.2.2: or more than CONNECT had."""
         self.expiring(1).leave(0, [("sessionExpiry", 300)])
-        time.sleep(2.1)
+        self.broker.sleep(2.1)
         self.assertTrue(self.expiring(300).connack.sessionPresent)
 
     def test_disconnectMayNotBegin(self) -> None:

@@ -4,10 +4,8 @@ What MQTT 5 hands on with a message: section 3.3.2.3, and reason strings.
 
 from __future__ import annotations
 
-import time
-
-from .mqttpackets import PUBACK, PUBLISH, SUBACK, V4, V5, Property, publish, subscribe
-from .mqttwire import Closed, MqttClient
+from .client import Closed, MqttClient
+from .packets import PUBACK, PUBLISH, SUBACK, V4, V5, Property, publish, subscribe
 from .support import MqttTestCase
 
 
@@ -118,7 +116,7 @@ class PropertyTests(MqttTestCase):
         client.leave()
         self.send(("messageExpiry", 1), payload=b"short")
         self.send(("messageExpiry", 100), payload=b"long")
-        time.sleep(2.1)
+        self.broker.sleep(2.1)
         client = self.persistent("s")
         packet = client.message()
         self.assertEqual(packet.payload, b"long")

@@ -4,7 +4,8 @@ MQTT publishes and their acknowledgements: section 3.3 to 3.7, 4.3, 4.6 of both 
 
 from __future__ import annotations
 
-from .mqttpackets import (
+from .client import MqttClient
+from .packets import (
     PING,
     PINGRESP,
     PUBACK,
@@ -16,7 +17,6 @@ from .mqttpackets import (
     ack,
     publish,
 )
-from .mqttwire import MqttClient
 from .support import MqttTestCase
 
 KIB = 1024

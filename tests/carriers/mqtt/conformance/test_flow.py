@@ -4,7 +4,8 @@ Bounds that the two sides of a MQTT 5 connection set each other: section 3.1.2.1
 
 from __future__ import annotations
 
-from .mqttpackets import (
+from .client import MqttClient
+from .packets import (
     DISCONNECT,
     PUBACK,
     PUBCOMP,
@@ -19,7 +20,6 @@ from .mqttpackets import (
     u16,
     varint,
 )
-from .mqttwire import MqttClient
 from .support import MqttTestCase
 
 

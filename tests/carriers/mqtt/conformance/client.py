@@ -1,5 +1,5 @@
 """
-A small MQTT client for tests: one blocking socket, both versions, no threads.
+A small MQTT client for tests: one blocking connection, both versions, no threads.
 
 Every wait is bounded by L{TIMEOUT}. It does what it is told to and no more: it acknowledges
 nothing by itself, so a test sees each packet.
@@ -7,12 +7,12 @@ nothing by itself, so a test sees each packet.
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from .mqttpackets import (
+from .brokers import IBroker
+from .packets import (
     AUTH,
     CONNACK,
     DISCONNECT,
@@ -66,14 +66,13 @@ class MqttClient:
 
     connack: Packet
 
-    def __init__(self, address: tuple[str, int], version: int) -> None:
+    def __init__(self, broker: IBroker, version: int) -> None:
         self.version = version
         self.isTold = False
         self.clientId = ""
         self.aliases: dict[int, str] = {}
         self.aliasMaximum = 0
-        self._socket = socket.create_connection(address, TIMEOUT)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = broker.connect(TIMEOUT)
         self._buffer = bytearray()
         self._aside: deque[Packet] = deque()
         self._lastId = 0

@@ -4,8 +4,9 @@ How MQTT 5 connections begin and end, where it has more to say than 3.1.1.
 
 from __future__ import annotations
 
-from . import test_mqtt_connect as common
-from .mqttpackets import (
+from . import test_connect as common
+from .client import Closed
+from .packets import (
     AUTH,
     CONNACK,
     V5,
@@ -17,7 +18,6 @@ from .mqttpackets import (
     properties,
     property_,
 )
-from .mqttwire import Closed
 from .support import MqttTestCase
 
 
