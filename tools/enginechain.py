@@ -74,7 +74,7 @@ class EngineChain(SignedChain):
         time = self.head.timestamp + STEP + later
         candidate = proposeBlock(self._state, self.head, 0, time, transactions)
         header = candidate.header
-        self.store.append(appendOf(candidate, None))
+        self.store.append(appendOf(candidate, b""))
         self._state.apply(candidate.outcome, candidate.history)
         self.head = header
         if transactions:

@@ -86,7 +86,7 @@ class SignedChain:
         time = self.head.timestamp + STEP + later
         candidate = proposeBlock(self._state, self.head, 0, time, transactions)
         certificate = self.certify(candidate.header)
-        self.store.append(appendOf(candidate, certificate))
+        self.store.append(appendOf(candidate, certificate.encode()))
         self._state.apply(candidate.outcome, candidate.history)
         self.head = candidate.header
         return self.head

@@ -1,6 +1,6 @@
 """
-What is done with stored chains: proofs are made from them, they are audited, exported, imported
-and backed up. Nothing here decides anything or waits for anybody; no Twisted.
+Stored chains: making proofs from them, auditing, exporting, importing and backing them up. Nothing
+here takes part in consensus; no Twisted.
 
 To check a data directory takes three lines::
 
@@ -14,19 +14,23 @@ from ._backup import BackedUp, BackupRefused, backUp
 from ._chain import AuditedChain, auditChain
 from ._export import RangeUnknown, exportChain
 from ._findings import Finding, Findings, Report
-from ._history import storedHistory
 from ._import import Imported, ImportRefused, importChain
-from ._layout import BROKER_FILES, KEYS_NAME, NOTES_NAME, STORE_NAME, groupsIn
-from ._loading import StoredChain, loadChain
-from ._prover import NotCertified, Prover
-from ._reading import groupDirectory, readChain
-from ._rows import appendOf
+from ._layout import (
+    BROKER_FILES,
+    KEYS_NAME,
+    METADATA_NAME,
+    STORE_NAME,
+    groupDirectory,
+    groupsIn,
+)
+from ._prover import NotCertified, Prover, readChain
+from ._replay import Replay, StoredChain, appendOf, loadChain, storedHistory
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
 
 __all__ = [
     "BROKER_FILES",
     "KEYS_NAME",
-    "NOTES_NAME",
+    "METADATA_NAME",
     "STORE_NAME",
     "Audited",
     "AuditedChain",
@@ -41,6 +45,7 @@ __all__ = [
     "NotCertified",
     "Prover",
     "RangeUnknown",
+    "Replay",
     "Report",
     "StoredChain",
     "StreamBroken",

@@ -13,19 +13,18 @@ from attrs import frozen
 from ..proofs import Checkpoint
 from ..storage import StorageDamaged, StorageRefused
 from ._chain import AuditedChain, auditChain
+from ._files import auditDataDirectoryFiles, auditGroupFiles
 from ._findings import LIMIT, Finding, Findings, Report, noReport
-from ._keyfiles import readKeyFiles
-from ._layout import KEYS_NAME, STORE_NAME, groupDirectories, isGroup
-from ._surroundings import auditDataDirectoryFiles, auditGroupFiles
+from ._layout import KEYS_NAME, STORE_NAME, groupDirectories, isGroup, readKeyFiles
 
 
 @frozen(kw_only=True)
 class Audited:
     """
-    What came of auditing a directory.
+    The result of auditing a directory.
 
-    @ivar chains: the chain of each group.
-    @ivar findings: what is about no group.
+    @ivar chains: the result of each group's chain.
+    @ivar findings: the findings that concern no group.
     """
 
     chains: Sequence[AuditedChain]
@@ -33,11 +32,11 @@ class Audited:
 
     @property
     def isGood(self) -> bool:
-        """Whether nothing says that anything is not good."""
-        return self.findings.damages == 0 and all(chain.isGood for chain in self.chains)
+        """Whether there is no damage."""
+        return self.findings.damageCount == 0 and all(chain.isGood for chain in self.chains)
 
     def all(self) -> Iterator[Finding]:
-        """All findings that are kept."""
+        """All kept findings."""
         for chain in self.chains:
             yield from chain.findings.kept
         yield from self.findings.kept
@@ -52,25 +51,25 @@ def audit(
     reporting: Callable[[str], AbstractContextManager[Report]] | None = None,
 ) -> Audited:
     """
-    Check everything in a data directory, or in the directory of a group. Nothing is ever
-    written; a broker may be running on it.
+    Check everything in a data directory, or in the directory of a group. Nothing is written; a
+    broker may be running on it.
 
-    @param groups: only the chains of these groups; C{None} for everything there is.
-    @param checkpoints: blocks that the chains must have, by group.
+    @param groups: only the chains of these groups; C{None} for all, and for the other files.
+    @param checkpoints: blocks that the chains must contain, by group.
     @param limit: how many findings are kept for each group.
-    @param reporting: gives what is to be told how many blocks of a group are done.
+    @param reporting: returns the callback that is told how many blocks of a group are done.
     @raise OSError: the directory cannot be read.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
     checkpoints = checkpoints or {}
     reporting = reporting or (lambda group: nullcontext(noReport))
-    around = Findings("", limit)
+    others = Findings("", limit)
     if isGroup(directory):
         directories: Sequence[Path] = [directory.absolute()]
     else:
         directories = groupDirectories(directory)
         if groups is None:
-            auditDataDirectoryFiles(directory, around)
+            auditDataDirectoryFiles(directory, others)
     chains = []
     for each in directories:
         group = each.name
@@ -83,8 +82,8 @@ def audit(
                 )
     missing = {*(groups or ()), *checkpoints} - {chain.group for chain in chains}
     for group in sorted(missing):
-        around.damage("data directory", f"there is no chain of group {group}")
-    return Audited(chains=chains, findings=around)
+        others.damage("data directory", f"there is no chain of group {group}")
+    return Audited(chains=chains, findings=others)
 
 
 def auditGroup(
@@ -95,11 +94,11 @@ def auditGroup(
     report: Report = noReport,
 ) -> AuditedChain:
     """
-    Check the chain in a group's directory and what lies around it.
+    Check the chain in a group's directory, and the other files there.
 
-    @param checkpoints: blocks that the chain must have.
+    @param checkpoints: blocks that the chain must contain.
     @param limit: how many findings are kept.
-    @param report: told how many blocks are done, of how many.
+    @param report: called with the number of audited blocks, and of all blocks.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
     earlier = [each.key for each in readKeyFiles(directory / KEYS_NAME)]

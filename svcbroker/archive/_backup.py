@@ -16,28 +16,34 @@ from attrs import frozen
 from ..chain import CertificateInvalid, Malformed
 from ..proofs import Checkpoint, checkFinal, storedCertificate
 from ..storage import Snapshot, StorageDamaged, Store, syncFile
+from ._files import auditMetadata
 from ._findings import Findings, Report, noReport
-from ._keyfiles import KeyFile, readKeyFiles
-from ._layout import BROKER_FILES, KEYS_NAME, NOTES_NAME, STORE_NAME, groupDirectories
-from ._loading import StoredChain, loadChain
+from ._layout import (
+    BROKER_FILES,
+    KEYS_NAME,
+    METADATA_NAME,
+    STORE_NAME,
+    KeyFile,
+    groupDirectories,
+    readKeyFiles,
+)
 from ._prover import decidedByEngine
-from ._restoring import setRoundsAside
-from ._surroundings import auditNotes
+from ._replay import StoredChain, loadChain, setRoundsAside
 
 
 class BackupRefused(Exception):
     """
-    There is nothing to copy, or nowhere to copy it to. The text is one line.
+    The data directory or the target of a backup cannot be used. The text is one line.
     """
 
 
 @frozen(kw_only=True)
 class BackedUp:
     """
-    What was copied.
+    The result of a backup.
 
-    @ivar chains: the last block of each group's chain.
-    @ivar findings: what is odd about it.
+    @ivar chains: the last copied block of each group's chain.
+    @ivar findings: damage and notes about the copy.
     """
 
     chains: Mapping[str, Checkpoint]
@@ -51,18 +57,19 @@ def backUp(
     reporting: Callable[[str], AbstractContextManager[Report]] | None = None,
 ) -> BackedUp:
     """
-    Copy a data directory to where there is none: notes, chains and keys. The copy comes into its
-    place whole, on stable storage and looked over, or not at all.
+    Copy a data directory: the metadata store, chains and keys. The target appears complete,
+    checked and on stable storage, or not at all.
 
-    Notes come first: those of subscriptions then stand at or before the end of the copied
-    chains, so nobody misses an event. The keys are those that the copied chain goes on with.
+    The metadata store is copied first, so that no subscription's position is beyond the end of
+    the copied chains. The copied keys are those of the validators that decide the next block.
 
     @param dataDir: the data directory; a broker may be using it.
     @param target: absent, or an empty directory.
-    @param reporting: gives what is to be told how much of a file is copied.
-    @raise BackupRefused: there is no chain, the target is taken, or keys changed too fast.
-    @raise StorageError: something cannot be read or written, or is damaged.
-    @raise OSError: something cannot be read or written.
+    @param reporting: returns the callback that is told how much of a file is copied.
+    @raise BackupRefused: there is no chain, the target exists, or keys changed while they were
+        copied.
+    @raise StorageError: a file cannot be read or written, or is damaged.
+    @raise OSError: a file cannot be read or written.
     """
     target = target.absolute()
     reporting = reporting or (lambda what: nullcontext(noReport))
@@ -70,14 +77,15 @@ def backUp(
     if not groups:
         raise BackupRefused(f"{dataDir} has no chain")
     if target.is_symlink() or (target.exists() and not _isEmptyDirectory(target)):
-        raise BackupRefused(f"{target} is there already: choose another place")
+        raise BackupRefused(f"{target} exists already: choose another target")
     unfinished = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         findings = Findings("")
-        if (dataDir / NOTES_NAME).exists():
-            with reporting("notes") as report, Snapshot.ofNotes(dataDir / NOTES_NAME) as notes:
-                notes.copyTo(unfinished / NOTES_NAME, report)
-            auditNotes(unfinished / NOTES_NAME, findings)
+        if (dataDir / METADATA_NAME).exists():
+            source = dataDir / METADATA_NAME
+            with reporting("metadata") as report, Snapshot.ofMetadata(source) as metadata:
+                metadata.copyTo(unfinished / METADATA_NAME, report)
+            auditMetadata(unfinished / METADATA_NAME, findings)
         chains = {}
         for group in groups:
             with reporting(f"group {group.name}") as report:
@@ -100,7 +108,7 @@ def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -
     keys = _readKeys(source / KEYS_NAME)
     with Snapshot.ofLedger(source / STORE_NAME) as snapshot:
         snapshot.copyTo(target / STORE_NAME, report)
-    # Those of a change that came in between are new here, and were not there before.
+    # Read again: a key change may have come between, and the copied chain may need the new keys.
     keys |= _readKeys(source / KEYS_NAME)
     chain = _finish(target / STORE_NAME)
     if keys:
@@ -113,9 +121,9 @@ def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -
 
 def _copyBrokerFiles(source: Path, target: Path) -> bool:
     """
-    Copy who a broker is beside an engine.
+    Copy the identity of a broker beside an engine.
 
-    @return: whether it is beside one.
+    @return: whether it has one.
     """
     found = [name for name in BROKER_FILES if (source / name).exists()]
     for name in found:
@@ -125,8 +133,7 @@ def _copyBrokerFiles(source: Path, target: Path) -> bool:
 
 def _finish(path: Path) -> StoredChain:
     """
-    Look over a copied chain as a broker does when it starts, and have it begin in rounds of its
-    own.
+    Check a copied chain as a broker does when it starts, and reserve rounds for its replicas.
     """
     store = Store.open(path)
     try:
@@ -135,7 +142,7 @@ def _finish(path: Path) -> StoredChain:
         if row is not None:
             certificate = storedCertificate(row.certificate)
             if certificate is not None:
-                checkFinal(certificate, chain.head, chain.deciders, chain.genesis.group)
+                checkFinal(certificate, chain.head, chain.headValidators, chain.genesis.group)
             elif not decidedByEngine(store):
                 raise Malformed("its last block has no certificate")
         if not decidedByEngine(store):
@@ -161,8 +168,8 @@ def _writeKeys(
     for index, key in enumerate(validators):
         if key not in keys:
             raise BackupRefused(
-                f"{source / KEYS_NAME} has no key of node {index}: either its nodes got new keys "
-                "meanwhile, then try again, or it is lost"
+                f"{source / KEYS_NAME} has no key of replica {index}: either the replicas got new "
+                "keys meanwhile, then try again, or it is lost"
             )
         path = directory / keys[key].path.name
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,31 +1,26 @@
 """
-Checking blocks one after the other, and going on behind one that does not hold.
+Auditing stored blocks one after the other, and going on behind a block that does not hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-from attrs import evolve
+from typing import Any, NamedTuple
 
 from ..chain import (
-    Candidate,
+    RECEIPT_SIZE,
     Certificate,
     CertificateInvalid,
-    ChainState,
     Genesis,
     Header,
-    History,
+    InvalidBlock,
     Malformed,
-    PrefixConflict,
     Transaction,
     ValidatorSet,
     decodeBody,
     decodeTable,
     leaderIndex,
     merkleRoot,
-    proposeBlock,
 )
 from ..proofs import (
     AnyCertificate,
@@ -36,20 +31,14 @@ from ..proofs import (
     isEngineCertificate,
     storedCertificate,
 )
-from ..storage import Append
-from ._findings import Findings, difference, show
-from ._rows import appendOf
-
-_RECEIPT: Final = 9
-_PRINT: Final = 4
-
-EXECUTED: Final = ("transactionRoot", "receiptRoot", "stateRoot", "nextValidators")
-"""The fields of a header that only execution tells."""
+from ..storage import PRINT_SIZE, Append
+from ._findings import Findings, difference, isSame, show
+from ._replay import Replay
 
 
 class RawBlock(NamedTuple):
     """
-    A block as it is stored, of whatever types.
+    A block as it is stored. Columns may be of any type.
     """
 
     height: int
@@ -63,15 +52,16 @@ class RawBlock(NamedTuple):
 
 class BlockAuditor:
     """
-    Executes a chain from its genesis and compares each block with what comes of it.
+    Executes a chain from its genesis and compares the stored blocks with the outcome.
 
-    Behind a block whose content does not hold, nobody knows the state. From there on blocks
-    are checked as far as it goes without: headers, links, certificates, transactions.
+    Execution ends at the first block that does not follow from the state before it, since the
+    state after it is unknown. The header, link, certificate and transactions of the blocks behind
+    it are still checked.
 
-    @ivar height: the height of the last block that was looked at.
+    @ivar height: the height of the last block that was audited.
     @ivar final: the height of the last block whose certificate holds.
-    @ivar state: the state after it; C{None} where that is not known any more.
-    @ivar hash: its hash.
+    @ivar hash: the hash of the last block; C{None} where it is unknown.
+    @ivar replay: the state after the last block; C{None} once execution has ended.
     """
 
     def __init__(
@@ -83,67 +73,76 @@ class BlockAuditor:
         hasEngine: bool = False,
     ) -> None:
         """
-        @param sets: sets of nodes by their hashes. They are trusted only where a header that
-            is final names them.
+        @param sets: validator sets by their hashes. A set is used only where a certified header
+            names it.
         @param hasEngine: whether an engine decides, so that certificates may be missing.
         """
+        header = genesis.header()
         self.height = self.final = 0
+        self.hash: bytes | None = header.hash
+        self.replay: Replay | None = Replay(genesis.state(), header)
         self._hasEngine = hasEngine
-        self._group = genesis.group
-        self.state: ChainState | None = genesis.state()
-        self.hash: bytes | None = genesis.header().hash
-        self._chain = genesis.chain
-        self._head: Header | None = genesis.header()
-        self._history: History | None = self.state.history
-        self._total: int | None = 0
-        self._validators: bytes = genesis.validatorSet.hash
+        self._genesis = genesis
+        self._previous: Header | None = header
+        self._validators = header.nextValidators
         self._sets = {**sets, genesis.validatorSet.hash: genesis.validatorSet}
-        self._isTrusted = True
         self._found = findings
 
     def lose(self, place: str, problem: str, height: int) -> None:
         """
-        A block cannot be read, or is missing: nothing that depends on it is known any more.
+        Report that the blocks up to a height cannot be read, or are missing.
         """
         self._found.damage(place, problem, height)
-        self._stop(height)
-        self.height = height
-        self.hash = self._head = self._history = self._total = None
+        self._endExecution(height)
+        self.height, self.hash, self._previous = height, None, None
 
     def check(self, row: RawBlock, prints: Callable[[], bytes]) -> Append | None:
         """
         Check the next block.
 
-        @param prints: gives what is stored as the fingerprints of its transactions, as far as that
-            is there.
-        @return: what must be stored of it; C{None} where nobody knows.
+        @param prints: returns the stored fingerprints of its transactions, as far as there are any.
+        @return: the rows that must be stored for it; C{None} where they are unknown.
         """
         if row.height != self.height + 1:
             first, last = self.height + 1, row.height - 1
             which = f"block {first} is" if first == last else f"blocks {first} to {last} are"
             self.lose("head.height", f"{which} missing", last)
         self.height = row.height
-        header = self._header(row)
+        damages = self._found.damageCount
+        header = self._decodeHeader(row)
         if header is None:
-            self.hash = row.hash if isinstance(row.hash, bytes) else None
-            self._head = self._history = self._total = None
-            self._stop(row.height)
+            self.hash, self._previous = row.hash if isinstance(row.hash, bytes) else None, None
+            self._endExecution(row.height)
             return None
-        self._certificate(row, header)
+        before = self.hash
+        problem = self._certificateProblem(row, header)
+        isItself = self._checkHash(row, header, problem)
+        if before is not None and header.parent != before:
+            self._differ("header.parent", before, header.parent)
         transactions = self._transactions(row)
-        candidate = self._execute(header, transactions)
-        self._compare(header, transactions, candidate)
-        if transactions is not None:
-            self._checkRoot(header, transactions, candidate, prints)
-        history = self._historyWith(candidate)
-        append = None
-        if candidate is not None and history is not None:
-            append = appendOf(evolve(candidate, history=history), None)
+        self._checkLinks(header, transactions)
+        append, reason = None, ""
+        if self.replay is not None and isItself and transactions is not None:
+            try:
+                append = self.replay.execute(header, transactions, b"")
+            except InvalidBlock as error:
+                reason = str(error)
+        if self.replay is not None and append is not None:
+            validators = self.replay.state.validators
+            self._sets[validators.hash] = validators
             self._checkReceipts(row.receipts, append.block.receipts)
-        self._proceed(header, transactions, candidate, history)
-        return append if self.state is not None else None
+        else:
+            if transactions is not None:
+                self._checkRoot(header, transactions, prints)
+            if reason and self._found.damageCount == damages:
+                self._found.damage("head.header", reason, row.height)
+            self._endExecution(row.height)
+        self._previous = header if isItself else None
+        if append is not None or not problem:
+            self._validators = header.nextValidators
+        return append
 
-    def _header(self, row: RawBlock) -> Header | None:
+    def _decodeHeader(self, row: RawBlock) -> Header | None:
         try:
             if not isinstance(row.header, bytes):
                 raise Malformed("it is not stored as bytes")
@@ -155,39 +154,40 @@ class BlockAuditor:
             self._differ("head.transaction_total", header.transactionTotal, row.transactionTotal)
         return header
 
-    def _certificate(self, row: RawBlock, header: Header) -> None:
-        """Check who has signed the header, and which hash it has."""
-        trouble = self._certificateTrouble(row, header)
-        self.hash, before = header.hash, self.hash
-        self._isTrusted = not trouble
-        if header.hash != row.hash:
-            if trouble:
-                # The signatures are under another header, and so is the hash beside it.
-                trouble = ""
-                self._found.damage(
-                    "head.header",
-                    f"its hash is {show(header.hash)}, which is neither the one stored beside it "
-                    "nor the one that was signed",
-                    self.height,
-                )
-                self.hash = row.hash if isinstance(row.hash, bytes) else None
-            else:
-                self._differ("head.hash", header.hash, row.hash)
-        if trouble:
-            self._found.damage("head.certificate", trouble, self.height)
-        if before is not None and header.parent != before:
-            self._differ("header.parent", before, header.parent)
+    def _checkHash(self, row: RawBlock, header: Header, problem: str) -> bool:
+        """
+        Compare the hash of a header with the one stored beside it.
 
-    def _certificateTrouble(self, row: RawBlock, header: Header) -> str:
-        nodes = self._sets.get(self._validators)
-        if nodes is None:
-            return "the set of nodes that has to sign it is not known"
+        @param problem: why the certificate does not hold; empty where it does.
+        @return: whether this is the header that was written, by its stored hash or its certificate.
+        """
+        self.hash = header.hash
+        if header.hash == row.hash:
+            if problem:
+                self._found.damage("head.certificate", problem, self.height)
+            return True
+        if not problem:
+            self._differ("head.hash", header.hash, row.hash)
+            return True
+        self._found.damage(
+            "head.header",
+            f"its hash is {show(header.hash)}, which is neither the one stored beside it nor the "
+            "one that was signed",
+            self.height,
+        )
+        self.hash = row.hash if isinstance(row.hash, bytes) else None
+        return False
+
+    def _certificateProblem(self, row: RawBlock, header: Header) -> str:
+        validators = self._sets.get(self._validators)
+        if validators is None:
+            return "the validator set that has to sign it is unknown"
         try:
             if not isinstance(row.certificate, bytes):
                 raise Malformed("it is not stored as bytes")
-            certificate = self._certificateOf(row.certificate)
+            certificate = self._decodeCertificate(row.certificate)
             if certificate is not None:
-                checkFinal(certificate, header, nodes, self._group)
+                checkFinal(certificate, header, validators, self._genesis.group)
                 self._checkNext(certificate, header)
         except (Malformed, CertificateInvalid) as error:
             return str(error)
@@ -195,7 +195,7 @@ class BlockAuditor:
             self.final = row.height
         return ""
 
-    def _certificateOf(self, data: bytes) -> AnyCertificate | None:
+    def _decodeCertificate(self, data: bytes) -> AnyCertificate | None:
         if not self._hasEngine:
             return PbftCertificate.of(Certificate.decode(data))
         if not isEngineCertificate(data):
@@ -203,12 +203,12 @@ class BlockAuditor:
         return storedCertificate(data)
 
     def _checkNext(self, certificate: AnyCertificate, header: Header) -> None:
-        """An engine has the set that decides next from the same block on."""
+        """Compare the set that decides the next block with the one that the engine has."""
         following = self._sets.get(header.nextValidators)
         if following is None or not isinstance(certificate, CometCertificate):
             return
         if certificate.block().header.nextValidatorsHash != engineSet(following):
-            raise CertificateInvalid("the engine has other nodes for the next block")
+            raise CertificateInvalid("the engine has other validators for the next block")
 
     def _transactions(self, row: RawBlock) -> Sequence[Transaction] | None:
         body = row.body
@@ -221,80 +221,49 @@ class BlockAuditor:
         try:
             return decodeBody(body)
         except Malformed as error:
-            index, problem = _firstBad(body)
+            index, problem = _firstMalformed(body)
             self._found.damage("body.body", problem or str(error), self.height, index)
         return None
 
-    def _execute(
-        self, header: Header, transactions: Sequence[Transaction] | None
-    ) -> Candidate | None:
-        if self.state is None or self._head is None or transactions is None:
-            return None
-        try:
-            return proposeBlock(self.state, self._head, header.view, header.timestamp, transactions)
-        except PrefixConflict:
-            self._found.damage("body.body", "two of its events might have the same id", self.height)
-        return None
-
-    def _compare(
-        self,
-        header: Header,
-        transactions: Sequence[Transaction] | None,
-        candidate: Candidate | None,
-    ) -> None:
-        """Compare the header with what its place and its transactions make of it."""
-        before = 0 if self._head is None else self._head.view
-        if header.view < before:
-            self._found.damage(
-                "header.view", f"{header.view} is below its parent's {before}", self.height
-            )
-        if candidate is not None and candidate.header.hash == header.hash:
-            return
-        if candidate is not None and header.timestamp < candidate.header.timestamp:
-            before = candidate.header.timestamp
-            self._found.damage(
-                "header.timestamp",
-                f"{header.timestamp} is before its parent's {before}",
-                self.height,
-            )
+    def _checkLinks(self, header: Header, transactions: Sequence[Transaction] | None) -> None:
+        """Compare a header with its place in the chain and with the header before it."""
         expected: dict[str, object] = {
-            "chain": self._chain,
+            "chain": self._genesis.chain,
             "height": self.height,
             "validators": self._validators,
         }
-        if self._history is not None:
-            expected["history"] = self._history.root
-        nodes = self._sets.get(self._validators)
-        if nodes is not None:
-            expected["proposer"] = leaderIndex(header.view, self.height, len(nodes.keys))
+        validators = self._sets.get(self._validators)
+        if validators is not None:
+            expected["proposer"] = leaderIndex(header.view, self.height, len(validators.keys))
         if transactions is not None:
             expected["transactionCount"] = len(transactions)
-        if self._total is not None:
+        previous = self._previous
+        if previous is not None:
             count = header.transactionCount if transactions is None else len(transactions)
-            expected["transactionTotal"] = self._total + count
-        if candidate is not None:
-            expected |= {name: getattr(candidate.header, name) for name in EXECUTED[1:]}
+            expected["transactionTotal"] = previous.transactionTotal + count
+            for name in ("view", "timestamp"):
+                value, before = getattr(header, name), getattr(previous, name)
+                if value < before:
+                    self._found.damage(
+                        f"header.{name}", f"{value} is below its parent's {before}", self.height
+                    )
         for name, value in expected.items():
             if getattr(header, name) != value:
                 self._differ(f"header.{name}", value, getattr(header, name))
 
     def _checkRoot(
-        self,
-        header: Header,
-        transactions: Sequence[Transaction],
-        candidate: Candidate | None,
-        prints: Callable[[], bytes],
+        self, header: Header, transactions: Sequence[Transaction], prints: Callable[[], bytes]
     ) -> None:
         """Compare the transactions with the header's root."""
         hashes = [transaction.hash for transaction in transactions]
-        root = candidate.header.transactionRoot if candidate else merkleRoot(hashes)
+        root = merkleRoot(hashes)
         if root != header.transactionRoot:
             self._found.damage(
                 "body.body",
                 "these are not the transactions of its header: "
                 + difference(header.transactionRoot, root),
                 self.height,
-                _otherPrint(hashes, prints()),
+                _firstOther(hashes, prints()),
             )
 
     def _checkReceipts(self, stored: object, receipts: bytes) -> None:
@@ -302,54 +271,18 @@ class BlockAuditor:
             index = None
             if isinstance(stored, bytes) and len(stored) == len(receipts):
                 pairs = zip(receipts, stored, strict=True)
-                index = next(i for i, (one, other) in enumerate(pairs) if one != other) // _RECEIPT
+                first = next(i for i, (one, other) in enumerate(pairs) if one != other)
+                index = first // RECEIPT_SIZE
             self._found.differ("body.receipts", receipts, stored, self.height, index)
 
-    def _historyWith(self, candidate: Candidate | None) -> History | None:
-        """The history with this block."""
-        if candidate is not None and candidate.header.hash == self.hash:
-            return candidate.history
-        if self._history is None or self.hash is None:
-            return None
-        return self._history.after(self.hash)
-
-    def _proceed(
-        self,
-        header: Header,
-        transactions: Sequence[Transaction] | None,
-        candidate: Candidate | None,
-        history: History | None,
-    ) -> None:
-        """Make the block the last one."""
-        if self._total is None:
-            self._total = header.transactionTotal
-        else:
-            self._total += header.transactionCount if transactions is None else len(transactions)
-        # What follows is judged by what the header should be, where that is known.
-        before, self._head = self._head, header if candidate is None else candidate.header
-        if before is not None and not self._isTrusted:
-            # They may be anything, and may not fall.
-            self._head = evolve(self._head, view=before.view, timestamp=before.timestamp)
-        self._history, self._validators = history, self._head.nextValidators
-        if self.state is None:
-            return
-        if (
-            candidate is None
-            or history is None
-            or any(getattr(candidate.header, name) != getattr(header, name) for name in EXECUTED)
-        ):
-            self._stop(self.height)
-            return
-        self.state.apply(candidate.outcome, history)
-        self._sets[self.state.validators.hash] = self.state.validators
-
-    def _stop(self, height: int) -> None:
-        if self.state is not None:
-            self.state = None
+    def _endExecution(self, height: int) -> None:
+        if self.replay is not None:
+            self.replay = None
             self._found.note(
                 "body",
-                "nobody knows what this block did, so from here on nothing is executed: headers, "
-                "certificates and transactions are checked, topics and positions are not",
+                "the state after this block is unknown, so execution ends here: of the blocks "
+                "behind it, headers, certificates and transactions are checked, and the rows that "
+                "follow from execution are not",
                 height,
             )
 
@@ -357,8 +290,8 @@ class BlockAuditor:
         self._found.differ(place, expected, found, self.height)
 
 
-def _firstBad(body: bytes) -> tuple[int | None, str]:
-    """Which transaction of a body is not one, and why."""
+def _firstMalformed(body: bytes) -> tuple[int | None, str]:
+    """The index of the first malformed transaction of a body, and the reason."""
     try:
         offsets = decodeTable(body)
     except Malformed:
@@ -373,16 +306,11 @@ def _firstBad(body: bytes) -> tuple[int | None, str]:
     return None, ""
 
 
-def _otherPrint(hashes: Sequence[bytes], prints: bytes) -> int | None:
-    """Which transaction is not the one that its fingerprint was taken of."""
-    if len(prints) != len(hashes) * _PRINT:
+def _firstOther(hashes: Sequence[bytes], prints: bytes) -> int | None:
+    """The index of the first transaction whose hash does not match its fingerprint."""
+    if len(prints) != len(hashes) * PRINT_SIZE:
         return None
     for index, hash in enumerate(hashes):
-        if hash[:_PRINT] != prints[index * _PRINT : (index + 1) * _PRINT]:
+        if hash[:PRINT_SIZE] != prints[index * PRINT_SIZE : (index + 1) * PRINT_SIZE]:
             return index
     return None
-
-
-def isSame(expected: object, found: object) -> bool:
-    """Whether a value is the same and of the same type, which Python's numbers do not mind."""
-    return type(expected) is type(found) and expected == found

@@ -13,45 +13,34 @@ from attrs import frozen
 
 from ..chain import Genesis, Malformed
 from ..proofs import Checkpoint, isEngineCertificate
-from ..storage import Snapshot, StorageError
+from ..storage import PRINT_SIZE, SEGMENT, Snapshot, StorageError
 from ._blocks import BlockAuditor, RawBlock
 from ._findings import LIMIT, Findings, Report, noReport, show
 from ._layout import KEYS_NAME, STORE_NAME
-from ._structure import auditStructure
-from ._tables import (
-    PRINT_SIZE,
-    SEGMENT,
-    RowAuditor,
-    compareReservation,
-    compareState,
-    storedSets,
-)
+from ._replay import BATCH_BLOCKS, BATCH_BYTES
+from ._tables import RowAuditor, auditStructure, compareReservation, compareState, storedSets
 
-BATCH_BLOCKS: Final = 256
-BATCH_BYTES: Final = 16 * 1024 * 1024
-"""How much is read of one moment: a running broker's log cannot be folded in meanwhile."""
-
-_GIVE_UP: Final = 20
-"""After so many reads that failed, nothing more is read."""
+_MAX_FAILURES: Final = 20
+"""Failed reads after which the audit ends: each may take seconds on a dying disk."""
 
 
 @frozen(kw_only=True)
 class AuditedChain:
     """
-    What came of auditing a chain.
+    The result of auditing a chain.
 
-    @ivar group: the id of its group, as its genesis says; that of its directory where there is
-        no genesis.
+    @ivar group: the id of its group, from the name of its directory.
     @ivar genesis: its genesis; C{None} where it cannot be read.
-    @ivar tip: its last block; C{None} where its hash is not known.
-    @ivar transactions: how many transactions were looked at.
-    @ivar topics: how many topics there are; C{None} where nobody knows.
-    @ivar validators: the public keys of the nodes that decide the next block, where known.
-    @ivar findings: what was found.
+    @ivar tip: its last block; C{None} where its hash is unknown.
+    @ivar transactions: how many transactions were executed.
+    @ivar topics: how many topics there are; C{None} where execution ended before the last block.
+    @ivar validators: the public keys that decide the next block; C{None} where execution ended
+        before the last block.
+    @ivar findings: the findings.
     @ivar hasEngine: whether an engine decided its blocks.
-    @ivar final: the height of the last block that its certificate shows to be final, and with it
-        all blocks before. Only an engine's chain may go on behind it: what shows that a block is
-        final comes after it, and may not have been kept.
+    @ivar final: the height of the last block with a certificate that holds; all blocks before it
+        are final, too. On an engine's chain there may be blocks after it: their certificates come
+        later, and need not be stored.
     """
 
     group: str
@@ -66,7 +55,7 @@ class AuditedChain:
 
     @classmethod
     def unread(cls, group: str, findings: Findings) -> AuditedChain:
-        """A chain that could not even be begun with."""
+        """The result for a chain of which nothing could be read."""
         return cls(
             group=group,
             genesis=None,
@@ -79,8 +68,8 @@ class AuditedChain:
 
     @property
     def isGood(self) -> bool:
-        """Whether nothing says that it is not good."""
-        return self.findings.damages == 0
+        """Whether there is no damage."""
+        return self.findings.damageCount == 0
 
 
 def auditChain(
@@ -92,14 +81,14 @@ def auditChain(
     report: Report = noReport,
 ) -> AuditedChain:
     """
-    Check a chain from its genesis on: every block, every certificate, and every row that
-    execution says must be there. Nothing is ever written; a broker may be using the file.
+    Check a chain from its genesis on: every block, every certificate, and every row that follows
+    from execution. Nothing is written; a broker may be using the file.
 
     @param path: the file.
-    @param group: the id of the group that it should be of.
-    @param checkpoints: blocks that it must have.
+    @param group: the id of the group whose chain it should be.
+    @param checkpoints: blocks that it must contain.
     @param limit: how many findings are kept.
-    @param report: told how many blocks are done, of how many.
+    @param report: called with the number of audited blocks, and of all blocks.
     @raise StorageRefused: it cannot be opened at all.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
@@ -140,7 +129,7 @@ class _ChainAudit:
             genesis, storedSets(self._snapshot), self._found, hasEngine=self._hasEngine
         )
         self._rows = RowAuditor(self._snapshot, self._found)
-        self._meet(0)
+        self._compareCheckpoint(0)
         while self._batch():
             pass
         for height in sorted(self._wanted):
@@ -152,7 +141,7 @@ class _ChainAudit:
 
     def _audited(self, genesis: Genesis) -> AuditedChain:
         blocks = self._blocks
-        state = blocks.state
+        state = None if blocks.replay is None else blocks.replay.state
         return AuditedChain(
             group=self._group,
             genesis=genesis,
@@ -182,14 +171,14 @@ class _ChainAudit:
             return None
         if genesis.chain != chain:
             self._found.differ("chain.chain_id", genesis.chain, chain)
-        self._hasEngine = self._isEngines()
+        self._hasEngine = self._isDecidedByEngine()
         # An engine's chain is named as the engine calls it.
         if genesis.group != self._group and not self._hasEngine:
             self._found.damage("chain.genesis", f"it is the chain of group {show(genesis.group)}")
         return genesis
 
-    def _isEngines(self) -> bool:
-        """Whether an engine decides: then there are no keys here, nor certificates of nodes."""
+    def _isDecidedByEngine(self) -> bool:
+        """Whether an engine decides: there are no keys then, nor certificates of replicas."""
         if self._hasKeys:
             return False
         rows = self._snapshot.rows("SELECT certificate FROM head WHERE height = 1")
@@ -197,23 +186,23 @@ class _ChainAudit:
 
     def _batch(self) -> bool:
         """
-        Look at some blocks.
+        Audit some blocks.
 
         @return: whether there are more.
         """
-        # Where not even the moment can be read, nothing more will be.
+        # Where the read transaction cannot even begin, later ones will not either.
         isLast = True
         with self._reading("ledger.sqlite"), self._snapshot.moment():
             isLast = self._readBlocks()
             with self._reading("ledger.sqlite"):
-                self._rows.compare(isLast and self._blocks.state is not None)
+                self._rows.compare(isLast, isComplete=self._blocks.replay is not None)
             if isLast:
                 self._finish()
         return not isLast
 
     def _readBlocks(self) -> bool:
         """
-        @return: whether there are no more.
+        @return: whether those were the last.
         """
         ((tip,),) = self._snapshot.rows("SELECT max(height) FROM head")
         blocks, size, count = self._blocks, 0, 0
@@ -237,7 +226,7 @@ class _ChainAudit:
         except StorageError as error:
             self._failures += 1
             blocks.lose("ledger.sqlite", f"it cannot be read: {error}", blocks.height + 1)
-            return self._failures >= _GIVE_UP or blocks.height >= (tip or 0)
+            return self._failures >= _MAX_FAILURES or blocks.height >= (tip or 0)
         return count < BATCH_BLOCKS
 
     def _check(self, row: RawBlock) -> None:
@@ -245,10 +234,10 @@ class _ChainAudit:
         if append is not None:
             self._rows.add(append)
             self._transactions += len(append.transactionHashes)
-        self._meet(row.height)
+        self._compareCheckpoint(row.height)
 
     def _printsOf(self, row: RawBlock) -> bytes:
-        """What is stored as the fingerprints of a block's transactions."""
+        """The stored fingerprints of a block's transactions."""
         if not (isinstance(row.body, bytes) and isinstance(row.transactionTotal, int)):
             return b""
         count = int.from_bytes(row.body[:4], "big")
@@ -266,7 +255,7 @@ class _ChainAudit:
         start = (first - segment * SEGMENT) * PRINT_SIZE
         return stored[start : start + count * PRINT_SIZE]
 
-    def _meet(self, height: int) -> None:
+    def _compareCheckpoint(self, height: int) -> None:
         """Compare a block with the checkpoint of its height."""
         checkpoint = self._wanted.pop(height, None)
         if checkpoint is not None and self._blocks.hash != checkpoint.hash:
@@ -277,7 +266,7 @@ class _ChainAudit:
             )
 
     def _finish(self) -> None:
-        """Compare what is only known after the last block, of the same moment."""
+        """Compare the rows that depend on the last block, in the same read transaction."""
         with self._reading("head, body"):
             for (height,) in self._snapshot.rows(
                 "SELECT height FROM head WHERE height < 1 LIMIT 10"
@@ -290,16 +279,15 @@ class _ChainAudit:
                 self._found.damage("body", "the row belongs to no block", height)
         with self._reading("reservation"):
             compareReservation(self._snapshot, self._blocks.height, self._found)
-        state = self._blocks.state
-        if state is not None:
+        if self._blocks.replay is not None:
             with self._reading("ledger.sqlite"):
                 self._rows.compareCounts()
             with self._reading("topic, account"):
-                compareState(self._snapshot, state, self._found)
+                compareState(self._snapshot, self._blocks.replay.state, self._found)
 
     @contextmanager
     def _reading(self, place: str) -> Iterator[None]:
-        """What cannot be read is a finding."""
+        """Report a failed read as damage."""
         try:
             yield
         except StorageError as error:

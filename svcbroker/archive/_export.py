@@ -1,27 +1,25 @@
 """
-Writing a stored chain as a stream.
+Exporting a stored chain as a stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from ..chain import Genesis, Malformed
 from ..proofs import Checkpoint
 from ..storage import Snapshot, StorageDamaged
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
+from ._replay import BATCH_BLOCKS, BATCH_BYTES
 from ._stream import Begin, End, StreamedBlock, StreamWriter
-
-_BATCH_BLOCKS: Final = 256
-_BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class RangeUnknown(Exception):
     """
-    There are no such blocks. The text is one line.
+    The chain does not have the requested blocks. The text is one line.
     """
 
 
@@ -34,15 +32,15 @@ def exportChain(
     report: Report = noReport,
 ) -> Checkpoint:
     """
-    Write the chain in a group's directory as a stream: what it is made of, not what follows
-    from it. A broker may be using it. Nothing is checked; whoever imports it does.
+    Write the chain in a group's directory as a stream of headers, certificates and bodies. A
+    broker may be running on it. Nothing is checked; the import checks every block.
 
-    @param file: where to.
-    @param first: the height to begin at.
-    @param last: the height to end at; C{None} for the latest block.
-    @param report: told how many blocks are written, of how many.
+    @param file: the stream is written to it.
+    @param first: the first height.
+    @param last: the last height; C{None} for that of the latest block.
+    @param report: called with the number of written blocks, and of all.
     @return: the last block.
-    @raise RangeUnknown: the chain has not these blocks.
+    @raise RangeUnknown: the chain does not have these blocks.
     @raise StorageError: the chain cannot be read.
     """
     with Snapshot.ofLedger(directory / STORE_NAME) as snapshot:
@@ -87,7 +85,7 @@ def _blocks(
 ) -> Iterator[tuple[int, bytes, StreamedBlock]]:
     following = first
     while following <= last:
-        # Not while it is written out: that may take as long as the other end likes.
+        # The read transaction ends before the batch is written: the reader may be slow.
         batch = _batch(snapshot, following, last)
         if not batch:
             raise _damaged(snapshot, f"block {following} is missing")
@@ -111,12 +109,12 @@ def _batch(
             "ORDER BY head.height LIMIT ?",
             first,
             last,
-            _BATCH_BLOCKS,
+            BATCH_BLOCKS,
         )
         for row in rows:
             batch.append((row[0], row[1], row[2], row[3], row[4]))
             size += len(row[4]) if isinstance(row[4], bytes) else 0
-            if size > _BATCH_BYTES:
+            if size > BATCH_BYTES:
                 rows.close()
                 break
     return batch

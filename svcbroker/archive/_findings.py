@@ -1,5 +1,5 @@
 """
-What an audit finds, each in one line.
+The findings of an audit, one line each.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ _TEXT: Final = 80
 @frozen(kw_only=True)
 class Finding:
     """
-    One thing that is not as it should be.
+    One finding of an audit.
 
-    @ivar group: the id of the group; empty where it is about the data directory.
-    @ivar height: the height of the block, where it is about one.
-    @ivar transaction: the index of the transaction in the block, from 0, where it is about one.
+    @ivar group: the id of the group; empty for the data directory.
+    @ivar height: the height of the block; C{None} where it concerns no single block.
+    @ivar transaction: the index of the transaction in the block, from 0; C{None} where it concerns
+        no single transaction.
     @ivar place: the file, or the table and column, or the field of a header.
-    @ivar problem: what is wrong, with what was expected and what was found.
-    @ivar isDamage: whether the data is not good, rather than worth a look.
+    @ivar problem: what is wrong, with the expected and the found value.
+    @ivar isDamage: C{True} for damaged data, C{False} for a note to the operator.
     """
 
     group: str
@@ -50,10 +51,10 @@ class Finding:
 @frozen
 class Findings:
     """
-    Gathers findings, and counts those that are too many to keep.
+    Collects findings up to a limit, and counts the rest.
 
-    @ivar group: the group that they are about; empty for the data directory.
-    @ivar kept: the first of them.
+    @ivar group: the group that they concern; empty for the data directory.
+    @ivar kept: the findings up to the limit.
     """
 
     group: str
@@ -64,11 +65,11 @@ class Findings:
     def damage(
         self, place: str, problem: str, height: int | None = None, transaction: int | None = None
     ) -> None:
-        """Something is wrong."""
+        """Report damage."""
         self._add(place, problem, height, transaction, True)
 
     def note(self, place: str, problem: str, height: int | None = None) -> None:
-        """Something is worth a look."""
+        """Report something that an operator should look at, and that is no damage."""
         self._add(place, problem, height, None, False)
 
     def differ(
@@ -79,7 +80,7 @@ class Findings:
         height: int | None = None,
         transaction: int | None = None,
     ) -> None:
-        """Something is not what it must be."""
+        """Report a value that is not the expected one."""
         self.damage(place, difference(expected, found), height, transaction)
 
     def _add(
@@ -99,27 +100,32 @@ class Findings:
             )
 
     @property
-    def damages(self) -> int:
-        """How many of them say that the data is not good, kept or not."""
+    def damageCount(self) -> int:
+        """How many findings are damage, kept or not."""
         return self._counts[True]
 
     @property
-    def notes(self) -> int:
-        """How many of them say that something is worth a look, kept or not."""
+    def noteCount(self) -> int:
+        """How many findings are notes, kept or not."""
         return self._counts[False]
 
 
 Report = Callable[[int, int | None], object]
-"""C{report(done, total)}: how much is done by now, of how much in all where that is known."""
+"""C{report(done, total)}: called with how much is done, and of how much where that is known."""
 
 
 def noReport(done: int, total: int | None) -> None:
-    """Tells nobody."""
+    """Ignore the progress."""
+
+
+def isSame(expected: object, found: object) -> bool:
+    """Whether a value is equal and of the same type: SQLite may return 1.0 for 1."""
+    return type(expected) is type(found) and expected == found
 
 
 def difference(expected: object, found: object) -> str:
     """
-    What was expected and what was found, in some words.
+    Describe the difference between an expected and a found value.
     """
     if isinstance(expected, bytes) and isinstance(found, bytes):
         if len(expected) != len(found):
@@ -136,7 +142,7 @@ def difference(expected: object, found: object) -> str:
 
 def show(value: object) -> str:
     """
-    A value in a bounded number of characters.
+    A value as text of bounded length.
     """
     if isinstance(value, bytes):
         return f"{len(value)} bytes {_hex(value)}"

@@ -1,5 +1,5 @@
 """
-Taking a chain from a stream, and believing nothing of it.
+Importing a chain from a stream, with every block checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ..chain import (
     Header,
     InvalidBlock,
     Malformed,
-    checkBlock,
     checkCertificate,
     decodeBody,
 )
@@ -26,31 +25,27 @@ from ..proofs import Checkpoint, isEngineCertificate
 from ..storage import Append, StorageError, Store, syncFile
 from ._findings import Report, noReport
 from ._layout import STORE_NAME
-from ._loading import StoredChain, loadChain
-from ._restoring import setRoundsAside
-from ._rows import appendOf
+from ._replay import BATCH_BLOCKS, BATCH_BYTES, Replay, loadChain, setRoundsAside
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader
 
-_BATCH_BLOCKS: Final = 256
-_BATCH_BYTES: Final = 8 * 1024 * 1024
 _GROUP: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
 class ImportRefused(Exception):
     """
-    A stream does not belong to the chain that is there already. The text is one line.
+    The stream is not of the chain that it should be appended to. The text is one line.
     """
 
 
 @frozen(kw_only=True)
 class Imported:
     """
-    What came of an import.
+    The result of an import.
 
     @ivar group: the group of the chain.
-    @ivar tip: the last block that is there now.
-    @ivar known: how many blocks of the stream were there already.
-    @ivar added: how many were added.
+    @ivar tip: the chain's last block now.
+    @ivar known: how many blocks of the stream the chain had already.
+    @ivar added: how many were appended.
     """
 
     group: str
@@ -67,19 +62,19 @@ def importChain(
     report: Report = noReport,
 ) -> Imported:
     """
-    Append the blocks of a stream to the chain of its group in a data directory, which is begun
-    where there is none. Each is checked as a node checks it: signatures of a quorum of the set
-    whose turn it is, parent, execution. Blocks that are there already are compared.
+    Append the blocks of a stream to the chain of its group in a data directory, and begin that
+    chain where there is none. Each block is checked as a replica checks it: the signatures of a
+    quorum of the current validators, its parent, its execution. Blocks that the chain has already
+    are compared.
 
-    Whoever calls it holds the data directory. An import that was cut off is gone on with by
-    doing it again.
+    The caller holds the lock of the data directory. To continue an interrupted import, repeat it.
 
     @param file: the stream.
-    @param group: the group that it must be of.
-    @param report: told how many blocks of the stream are done, of how many.
-    @raise StreamBroken: something in the stream does not hold, or it ends too early. The blocks
-        before are kept.
-    @raise ImportRefused: it is of another chain than the one that is there.
+    @param group: the group that it must be of; C{None} for any.
+    @param report: called with the number of blocks done, and of all blocks of the stream.
+    @raise StreamBroken: a block of the stream does not hold, or the stream ends too early. The
+        blocks before are kept.
+    @raise ImportRefused: it is of another chain than the one in the data directory.
     @raise StorageError: the chain cannot be opened or written.
     """
     reader = StreamReader(file)
@@ -124,17 +119,17 @@ class _Import:
 
     def run(self) -> Imported:
         try:
-            chain: StoredChain = loadChain(self._store)
+            chain = loadChain(self._store)
         except ValueError as error:
             raise StorageError(f"{self._store.path} is damaged ({error}): audit it") from None
-        self._head, self._state = chain.head, chain.state
+        self._replay = Replay(chain.state, chain.head)
         if self._begin.first > self._head.height + 1:
             raise ImportRefused(
                 f"the stream begins at block {self._begin.first}, and the chain here ends at block "
                 f"{self._head.height}: export it from block {self._head.height + 1} on"
             )
         if self._store.reservation() == (0, 0):
-            # Should the import be cut off and somebody put keys there.
+            # In case the import is interrupted, and keys are put there afterwards.
             setRoundsAside(self._store, self._head.height)
         try:
             for record in self._reader.rest():
@@ -155,6 +150,10 @@ class _Import:
             known=self._known,
             added=self._added,
         )
+
+    @property
+    def _head(self) -> Header:
+        return self._replay.head
 
     def _kept(self) -> str:
         return f"what came before is kept, the chain here ends at block {self._head.height}"
@@ -191,15 +190,13 @@ class _Import:
         if isEngineCertificate(block.certificate):
             raise ImportRefused("an engine decided this chain: a new node gets it from the others")
         certificate = Certificate.decode(block.certificate)
-        deciders = self._state.validators
-        checkCertificate(certificate, header, len(deciders.keys), deciders.verify)
-        candidate = checkBlock(self._state, self._head, header, decodeBody(block.body))
-        self._pending.append(appendOf(candidate, certificate))
+        validators = self._replay.state.validators
+        checkCertificate(certificate, header, len(validators.keys), validators.verify)
+        transactions = decodeBody(block.body)
+        self._pending.append(self._replay.execute(header, transactions, block.certificate))
         self._size += len(block.body)
-        self._state.apply(candidate.outcome, candidate.history)
-        self._head = header
         self._added += 1
-        if len(self._pending) >= _BATCH_BLOCKS or self._size >= _BATCH_BYTES:
+        if len(self._pending) >= BATCH_BLOCKS or self._size >= BATCH_BYTES:
             self._flush()
 
     def _end(self, end: End) -> None:

@@ -1,12 +1,16 @@
 """
-Where things are in a data directory.
+The files of a data directory: their names, and reading the key files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
+
+from attrs import frozen
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 STORE_NAME: Final = "ledger.sqlite"
 """The chain of a group, in the group's directory."""
@@ -15,18 +19,30 @@ KEYS_NAME: Final = "keys"
 """The directory of the private keys, in the group's directory."""
 
 KEY_SUFFIX: Final = ".key"
-"""What the names of key files end with."""
+"""The suffix of key files."""
 
 BROKER_FILES: Final = ("broker.key", "broker.voucher")
-"""Who a broker is beside an engine, in the group's directory."""
+"""The broker's identity beside an engine, in the group's directory."""
 
-NOTES_NAME: Final = "notes.sqlite"
-"""What subscriptions keep, in the data directory."""
+METADATA_NAME: Final = "notes.sqlite"
+"""The metadata store, in the data directory."""
+
+_SEED_SIZE: Final = 32
+_MAX_KEY_FILE: Final = 1024
 
 
 def isGroup(directory: Path) -> bool:
-    """Whether this is the directory of a group, rather than a data directory."""
+    """Whether a directory is that of a group, rather than a data directory."""
     return (directory / STORE_NAME).exists()
+
+
+def groupDirectory(directory: Path, group: str) -> Path:
+    """
+    The directory of a group's chain.
+
+    @param directory: a data directory, or the group's own.
+    """
+    return directory if isGroup(directory) else directory / group
 
 
 def groupDirectories(dataDir: Path) -> Sequence[Path]:
@@ -40,7 +56,8 @@ def groupDirectories(dataDir: Path) -> Sequence[Path]:
 
 def groupsIn(directory: Path) -> Sequence[str]:
     """
-    The groups that have a chain in a data directory, or the one whose own directory it is.
+    The ids of the groups that have a chain in a data directory, or of the one group whose own
+    directory it is.
 
     @raise OSError: it cannot be read.
     """
@@ -49,11 +66,53 @@ def groupsIn(directory: Path) -> Sequence[str]:
     return [each.name for each in groupDirectories(directory)]
 
 
-def strangers(directory: Path, known: Iterable[str]) -> Sequence[str]:
+def unknownFiles(directory: Path, known: Iterable[str]) -> Sequence[str]:
     """
-    What is in a directory that nobody knows, by name.
+    The names of the files in a directory that are not among the known ones, sorted.
 
     @raise OSError: it cannot be read.
     """
     names = set(known)
     return sorted(entry.name for entry in directory.iterdir() if entry.name not in names)
+
+
+@frozen(kw_only=True)
+class KeyFile:
+    """
+    A key file.
+
+    @ivar text: its content.
+    @ivar key: the public key of the private key in it; C{None} where it is not a key.
+    @ivar isPrivate: whether only its owner may read it.
+    """
+
+    path: Path
+    text: bytes
+    key: bytes | None
+    isPrivate: bool
+
+
+def readKeyFiles(directory: Path) -> Iterator[KeyFile]:
+    """
+    The key files of a directory, by name; none where the directory does not exist.
+
+    @raise OSError: one cannot be read.
+    """
+    for path in sorted(directory.glob("*" + KEY_SUFFIX)):
+        try:
+            with path.open("rb") as file:
+                mode, text = os.fstat(file.fileno()).st_mode, file.read(_MAX_KEY_FILE)
+        except FileNotFoundError:
+            # A key change has removed it just now.
+            continue
+        yield KeyFile(path=path, text=text, key=_publicKey(text), isPrivate=not mode & 0o77)
+
+
+def _publicKey(text: bytes) -> bytes | None:
+    try:
+        seed = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        return None
+    if len(seed) != _SEED_SIZE:
+        return None
+    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()

@@ -5,16 +5,24 @@ Making proofs from a stored chain.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
+
+from attrs import frozen
 
 from ..chain import (
     Genesis,
     Header,
     Malformed,
+    MerkleTree,
     Transaction,
     ValidatorSet,
+    decodeTable,
     historyPath,
+    receiptLeaves,
+    transactionHashes,
 )
 from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
 from ..model import EventId
@@ -33,30 +41,83 @@ from ..proofs import (
     isEngineCertificate,
     storedCertificate,
 )
-from ..storage import BlockHeadRow, ChainReader
-from ._history import storedHistory
-from ._trees import BlockTrees
+from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
+from ._layout import STORE_NAME
+from ._replay import storedHistory
 
 _NONE: Mapping[int, AnyCertificate] = MappingProxyType({})
 
 
 class NotCertified(Exception):
     """
-    What makes a block final is with the engine that decided it, and not in the store.
+    A block's certificate is with the engine that decided it, and not in the store.
 
     @ivar height: the block's height.
     """
 
     def __init__(self, height: int) -> None:
-        super().__init__(f"what makes block {height} final is not stored")
+        super().__init__(f"the certificate of block {height} is not stored")
         self.height = height
+
+
+@contextmanager
+def readChain(directory: Path) -> Iterator[Prover]:
+    """
+    Open the chain in a group's directory for reading, also while a broker runs on it.
+
+    Nothing is checked: that is what L{audit<svcbroker.archive.audit>} is for.
+
+    @raise StorageError: it cannot be read.
+    """
+    path = directory / STORE_NAME
+    with Snapshot.ofLedger(path) as snapshot:
+        rows = list(snapshot.rows("SELECT chain_id, genesis FROM chain"))
+        try:
+            genesis = Genesis.decode(rows[0][1])
+            if genesis.chain != rows[0][0]:
+                raise Malformed("its genesis is not the one it was made with")
+        except (Malformed, LookupError, TypeError) as error:
+            raise StorageDamaged(f"{path} is damaged ({error}): restore it from a backup") from None
+        yield Prover(genesis, snapshot.reader())
+
+
+@frozen(kw_only=True)
+class BlockTrees:
+    """
+    The Merkle trees of a block. Making them takes a hash or two for each transaction, so the
+    prover keeps those of the block that was asked for last.
+
+    @ivar offsets: where the block's transactions start in its body.
+    @ivar transactions: the tree of its transactions.
+    @ivar receipts: the tree of its receipts.
+    """
+
+    offsets: Sequence[int]
+    transactions: MerkleTree
+    receipts: MerkleTree
+
+    @classmethod
+    def of(cls, row: BlockRow) -> BlockTrees:
+        """
+        Make the trees of a stored block, and check their roots against its header.
+
+        @raise Malformed: the block is damaged.
+        """
+        header = Header.decode(row.header)
+        offsets = decodeTable(row.body)
+        hashes = transactionHashes(row.body, offsets)
+        transactions = MerkleTree(hashes)
+        receipts = MerkleTree(receiptLeaves(hashes, row.receipts))
+        if (transactions.root, receipts.root) != (header.transactionRoot, header.receiptRoot):
+            raise Malformed(f"block {row.height} does not match the roots in its header")
+        return cls(offsets=offsets, transactions=transactions, receipts=receipts)
 
 
 class Prover:
     """
-    Makes the proofs of L{svcbroker.proofs}.
+    Makes the proofs of L{svcbroker.proofs} from a store.
 
-    All of it fails with L{Malformed<svcbroker.chain.Malformed>} or
+    Every method fails with L{Malformed<svcbroker.chain.Malformed>} or
     L{StorageError<svcbroker.storage.StorageError>} where the store is damaged.
     """
 
@@ -69,13 +130,13 @@ class Prover:
         self._changed: dict[int, NodeChange] = {}
 
     def genesis(self) -> GenesisFields:
-        """The beginning of the chain."""
+        """The genesis of the chain."""
         return GenesisFields.of(self._genesis)
 
     def checkpoint(self, height: int | None) -> Checkpoint:
         """
-        A block as a checkpoint. Where an engine decides, it is the last block with transactions
-        up to the height, since the engine's headers stand for no others.
+        The checkpoint of a block. On an engine's chain it is the last block with transactions up
+        to the height, since the engine's headers commit to no others.
 
         @param height: its height; C{None} for the latest one.
         @raise HeightUnknown: there is no such block.
@@ -109,8 +170,8 @@ class Prover:
         """
         A proof of an event.
 
-        @param checkpoint: the height of a later block that is to vouch for it too; L{checkpoint}
-            says which block that is.
+        @param checkpoint: the height of a later block that the proof leads to as well; see
+            L{checkpoint}.
         @param certificates: by height, of blocks that have none in the store.
         @raise HeightUnknown: its block, or the checkpoint's, is above the chain's height.
         @raise EventNotFound: there is no such event.
@@ -165,8 +226,8 @@ class Prover:
     def _changes(
         self, height: int, certificates: Mapping[int, AnyCertificate]
     ) -> Sequence[NodeChange]:
-        """The changes of the set of nodes below a height."""
-        # Kept: every proof has all of them, and they only grow in number.
+        """The changes of the validator set below a height."""
+        # Cached: every proof has all of them, and they only grow in number.
         for row in self._store.validatorSets():
             if row.height < height and row.height not in self._changed:
                 final = self._final(row.height, certificates)
@@ -198,7 +259,7 @@ class Prover:
         return FinalHeader(header=HeaderFields.of(header), certificate=certificate)
 
     def _anchor(self, height: int) -> int:
-        """The last height up to one at which a header can be final in its own right."""
+        """The last height, up to the given one, whose header can have a certificate of its own."""
         if not height:
             return 0
         row = self._row(height)
@@ -215,7 +276,7 @@ class Prover:
 
 
 def decidedByEngine(store: ChainReader) -> bool:
-    """Whether the blocks of a store were decided by an engine: its first one tells."""
+    """Whether an engine decided the blocks of a store, by the certificate of its first block."""
     first = store.blockHead(1)
     return first is not None and isEngineCertificate(first.certificate)
 

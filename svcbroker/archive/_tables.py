@@ -1,5 +1,5 @@
 """
-Comparing tables with what the execution of the chain says must be in them.
+Auditing the tables of a file: its schema, and the rows that follow from executing the chain.
 """
 
 from __future__ import annotations
@@ -10,22 +10,44 @@ from typing import Any, Final
 
 from ..chain import ChainState, Malformed, ValidatorSet
 from ..model import topicPrefix
-from ..storage import Append, Snapshot, StorageError
-from ._blocks import isSame
-from ._findings import Findings, difference, show
+from ..storage import POSITION_SIZE, PRINT_SIZE, SEGMENT, Append, Snapshot, StorageError
+from ._findings import Findings, difference, isSame, show
 
-PRINT_SIZE: Final = 4
-SEGMENT: Final = 512
 _SEGMENT_SIZE: Final = PRINT_SIZE * SEGMENT
-_PAIR: Final = 8
+_SHOWN_PROBLEMS: Final = 20
 
 _TOPIC: Final = ("prefix", "name", "address", "sender", "created", "is_open", "sequence", "height")
 _ACCOUNT: Final = ("address", "state")
 
 
+def auditStructure(snapshot: Snapshot, name: str, findings: Findings) -> bool:
+    """
+    Check that a file has the expected schema, and that SQLite finds no corruption in it.
+
+    @param name: the file's name, for the findings.
+    @return: whether its tables can be read.
+    """
+    try:
+        problem = snapshot.logProblem()
+        if problem:
+            findings.damage(f"{name}-wal", problem)
+        with snapshot.moment():
+            missing, added = snapshot.compareContents()
+            for each in missing:
+                findings.damage(name, f"{show(each)} is not the one that svcbroker makes")
+            for each in added:
+                findings.damage(name, f"{show(each)} should not be there")
+            for problem in snapshot.problems(_SHOWN_PROBLEMS):
+                findings.damage(name, f"SQLite finds: {problem}")
+    except (StorageError, OSError) as error:
+        findings.damage(name, f"it cannot be read: {error}")
+        return False
+    return not missing
+
+
 class RowAuditor:
     """
-    Compares the rows that blocks add, and that never change again, a batch of blocks at a time.
+    Compares the immutable rows that blocks add, a batch of blocks at a time.
     """
 
     def __init__(self, snapshot: Snapshot, findings: Findings) -> None:
@@ -40,7 +62,7 @@ class RowAuditor:
         self._counts = {"history": 0, "validator_set": 0, "fingerprint": 0}
 
     def add(self, append: Append) -> None:
-        """This must be stored of a block."""
+        """Add the rows that must be stored for a block."""
         height = append.block.height
         for row in append.topicBlocks:
             self._positions[row.topicIndex][height] = (row.firstSequence, row.positions)
@@ -51,11 +73,13 @@ class RowAuditor:
             self._sets[append.validators.generation] = (height, append.validators.encoded)
         self._prints += b"".join([hash[:PRINT_SIZE] for hash in append.transactionHashes])
 
-    def compare(self, isLast: bool) -> None:
+    def compare(self, isLast: bool, isComplete: bool) -> None:
         """
-        Compare what was added since the last time.
+        Compare the rows added since the last call.
 
-        @param isLast: whether nothing comes any more.
+        @param isLast: whether no block follows.
+        @param isComplete: whether rows were added for all blocks so far; where execution has ended
+            before, there may be more fingerprints than were added.
         @raise StorageError: it cannot be read.
         """
         for topic, expected in self._positions.items():
@@ -68,7 +92,7 @@ class RowAuditor:
             columns = ("height", "encoded")
             self._compareOne("validator_set", columns, row, row[0], generation=generation)
         self._sets.clear()
-        self._comparePrints(isLast)
+        self._comparePrints(isLast, isComplete)
 
     def _comparePositions(self, topic: int, expected: Mapping[int, tuple[int, bytes]]) -> None:
         rows = self._snapshot.rows(
@@ -111,7 +135,7 @@ class RowAuditor:
             if not isSame(must, is_):
                 self._found.differ(f"{table}.{name} of {said}", must, is_, height)
 
-    def _comparePrints(self, isLast: bool) -> None:
+    def _comparePrints(self, isLast: bool, isComplete: bool) -> None:
         size = len(self._prints)
         full = size if isLast else size - size % _SEGMENT_SIZE
         first = self._segment
@@ -128,6 +152,8 @@ class RowAuditor:
             self._segment - 1,
         )
         found = dict(rows)
+        if not isComplete and isinstance(found.get(self._segment - 1), bytes):
+            found[self._segment - 1] = found[self._segment - 1][: len(expected[self._segment - 1])]
         for segment, prints in expected.items():
             if segment not in found:
                 self._found.damage(f"fingerprint of segment {segment}", "the row is missing")
@@ -146,7 +172,7 @@ class RowAuditor:
 
     def compareCounts(self) -> None:
         """
-        Look for rows that no block has added. Everything has been compared.
+        Look for rows that no block has added. Called once all rows have been compared.
 
         @raise StorageError: they cannot be read.
         """
@@ -165,7 +191,7 @@ class RowAuditor:
                 )
 
     def _firstStray(self, topic: object) -> str:
-        """Where sequence numbers stop following each other."""
+        """Where the sequence numbers stop being consecutive."""
         following = 1
         for height, first, positions in self._snapshot.rows(
             "SELECT height, first_sequence, positions FROM topic_block WHERE topic = ? "
@@ -174,7 +200,7 @@ class RowAuditor:
         ):
             if first != following or not isinstance(positions, bytes):
                 return f"; see block {show(height)}"
-            following += len(positions) // _PAIR
+            following += len(positions) // POSITION_SIZE
         return ""
 
 
@@ -252,7 +278,7 @@ def _skip(
 
 def compareReservation(snapshot: Snapshot, height: int, findings: Findings) -> None:
     """
-    Check the rounds that were set aside.
+    Check the reservation of consensus rounds.
 
     @param height: the height of the last block.
     @raise StorageError: they cannot be read.
@@ -280,18 +306,18 @@ def compareReservation(snapshot: Snapshot, height: int, findings: Findings) -> N
 
 def storedSets(snapshot: Snapshot) -> Mapping[bytes, ValidatorSet]:
     """
-    The sets of nodes that are stored, by their hashes. Nothing says that they are right.
+    The stored validator sets by their hashes, unchecked.
     """
     sets: dict[bytes, ValidatorSet] = {}
     try:
         for (encoded,) in snapshot.rows("SELECT encoded FROM validator_set"):
             try:
-                nodes = ValidatorSet.decode(encoded)
+                decoded = ValidatorSet.decode(encoded)
             except (Malformed, TypeError):
                 continue
-            sets[nodes.hash] = nodes
+            sets[decoded.hash] = decoded
     except StorageError:
-        # Whoever compares the table will say so.
+        # The comparison of the table reports it.
         return sets
     return sets
 

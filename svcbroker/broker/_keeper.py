@@ -22,7 +22,7 @@ Key = tuple[str, str]
 
 
 class Notes(Protocol):
-    """Where things are kept: L{svcbroker.storage.NoteStore}."""
+    """Where things are kept: L{svcbroker.storage.MetadataFile}."""
 
     def load(self) -> dict[Key, bytes]:
         """Everything that is kept."""

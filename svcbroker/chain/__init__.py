@@ -31,6 +31,7 @@ from ._header import Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, historyPath
 from ._merkle import MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
 from ._receipts import (
+    RECEIPT_SIZE,
     TransactionReceipt,
     decodeReceipts,
     encodeReceipts,
@@ -62,6 +63,7 @@ from ._validators import (
 __all__ = [
     "MAX_HEAD_SIZE",
     "MAX_VALIDATORS",
+    "RECEIPT_SIZE",
     "Account",
     "BodyTable",
     "Candidate",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from ..model import topicPrefix
 from ._execution import PrefixConflict
@@ -144,5 +144,9 @@ def checkBlock(
     except PrefixConflict:
         raise InvalidBlock("two of its events might have the same id") from None
     if candidate.header != header:
-        raise InvalidBlock("its header does not follow from its parent and its transactions")
+        names = [each.name for each in fields(Header) if each.eq]
+        wrong = [name for name in names if getattr(candidate.header, name) != getattr(header, name)]
+        raise InvalidBlock(
+            f"{', '.join(wrong)} in its header do not follow from its parent and its transactions"
+        )
     return candidate

@@ -16,6 +16,9 @@ from ._merkle import leafHash, merkleRoot
 
 _RECEIPT = struct.Struct(">BQ")
 
+RECEIPT_SIZE = _RECEIPT.size
+"""Bytes of one encoded receipt."""
+
 
 class TransactionReceipt(Struct, frozen=True):
     """
@@ -41,7 +44,7 @@ def decodeReceipts(data: bytes) -> Sequence[TransactionReceipt]:
 
     @raise Malformed: the bytes are not receipts.
     """
-    if len(data) % _RECEIPT.size:
+    if len(data) % RECEIPT_SIZE:
         raise Malformed("the receipts end early")
     try:
         return [
@@ -66,7 +69,7 @@ def receiptLeaves(transactionHashes: Sequence[bytes], encoded: bytes) -> Sequenc
     @param encoded: what L{encodeReceipts} gave.
     @raise Malformed: there are not as many receipts as transactions.
     """
-    size = _RECEIPT.size
+    size = RECEIPT_SIZE
     if len(encoded) != size * len(transactionHashes):
         raise Malformed("there are not as many receipts as transactions")
     return [

@@ -93,7 +93,7 @@ def _tell(audited: Audited, options: Mapping[str, Any], console: Console) -> Non
     for finding in audited.all():
         console.say(json.dumps(_findingFields(finding)) if options["json"] else str(finding))
     for chain in audited.chains:
-        left = chain.findings.damages + chain.findings.notes - len(chain.findings.kept)
+        left = chain.findings.damageCount + chain.findings.noteCount - len(chain.findings.kept)
         if left and not options["json"]:
             console.say(f"group {chain.group}: {left} more findings are not shown (--limit)")
         console.say(json.dumps(_chainFields(chain)) if options["json"] else _summary(chain))
@@ -102,7 +102,9 @@ def _tell(audited: Audited, options: Mapping[str, Any], console: Console) -> Non
 
 
 def _summary(chain: AuditedChain) -> str:
-    verdict = "good" if chain.isGood else f"NOT GOOD: {counted(chain.findings.damages, 'finding')}"
+    verdict = (
+        "good" if chain.isGood else f"NOT GOOD: {counted(chain.findings.damageCount, 'finding')}"
+    )
     if chain.tip is None:
         return f"group {chain.group}: {verdict}"
     topics = "" if chain.topics is None else f", {counted(chain.topics, 'topic')}"
@@ -143,6 +145,6 @@ def _chainFields(chain: AuditedChain) -> Mapping[str, object]:
         "final": chain.final,
         "transactions": chain.transactions,
         "topics": chain.topics,
-        "damages": chain.findings.damages,
-        "notes": chain.findings.notes,
+        "damages": chain.findings.damageCount,
+        "notes": chain.findings.noteCount,
     }

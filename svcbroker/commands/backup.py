@@ -52,7 +52,7 @@ def run(options: Options, console: Console) -> int:
         console.warn(str(finding))
     for group, tip in done.chains.items():
         console.say(f"group {group}: copied up to block {tip}")
-    isGood = not done.findings.damages
+    isGood = not done.findings.damageCount
     if options["audit"]:
         audited = audit(target, reporting=auditing)
         for found in audited.all():

@@ -25,7 +25,7 @@ from ..carriers.webhook import (
     parseSecrets,
 )
 from ..interfaces import ILedger
-from ..storage import NoteStore, StorageError
+from ..storage import MetadataFile, StorageError
 from ..version import readVersion
 from .config import Config, ConfigError
 from .operatorfile import OperatorFile, operatorUrl
@@ -157,7 +157,7 @@ def makeCarriers(
     reactor, now, entropy = dependencies.reactor, dependencies.now, dependencies.entropy
     thread = dependencies.makeThread(reactor, "notes")
     try:
-        store = NoteStore.open(config.dataDir / METADATA)
+        store = MetadataFile.open(config.dataDir / METADATA)
         keeper = Keeper(store, reactor, thread.run)
     except StorageError as error:
         thread.stop()

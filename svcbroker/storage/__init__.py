@@ -7,9 +7,10 @@ two use connections of their own, and a read sees what was synced before it bega
 """
 
 from ._errors import StorageDamaged, StorageError, StorageFailed, StorageRefused
-from ._notes import NoteStore, noteChecksum
-from ._reader import ChainReader
+from ._metadata import MetadataFile, metadataChecksum
+from ._reader import PRINT_SIZE, SEGMENT, ChainReader
 from ._rows import (
+    POSITION_SIZE,
     AccountRow,
     Append,
     BlockHeadRow,
@@ -27,6 +28,9 @@ from ._snapshot import Snapshot
 from ._store import Store
 
 __all__ = [
+    "POSITION_SIZE",
+    "PRINT_SIZE",
+    "SEGMENT",
     "AccountRow",
     "Append",
     "BlockHeadRow",
@@ -34,7 +38,7 @@ __all__ = [
     "ChainReader",
     "EventPlace",
     "HistoryRow",
-    "NoteStore",
+    "MetadataFile",
     "Snapshot",
     "StorageDamaged",
     "StorageError",
@@ -45,7 +49,7 @@ __all__ = [
     "TopicRow",
     "TransactionPlace",
     "ValidatorsRow",
-    "noteChecksum",
+    "metadataChecksum",
     "packPositions",
     "syncFile",
 ]

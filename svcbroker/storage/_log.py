@@ -1,10 +1,10 @@
 """
-Looking at a write-ahead log for what SQLite passes over in silence.
+Checking a write-ahead log for damage that SQLite does not report.
 
-To SQLite a log ends where a checksum does not hold, whatever comes behind. That is right after a
-crash: the end of what was never synced may be torn. Every commit of ours is synced before the
-next one begins, so no more than the last one can be torn. Where whole commits come behind a frame
-that does not hold, it was damaged afterwards, and blocks are lost.
+To SQLite a log ends at the first frame whose checksum does not hold, whatever follows. That is
+right after a crash: the last commit may be torn, because it was never synced. Every commit of ours
+is synced before the next one begins, so only the last one can be torn. Where whole commits follow a
+frame that does not hold, the frame was damaged later, and blocks are lost.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _MAGIC: Final = (0x377F0682, 0x377F0683)
 _PAGE_SIZES: Final = frozenset(1 << bits for bits in range(9, 17))
 
 
-def logTrouble(path: Path) -> str:
+def logProblem(path: Path) -> str:
     """
-    What is wrong with a write-ahead log that nobody is writing.
+    What is wrong with a write-ahead log.
 
     @param path: the log. It may be absent.
-    @return: a line; empty where nothing is, or where it was written meanwhile.
+    @return: one line; empty where nothing is wrong, or where the log was written meanwhile.
     """
     try:
         with path.open("rb") as file:
             before = path.stat()
-            trouble = _trouble(file)
+            problem = _findProblem(file)
             after = path.stat()
     except FileNotFoundError:
         return ""
     isSame = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
-    return trouble if isSame else ""
+    return problem if isSame else ""
 
 
-def _trouble(file: BinaryIO) -> str:
+def _findProblem(file: BinaryIO) -> str:
     start = file.read(_HEADER.size)
     if not start:
         return ""

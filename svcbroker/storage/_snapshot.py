@@ -1,5 +1,5 @@
 """
-Looking at a file of ours without changing anything, also while a broker writes it.
+Reading a file of ours without changing anything, also while a broker writes it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any, Final, Self
 
 from ._errors import StorageFailed, StorageRefused, isDamage, translated
 from ._files import companions, foreign, inspectFile, refusal
-from ._log import logTrouble
-from ._notes import APPLICATION_ID as NOTES
-from ._notes import VERSION as NOTES_VERSION
-from ._notes import noteContents
+from ._log import logProblem
+from ._metadata import APPLICATION_ID as METADATA
+from ._metadata import VERSION as METADATA_VERSION
+from ._metadata import metadataContents
 from ._reader import ChainReader
 from ._schema import APPLICATION_ID as LEDGER
 from ._schema import contentsOf, madeBy, schemaSteps, syncFile, versionOf
@@ -30,14 +30,14 @@ _COPY_PAGES: Final = 1024
 
 class Snapshot:
     """
-    A SQLite file, opened so that neither it nor anything beside it is ever written.
+    A SQLite file, opened so that neither it nor any file beside it is ever written.
 
-      - A running broker's file is read as any reader of SQLite does, between its writes.
-      - One that nobody has open is read as it is, and no C{-wal} or C{-shm} comes up beside it.
-      - One with a write-ahead log that nobody has an index of, such as a copy of two files, is
-        copied to where temporary files go, and read there.
+      - The file of a running broker is read as any reader of SQLite does, between its writes.
+      - A file that no process has open is read as it is: no C{-wal} or C{-shm} appears beside it.
+      - A file with a write-ahead log and no index of it, such as a copy of two files, is copied
+        to a temporary directory, and read there.
 
-    Texts that are not UTF-8 are read all the same, so that whoever compares them can say so.
+    Text that is not UTF-8 is read all the same, so that an audit can report it.
 
     @ivar path: the file.
     """
@@ -50,7 +50,7 @@ class Snapshot:
         seen: object,
     ) -> None:
         """
-        Private: call L{ofLedger} or L{ofNotes}.
+        Private: call L{ofLedger} or L{ofMetadata}.
         """
         self.path = path
         self._connection = connection
@@ -69,15 +69,14 @@ class Snapshot:
         return cls._open(path, (LEDGER, len(steps)), madeBy(steps))
 
     @classmethod
-    def ofNotes(cls, path: Path) -> AbstractContextManager[Self]:
+    def ofMetadata(cls, path: Path) -> AbstractContextManager[Self]:
         """
-        Open the file of a L{NoteStore<svcbroker.storage.NoteStore>} for as long as the context
-        lasts.
+        Open a L{MetadataFile<svcbroker.storage.MetadataFile>} for as long as the context lasts.
 
         @raise StorageRefused: as for L{ofLedger}.
         """
-        inspectFile(path, applicationId=None, what="a file of notes")
-        return cls._open(path, (NOTES, NOTES_VERSION), noteContents())
+        inspectFile(path, applicationId=None, what="a metadata store")
+        return cls._open(path, (METADATA, METADATA_VERSION), metadataContents())
 
     @classmethod
     @contextmanager
@@ -107,15 +106,15 @@ class Snapshot:
     @contextmanager
     def moment(self) -> Iterator[None]:
         """
-        While the context lasts, everything that is read is of one moment. A broker's
-        write-ahead log grows meanwhile, so let it not last.
+        A read transaction: while the context lasts, all reads see the same state. Keep it short,
+        because the write-ahead log of a running broker grows meanwhile.
 
         @raise svcbroker.storage.StorageError: it cannot be read.
         """
         try:
             with _translated(self.path):
                 self._connection.execute("BEGIN")
-                # The moment is that of the first read.
+                # The transaction begins with the first read.
                 self._connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
             yield
         finally:
@@ -127,13 +126,13 @@ class Snapshot:
 
     def reader(self) -> ChainReader:
         """
-        What a ledger reads with, as long as the context lasts.
+        A reader of the file, for as long as the context lasts.
         """
         return ChainReader(self.path, self._connection)
 
     def rows(self, statement: str, *parameters: Any) -> Generator[tuple[Any, ...], None, None]:
         """
-        What a query gives, row by row, as it is stored.
+        The rows of a query, with values as they are stored.
 
         @raise svcbroker.storage.StorageError: it cannot be read, or not further.
         """
@@ -145,9 +144,9 @@ class Snapshot:
 
     def compareContents(self) -> tuple[Sequence[str], Sequence[str]]:
         """
-        Look for tables, indexes and whatever else SQLite knows that are not what they should be.
+        Compare the file's schema with the expected one.
 
-        @return: the names of those that are missing or changed, without which nothing can be
+        @return: the names of tables and indexes that are missing or changed, so that nothing can be
             read, and of those that should not be there.
         @raise svcbroker.storage.StorageError: it cannot be read.
         """
@@ -159,35 +158,34 @@ class Snapshot:
 
     def problems(self, limit: int) -> Sequence[str]:
         """
-        What SQLite itself finds wrong with the file's structure.
+        What SQLite's integrity check reports.
 
-        @param limit: how much of it at most.
-        @raise svcbroker.storage.StorageError: it cannot even be looked for.
+        @param limit: the most problems to report.
+        @raise svcbroker.storage.StorageError: the check cannot be run.
         """
         found = [str(row[0]) for row in self.rows(f"PRAGMA integrity_check({limit})")]
         return [] if found == ["ok"] else found
 
-    def logTrouble(self) -> str:
+    def logProblem(self) -> str:
         """
-        What SQLite does not say of the write-ahead log; empty where there is nothing.
+        What is wrong with the write-ahead log; see L{svcbroker.storage._log.logProblem}.
 
         @raise OSError: it cannot be read.
         """
-        return logTrouble(companions(self.path)[0])
+        return logProblem(companions(self.path)[0])
 
     def checkUnchanged(self) -> None:
         """
-        Make sure that what was read was all of one file.
+        Check that no broker has begun to write the file while it was read.
 
-        @raise StorageFailed: a broker began to write it meanwhile.
+        @raise StorageFailed: one has.
         """
         if self._seen is not None and self._seen != _signature(self.path):
             raise StorageFailed(f"{self.path} was changed while it was read: try again")
 
     def copyTo(self, target: Path, report: Callable[[int, int], object]) -> None:
         """
-        Copy the file, as it is at one moment, to where there is none, and have it on stable
-        storage.
+        Copy the file, as of one read transaction, and sync the copy.
 
         @param report: called with how many pages are copied, and of how many.
         @raise svcbroker.storage.StorageError: it cannot be read or written.

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.archive import STORE_NAME, Audited, audit
 from svcbroker.chain import Kind
 from svcbroker.ledgers.pbft._keyfiles import writeSeeds
-from svcbroker.storage import NoteStore
+from svcbroker.storage import MetadataFile
 from tools.signedchain import SignedChain
 
 
@@ -78,7 +78,7 @@ class ArchiveTestCase(SynchronousTestCase):
 
     def makeNotes(self) -> None:
         """Write some notes."""
-        notes = NoteStore.open(self.dataDir / "notes.sqlite")
+        notes = MetadataFile.open(self.dataDir / "notes.sqlite")
         notes.write({("position", "one"): b"[1,2]", ("webhook", "two"): b"x" * 30})
         notes.close()
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest import SkipTest, mock
 
 from svcbroker.archive import BackupRefused, audit, backUp
-from svcbroker.archive._restoring import ROUNDS_ASIDE
+from svcbroker.archive._replay import ROUNDS_ASIDE
 from svcbroker.ledgers.pbft._keyfiles import writeSeeds
 from svcbroker.proofs import Checkpoint
-from svcbroker.storage import NoteStore, Snapshot, StorageError, StorageFailed, Store
+from svcbroker.storage import MetadataFile, Snapshot, StorageError, StorageFailed, Store
 from tests.archive.support import ArchiveTestCase, contents
 
 
@@ -54,7 +54,7 @@ class BackupTests(ArchiveTestCase):
                 self.assertEqual(stat.S_IMODE((self.target / name).stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(self.target.stat().st_mode), 0o700)
         self.assertEqual(sorted(os.listdir(self.target.parent)), ["copy", "data"])
-        notes = NoteStore.open(self.target / "notes.sqlite")
+        notes = MetadataFile.open(self.target / "notes.sqlite")
         self.assertEqual(len(notes.load()), 2)
         notes.close()
 
@@ -161,7 +161,7 @@ class BackupTests(ArchiveTestCase):
         keys = self.directory / "keys"
         (keys / "node3.key").unlink()
         error = self.assertRaises(BackupRefused, backUp, self.dataDir, self.target)
-        self.assertIn("has no key of node 3", str(error))
+        self.assertIn("has no key of replica 3", str(error))
         self.nothingLeft()
         shutil.rmtree(keys)
         done = backUp(self.dataDir, self.target)
@@ -210,7 +210,7 @@ class BackupTests(ArchiveTestCase):
         self.makeDirectory()
         self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")
         done = backUp(self.dataDir, self.target)
-        self.assertEqual(done.findings.damages, 2)
+        self.assertEqual(done.findings.damageCount, 2)
         self.assertFalse(audit(self.target).isGood)
 
     def test_cutOff(self) -> None:

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from svcbroker.archive import NOTES_NAME, audit
+from svcbroker.archive import METADATA_NAME, audit
 from tests.archive.support import ArchiveTestCase
 
 STRIDE = int(os.environ.get("SVCBROKER_TAMPER_STRIDE", "37"))
@@ -85,7 +85,7 @@ class ByteTests(ArchiveTestCase):
     def test_notes(self) -> None:
         """What subscriptions keep."""
         self.makeDirectory(blocks=0)
-        found, _ = self.check(self.dataDir / NOTES_NAME, min(STRIDE, 11))
+        found, _ = self.check(self.dataDir / METADATA_NAME, min(STRIDE, 11))
         self.assertGreater(found, 10)
 
     def test_keys(self) -> None:

@@ -95,7 +95,7 @@ class EngineTests(ArchiveTestCase):
         ).header
         block = made.light(header, made.genesis.validatorSet)
         self.change("UPDATE head SET certificate = ? WHERE height = 4", block.encode())
-        self.bad("other nodes for the next block")
+        self.bad("other validators for the next block")
 
     def same(self, made: EngineChain) -> dict[str, str]:
         """As if nothing changed in block 4."""
@@ -112,7 +112,7 @@ class EngineTests(ArchiveTestCase):
         self.makeEngineChain()
         target = self.dataDir.parent / "copy"
         done = backUp(self.dataDir, target)
-        self.assertEqual(done.findings.notes, 0)
+        self.assertEqual(done.findings.noteCount, 0)
         self.good(target)
         for name in BROKER_FILES:
             self.assertEqual((target / "1" / name).read_bytes(), b"x")

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from svcbroker.archive import audit
-from svcbroker.storage import NoteStore
+from svcbroker.storage import MetadataFile
 from tests.archive.support import ArchiveTestCase, lines
 
 FRAME = 24 + 4096
@@ -90,7 +90,7 @@ class LogTests(ArchiveTestCase):
 
     def test_earlier(self) -> None:
         """Behind the end of a log may be what an earlier one has left."""
-        store = NoteStore.open(self.crashed / "notes.sqlite")
+        store = MetadataFile.open(self.crashed / "notes.sqlite")
         for number in range(5):
             store.write({("kind", str(number)): b"x" * 3000})
         connection = store._connection

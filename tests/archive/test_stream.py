@@ -21,7 +21,7 @@ from svcbroker.archive import (
     exportChain,
     importChain,
 )
-from svcbroker.archive._restoring import ROUNDS_ASIDE
+from svcbroker.archive._replay import ROUNDS_ASIDE
 from svcbroker.archive._stream import Begin, End, StreamedBlock, StreamReader, StreamWriter
 from svcbroker.proofs import Checkpoint
 from svcbroker.storage import StorageDamaged, Store

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.broker import Keeper
 from svcbroker.broker.subscriptions import KeptPositions, MemoryPositions, StoredPosition
 from svcbroker.model import Position
-from svcbroker.storage import NoteStore, StorageDamaged, StorageFailed, StorageRefused
+from svcbroker.storage import MetadataFile, StorageDamaged, StorageFailed, StorageRefused
 
 
 class NoteStoreTests(SynchronousTestCase):
@@ -26,18 +26,18 @@ class NoteStoreTests(SynchronousTestCase):
 
     def test_keeps(self) -> None:
         """What is written is there when it is opened again; what is forgotten is not."""
-        store = NoteStore.open(self.path)
+        store = MetadataFile.open(self.path)
         store.write({("a", "1"): b"x", ("a", "2"): b"", ("b", "1"): b"y"})
         store.write({("a", "1"): b"z", ("b", "1"): None, ("b", "2"): None})
         store.close()
-        store = NoteStore.open(self.path)
+        store = MetadataFile.open(self.path)
         self.addCleanup(store.close)
         self.assertEqual(store.load(), {("a", "1"): b"z", ("a", "2"): b""})
 
     def test_damaged(self) -> None:
         """A note that is not the one that was written is told by its name, and none is left out
         in silence."""
-        store = NoteStore.open(self.path)
+        store = MetadataFile.open(self.path)
         self.addCleanup(store.close)
         store.write({("webhook", "w"): b"x", ("position", "p"): b"y"})
         for change in (
@@ -56,7 +56,7 @@ class NoteStoreTests(SynchronousTestCase):
                 store._connection.execute("RELEASE s")
         store._connection.execute("UPDATE note SET value = x'00' WHERE kind = 'webhook'")
         error = self.assertRaises(StorageDamaged, store.load)
-        self.assertIn("1 of 2 notes are not what was written: webhook 'w'", str(error))
+        self.assertIn("1 of 2 entries are not what was written: webhook 'w'", str(error))
 
     def test_upgrade(self) -> None:
         """Notes of the first version, without checksums, are kept with checksums."""
@@ -69,7 +69,7 @@ class NoteStoreTests(SynchronousTestCase):
         )
         old.close()
         for _ in range(2):
-            store = NoteStore.open(self.path)
+            store = MetadataFile.open(self.path)
             self.assertEqual(store.load(), {("a", "1"): b"x", ("a", "2"): b""})
             store.close()
 
@@ -77,21 +77,21 @@ class NoteStoreTests(SynchronousTestCase):
         """Files of others are left alone."""
         self.path.write_text("no database at all, but a text that is long enough to be read")
         with self.assertRaises(StorageRefused):
-            NoteStore.open(self.path)
+            MetadataFile.open(self.path)
         self.assertIn("no database", self.path.read_text())
         self.path.unlink()
         foreign = sqlite3.connect(self.path)
         foreign.execute("CREATE TABLE t (x)")
         foreign.close()
         with self.assertRaises(StorageRefused):
-            NoteStore.open(self.path)
+            MetadataFile.open(self.path)
         self.path.unlink()
-        NoteStore.open(self.path).close()
+        MetadataFile.open(self.path).close()
         newer = sqlite3.connect(self.path)
         newer.execute("PRAGMA user_version = 99")
         newer.close()
         with self.assertRaises(StorageRefused):
-            NoteStore.open(self.path)
+            MetadataFile.open(self.path)
 
 
 class FakeNotes:

@@ -181,7 +181,7 @@ class CommandTests(ArchiveTestCase):
             ),
             ("No such file", "import", self.other / "nowhere", self.other),
             ("has no chain", "backup", self.other, self.other / "x"),
-            ("is there already", "backup", self.dataDir, self.dataDir),
+            ("exists already", "backup", self.dataDir, self.dataDir),
         ):
             with self.subTest(arguments=arguments):
                 self.refused(str(words), *arguments)

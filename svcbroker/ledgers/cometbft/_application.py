@@ -252,7 +252,7 @@ class ChainApplication(BaseApplication):
         candidate, self._executed = self._executed, None
         if candidate is None:
             raise ApplicationFailed("the engine commits what was not executed")
-        await self._runInThread(store.append, appendOf(candidate, None))
+        await self._runInThread(store.append, appendOf(candidate, b""))
         machine.apply(candidate)
         if candidate.transactions:
             self._hash = candidate.header.hash

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from ...archive import appendOf, loadChain
-from ...chain import Header, InvalidBlock, checkBlock
+from ...archive import Replay, loadChain
+from ...chain import Header, InvalidBlock
 from ...storage import Append, Snapshot, StorageRefused, Store, syncFile
 from ._snapshots import FORMAT, Manifest, ProvedBlock, SnapshotInvalid, readChunk
 from .abci import requests, responses
@@ -51,7 +50,7 @@ class Restoring:
         self._manifest = manifest
         self._store = Store.create(path, chainId=genesis.chain, genesis=genesis.encoded)
         chain = loadChain(self._store)
-        self._head, self._state = chain.head, chain.state
+        self._replay = Replay(chain.state, chain.head)
 
     @property
     def isWhole(self) -> bool:
@@ -66,9 +65,8 @@ class Restoring:
         @raise RestoreFailed: it is, and its blocks are not what this version makes of them.
         @raise svcbroker.storage.StorageError: it cannot be stored.
         """
-        blocks = readChunk(
-            data, self._manifest, self.received, self._head.hash, self._state.validators
-        )
+        head, validators = self._replay.head, self._replay.state.validators
+        blocks = readChunk(data, self._manifest, self.received, head.hash, validators)
         pending: list[Append] = []
         size = 0
         for block in blocks:
@@ -83,16 +81,12 @@ class Restoring:
 
     def _execute(self, block: ProvedBlock) -> Append:
         try:
-            candidate = checkBlock(self._state, self._head, block.header, block.transactions)
+            return self._replay.execute(block.header, block.transactions, block.certificate)
         except InvalidBlock as error:
             raise RestoreFailed(
                 f"block {block.header.height} of the snapshot is proved, and does not follow by "
                 f"the rules of this version: {error}"
             ) from None
-        self._state.apply(candidate.outcome, candidate.history)
-        self._head = block.header
-        append = appendOf(candidate, None)
-        return evolve(append, block=evolve(append.block, certificate=block.certificate))
 
     def close(self) -> None:
         """Close the store."""

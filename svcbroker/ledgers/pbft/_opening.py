@@ -121,9 +121,9 @@ def _load(directory: Path, store: Store, group: str) -> OpenedChain:
         )
     row = store.tip()
     if row is not None:
-        deciders = stored.deciders
+        validators = stored.headValidators
         certificate = Certificate.decode(row.certificate)
-        checkCertificate(certificate, head, len(deciders.keys), deciders.verify)
+        checkCertificate(certificate, head, len(validators.keys), validators.verify)
     height, _ = store.reservation()
     if height > head.height + 1:
         raise Malformed(f"blocks after {head.height} are missing")

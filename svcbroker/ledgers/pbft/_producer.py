@@ -212,7 +212,7 @@ class BlockProducer:
 
     def _storeBlock(self, candidate: Candidate, certificate: Certificate) -> None:
         self._call = None
-        storing = self._runInThread(self._store.append, appendOf(candidate, certificate))
+        storing = self._runInThread(self._store.append, appendOf(candidate, certificate.encode()))
         storing.addCallbacks(
             lambda _: self._stored(candidate),
             lambda failure: self._notStored(failure, candidate, certificate),

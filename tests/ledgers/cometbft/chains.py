@@ -91,7 +91,7 @@ def makeChain(
             )
         nodes = NODES if state.validators.generation == 0 else LATER
         block = proposeBlock(state, head, head.view, genesis.created + height, transactions)
-        store.append(appendOf(block, None))
+        store.append(appendOf(block, b""))
         state.apply(block.outcome, block.history)
         head = block.header
         hashes.append(head.hash)

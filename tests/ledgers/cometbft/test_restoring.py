@@ -214,8 +214,9 @@ class JoiningTests(JoiningTestCase):
         self.offer(self.here)
         restoring = self.here.application._restorer._restoring
         assert restoring is not None
-        restoring._state.apply(
-            restoring._state.execute([], 1, 0), restoring._state.history.after(bytes(32))
+        restoring._replay.state.apply(
+            restoring._replay.state.execute([], 1, 0),
+            restoring._replay.state.history.after(bytes(32)),
         )
         failure = self.failureResultOf(
             Deferred.fromCoroutine(

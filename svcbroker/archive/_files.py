@@ -1,5 +1,5 @@
 """
-Auditing what lies around chains: key files, notes, and files that nobody knows.
+Auditing the other files of a data directory: keys, the metadata store, and unknown files.
 """
 
 from __future__ import annotations
@@ -8,22 +8,22 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from ..storage import Snapshot, StorageDamaged, StorageRefused, noteChecksum
+from ..storage import Snapshot, StorageDamaged, StorageRefused, metadataChecksum
 from ._findings import Findings, show
-from ._keyfiles import readKeyFiles
 from ._layout import (
     BROKER_FILES,
     KEY_SUFFIX,
     KEYS_NAME,
-    NOTES_NAME,
+    METADATA_NAME,
     STORE_NAME,
     groupDirectories,
-    strangers,
+    readKeyFiles,
+    unknownFiles,
 )
-from ._structure import auditStructure
+from ._tables import auditStructure
 
 _BESIDE: Final = ("", "-wal", "-shm")
-_DATA_DIRECTORY: Final = ("lock", "operator.json", *(NOTES_NAME + end for end in _BESIDE))
+_DATA_DIRECTORY: Final = ("lock", "operator.json", *(METADATA_NAME + end for end in _BESIDE))
 _GROUP: Final[tuple[str, ...]] = (KEYS_NAME, *(STORE_NAME + end for end in _BESIDE))
 
 
@@ -36,12 +36,12 @@ def auditGroupFiles(
     hasEngine: bool = False,
 ) -> None:
     """
-    Check the keys of a group, and look for files that are nobody's.
+    Check the keys of a group, and report unknown files in its directory.
 
-    @param validators: the public keys of the nodes that decide the next block, where known.
-    @param earlier: the public keys of those that were there before the chain was looked at:
-        a change of the nodes may have put them out of use since.
-    @param hasEngine: whether the keys are an engine's, and not here.
+    @param validators: the public keys that decide the next block; C{None} where unknown.
+    @param earlier: the public keys that were there before the chain was read: a key change of the
+        running broker may have removed them since.
+    @param hasEngine: whether an engine decides, so that the keys are elsewhere.
     """
     known = _GROUP
     try:
@@ -49,13 +49,13 @@ def auditGroupFiles(
             known += BROKER_FILES
         else:
             _auditKeys(directory / KEYS_NAME, validators, earlier, findings)
-        for name in strangers(directory, known):
+        for name in unknownFiles(directory, known):
             kept = name.startswith(f"{STORE_NAME}.v") and name.endswith(".backup")
             findings.note(
                 show(name),
                 "a copy from before an upgrade, which is not looked at"
                 if kept
-                else "nobody knows this file",
+                else "the file is unknown",
             )
     except OSError as error:
         findings.damage(str(error.filename), f"it cannot be read: {error.strerror}")
@@ -82,7 +82,7 @@ def _auditKeys(
             findings.note(place, "the same key is in another file, too")
         found.add(file.key)
         if validators is not None and file.key not in validators:
-            findings.note(place, "it is the key of no node that decides the next block")
+            findings.note(place, "it is the key of no replica that decides the next block")
         if not file.isPrivate:
             findings.note(place, "others than its owner may read it")
     if not files:
@@ -92,50 +92,50 @@ def _auditKeys(
             if key not in found and key not in earlier:
                 findings.damage(
                     KEYS_NAME,
-                    f"no file has the key of node {index}, whose public one is {key.hex()}",
+                    f"no file has the key of replica {index}, whose public one is {key.hex()}",
                 )
     for entry in sorted(directory.iterdir()):
         if not entry.name.endswith(KEY_SUFFIX):
-            findings.note(f"{KEYS_NAME}/{entry.name}", "nobody knows this file")
+            findings.note(f"{KEYS_NAME}/{entry.name}", "the file is unknown")
 
 
 def auditDataDirectoryFiles(dataDir: Path, findings: Findings) -> None:
     """
-    Check the notes of a data directory, and look for files that are nobody's.
+    Check the metadata store of a data directory, and report unknown files in it.
     """
-    if (dataDir / NOTES_NAME).exists():
-        auditNotes(dataDir / NOTES_NAME, findings)
+    if (dataDir / METADATA_NAME).exists():
+        auditMetadata(dataDir / METADATA_NAME, findings)
     try:
         groups = [directory.name for directory in groupDirectories(dataDir)]
-        for name in strangers(dataDir, (*_DATA_DIRECTORY, *groups)):
+        for name in unknownFiles(dataDir, (*_DATA_DIRECTORY, *groups)):
             what = "directory has no chain" if (dataDir / name).is_dir() else "file is unknown"
             findings.note(show(name), f"this {what}")
     except OSError as error:
         findings.damage(str(error.filename), f"it cannot be read: {error.strerror}")
 
 
-def auditNotes(path: Path, findings: Findings) -> None:
+def auditMetadata(path: Path, findings: Findings) -> None:
     """
-    Check that each note is the one that was written.
+    Check each row of the metadata store against its checksum.
 
     @raise StorageFailed: a broker began to use the file meanwhile.
     """
     try:
-        with Snapshot.ofNotes(path) as snapshot:
-            if auditStructure(snapshot, NOTES_NAME, findings):
+        with Snapshot.ofMetadata(path) as snapshot:
+            if auditStructure(snapshot, METADATA_NAME, findings):
                 with snapshot.moment():
                     _auditRows(snapshot, findings)
             snapshot.checkUnchanged()
     except (StorageRefused, StorageDamaged) as error:
-        findings.damage(NOTES_NAME, str(error))
+        findings.damage(METADATA_NAME, str(error))
 
 
 def _auditRows(snapshot: Snapshot, findings: Findings) -> None:
     for kind, name, value, checksum in snapshot.rows(
         "SELECT kind, name, value, checksum FROM note"
     ):
-        isNote = isinstance(kind, str) and isinstance(name, str) and isinstance(value, bytes)
-        if not isNote or noteChecksum(kind, name, value) != checksum:
+        isEntry = isinstance(kind, str) and isinstance(name, str) and isinstance(value, bytes)
+        if not isEntry or metadataChecksum(kind, name, value) != checksum:
             findings.damage(
-                f"{NOTES_NAME}, note {show(kind)} {show(name)}", "it is not what was written"
+                f"{METADATA_NAME}, note {show(kind)} {show(name)}", "it is not what was written"
             )

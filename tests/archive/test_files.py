@@ -32,28 +32,28 @@ class SurroundingsTests(ArchiveTestCase):
         """A key of a node that decides is not there."""
         (self.keys / "node2.key").unlink()
         key = self.chain.genesis.validators[2].hex()
-        self.bad(f"group 1, keys: no file has the key of node 2, whose public one is {key}")
+        self.bad(f"group 1, keys: no file has the key of replica 2, whose public one is {key}")
 
     def test_keyDamaged(self) -> None:
         """A file that is not a key, and one that is another."""
         (self.keys / "node2.key").write_text("00")
-        self.bad("keys/node2.key: it is not a key", "keys: no file has the key of node 2")
+        self.bad("keys/node2.key: it is not a key", "keys: no file has the key of replica 2")
         (self.keys / "node2.key").write_bytes(b"\xff" * 64)
         self.bad("keys/node2.key: it is not a key")
         (self.keys / "node2.key").write_text("ab" * 32)
         self.bad(
-            "keys: no file has the key of node 2",
-            "note: group 1, keys/node2.key: it is the key of no node",
+            "keys: no file has the key of replica 2",
+            "note: group 1, keys/node2.key: it is the key of no replica",
         )
 
     def test_keyNotes(self) -> None:
         """What is odd about keys, and does no harm."""
         (self.keys / "more.key").write_text("ab" * 32)
-        self.noted("keys/more.key: it is the key of no node that decides the next block")
+        self.noted("keys/more.key: it is the key of no replica that decides the next block")
         (self.keys / "more.key").write_bytes((self.keys / "node2.key").read_bytes())
         self.noted("the same key is in another file, too")
         (self.keys / "more.key").rename(self.keys / "more.new")
-        self.noted("keys/more.new: nobody knows this file")
+        self.noted("keys/more.new: the file is unknown")
         (self.keys / "more.new").unlink()
         os.chmod(self.keys / "node2.key", 0o644)
         self.noted("keys/node2.key: others than its owner may read it")
@@ -71,7 +71,7 @@ class SurroundingsTests(ArchiveTestCase):
         (self.directory / "ledger.sqlite.v1.backup").write_bytes(b"")
         self.noted("a copy from before an upgrade, which is not looked at")
         (self.directory / "extra").write_bytes(b"")
-        self.noted("group 1, 'extra': nobody knows this file")
+        self.noted("group 1, 'extra': the file is unknown")
         (self.dataDir / "extra").write_bytes(b"")
         self.noted("note: 'extra': this file is unknown")
         (self.dataDir / "empty").mkdir()

@@ -1,5 +1,5 @@
 """
-Small things that are kept beside the chains: where subscriptions stand, sessions, webhooks.
+The file of the metadata store: positions of subscriptions, sessions, webhooks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ._errors import StorageDamaged, StorageRefused, translated
 from ._schema import contentsOf, versionOf
 
 APPLICATION_ID: Final = 0x7376636E
-"""Written into the file's header, so that a foreign SQLite database is known as such: svcn."""
+"""The application id in the file's header, by which foreign SQLite files are refused: svcn."""
 
 VERSION: Final = 2
 
@@ -26,21 +26,21 @@ _CHECKSUM_SIZE: Final = 8
 _SHOWN: Final = 5
 
 Key = tuple[str, str]
-"""A kind of thing, and its name among those of its kind."""
+"""The kind of an entry, and its name among those of its kind."""
 
 
-def noteChecksum(kind: str, name: str, value: bytes) -> bytes:
+def metadataChecksum(kind: str, name: str, value: bytes) -> bytes:
     """
-    What stands beside a note, so that it shows when one was changed.
+    The checksum of an entry, which is stored beside it.
     """
     parts = (kind.encode("utf-8", "surrogateescape"), name.encode("utf-8", "surrogateescape"))
     head = b"".join(b"%d:%s" % (len(part), part) for part in parts)
     return sha256(head + value).digest()[:_CHECKSUM_SIZE]
 
 
-def noteContents() -> Sequence[tuple[str, str, str, str | None]]:
+def metadataContents() -> Sequence[tuple[str, str, str, str | None]]:
     """
-    The tables that a file of notes has, as L{contentsOf} gives them.
+    The schema of the file, as L{contentsOf} returns it.
     """
     connection = sqlite3.connect(":memory:")
     try:
@@ -50,9 +50,9 @@ def noteContents() -> Sequence[tuple[str, str, str, str | None]]:
         connection.close()
 
 
-class NoteStore:
+class MetadataFile:
     """
-    Bytes by kind and name, in one SQLite file. Every call blocks; one thread at a time.
+    Entries by kind and name, in one SQLite file. Every call blocks; one thread at a time.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -65,7 +65,7 @@ class NoteStore:
     @classmethod
     def open(cls, path: Path) -> Self:
         """
-        Open the store in a file, or begin one.
+        Open the file, or make it.
 
         @raise StorageRefused: the file is foreign, damaged or newer, or cannot be written.
         """
@@ -107,43 +107,44 @@ class NoteStore:
 
     def load(self) -> dict[Key, bytes]:
         """
-        Everything that is kept.
+        All entries.
 
-        @raise svcbroker.storage.StorageError: it cannot be read, or a note is not the one that
-            was written. Nothing is left out in silence.
+        @raise svcbroker.storage.StorageError: the file cannot be read, or an entry does not match
+            its checksum. No entry is left out silently.
         """
         try:
             rows = self._connection.execute("SELECT kind, name, value, checksum FROM note")
-            notes: dict[Key, bytes] = {}
+            entries: dict[Key, bytes] = {}
             damaged: list[str] = []
             for kind, name, value, checksum in rows:
-                if checksum == noteChecksum(kind, name, value):
-                    notes[kind, name] = value
+                if checksum == metadataChecksum(kind, name, value):
+                    entries[kind, name] = value
                 else:
                     damaged.append(f"{kind} {name!r}")
         except (sqlite3.Error, AttributeError, TypeError) as error:
             if isinstance(error, sqlite3.Error):
                 raise translated(error, self.path) from error
             raise StorageDamaged(
-                f"{self.path} is damaged (a note is none): restore it from a backup"
+                f"{self.path} is damaged (an entry is not one): restore it from a backup"
             ) from error
         if damaged:
             shown = ", ".join(damaged[:_SHOWN]) + (", ..." if len(damaged) > _SHOWN else "")
+            total = len(damaged) + len(entries)
             raise StorageDamaged(
-                f"{self.path} is damaged ({len(damaged)} of {len(damaged) + len(notes)} notes are "
-                f"not what was written: {shown}): restore it from a backup, remove these notes, "
-                "or move the file away and all subscriptions begin anew"
+                f"{self.path} is damaged ({len(damaged)} of {total} entries are not what was "
+                f"written: {shown}): restore it from a backup, remove these entries, or move the "
+                "file away and all subscriptions begin anew"
             )
-        return notes
+        return entries
 
     def write(self, changes: Mapping[Key, bytes | None]) -> None:
         """
-        Keep what is new, forget what is C{None}: all of it or nothing, synced.
+        Write entries, and delete those that are C{None}: all or none, synced on return.
 
         @raise svcbroker.storage.StorageError: it cannot be written.
         """
         kept: Iterable[tuple[str, str, bytes, bytes]] = (
-            (*key, value, noteChecksum(*key, value))
+            (*key, value, metadataChecksum(*key, value))
             for key, value in changes.items()
             if value is not None
         )
@@ -167,14 +168,14 @@ class NoteStore:
 
 
 def _addChecksums(connection: sqlite3.Connection) -> None:
-    """Take a file of the first version, which had none, to this one: all of it or nothing."""
+    """Upgrade a file of version 1, which has no checksums."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         rows = connection.execute("SELECT kind, name, value FROM note").fetchall()
         connection.execute("DROP TABLE note")
         connection.execute(_TABLE)
         connection.executemany(
-            "INSERT INTO note VALUES (?, ?, ?, ?)", [(*row, noteChecksum(*row)) for row in rows]
+            "INSERT INTO note VALUES (?, ?, ?, ?)", [(*row, metadataChecksum(*row)) for row in rows]
         )
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")

@@ -1,0 +1,246 @@
+"""
+Between a chain and its store: loading the state, executing further blocks, the rows of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import define, frozen
+
+from ..chain import (
+    Account,
+    Candidate,
+    ChainState,
+    Genesis,
+    Header,
+    History,
+    Malformed,
+    NodeSource,
+    Transaction,
+    ValidatorSet,
+    checkBlock,
+    leafHash,
+)
+from ..storage import (
+    AccountRow,
+    Append,
+    BlockHeadRow,
+    BlockRow,
+    ChainReader,
+    HistoryRow,
+    Store,
+    TopicBlockRow,
+    TopicRow,
+    ValidatorsRow,
+    packPositions,
+)
+
+BATCH_BLOCKS: Final = 256
+"""The most blocks that are read in one SQLite transaction, or written in one."""
+
+BATCH_BYTES: Final = 8 * 1024 * 1024
+"""
+The size of block bodies after which a batch ends. A read transaction keeps the write-ahead log of a
+running broker from being checkpointed, so it has to end soon.
+"""
+
+ROUNDS_ASIDE: Final = 1000
+"""
+How many rounds of the next height a copied chain skips: the replicas of the original may have
+signed in them, and may still be running.
+"""
+
+
+@frozen(kw_only=True)
+class StoredChain:
+    """
+    A chain as loaded from its store. The state is checked against the last header, the blocks
+    before it are not read.
+
+    @ivar head: the header of the last block, or that of genesis.
+    @ivar headValidators: the set of validators that decided the last block.
+    @ivar state: the state after it.
+    """
+
+    genesis: Genesis
+    head: Header
+    headValidators: ValidatorSet
+    state: ChainState
+
+
+def loadChain(store: Store) -> StoredChain:
+    """
+    Load a chain, and check that its state is the one that its last header commits to. Whether
+    that header is final is left to the caller.
+
+    @raise svcbroker.chain.VersionUnknown: it is of another format.
+    @raise ValueError: it is damaged.
+    """
+    genesis = Genesis.decode(store.genesis)
+    if genesis.chain != store.chainId:
+        raise Malformed("its genesis is not the one it was made with")
+    row = store.tip()
+    current, following = _lastSets(store, genesis, 0 if row is None else row.height)
+    head = genesis.header() if row is None else _checkedHead(genesis, row, current)
+    return StoredChain(
+        genesis=genesis,
+        head=head,
+        headValidators=current,
+        state=_checkedState(genesis, store, head, following),
+    )
+
+
+def _lastSets(store: Store, genesis: Genesis, height: int) -> tuple[ValidatorSet, ValidatorSet]:
+    """
+    The set of validators that decided the last block, and the one that decides the next.
+    """
+    rows = store.validatorSets()
+    sets = [genesis.validatorSet, *(ValidatorSet.decode(row.encoded) for row in rows)]
+    if rows and rows[-1].height == height:
+        return sets[-2], sets[-1]
+    return sets[-1], sets[-1]
+
+
+def _checkedHead(genesis: Genesis, row: BlockHeadRow, validators: ValidatorSet) -> Header:
+    """
+    The header of the last block, checked against the other columns of its row.
+    """
+    head = Header.decode(row.header)
+    stored = (row.hash, row.height, row.transactionTotal, genesis.chain, validators.hash)
+    if (head.hash, head.height, head.transactionTotal, head.chain, head.validators) != stored:
+        raise Malformed("the last block is not the one it is said to be")
+    return head
+
+
+def _checkedState(
+    genesis: Genesis, store: Store, head: Header, validators: ValidatorSet
+) -> ChainState:
+    """
+    The state after the last block, checked against the roots in its header.
+    """
+    history = History.load(head.height, storedHistory(store, genesis.header().hash))
+    if history.root != head.history:
+        raise Malformed("the history is not that of the last block")
+    if validators.hash != head.nextValidators:
+        raise Malformed("the set of validators is not that of the last block")
+    state = ChainState(
+        genesis.chain,
+        validators,
+        history.after(head.hash),
+        (row.topic for row in store.topics()),
+        ((row.address, Account.decode(row.state)) for row in store.accounts()),
+    )
+    if state.root != head.stateRoot:
+        raise Malformed("the topics are not those of the last block")
+    return state
+
+
+def storedHistory(store: ChainReader, genesis: bytes) -> NodeSource:
+    """
+    The source of a chain's history tree that reads the nodes from its store.
+
+    @param genesis: the hash of the header of height 0, which is not in the store.
+    """
+
+    def source(level: int, first: int, count: int) -> Sequence[bytes]:
+        if level:
+            return store.historyNodes(level, first, count)
+        hashes = [genesis] if first == 0 else []
+        hashes += store.blockHashes(first + len(hashes), count - len(hashes))
+        return [leafHash(hash) for hash in hashes]
+
+    return source
+
+
+@define
+class Replay:
+    """
+    Executes the blocks of a chain one after the other. An audit, an import and a node that joins
+    a network all execute blocks with it; whether a block is final is left to them.
+
+    @ivar state: the state after the last block.
+    @ivar head: the header of the last block.
+    """
+
+    state: ChainState
+    head: Header
+
+    def execute(
+        self, header: Header, transactions: Sequence[Transaction], certificate: bytes
+    ) -> Append:
+        """
+        Execute the next block.
+
+        @param certificate: its encoded certificate.
+        @return: the rows to store for it.
+        @raise svcbroker.chain.InvalidBlock: it cannot follow the last block. Nothing has changed.
+        """
+        candidate = checkBlock(self.state, self.head, header, transactions)
+        self.state.apply(candidate.outcome, candidate.history)
+        self.head = header
+        return appendOf(candidate, certificate)
+
+
+def appendOf(candidate: Candidate, certificate: bytes) -> Append:
+    """
+    The rows to store for a block.
+
+    @param certificate: its encoded certificate; empty where an engine keeps it.
+    """
+    header, outcome, offsets = candidate.header, candidate.outcome, candidate.offsets
+    return Append(
+        block=BlockRow(
+            height=header.height,
+            hash=header.hash,
+            header=header.encoded,
+            certificate=certificate,
+            transactionTotal=header.transactionTotal,
+            body=candidate.body,
+            receipts=candidate.receipts,
+        ),
+        transactionHashes=[transaction.hash for transaction in candidate.transactions],
+        topics=[TopicRow(index=index, topic=topic) for index, topic in outcome.topics.items()],
+        accounts=[
+            AccountRow(index=index, address=address, state=account.encode())
+            for index, (address, account) in outcome.accounts.items()
+        ],
+        topicBlocks=[
+            TopicBlockRow(
+                topicIndex=index,
+                height=header.height,
+                firstSequence=outcome.topics[index].sequence - len(places) + 1,
+                positions=packPositions(
+                    (offsets[place], offsets[place + 1] - offsets[place]) for place in places
+                ),
+            )
+            for index, places in outcome.published.items()
+        ],
+        history=[
+            HistoryRow(level=level, position=position, hash=hash)
+            for level, position, hash in candidate.history.completed
+        ],
+        validators=(
+            None
+            if header.validators == header.nextValidators
+            else ValidatorsRow(
+                generation=outcome.validators.generation,
+                height=header.height,
+                encoded=outcome.validators.encoded,
+            )
+        ),
+    )
+
+
+def setRoundsAside(store: Store, height: int) -> None:
+    """
+    Reserve rounds in a copied chain, so that its replicas start far beyond the rounds that the
+    original's may have signed in.
+
+    @param height: the height of the last block.
+    @raise svcbroker.storage.StorageError: it cannot be written.
+    """
+    reserved, round = store.reservation()
+    following = max(height + 1, reserved)
+    store.reserve(following, (round if reserved == following else 0) + ROUNDS_ASIDE)
