@@ -14,7 +14,13 @@ from typing import Any
 
 from attrs import define
 
-from svcbroker.ledgers.cometbft.network import Address, NetworkPlan, NodePlan, Tuning, layOutNetwork
+from svcbroker.ledgers.cometbft.provisioning import (
+    Address,
+    NetworkPlan,
+    NodePlan,
+    Tuning,
+    layOutNetwork,
+)
 from svcbroker.proofs.cometbft import Instant
 
 from .children import cpuOf

@@ -1,5 +1,5 @@
 """
-Tests of C{svcbroker engine}, without an engine: cards, the genesis, vouchers and changes.
+C{svcbroker engine} without an engine: join requests, the genesis, attestations and changes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import ValidatorSet, verifySignature
 from svcbroker.commands import main
 from svcbroker.ledgers.changing import proposeChange, readChange
-from svcbroker.ledgers.cometbft._batch import voucherPayload
-from svcbroker.ledgers.cometbft.network import (
-    Voucher,
+from svcbroker.ledgers.cometbft._batch import attestationPayload
+from svcbroker.ledgers.cometbft.provisioning import (
+    Attestation,
     decodeGenesis,
     engineOrder,
     ourGenesis,
-    readCard,
+    readJoinRequest,
 )
 from tests.directories import shortDirectory
 
@@ -47,7 +47,7 @@ class EngineTests(SynchronousTestCase):
         return errors.getvalue() if code else output.getvalue()
 
     def init(self, name: str, chain: str = "consortium") -> None:
-        """Make the keys and the card of an organisation."""
+        """Make the keys and the join request of an organisation."""
         data = f"--data-dir={self.root / name}"
         p2p = f"--p2p={name}.example:26656"
         self.run_("init", f"--chain={chain}", f"--name={name}", p2p, data, self.home(name))
@@ -56,24 +56,25 @@ class EngineTests(SynchronousTestCase):
         """The home of an organisation's engine."""
         return self.root / name / "engine"
 
-    def card(self, name: str) -> Path:
-        """The card of an organisation's node."""
-        return self.home(name) / "card.json"
+    def joinRequest(self, name: str) -> Path:
+        """The join request of an organisation's node."""
+        return self.home(name) / "join-request.json"
 
-    def found(self) -> bytes:
+    def assembled(self) -> bytes:
         """Found the network, and give its genesis."""
         made = []
         for number, name in enumerate(self.names):
-            cards = [self.card(each) for each in self.names[number:] + self.names[:number]]
-            self.run_("genesis", self.home(name), *cards)
+            names = self.names[number:] + self.names[:number]
+            requests = [self.joinRequest(each) for each in names]
+            self.run_("genesis", self.home(name), *requests)
             made.append((self.home(name) / "config" / "genesis.json").read_bytes())
         self.assertEqual(len(set(made)), 1)
         return made[0]
 
     def test_found(self) -> None:
         """All have the same genesis, and are connected to all others, not to themselves."""
-        genesis = decodeGenesis(self.found())
-        keys = {readCard(self.card(name).read_bytes()).key for name in self.names}
+        genesis = decodeGenesis(self.assembled())
+        keys = {readJoinRequest(self.joinRequest(name).read_bytes()).key for name in self.names}
         self.assertEqual({member.key for member in genesis.members}, keys)
         config = (self.home("acme") / "config" / "config.toml").read_text()
         for name in self.names:
@@ -81,7 +82,7 @@ class EngineTests(SynchronousTestCase):
         self.assertIn('external_address = "acme.example:26656"', config)
         self.assertIn('laddr = "tcp://0.0.0.0:26656"', config)
         # Once is enough.
-        line = self.run_("genesis", self.home("acme"), self.card("bolt"), code=2)
+        line = self.run_("genesis", self.home("acme"), self.joinRequest("bolt"), code=2)
         self.assertIn("is the home of an engine already", line)
         line = self.run_(
             *("init", "--chain=x", "--name=y", "--p2p=z:1", f"--data-dir={self.root}"),
@@ -91,63 +92,64 @@ class EngineTests(SynchronousTestCase):
         self.assertIn("of a network already", line)
 
     def test_foundRefused(self) -> None:
-        """Cards that were changed, or are of another chain."""
-        value = json.loads(self.card("bolt").read_text())
+        """Join requests that were changed, or are for another chain."""
+        value = json.loads(self.joinRequest("bolt").read_text())
         changed = self.root / "changed.json"
         changed.write_text(json.dumps(value | {"p2p": "evil.example:26656"}))
         line = self.run_("genesis", self.home("acme"), changed, code=1)
         self.assertIn("was changed after it was made", line)
         self.init("else", chain="other")
-        line = self.run_("genesis", self.home("acme"), self.card("else"), code=1)
+        line = self.run_("genesis", self.home("acme"), self.joinRequest("else"), code=1)
         self.assertIn("several chains", line)
         self.assertFalse((self.home("acme") / "config" / "genesis.json").exists())
 
     def test_vouch(self) -> None:
-        """The voucher is the validator's word for this broker on this chain."""
-        chain = ourGenesis(decodeGenesis(self.found())).chain
+        """The attestation is the validator's signature over this broker on this chain."""
+        chain = ourGenesis(decodeGenesis(self.assembled())).chain
         self.init("new")
-        card = readCard(self.card("new").read_bytes())
-        for who in (self.card("new"), card.broker):
-            output = self.run_("vouch", self.home("acme"), who)
-            voucher = msgspec.json.decode(output.encode(), type=Voucher)
-            self.assertEqual(voucher.broker, card.broker)
-            payload = voucherPayload(chain, bytes.fromhex(card.broker))
-            key, signature = bytes.fromhex(voucher.validator), bytes.fromhex(voucher.signature)
+        request = readJoinRequest(self.joinRequest("new").read_bytes())
+        for who in (self.joinRequest("new"), request.broker):
+            output = self.run_("attest", self.home("acme"), who)
+            attestation = msgspec.json.decode(output.encode(), type=Attestation)
+            self.assertEqual(attestation.broker, request.broker)
+            payload = attestationPayload(chain, bytes.fromhex(request.broker))
+            key = bytes.fromhex(attestation.validator)
+            signature = bytes.fromhex(attestation.signature)
             self.assertTrue(verifySignature(key, payload, signature))
         self.init("else", chain="other")
-        line = self.run_("vouch", self.home("acme"), self.card("else"), code=1)
-        self.assertIn("a card for the chain other", line)
-        line = self.run_("vouch", self.home("new"), card.broker, code=2)
+        line = self.run_("attest", self.home("acme"), self.joinRequest("else"), code=1)
+        self.assertIn("the join request is for the chain other", line)
+        line = self.run_("attest", self.home("new"), request.broker, code=2)
         self.assertIn("has no genesis yet", line)
 
     def test_join(self) -> None:
-        """One more node has the others' genesis, and connects to those whose cards it has."""
-        data = self.found()
+        """A joining node has the same genesis, and connects to the nodes whose requests it has."""
+        data = self.assembled()
         genesis = self.home("acme") / "config" / "genesis.json"
         common = ("--name=new", "--p2p=new.example:26656", f"--data-dir={self.root / 'new'}")
-        cards = [self.card("bolt"), self.card("coil")]
+        requests = [self.joinRequest("bolt"), self.joinRequest("coil")]
         trust = "7:" + "ab" * 32
         sync = ("--state-sync=bolt.example:1", "--state-sync=coil.example:2", f"--trust={trust}")
-        self.run_("join", f"--genesis={genesis}", *common, *sync, self.home("new"), *cards)
+        self.run_("join", f"--genesis={genesis}", *common, *sync, self.home("new"), *requests)
         self.assertEqual((self.home("new") / "config" / "genesis.json").read_bytes(), data)
         config = (self.home("new") / "config" / "config.toml").read_text()
         self.assertIn("@bolt.example:26656", config)
         self.assertIn("trust_height = 7", config)
-        self.assertEqual(readCard(self.card("new").read_bytes()).chain, "consortium")
+        self.assertEqual(readJoinRequest(self.joinRequest("new").read_bytes()).chain, "consortium")
         for arguments, words in (
             (("--name=x",), "--genesis is needed"),
             ((f"--genesis={genesis}", *common, sync[0]), "two engines"),
             ((f"--genesis={genesis}", *common, "--trust=7"), "HEIGHT:HASH"),
         ):
-            line = self.run_("join", *arguments, self.root / "x", *cards, code=2)
+            line = self.run_("join", *arguments, self.root / "x", *requests, code=2)
             self.assertIn(words, line)
 
     def test_change(self) -> None:
         """A change is signed by each with its own key, and by nobody else."""
-        founded = ourGenesis(decodeGenesis(self.found()))
+        founded = ourGenesis(decodeGenesis(self.assembled()))
         self.init("new")
-        self.run_("show", self.card("new"))
-        key = readCard(self.card("new").read_bytes()).key
+        self.run_("show", self.joinRequest("new"))
+        key = readJoinRequest(self.joinRequest("new").read_bytes()).key
         current = ValidatorSet(0, founded.validators)
         document = proposeChange(founded.chain, current, add=[key], remove=[], order=engineOrder)
         path = self.root / "change.json"

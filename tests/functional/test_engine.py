@@ -55,7 +55,7 @@ class GovernTests(NetworkTestCase):
         fifth, port = self.node(4), self.port(4)
         self.home = fifth / "engine"
         genesis = self.node(0) / "engine" / "config" / "genesis.json"
-        cards = [self.node(number) / "engine" / "card.json" for number in (0, 1)]
+        requests = [self.node(number) / "engine" / "join-request.json" for number in (0, 1)]
         sync = [f"--state-sync=127.0.0.1:{self.port(number, 4)}" for number in (0, 1)]
         common = [
             *(f"--genesis={genesis}", "--name=node4", f"--p2p=127.0.0.1:{port + 3}"),
@@ -64,13 +64,13 @@ class GovernTests(NetworkTestCase):
         # What is trusted of a network that runs follows from its genesis.
         trial = self.directory / "trial"
         output = await self.command(
-            *("engine", "join", *common, f"--data-dir={trial}/broker", *sync, trial, *cards)
+            *("engine", "join", *common, f"--data-dir={trial}/broker", *sync, trial, *requests)
         )
         self.assertIn("trusts     block 1, ", output)
         self.assertIn("trust_height = 1", (trial / "config" / "config.toml").read_text())
         data = f"--data-dir={fifth}/broker"
-        await self.command("engine", "join", *common, data, self.home, *cards)
-        voucher = fifth / "broker" / "1" / "broker.voucher"
+        await self.command("engine", "join", *common, data, self.home, *requests)
+        attestation = fifth / "broker" / "1" / "broker.voucher"
         daemon = self.spawn(
             sys.executable,
             *("-c", RUN, "-n", "--pidfile=", "svcbroker", "--stomp=", "--mqtt=", data),
@@ -81,12 +81,13 @@ class GovernTests(NetworkTestCase):
         # Nobody vouches for it: it follows, and says whom to ask for what.
         sent = await daemon.call("/rest/publish", topic="t", content="x")
         self.assertNotEqual(sent.get("status"), "SUCCESS")
-        card = json.loads((self.home / "card.json").read_text())
+        request = json.loads((self.home / "join-request.json").read_text())
         ready = await evolve(daemon, base=daemon.base.removesuffix("/svcbroker")).call("/readyz")
-        self.assertIn(f"have one sign {card['broker']}", ready["groups"]["1"]["reason"])
+        self.assertIn(f"have one sign {request['broker']}", ready["groups"]["1"]["reason"])
         self.assertEqual(await daemon.stop(), 0)
         home = self.node(0) / "engine"
-        await self.command("engine", "vouch", f"--output={voucher}", home, self.home / "card.json")
+        request = self.home / "join-request.json"
+        await self.command("engine", "attest", f"--output={attestation}", home, request)
         daemon = self.spawn(
             sys.executable,
             *("-c", RUN, "-n", "--pidfile=", "svcbroker", "--stomp=", "--mqtt=", data),
@@ -123,9 +124,9 @@ class GovernTests(NetworkTestCase):
         publishing = Deferred.fromCoroutine(self.publishing())
         fifth = await self.join()
         homes = [self.node(number) / "engine" for number in range(4)]
-        key = json.loads((self.home / "card.json").read_text())["validator"]
+        key = json.loads((self.home / "join-request.json").read_text())["validator"]
         output = await self.change(
-            "grow", f"--add={self.home}/card.json", signers=[*homes, self.home]
+            "grow", f"--add={self.home}/join-request.json", signers=[*homes, self.home]
         )
         self.assertTrue(output.startswith("5 validators, after 1 changes"), output)
         count = self.count
@@ -179,7 +180,8 @@ class FoundTests(NetworkTestCase):
             home,
         )
         rpc = self.directory / "rpc.sock"
-        await self.command("engine", "genesis", "--listen=127.0.0.1:1", home, home / "card.json")
+        request = home / "join-request.json"
+        await self.command("engine", "genesis", "--listen=127.0.0.1:1", home, request)
         start = [
             *(self.engine, "start", f"--home={home}", "--p2p.laddr=tcp://127.0.0.1:0"),
             f"--rpc.laddr=unix://{rpc}",

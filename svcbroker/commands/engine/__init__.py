@@ -1,5 +1,5 @@
 """
-C{svcbroker engine}: the engines of a CometBFT network that several organisations hold together.
+C{svcbroker engine}: the engines of a CometBFT network of several organisations.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from .._command import Command, CommandOptions, Console
 COMMANDS: Final[tuple[Command, ...]] = tuple(
     Command(name, summary, module=f"{__package__}.{name}")
     for name, summary in (
-        ("init", "Make a node's keys, and the card that the others need of it."),
-        ("genesis", "Found a network: put the cards of all its first nodes together."),
-        ("join", "Make the home of one more node of a network that exists."),
-        ("vouch", "Let a broker send to the chain, by the word of a validator."),
-        ("propose", "Begin a change of the validators."),
+        ("init", "Make a node's keys, and its join request for the others."),
+        ("genesis", "Assemble the genesis from the join requests of all first nodes."),
+        ("join", "Make the home of a new node of an existing network."),
+        ("attest", "Let a broker send to the chain: sign an attestation of it."),
+        ("propose", "Propose a change of the validators."),
         ("sign", "Sign a change of the validators, with this node's key."),
         ("merge", "Put the signatures of several copies of a change together."),
-        ("show", "Tell what a change or a card says, and who has signed."),
-        ("submit", "Hand a change that enough have signed to a running daemon."),
+        ("show", "Show a change or a join request, and who has signed."),
+        ("submit", "Submit a change with enough signatures to a running daemon."),
     )
 )
 """What there is to be done with engines, in the order in which a network needs it."""
@@ -35,7 +35,7 @@ class Options(CommandOptions):
 
     longdesc = (
         "A HOME is an engine's home directory. Private keys stay in it; what these commands print "
-        "and write elsewhere may be handed to anybody."
+        "and write elsewhere is public."
     )
 
     def __init__(self) -> None:

@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ...ledgers.changing import MAX_DOCUMENT, ChangeDocument, DocumentInvalid, readChange
-from ...ledgers.cometbft.network import (
+from ...ledgers.cometbft.provisioning import (
     GENESIS,
-    MAX_CARD,
-    Card,
-    CardInvalid,
+    MAX_JOIN_REQUEST,
     IdentityMissing,
+    JoinRequest,
+    JoinRequestInvalid,
     KeyFileDamaged,
     LayoutError,
     brokerSeed,
     decodeGenesis,
     ourGenesis,
     publicKey,
-    readCard,
+    readJoinRequest,
     readValidatorSeed,
     writeFile,
 )
-from ...ledgers.cometbft.network import Genesis as EngineGenesis
+from ...ledgers.cometbft.provisioning import Genesis as EngineGenesis
 from .._command import CommandError, Exit
 
-CARD_NAME: Final = "card.json"
+JOIN_REQUEST_NAME: Final = "join-request.json"
 MAX_GENESIS: Final = 16 * 1024 * 1024
 
 T = TypeVar("T")
@@ -58,15 +58,15 @@ def writeNew(path: Path, data: bytes) -> None:
     writeFile(path, data)
 
 
-def loadCard(path: Path) -> Card:
+def loadJoinRequest(path: Path) -> JoinRequest:
     """
-    The card in a file.
+    Read a join request.
 
     @raise CommandError: it cannot be used.
     """
     try:
-        return readCard(readBounded(path, MAX_CARD))
-    except CardInvalid as error:
+        return readJoinRequest(readBounded(path, MAX_JOIN_REQUEST))
+    except JoinRequestInvalid as error:
         raise CommandError(f"{path}: {error}", Exit.BAD) from None
 
 
@@ -140,18 +140,18 @@ def brokerKey(dataDir: Path, group: str, entropy: Callable[[int], bytes]) -> byt
 
 def keyFrom(text: str, *, chain: str | None = None) -> bytes:
     """
-    A validator's public key: 64 hexadecimal digits, or the card of its node.
+    A validator's public key: 64 hexadecimal digits, or the join request of its node.
 
-    @param chain: what the chain of a card must be called.
+    @param chain: the name that the chain of a join request must have.
     @raise CommandError: it is neither.
     """
     key = hexKey(text)
     if key is not None:
         return key
-    card = loadCard(Path(text))
-    if chain not in (None, card.chain):
-        raise CommandError(f"{text} is a card for the chain {card.chain}, not {chain}")
-    return card.key
+    request = loadJoinRequest(Path(text))
+    if chain not in (None, request.chain):
+        raise CommandError(f"{text} is a join request for the chain {request.chain}, not {chain}")
+    return request.key
 
 
 def hexKey(text: str) -> bytes | None:
@@ -173,7 +173,7 @@ def tried(make: Callable[[], T]) -> T:
         return make()
     except (LayoutError, KeyFileDamaged) as error:
         raise CommandError(str(error)) from None
-    except (CardInvalid, DocumentInvalid) as error:
+    except (JoinRequestInvalid, DocumentInvalid) as error:
         raise CommandError(str(error), Exit.BAD) from None
 
 

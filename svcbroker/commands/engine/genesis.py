@@ -1,5 +1,5 @@
 """
-C{svcbroker engine genesis}: a network out of its first nodes' cards.
+C{svcbroker engine genesis}: the genesis ceremony.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ...ledgers.cometbft.network import (
+from ...ledgers.cometbft.provisioning import (
     Address,
     NodePlan,
+    assembleGenesis,
     decodeGenesis,
-    found,
     layOutJoining,
     ourGenesis,
 )
 from .._command import CommandError, CommandOptions, Console, Exit
-from ._files import CARD_NAME, loadCard, tried
+from ._files import JOIN_REQUEST_NAME, loadJoinRequest, tried
 from .init import address
 
 DEFAULT_RPC = "127.0.0.1:26657"
-_PATIENCE = 60.0
+_CLOCK_TOLERANCE = 60.0
 
 
 class ListenOptions(CommandOptions):
@@ -60,41 +60,44 @@ class Options(ListenOptions):
     The options of C{svcbroker engine genesis}.
     """
 
-    synopsis = "[options] HOME CARD..."
+    synopsis = "[options] HOME REQUEST..."
     longdesc = (
-        "Every organisation runs this with the cards of all, in any order, and compares "
-        "what is printed with the others: the network can begin when they agree. "
+        "Every organisation runs this with the join requests of all, in any order, and "
+        "compares the output with the others: the network can begin when it is the same. "
         "Writes the genesis and the configuration of the engine into HOME."
     )
 
-    def parseArgs(self, home: str, *cards: str) -> None:  # type: ignore[override]
+    def parseArgs(self, home: str, *requests: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
         self["home"] = Path(home).absolute()
-        self["cards"] = [Path(card) for card in cards]
+        self["requests"] = [Path(request) for request in requests]
 
 
 def run(options: Options, console: Console) -> int:
-    """Found the network."""
+    """Assemble the genesis, and lay out the home."""
     home: Path = options["home"]
-    if not (home / CARD_NAME).exists():
-        raise CommandError(f"{home} has no {CARD_NAME}: see svcbroker engine init")
-    own = loadCard(home / CARD_NAME)
-    founding = tried(lambda: found([own, *(loadCard(path) for path in options["cards"])]))
+    if not (home / JOIN_REQUEST_NAME).exists():
+        raise CommandError(f"{home} has no {JOIN_REQUEST_NAME}: see svcbroker engine init")
+    own = loadJoinRequest(home / JOIN_REQUEST_NAME)
+    requests = [own, *map(loadJoinRequest, options["requests"])]
+    ceremony = tried(lambda: assembleGenesis(requests))
     plan = options.plan(home, own.name, own.peer.address)
-    peers = [card.peer for card in founding.cards if card != own]
-    keys = tried(lambda: layOutJoining(plan, founding.genesis, peers, os.urandom))
+    peers = [request.peer for request in ceremony.requests if request != own]
+    keys = tried(lambda: layOutJoining(plan, ceremony.genesis, peers, os.urandom))
     if keys.validator != own.key or keys.nodeId != own.nodeId:
-        raise CommandError(f"{home / CARD_NAME} is not the card of the keys in {home}", Exit.BAD)
-    genesis = decodeGenesis(founding.genesis)
-    if genesis.genesisTime / 1e9 > time.time() + _PATIENCE:
+        raise CommandError(
+            f"{home / JOIN_REQUEST_NAME} is not the join request of the keys in {home}", Exit.BAD
+        )
+    genesis = decodeGenesis(ceremony.genesis)
+    if genesis.genesisTime / 1e9 > time.time() + _CLOCK_TOLERANCE:
         console.warn(
-            f"the engine will wait until {genesis.genesisTime}: a clock of those who made the "
-            "cards is ahead"
+            f"the engine will wait until {genesis.genesisTime}: the clock of a node that made a "
+            "join request is ahead"
         )
     console.say(f"chain      {genesis.chainId}, {ourGenesis(genesis).chain.hex()}")
-    console.say(f"genesis    SHA-256 {sha256(founding.genesis).hexdigest()}")
-    for card in founding.cards:
-        mark = ", this node" if card == own else ""
-        console.say(f"validator  {card.validator} {card.name}, {card.p2p}{mark}")
+    console.say(f"genesis    SHA-256 {sha256(ceremony.genesis).hexdigest()}")
+    for request in ceremony.requests:
+        mark = ", this node" if request == own else ""
+        console.say(f"validator  {request.validator} {request.name}, {request.p2p}{mark}")
     console.say("All of this must be the same at all organisations, but for who this node is.")
     return Exit.GOOD

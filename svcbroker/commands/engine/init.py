@@ -1,5 +1,5 @@
 """
-C{svcbroker engine init}: the keys of a node, and its card.
+C{svcbroker engine init}: the keys of a node, and its join request.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import Any
 
 from twisted.python import usage
 
-from ...ledgers.cometbft.network import (
+from ...ledgers.cometbft.provisioning import (
     GENESIS,
     Address,
-    Card,
     ConfigInvalid,
-    encodeCard,
-    makeCard,
+    JoinRequest,
+    encodeJoinRequest,
+    makeJoinRequest,
     makeKeys,
     parseAddress,
 )
 from .._command import CommandError, CommandOptions, Console, Exit
-from ._files import CARD_NAME, brokerKey, seedOf, tried, writeNew
+from ._files import JOIN_REQUEST_NAME, brokerKey, seedOf, tried, writeNew
 
 
 class NodeOptions(CommandOptions):
@@ -55,7 +55,7 @@ class Options(NodeOptions):
     synopsis = "--chain NAME --name NAME --p2p HOST:PORT --data-dir DIR [options] HOME"
     longdesc = (
         f"Makes HOME with the keys of a node, the key of its broker in the data directory, and "
-        f"HOME/{CARD_NAME}: what the other organisations need of it. Keys that are there are kept."
+        f"HOME/{JOIN_REQUEST_NAME}, which the other organisations need. Existing keys are kept."
     )
     optParameters: list[list[Any]] = [
         ["chain", None, None, "What the chain is called: the same for all its nodes."],
@@ -79,19 +79,21 @@ def address(text: str, option: str) -> Address:
         raise usage.UsageError(f"--{option}: {error}") from None
 
 
-def writeCard(options: NodeOptions, chain: str) -> Card:
+def writeJoinRequest(options: NodeOptions, chain: str) -> JoinRequest:
     """
-    Make a node's keys where they are missing, and write its card.
+    Make a node's keys where they are missing, and write its join request.
 
     @param chain: what the chain is called.
     @raise CommandError: it cannot be.
     """
     home: Path = options["home"]
-    if (home / CARD_NAME).exists():
-        raise CommandError(f"{home / CARD_NAME} is there: remove it if the node needs another one")
+    if (home / JOIN_REQUEST_NAME).exists():
+        raise CommandError(
+            f"{home / JOIN_REQUEST_NAME} exists: remove it if the node needs another one"
+        )
     try:
         keys = tried(lambda: makeKeys(home, os.urandom))
-        card = makeCard(
+        request = makeJoinRequest(
             seedOf(home),
             keys,
             chain=chain,
@@ -102,30 +104,30 @@ def writeCard(options: NodeOptions, chain: str) -> Card:
         )
     except ConfigInvalid as error:
         raise CommandError(str(error)) from None
-    writeNew(home / CARD_NAME, encodeCard(card))
-    return card
+    writeNew(home / JOIN_REQUEST_NAME, encodeJoinRequest(request))
+    return request
 
 
 def run(options: Options, console: Console) -> int:
-    """Make the keys and the card."""
+    """Make the keys and the join request."""
     home: Path = options["home"]
     if (home / GENESIS).exists():
         raise CommandError(f"{home} is the home of an engine of a network already")
-    card = writeCard(options, options["chain"])
-    for line in describeCard(card):
+    request = writeJoinRequest(options, options["chain"])
+    for line in describeJoinRequest(request):
         console.say(line)
     console.say(
-        f"Hand {home / CARD_NAME} to the other organisations, and put it together with theirs: "
-        "svcbroker engine genesis"
+        f"Send {home / JOIN_REQUEST_NAME} to the other organisations, and assemble the genesis "
+        "from all join requests: svcbroker engine genesis"
     )
     return Exit.GOOD
 
 
-def describeCard(card: Card) -> list[str]:
-    """A card in lines for people."""
+def describeJoinRequest(request: JoinRequest) -> list[str]:
+    """A join request in lines for people."""
     return [
-        f"chain      {card.chain}",
-        f"node       {card.name}, {card.peer}",
-        f"validator  {card.validator}",
-        f"broker     {card.broker}",
+        f"chain      {request.chain}",
+        f"node       {request.name}, {request.peer}",
+        f"validator  {request.validator}",
+        f"broker     {request.broker}",
     ]

@@ -16,7 +16,7 @@ from twisted.internet.task import react
 from twisted.python import usage
 from twisted.python.failure import Failure
 
-from ...ledgers.cometbft.network import (
+from ...ledgers.cometbft.provisioning import (
     GENESIS,
     Address,
     Genesis,
@@ -27,9 +27,9 @@ from ...ledgers.cometbft.network import (
     makeRpc,
 )
 from .._command import CommandError, Console, Exit
-from ._files import CARD_NAME, loadCard, loadGenesis, tried
+from ._files import JOIN_REQUEST_NAME, loadGenesis, loadJoinRequest, tried
 from .genesis import ListenOptions
-from .init import NodeOptions, address, describeCard, writeCard
+from .init import NodeOptions, address, describeJoinRequest, writeJoinRequest
 
 _TRUST = re.compile(r"([1-9][0-9]{0,18}):([0-9a-fA-F]{64})")
 _ANSWER = 10.0
@@ -41,11 +41,11 @@ class Options(NodeOptions, ListenOptions):
     The options of C{svcbroker engine join}.
     """
 
-    synopsis = "--genesis FILE --name NAME --p2p HOST:PORT --data-dir DIR [options] HOME CARD..."
+    synopsis = "--genesis FILE --name NAME --p2p HOST:PORT --data-dir DIR [options] HOME REQUEST..."
     longdesc = (
-        "CARDs are those of nodes that the new one connects to. It follows the network, and "
-        "decides nothing before it was made a validator (svcbroker engine propose). Its broker "
-        "may send once a validator vouches for it (svcbroker engine vouch)."
+        "REQUESTs are the join requests of nodes that the new one connects to. It follows the "
+        "network, and votes once it has been made a validator (svcbroker engine propose). Its "
+        "broker may send once a validator has attested it (svcbroker engine attest)."
     )
     optParameters: list[list[Any]] = [
         ["genesis", None, None, "The network's genesis file, as the others have it."],
@@ -68,16 +68,16 @@ class Options(NodeOptions, ListenOptions):
         """
         self["state-sync"].append(address(text, "state-sync"))
 
-    def parseArgs(self, home: str, *cards: str) -> None:  # type: ignore[override]
+    def parseArgs(self, home: str, *requests: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
         self["home"] = Path(home).absolute()
-        self["cards"] = [Path(card) for card in cards]
+        self["requests"] = [Path(request) for request in requests]
 
     def postOptions(self) -> None:
         """See C{usage.Options}."""
         super().postOptions()
-        if not self["cards"]:
-            raise usage.UsageError("whom does it connect to? The card of one node is needed")
+        if not self["requests"]:
+            raise usage.UsageError("the join request of at least one node to connect to is needed")
         if len(self["state-sync"]) == 1:
             raise usage.UsageError("--state-sync: two engines must tell the same: give another one")
         if self["trust"] is not None:
@@ -88,25 +88,27 @@ class Options(NodeOptions, ListenOptions):
 
 
 def run(options: Options, console: Console) -> int:
-    """Lay the home out."""
+    """Lay out the home."""
     home: Path = options["home"]
     if (home / GENESIS).exists():
         raise CommandError(f"{home} is the home of an engine already")
     data, genesis = loadGenesis(Path(options["genesis"]))
-    cards = [loadCard(path) for path in options["cards"]]
-    for card in cards:
-        if card.chain != genesis.chainId:
-            raise CommandError(f"{card.name}'s card is for {card.chain}, not {genesis.chainId}")
+    requests = [loadJoinRequest(path) for path in options["requests"]]
+    for request in requests:
+        if request.chain != genesis.chainId:
+            raise CommandError(
+                f"the join request of {request.name} is for {request.chain}, not {genesis.chainId}"
+            )
     sync = _stateSync(options, genesis)
-    own = writeCard(options, genesis.chainId)
-    peers = [card.peer for card in cards]
+    own = writeJoinRequest(options, genesis.chainId)
+    peers = [request.peer for request in requests]
     plan = options.plan(home, own.name, own.peer.address)
     tried(lambda: layOutJoining(plan, data, peers, os.urandom, stateSync=sync))
-    for line in describeCard(own):
+    for line in describeJoinRequest(own):
         console.say(line)
     if sync is not None:
         console.say(f"trusts     block {sync.height}, {sync.hash.hex()}")
-    console.say(f"Hand {home / CARD_NAME} to a validator that vouches for the broker.")
+    console.say(f"Send {home / JOIN_REQUEST_NAME} to a validator, which attests the broker.")
     return Exit.GOOD
 
 

@@ -11,7 +11,7 @@ from twisted.python import usage
 
 from ...chain import ValidatorSet
 from ...ledgers.changing import proposeChange
-from ...ledgers.cometbft.network import GENESIS, engineOrder
+from ...ledgers.cometbft.provisioning import GENESIS, engineOrder
 from .._command import CommandError, Console, Exit
 from .._daemon import DaemonClient, DaemonOptions, askDaemon
 from ._files import chainOf, describeChange, keyFrom, loadGenesis, tried, writeNew
@@ -22,10 +22,12 @@ class Options(DaemonOptions):
     The options of C{svcbroker engine propose}.
     """
 
-    synopsis = "--output FILE [--add KEY|CARD]... [--remove KEY|CARD]... [options] HOME DATA-DIR"
+    synopsis = (
+        "--output FILE [--add KEY|REQUEST]... [--remove KEY|REQUEST]... [options] HOME DATA-DIR"
+    )
     longdesc = (
         "Asks the daemon on DATA-DIR which validators there are. A KEY is a validator's public "
-        "key, or what it begins with where it is to go; a CARD is the file of a node's card."
+        "key, or its first digits for --remove; a REQUEST is the file of a node's join request."
     )
     optParameters: list[list[Any]] = [
         ["output", "o", None, "The new file to write."],
@@ -99,4 +101,4 @@ def _keyIn(current: ValidatorSet, text: str) -> bytes:
         raise CommandError(f"more than one validator begins with {text}")
     if Path(text).is_file():
         return keyFrom(text)
-    raise CommandError(f"there is no validator {text}, and no card of that name")
+    raise CommandError(f"there is no validator {text}, and no join request of that name")

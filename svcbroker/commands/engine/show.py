@@ -1,5 +1,5 @@
 """
-C{svcbroker engine show}: what a change or a card says.
+C{svcbroker engine show}: show a change or a join request.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...ledgers.changing import MAX_DOCUMENT
 from .._command import CommandOptions, Console, Exit
-from ._files import describeChange, loadCard, loadChange, readBounded
-from .init import describeCard
+from ._files import describeChange, loadChange, loadJoinRequest, readBounded
+from .init import describeJoinRequest
 
 
 class Options(CommandOptions):
@@ -28,8 +28,8 @@ class Options(CommandOptions):
 def run(options: Options, console: Console) -> int:
     """Show the file."""
     path: Path = options["file"]
-    if b'"svcbroker-card"' in readBounded(path, MAX_DOCUMENT)[:100]:
-        lines = describeCard(loadCard(path))
+    if b'"svcbroker-join-request"' in readBounded(path, MAX_DOCUMENT)[:100]:
+        lines = describeJoinRequest(loadJoinRequest(path))
     else:
         lines = [*describeChange(loadChange(path))]
     for line in lines:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...ledgers.cometbft.network import writeFile
+from ...ledgers.cometbft.provisioning import writeFile
 from .._command import CommandError, CommandOptions, Console, Exit
 from ._files import chainOf, describeChange, loadChange, seedOf, tried
 

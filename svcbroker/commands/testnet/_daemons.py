@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IProcessTransport
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from ...ledgers.cometbft.network import ALONE
+from ...ledgers.cometbft.provisioning import ALONE
 
 PATIENCE: Final = 45.0
 """Seconds that a broker may take to end, before it is killed."""

@@ -18,21 +18,21 @@ import msgspec
 from attrs import frozen
 from msgspec import Struct
 
-from ...ledgers.cometbft.network import (
+from ...ledgers.cometbft.provisioning import (
     Address,
     EngineKeys,
     Instant,
     LayoutError,
     NetworkPlan,
     NodePlan,
-    encodeCard,
+    encodeJoinRequest,
     layOutNetwork,
-    makeCard,
+    makeJoinRequest,
     writeFile,
 )
 from .._command import CommandError
 from .._engines import brokerUnit, describeLedger, tomlText, unitText
-from ..engine._files import CARD_NAME, brokerKey, seedOf
+from ..engine._files import JOIN_REQUEST_NAME, brokerKey, seedOf
 
 HOST: Final = "127.0.0.1"
 MAX_NODES: Final = 32
@@ -236,7 +236,7 @@ def layOut(
     try:
         plan = NetworkPlan(chainId=record.chain, created=created, nodes=plans)
         for node, keys in zip(network.nodes, layOutNetwork(plan, entropy), strict=True):
-            _writeCard(network, node, keys, entropy, now())
+            _writeJoinRequest(network, node, keys, entropy, now())
     except LayoutError as error:
         raise CommandError(str(error)) from None
     for node in network.nodes:
@@ -252,15 +252,15 @@ def layOut(
     return network
 
 
-def _writeCard(
+def _writeJoinRequest(
     network: TestNetwork,
     node: TestNode,
     keys: EngineKeys,
     entropy: Callable[[int], bytes],
     now: float,
 ) -> None:
-    """What a node that joins needs of this one."""
-    card = makeCard(
+    """The join request of a node; a node that joins later connects by it."""
+    request = makeJoinRequest(
         seedOf(node.home),
         keys,
         chain=network.chain,
@@ -269,7 +269,7 @@ def _writeCard(
         broker=brokerKey(node.directory / "broker", GROUP, entropy),
         now=now,
     )
-    writeFile(node.home / CARD_NAME, encodeCard(card))
+    writeFile(node.home / JOIN_REQUEST_NAME, encodeJoinRequest(request))
 
 
 def _configText(node: TestNode, peers: Sequence[str], engine: Path) -> str:

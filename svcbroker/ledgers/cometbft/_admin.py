@@ -1,10 +1,9 @@
 """
-The engine's nodes, as one engine sees them.
+The node list and the health of a network, from what one engine reports.
 
-An engine knows the other validators by their votes, and its peers by their connections, but not
-which peer is which validator: a node has one key to vote with and another one to connect with.
-Names tell: a validator is called in the genesis what its engine is called, as
-L{svcbroker.ledgers.cometbft._layout} does it. Where they do not, somebody else may know.
+An engine reports validators by their votes and peers by their connections, but not which peer is
+which validator: a node votes with one key and connects with another. They are matched by name:
+provisioning gives a validator in the genesis the name of its engine.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from attrs import frozen
 from ...model import Health, NodeRecord, NodeType
 from ...proofs.cometbft import Commit, Flag, Instant, Validator
 from . import _calls as calls
-from ._answers import ConsensusState, NetInfo, NodeInfo, RoundState, Status
-from ._genesis import Genesis
+from ._calls import ConsensusState, NetInfo, NodeInfo, RoundState, Status
+from ._home import Genesis
 from ._rpc import EngineRpc
 
 RECENT: Final = 60 * 10**9

@@ -24,8 +24,7 @@ from ...version import readVersion
 from ._machine import Machine, Refused
 from ._offering import SnapshotSource
 from ._restoring import Restorer, checkHistory, putInPlace
-from .abci import BaseApplication, requests, responses
-from .abci.types import PublicKey, TransactionResult, ValidatorUpdate
+from .abci import messages
 
 APP_VERSION = 1
 
@@ -43,7 +42,7 @@ class ApplicationFailed(Exception):
     """The application cannot go on with this engine. The text is one line for the operator."""
 
 
-class ChainApplication(BaseApplication):
+class ChainApplication:
     """
     Keeps one chain, as the engine says.
 
@@ -159,10 +158,10 @@ class ChainApplication(BaseApplication):
 
     # What the engine calls.
 
-    def info(self, request: requests.InfoRequest) -> responses.InfoResponse:
+    def info(self, request: messages.InfoRequest) -> messages.InfoResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         height = self.height
-        return responses.InfoResponse(
+        return messages.InfoResponse(
             data="svcbroker",
             version=readVersion().version,
             appVersion=APP_VERSION,
@@ -170,7 +169,7 @@ class ChainApplication(BaseApplication):
             lastBlockAppHash=self._hash if height else b"",
         )
 
-    def initChain(self, request: requests.InitChainRequest) -> responses.InitChainResponse:
+    def initChain(self, request: messages.InitChainRequest) -> messages.InitChainResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         genesis = _genesisOf(request)
         if self.machine is not None and self.machine.head.height:
@@ -179,45 +178,49 @@ class ChainApplication(BaseApplication):
             self.close()
             self._path.unlink(missing_ok=True)
             self.adopt(Store.create(self._path, chainId=genesis.chain, genesis=genesis.encoded))
-        return responses.InitChainResponse(appHash=genesis.header().hash)
+        return messages.InitChainResponse(appHash=genesis.header().hash)
 
-    def checkTx(self, request: requests.CheckTxRequest) -> responses.CheckTxResponse:
+    def query(self, request: messages.QueryRequest) -> messages.QueryResponse:
+        """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        return messages.QueryResponse(code=1, log="there are no queries")
+
+    def checkTx(self, request: messages.CheckTxRequest) -> messages.CheckTxResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         try:
-            machine.check(request.tx, isAgain=request.type is requests.CheckTxType.RECHECK)
+            machine.check(request.tx, isAgain=request.type is messages.CheckTxType.RECHECK)
         except Refused as refusal:
-            return responses.CheckTxResponse(code=refusal.code, log=str(refusal))
-        return responses.CheckTxResponse()
+            return messages.CheckTxResponse(code=refusal.code, log=str(refusal))
+        return messages.CheckTxResponse()
 
     def prepareProposal(
-        self, request: requests.PrepareProposalRequest
-    ) -> responses.PrepareProposalResponse:
+        self, request: messages.PrepareProposalRequest
+    ) -> messages.PrepareProposalResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         if self._seconds() - self._lastBlock > QUIET:
             # The time of this block is when the one before was voted for. One without
             # transactions makes it now for those that wait, and they follow at once.
-            return responses.PrepareProposalResponse()
+            return messages.PrepareProposalResponse()
         own = self._own()
         waiting = [*(data for data in request.txs if data not in own), *own]
-        return responses.PrepareProposalResponse(
+        return messages.PrepareProposalResponse(
             txs=tuple(machine.select(waiting, request.maxTxBytes))
         )
 
     def processProposal(
-        self, request: requests.ProcessProposalRequest
-    ) -> responses.ProcessProposalResponse:
+        self, request: messages.ProcessProposalRequest
+    ) -> messages.ProcessProposalResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         isGood = machine.isValid(request.txs)
-        return responses.ProcessProposalResponse(
-            status=responses.Verdict.ACCEPT if isGood else responses.Verdict.REJECT
+        return messages.ProcessProposalResponse(
+            status=messages.Verdict.ACCEPT if isGood else messages.Verdict.REJECT
         )
 
     def finalizeBlock(
-        self, request: requests.FinalizeBlockRequest
-    ) -> responses.FinalizeBlockResponse:
+        self, request: messages.FinalizeBlockRequest
+    ) -> messages.FinalizeBlockResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         if request.height != machine.head.height + 1:
@@ -240,13 +243,13 @@ class ChainApplication(BaseApplication):
             proposers.get(request.proposerAddress, b""),
         )
         self._executed = candidate = execution.candidate
-        return responses.FinalizeBlockResponse(
-            txResults=tuple(TransactionResult(code=code) for code in execution.codes),
+        return messages.FinalizeBlockResponse(
+            txResults=tuple(messages.TransactionResult(code=code) for code in execution.codes),
             validatorUpdates=_updates(before, candidate.outcome.validators),
             appHash=candidate.header.hash if candidate.transactions else self._hash,
         )
 
-    async def commit(self, request: requests.CommitRequest) -> responses.CommitResponse:
+    async def commit(self, request: messages.CommitRequest) -> messages.CommitResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         store, machine = self._running
         candidate, self._executed = self._executed, None
@@ -258,35 +261,35 @@ class ChainApplication(BaseApplication):
             self._hash = candidate.header.hash
         self._lastBlock = self._seconds()
         self._committed(candidate)
-        return responses.CommitResponse()
+        return messages.CommitResponse()
 
     async def listSnapshots(
-        self, request: requests.ListSnapshotsRequest
-    ) -> responses.ListSnapshotsResponse:
+        self, request: messages.ListSnapshotsRequest
+    ) -> messages.ListSnapshotsResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         if self._source is None:
-            return responses.ListSnapshotsResponse()
+            return messages.ListSnapshotsResponse()
         snapshots = await self._source.list(self.height)
-        return responses.ListSnapshotsResponse(snapshots=tuple(snapshots))
+        return messages.ListSnapshotsResponse(snapshots=tuple(snapshots))
 
     async def loadSnapshotChunk(
-        self, request: requests.LoadSnapshotChunkRequest
-    ) -> responses.LoadSnapshotChunkResponse:
+        self, request: messages.LoadSnapshotChunkRequest
+    ) -> messages.LoadSnapshotChunkResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         if self._source is None:
-            return responses.LoadSnapshotChunkResponse()
+            return messages.LoadSnapshotChunkResponse()
         piece = await self._source.load(request.height, request.format, request.chunk, self.height)
-        return responses.LoadSnapshotChunkResponse(chunk=piece)
+        return messages.LoadSnapshotChunkResponse(chunk=piece)
 
     async def offerSnapshot(
-        self, request: requests.OfferSnapshotRequest
-    ) -> responses.OfferSnapshotResponse:
+        self, request: messages.OfferSnapshotRequest
+    ) -> messages.OfferSnapshotResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
-        return responses.OfferSnapshotResponse(result=await self._restorer.offer(request))
+        return messages.OfferSnapshotResponse(result=await self._restorer.offer(request))
 
     async def applySnapshotChunk(
-        self, request: requests.ApplySnapshotChunkRequest
-    ) -> responses.ApplySnapshotChunkResponse:
+        self, request: messages.ApplySnapshotChunkRequest
+    ) -> messages.ApplySnapshotChunkResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         return await self._restorer.apply(request)
 
@@ -301,7 +304,7 @@ def _loaded(store: Store) -> tuple[StoredChain, bytes]:
         raise
 
 
-def _genesisOf(request: requests.InitChainRequest) -> Genesis:
+def _genesisOf(request: messages.InitChainRequest) -> Genesis:
     """Our genesis of the engine's."""
     if request.initialHeight > 1:
         raise ApplicationFailed("the engine's genesis must begin with height 1")
@@ -318,12 +321,13 @@ def _genesisOf(request: requests.InitChainRequest) -> Genesis:
     return Genesis.decode(genesis.encoded)
 
 
-def _updates(before: ValidatorSet, after: ValidatorSet) -> tuple[ValidatorUpdate, ...]:
+def _updates(before: ValidatorSet, after: ValidatorSet) -> tuple[messages.ValidatorUpdate, ...]:
     """What the engine is told of a change of the set of nodes."""
     gone = [(key, 0) for key in before.keys if key not in after.keys]
     come = [(key, POWER) for key in after.keys if key not in before.keys]
     return tuple(
-        ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=power) for key, power in gone + come
+        messages.ValidatorUpdate(publicKey=messages.PublicKey(ed25519=key), power=power)
+        for key, power in gone + come
     )
 
 

@@ -1,9 +1,8 @@
 """
-What the engine takes for a transaction: a batch of ours, signed by the broker that sends it.
+Batches: one transaction of the engine is a batch of transactions, signed by its broker.
 
-The engine authenticates nobody. So a batch names the broker's key, and a validator that vouches
-for that key; both have signed. Batches of brokers that no validator of the day vouches for are
-not taken.
+The engine does not authenticate senders. So a batch carries the broker's key, and the attestation
+of that key by a validator. Batches without an attestation by a current validator are refused.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _TAG = b"svcbroker/batch\x01"
 _CHAIN = len(_TAG)
 _KEY = _CHAIN + 32
 _SPONSOR = _KEY + 32
-_VOUCHER = _SPONSOR + 32
-_PREVIOUS = _VOUCHER + 64
+_ATTESTATION = _SPONSOR + 32
+_PREVIOUS = _ATTESTATION + 64
 _NUMBER = struct.Struct(">Q")
 _BODY = _PREVIOUS + _NUMBER.size
 _SIGNATURE = 64
@@ -40,12 +39,12 @@ OVERHEAD = _BODY + _SIGNATURE
 
 
 class Unauthorized(Exception):
-    """A batch of somebody who may not send one. The text says why."""
+    """A batch whose sender may not send. The text says why."""
 
 
-def voucherPayload(chain: bytes, key: bytes) -> bytes:
+def attestationPayload(chain: bytes, key: bytes) -> bytes:
     """
-    The bytes that a validator signs to vouch for a broker.
+    The bytes of an attestation: a validator signs them to let a broker send.
 
     @param chain: the chain's id.
     @param key: the broker's public key.
@@ -56,16 +55,16 @@ def voucherPayload(chain: bytes, key: bytes) -> bytes:
 @frozen(kw_only=True)
 class Identity:
     """
-    Who a broker is on a chain.
+    A broker's identity on a chain.
 
     @ivar seed: its private key: 32 bytes.
-    @ivar sponsor: the public key of the validator that vouches for it.
-    @ivar voucher: the validator's signature over L{voucherPayload}.
+    @ivar sponsor: the public key of the validator that attests it.
+    @ivar attestation: the validator's signature over L{attestationPayload}.
     """
 
     seed: bytes
     sponsor: bytes
-    voucher: bytes
+    attestation: bytes
 
     @property
     def key(self) -> bytes:
@@ -79,7 +78,7 @@ class Batch:
     Transactions of one broker, in order.
 
     @ivar key: the broker's public key.
-    @ivar sponsor: the public key of the validator that vouches for it.
+    @ivar sponsor: the public key of the validator that attests it.
     @ivar previous: the nonce before which the batch may not be executed: that of the last
         transaction in the broker's batch before it. So its batches stay in order, whatever way
         they take from engine to engine.
@@ -101,7 +100,7 @@ class BatchMaker:
         @param chain: the chain's id.
         """
         self._key = Ed25519PrivateKey.from_private_bytes(identity.seed)
-        self._start = _TAG + chain + identity.key + identity.sponsor + identity.voucher
+        self._start = _TAG + chain + identity.key + identity.sponsor + identity.attestation
         self.sender = keyAddress(chain, identity.key)
 
     def make(self, transactions: Sequence[Transaction], previous: int) -> bytes:
@@ -123,15 +122,15 @@ def readBatch(data: bytes, chain: bytes) -> Batch:
 
     @param chain: the chain's id.
     @raise Malformed: it is not a batch of this chain.
-    @raise Unauthorized: it is not signed by its broker, or that one is vouched for by nobody.
+    @raise Unauthorized: it is not signed by its broker, or the attestation is invalid.
     """
     if not data.startswith(_TAG) or len(data) < OVERHEAD:
         raise Malformed("this is not a batch")
     if data[_CHAIN:_KEY] != chain:
         raise Malformed("the batch is of another chain")
-    key, sponsor = data[_KEY:_SPONSOR], data[_SPONSOR:_VOUCHER]
-    if not _isVouchedFor(chain, key, sponsor, data[_VOUCHER:_PREVIOUS]):
-        raise Unauthorized("nobody vouches for the batch's broker")
+    key, sponsor = data[_KEY:_SPONSOR], data[_SPONSOR:_ATTESTATION]
+    if not _isAttested(chain, key, sponsor, data[_ATTESTATION:_PREVIOUS]):
+        raise Unauthorized("the attestation of the batch's broker is invalid")
     if not verifySignature(key, data[:-_SIGNATURE], data[-_SIGNATURE:]):
         raise Unauthorized("the batch is not signed by its broker")
     transactions = decodeBody(data[_BODY:-_SIGNATURE])
@@ -149,14 +148,14 @@ def readBatch(data: bytes, chain: bytes) -> Batch:
 
 def checkSponsor(batch: Batch, validators: ValidatorSet) -> None:
     """
-    Make sure that a validator of the day vouches for a batch's broker.
+    Check that a current validator attests a batch's broker.
 
     @raise Unauthorized: none does.
     """
     if batch.sponsor not in validators.keys:
-        raise Unauthorized("who vouches for the batch's broker is not a validator")
+        raise Unauthorized("the batch's broker is attested by no current validator")
 
 
 @lru_cache(maxsize=4096)
-def _isVouchedFor(chain: bytes, key: bytes, sponsor: bytes, voucher: bytes) -> bool:
-    return verifySignature(sponsor, voucherPayload(chain, key), voucher)
+def _isAttested(chain: bytes, key: bytes, sponsor: bytes, attestation: bytes) -> bool:
+    return verifySignature(sponsor, attestationPayload(chain, key), attestation)

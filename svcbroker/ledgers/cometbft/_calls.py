@@ -1,5 +1,5 @@
 """
-The engine's JSON-RPC as bytes: calls out, answers in, and what went wrong.
+The engine's JSON-RPC, sans-io: calls, results and errors.
 """
 
 from __future__ import annotations
@@ -7,22 +7,29 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 from attrs import frozen
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
-from ...proofs.cometbft import BadAnswer, makeDecoder
-from . import _answers as answers
+from ...proofs.cometbft import (
+    BadAnswer,
+    Commit,
+    Header,
+    Hex,
+    Instant,
+    Natural,
+    PublicKey,
+    Validator,
+    Wire,
+    makeDecoder,
+)
 
 T = TypeVar("T")
 
 MAX_BATCH: Final = 10
 """The most calls that the engine takes in one request."""
-
-MAX_HEADERS: Final = 20
-"""The most headers that it gives in one answer."""
 
 MAX_PAGE: Final = 100
 """The most validators that it gives in one answer."""
@@ -38,7 +45,7 @@ class Reason(Enum):
     TIMEOUT = "timeout"
     """It gave no answer in time."""
     BAD_ANSWER = "bad answer"
-    """It answered what no engine answers."""
+    """It answered what no engine """
     KNOWN = "known"
     """It has, or lately had, this very transaction already."""
     FULL = "full"
@@ -70,10 +77,167 @@ class EngineError(Exception):
     @property
     def isInDoubt(self) -> bool:
         """
-        Whether the trouble was on the way, so that what was asked may have been done. Otherwise
-        the engine has said no.
+        Whether the call may have been executed: it failed on the way. Otherwise the engine has
+        refused it.
         """
         return self.reason in _IN_DOUBT
+
+
+# Results: the fields that are read.
+
+Round = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+"""A round; -1 stands for none."""
+
+
+class Broadcast(Wire, frozen=True, kw_only=True):
+    """
+    The engine's answer to a transaction. It is not in a block yet.
+
+    @ivar code: CheckTx's code; 0: the transaction waits for a block.
+    @ivar log: CheckTx's text.
+    @ivar hash: the engine's hash of the transaction.
+    """
+
+    code: Natural
+    log: str = ""
+    hash: Hex
+
+
+class NodeInfo(Wire, frozen=True, kw_only=True):
+    """
+    An engine's description of itself.
+
+    @ivar id: its id: 40 hexadecimal digits.
+    @ivar listenAddr: where it says that peers reach it.
+    @ivar network: the engine's name of the chain.
+    @ivar moniker: its name.
+    """
+
+    id: str
+    listenAddr: str
+    network: str
+    version: str
+    moniker: str
+
+
+class SyncInfo(Wire, frozen=True, kw_only=True):
+    """
+    How far an engine is.
+
+    @ivar catchingUp: whether it is still fetching blocks that its peers have decided.
+    """
+
+    latestBlockHash: Hex
+    latestAppHash: Hex
+    latestBlockHeight: Natural
+    latestBlockTime: Instant
+    earliestBlockHeight: Natural
+    catchingUp: bool
+
+
+class ValidatorInfo(Wire, frozen=True, kw_only=True):
+    """
+    An engine as a validator.
+
+    @ivar votingPower: 0 where it is none.
+    """
+
+    address: Hex
+    pubKey: PublicKey
+    votingPower: Natural
+
+
+class Status(Wire, frozen=True, kw_only=True):
+    """The engine that was asked."""
+
+    nodeInfo: NodeInfo
+    syncInfo: SyncInfo
+    validatorInfo: ValidatorInfo
+
+
+class ConnectedPeer(Wire, frozen=True, kw_only=True):
+    """An engine that another one is connected to."""
+
+    nodeInfo: NodeInfo
+    isOutbound: bool
+    remoteIp: str
+
+
+class NetInfo(Wire, frozen=True, kw_only=True):
+    """The engines that the one that was asked is connected to."""
+
+    nPeers: Natural
+    peers: tuple[ConnectedPeer, ...]
+
+
+class ValidatorsPage(Wire, frozen=True, kw_only=True):
+    """
+    Some of the validators that decide a height.
+
+    @ivar total: how many there are in all.
+    """
+
+    blockHeight: Natural
+    validators: tuple[Validator, ...]
+    total: Natural
+
+
+class SignedHeader(Wire, frozen=True, kw_only=True):
+    """A header, and the votes that make its block final."""
+
+    header: Header
+    commit: Commit
+
+
+class CommitAnswer(Wire, frozen=True, kw_only=True):
+    """
+    The answer to C{commit}.
+
+    @ivar canonical: whether the next block holds these votes. Those of the newest block are
+        what this engine has seen.
+    """
+
+    signedHeader: SignedHeader
+    canonical: bool
+
+
+class RoundState(Wire, frozen=True, kw_only=True):
+    """
+    Where an engine is in deciding.
+
+    @ivar height: the height that it is deciding: one above its newest block.
+    @ivar round: the round that it is in.
+    """
+
+    height: Natural
+    round: Round
+
+
+class PeerState(Wire, frozen=True, kw_only=True):
+    """What an engine knows of a peer."""
+
+    roundState: RoundState
+
+
+class PeerStateInfo(Wire, frozen=True, kw_only=True):
+    """
+    What an engine knows of a peer, if it knows anything yet.
+
+    @ivar nodeAddress: C{id@host:port}.
+    """
+
+    nodeAddress: str
+    peerState: PeerState | None = None
+
+
+class ConsensusState(Wire, frozen=True, kw_only=True):
+    """Where the engine that was asked is in deciding, and where its peers are."""
+
+    roundState: RoundState
+    peers: tuple[PeerStateInfo, ...]
+
+
+# Requests and answers of JSON-RPC.
 
 
 class _Error(Struct, frozen=True):
@@ -96,7 +260,7 @@ _answer = msgspec.json.Decoder(_Answer)
 _answers = msgspec.json.Decoder(list[_Answer])
 _encoder = msgspec.json.Encoder()
 
-# What the engine says, and what it means. The code is the same for all of it.
+# The engine's error texts; it has one error code for all of them.
 _MEANINGS: Final = (
     ("already exists in cache", Reason.KNOWN),
     ("mempool is full", Reason.FULL),
@@ -106,7 +270,6 @@ _MEANINGS: Final = (
     ("request body too large", Reason.TOO_LARGE),
     ("must be less than or equal to the current blockchain height", Reason.NO_SUCH_HEIGHT),
     ("is not available, lowest height is", Reason.NO_SUCH_HEIGHT),
-    ("could not find results for height", Reason.NO_SUCH_HEIGHT),
 )
 
 
@@ -136,66 +299,22 @@ def _call(method: str, kind: type[T]) -> Callable[..., Call[T]]:
     return make
 
 
-status = _call("status", answers.Status)
-netInfo = _call("net_info", answers.NetInfo)
-genesis = _call("genesis", answers.GenesisAnswer)
-consensusState = _call("dump_consensus_state", answers.ConsensusState)
-mempool = _call("num_unconfirmed_txs", answers.Mempool)
-_validators = _call("validators", answers.ValidatorsPage)
-_params = _call("consensus_params", answers.ParamsAnswer)
-_block = _call("block", answers.BlockAnswer)
-_results = _call("block_results", answers.BlockResults)
-_header = _call("header", answers.HeaderAnswer)
-_commit = _call("commit", answers.CommitAnswer)
-_blockchain = _call("blockchain", answers.Blockchain)
-_tx = _call("tx", answers.TransactionAnswer)
-_broadcast = makeDecoder(answers.Broadcast)
+status = _call("status", Status)
+netInfo = _call("net_info", NetInfo)
+consensusState = _call("dump_consensus_state", ConsensusState)
+_validators = _call("validators", ValidatorsPage)
+_commit = _call("commit", CommitAnswer)
+_broadcast = makeDecoder(Broadcast)
 
 
-def validators(height: int | None = None, page: int = 1) -> Call[answers.ValidatorsPage]:
+def validators(height: int | None = None, page: int = 1) -> Call[ValidatorsPage]:
     """A page of the validators of a height; of the next one where it is left open."""
     return _validators(height=_number(height), page=str(page), per_page=str(MAX_PAGE))
 
 
-def consensusParams(height: int | None = None) -> Call[answers.ParamsAnswer]:
-    """What the validators have agreed on."""
-    return _params(height=_number(height))
-
-
-def block(height: int | None = None) -> Call[answers.BlockAnswer]:
-    """A block; the newest where the height is left open."""
-    return _block(height=_number(height))
-
-
-def blockResults(height: int | None = None) -> Call[answers.BlockResults]:
-    """What the application said of a block."""
-    return _results(height=_number(height))
-
-
-def header(height: int | None = None) -> Call[answers.HeaderAnswer]:
-    """A header; the newest where the height is left open."""
-    return _header(height=_number(height))
-
-
-def commit(height: int | None = None) -> Call[answers.CommitAnswer]:
+def commit(height: int | None = None) -> Call[CommitAnswer]:
     """A header with the votes for it; the newest where the height is left open."""
     return _commit(height=_number(height))
-
-
-def blockchain(lowest: int, highest: int) -> Call[answers.Blockchain]:
-    """
-    Blocks without their transactions, newest first.
-
-    @raise ValueError: these are more than L{MAX_HEADERS}.
-    """
-    if not 0 <= highest - lowest < MAX_HEADERS:
-        raise ValueError(f"at most {MAX_HEADERS} headers are answered at once")
-    return _blockchain(minHeight=str(lowest), maxHeight=str(highest))
-
-
-def transaction(hash: bytes) -> Call[answers.TransactionAnswer]:
-    """A transaction and its path. Engines without an index, as ours are, refuse it."""
-    return _tx(hash=b64encode(hash).decode("ascii"), prove=True)
 
 
 def _number(value: int | None) -> str | None:
@@ -230,7 +349,7 @@ def encodeBroadcast(transaction: bytes) -> bytes:
     )
 
 
-def decodeBroadcast(body: bytes) -> answers.Broadcast:
+def decodeBroadcast(body: bytes) -> Broadcast:
     """
     Read the answer to what L{encodeBroadcast} makes.
 

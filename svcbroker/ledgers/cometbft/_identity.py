@@ -1,5 +1,5 @@
 """
-Who this broker is on a chain: its key, and the validator that vouches for it.
+This broker's identity on a chain: its key, and a validator's attestation of it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec import Struct
 
 from ...chain import ValidatorSet, verifySignature
-from ._batch import Identity, voucherPayload
-from ._keyfiles import KeyFileDamaged, publicKey, readValidatorSeed, writeFile
+from ._batch import Identity, attestationPayload
+from ._home import KeyFileDamaged, publicKey, readValidatorSeed, writeFile
 
 KEY_NAME = "broker.key"
-VOUCHER_NAME = "broker.voucher"
+ATTESTATION_NAME = "broker.voucher"
 SEED_SIZE = 32
 
 
@@ -25,13 +25,13 @@ class IdentityMissing(Exception):
     """A broker that may not send to its chain. The text is one line for the operator."""
 
 
-class Voucher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Attestation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    A validator's word for a broker, as it is handed over.
+    A validator's signed statement that a broker may send to its chain.
 
     @ivar broker: the broker's public key.
     @ivar validator: the validator's public key.
-    @ivar signature: the validator's signature over L{voucherPayload}.
+    @ivar signature: the validator's signature over L{attestationPayload}.
     """
 
     broker: str
@@ -39,19 +39,19 @@ class Voucher(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     signature: str
 
 
-def vouch(seed: bytes, chain: bytes, broker: bytes) -> Voucher:
+def attest(seed: bytes, chain: bytes, broker: bytes) -> Attestation:
     """
-    Vouch for a broker.
+    Sign an attestation of a broker.
 
     @param seed: the validator's private key: 32 bytes.
     @param chain: the chain's id.
     @param broker: the broker's public key.
     """
     key = Ed25519PrivateKey.from_private_bytes(seed)
-    return Voucher(
+    return Attestation(
         broker=broker.hex(),
         validator=publicKey(seed).hex(),
-        signature=key.sign(voucherPayload(chain, broker)).hex(),
+        signature=key.sign(attestationPayload(chain, broker)).hex(),
     )
 
 
@@ -76,9 +76,9 @@ def brokerSeed(directory: Path, entropy: Callable[[int], bytes]) -> bytes:
     return seed
 
 
-def encodeVoucher(voucher: Voucher) -> bytes:
-    """The file of a voucher."""
-    return msgspec.json.encode(voucher) + b"\n"
+def encodeAttestation(attestation: Attestation) -> bytes:
+    """The file of an attestation."""
+    return msgspec.json.encode(attestation) + b"\n"
 
 
 @frozen(kw_only=True)
@@ -87,7 +87,8 @@ class IdentityFiles:
     Where a broker's identity is kept.
 
     @ivar directory: the ledger's directory; it exists.
-    @ivar home: the engine's home. Where its validator's key can be read, that one vouches.
+    @ivar home: the engine's home. Where its validator's key can be read, that validator attests the
+        broker.
     """
 
     directory: Path
@@ -100,53 +101,53 @@ class IdentityFiles:
         The broker's identity; its key is made where there is none.
 
         @param chain: the chain's id.
-        @param validators: who may vouch for it.
+        @param validators: the current set; each of them may attest the broker.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-        @raise IdentityMissing: no validator vouches for it, or a file is not what it should be.
+        @raise IdentityMissing: no validator attests it, or a file is damaged.
         """
         try:
             seed = brokerSeed(self.directory, entropy)
             broker = publicKey(seed)
-            voucher = self._voucher(chain, validators, broker)
+            attestation = self._attestation(chain, validators, broker)
         except (OSError, KeyFileDamaged) as error:
             raise IdentityMissing(str(error)) from error
         return Identity(
             seed=seed,
-            sponsor=bytes.fromhex(voucher.validator),
-            voucher=bytes.fromhex(voucher.signature),
+            sponsor=bytes.fromhex(attestation.validator),
+            attestation=bytes.fromhex(attestation.signature),
         )
 
-    def _voucher(self, chain: bytes, validators: ValidatorSet, broker: bytes) -> Voucher:
-        path = self.directory / VOUCHER_NAME
+    def _attestation(self, chain: bytes, validators: ValidatorSet, broker: bytes) -> Attestation:
+        path = self.directory / ATTESTATION_NAME
         if path.exists():
-            voucher = self._read(path, chain, broker)
-            if bytes.fromhex(voucher.validator) in validators.keys:
-                return voucher
+            attestation = self._read(path, chain, broker)
+            if bytes.fromhex(attestation.validator) in validators.keys:
+                return attestation
         seed = readValidatorSeed(self.home)
         if seed is not None and publicKey(seed) in validators.keys:
-            voucher = vouch(seed, chain, broker)
-            writeFile(path, encodeVoucher(voucher))
-            return voucher
+            attestation = attest(seed, chain, broker)
+            writeFile(path, encodeAttestation(attestation))
+            return attestation
         if path.exists():
             raise IdentityMissing(
-                f"who vouches for this broker in {path} is not a validator any more: have another "
-                "one do so"
+                f"the validator that attests this broker in {path} is not a validator any more: "
+                "have another one sign an attestation (svcbroker engine attest)"
             )
         raise IdentityMissing(
-            f"no validator vouches for this broker: have one sign {broker.hex()}, and put what it "
-            f"gives into {path}"
+            f"no validator attests this broker: have one sign {broker.hex()} "
+            f"(svcbroker engine attest), and put the attestation into {path}"
         )
 
-    def _read(self, path: Path, chain: bytes, broker: bytes) -> Voucher:
+    def _read(self, path: Path, chain: bytes, broker: bytes) -> Attestation:
         try:
-            voucher = msgspec.json.decode(path.read_bytes(), type=Voucher)
-            isGood = voucher.broker == broker.hex() and verifySignature(
-                bytes.fromhex(voucher.validator),
-                voucherPayload(chain, broker),
-                bytes.fromhex(voucher.signature),
+            attestation = msgspec.json.decode(path.read_bytes(), type=Attestation)
+            isGood = attestation.broker == broker.hex() and verifySignature(
+                bytes.fromhex(attestation.validator),
+                attestationPayload(chain, broker),
+                bytes.fromhex(attestation.signature),
             )
         except (msgspec.MsgspecError, ValueError):
             isGood = False
         if not isGood:
-            raise IdentityMissing(f"{path} does not vouch for this broker on this chain")
-        return voucher
+            raise IdentityMissing(f"{path} is not an attestation of this broker on this chain")
+        return attestation

@@ -17,6 +17,7 @@ from ...archive import NotCertified
 from ...chain import (
     Candidate,
     ChainState,
+    ChangeRefused,
     Header,
     Transaction,
     TransactionReceipt,
@@ -25,7 +26,7 @@ from ...chain import (
     decodeBody,
     decodeReceipts,
 )
-from ...errors import BrokerError, LedgerUnavailable
+from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import IGovernedLedger, IProvableLedger, LedgerContext
 from ...model import (
     EventId,
@@ -38,6 +39,7 @@ from ...model import (
     Statistics,
 )
 from ...proofs import CometCertificate, EventProof
+from ...proofs.cometbft import engineOrder
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, receiptsOf
@@ -47,7 +49,6 @@ from ._batch import BatchMaker
 from ._calls import EngineError
 from ._certifier import Certifier
 from ._engine import CONNECTIONS
-from ._governing import checkGoverned
 from ._identity import IdentityFiles, IdentityMissing
 from ._outbox import Outbox
 from ._parts import EngineParts
@@ -286,7 +287,7 @@ class CometLedger(StoredLedger):
         self._checkOpen()
         current = self._state.validators
         if change.following != current:
-            checkGoverned(change, self._state.chain, current)
+            _checkChange(change, self._state.chain, current)
             receipt = await self._send(lambda maker: maker.makeChange(change))
             # Somebody else may have handed in the same one meanwhile.
             if receipt.execution is not Execution.DONE and change.following != (
@@ -426,3 +427,19 @@ class CometLedger(StoredLedger):
             raise LedgerUnavailable("the ledger is stopped")
         if self._application.store is None:
             raise LedgerUnavailable(self._trouble or "the chain has not begun")
+
+
+def _checkChange(change: ValidatorChange, chain: bytes, current: ValidatorSet) -> None:
+    """
+    Check that a change of the validator set will be executed.
+
+    @param chain: the chain's id.
+    @param current: the set before the change.
+    @raise ParameterInvalid: it will not be. The text says why.
+    """
+    try:
+        change.check(chain, current)
+    except ChangeRefused as error:
+        raise ParameterInvalid(f"change: {error}") from error
+    if change.following.keys != engineOrder(change.following.keys):
+        raise ParameterInvalid("change: its validators are not in the engine's order")

@@ -16,7 +16,7 @@ from ...chain import Genesis, Header, ValidatorSet, historyPath
 from ...storage import Snapshot as Reading
 from ...storage import StorageDamaged
 from ._snapshots import FORMAT, ChunkPlan, Manifest, encodeChunk, proofRoom
-from .abci.types import Snapshot
+from .abci.messages import Snapshot
 
 OFFERED: Final = 3
 """How many snapshots are offered: the latest."""

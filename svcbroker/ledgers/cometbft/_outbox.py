@@ -16,9 +16,8 @@ from twisted.python.failure import Failure
 from ...chain import Transaction, selectTransactions
 from ...errors import BrokerError, LedgerUnavailable, Overloaded
 from ...model import Execution, Receipt
-from ._answers import Broadcast
 from ._batch import BatchMaker
-from ._calls import EngineError, Reason
+from ._calls import Broadcast, EngineError, Reason
 from ._machine import Code
 
 RETRY = 1.0

@@ -15,10 +15,9 @@ from twisted.web.client import HTTPConnectionPool
 
 from ...interfaces import LedgerContext
 from ._admin import namesOf
-from ._config import readPeers
 from ._engine import CONNECTIONS, Engine
+from ._home import LayoutError, readGenesis, readPeers
 from ._http import makeAgent, makePool
-from ._layout import LayoutError, readLayout
 from ._rpc import EngineRpc
 from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
@@ -141,7 +140,7 @@ class EngineParts:
         """The public keys of the first validators, by the names of their engines."""
         if self._names is None:
             try:
-                self._names = namesOf(readLayout(self._home)[0])
+                self._names = namesOf(readGenesis(self._home))
             except LayoutError:
                 # The engine is elsewhere. Who is whom, only votes tell then.
                 self._names = {}

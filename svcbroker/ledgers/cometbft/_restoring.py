@@ -16,8 +16,8 @@ from ...archive import Replay, loadChain
 from ...chain import Header, InvalidBlock
 from ...storage import Append, Snapshot, StorageRefused, Store, syncFile
 from ._snapshots import FORMAT, Manifest, ProvedBlock, SnapshotInvalid, readChunk
-from .abci import requests, responses
-from .abci.responses import ApplyResult, OfferResult
+from .abci import messages
+from .abci.messages import ApplyResult, OfferResult
 
 UNFINISHED: Final = ".joining"
 """What the name of the file ends with that is not a whole chain yet."""
@@ -177,7 +177,7 @@ class Restorer:
         self._manifest: Manifest | None = None
         self._restoring: Restoring | None = None
 
-    async def offer(self, request: requests.OfferSnapshotRequest) -> OfferResult:
+    async def offer(self, request: messages.OfferSnapshotRequest) -> OfferResult:
         """
         Whether to begin with a snapshot.
 
@@ -216,8 +216,8 @@ class Restorer:
         return OfferResult.ACCEPT
 
     async def apply(
-        self, request: requests.ApplySnapshotChunkRequest
-    ) -> responses.ApplySnapshotChunkResponse:
+        self, request: messages.ApplySnapshotChunkRequest
+    ) -> messages.ApplySnapshotChunkResponse:
         """
         Take a piece.
 
@@ -226,7 +226,7 @@ class Restorer:
         """
         restoring, manifest = self._restoring, self._manifest
         if restoring is None or manifest is None or request.index != restoring.received:
-            return responses.ApplySnapshotChunkResponse(result=ApplyResult.REJECT_SNAPSHOT)
+            return messages.ApplySnapshotChunkResponse(result=ApplyResult.REJECT_SNAPSHOT)
         try:
             await self._runInThread(restoring.add, request.chunk)
         except SnapshotInvalid as error:
@@ -236,7 +236,7 @@ class Restorer:
                 sender=request.sender,
                 error=str(error),
             )
-            return responses.ApplySnapshotChunkResponse(
+            return messages.ApplySnapshotChunkResponse(
                 result=ApplyResult.RETRY,
                 refetchChunks=(request.index,),
                 rejectSenders=(request.sender,) if request.sender else (),
@@ -247,7 +247,7 @@ class Restorer:
             await self._runInThread(restoring.close)
             await self._taker.begin(self._path)
             self._log.info("has the chain up to block {height}", height=manifest.header.height)
-        return responses.ApplySnapshotChunkResponse(result=ApplyResult.ACCEPT)
+        return messages.ApplySnapshotChunkResponse(result=ApplyResult.ACCEPT)
 
     async def _drop(self) -> None:
         restoring, self._restoring = self._restoring, None

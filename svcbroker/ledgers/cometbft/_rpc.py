@@ -14,7 +14,6 @@ from twisted.web.iweb import IAgent
 
 from ...proofs.cometbft import (
     MAX_MEMBERS,
-    Header,
     LightBlock,
     LightBlockInvalid,
     Validator,
@@ -23,21 +22,7 @@ from ...proofs.cometbft import (
     validatorsHash,
 )
 from . import _calls as calls
-from ._answers import (
-    BlockAnswer,
-    Blockchain,
-    BlockResults,
-    Broadcast,
-    CommitAnswer,
-    ConsensusParams,
-    ConsensusState,
-    Mempool,
-    NetInfo,
-    Status,
-    TransactionAnswer,
-)
-from ._calls import Call, EngineError, Reason
-from ._genesis import Genesis
+from ._calls import Broadcast, Call, CommitAnswer, EngineError, NetInfo, Reason, Status
 from ._http import EngineDoor, urlOf
 
 T = TypeVar("T")
@@ -120,51 +105,9 @@ class EngineRpc:
         """Whom it is connected to."""
         return self.ask(calls.netInfo())
 
-    def consensusState(self) -> Deferred[ConsensusState]:
-        """Where it and its peers are in deciding."""
-        return self.ask(calls.consensusState())
-
-    def mempool(self) -> Deferred[Mempool]:
-        """What waits for a block."""
-        return self.ask(calls.mempool())
-
-    def genesis(self) -> Deferred[Genesis]:
-        """The beginning of the chain."""
-        return self.ask(calls.genesis()).addCallback(lambda answer: answer.genesis)
-
-    def consensusParams(self, height: int | None = None) -> Deferred[ConsensusParams]:
-        """What the validators have agreed on."""
-        return self.ask(calls.consensusParams(height)).addCallback(
-            lambda answer: answer.consensusParams
-        )
-
-    def block(self, height: int | None = None) -> Deferred[BlockAnswer]:
-        """A block; the newest where the height is left open."""
-        return self.ask(calls.block(height))
-
-    def blockResults(self, height: int | None = None) -> Deferred[BlockResults]:
-        """What the application said of a block."""
-        return self.ask(calls.blockResults(height))
-
-    def header(self, height: int | None = None) -> Deferred[Header]:
-        """A header; the newest where the height is left open."""
-        return self.ask(calls.header(height)).addCallback(lambda answer: answer.header)
-
     def commit(self, height: int | None = None) -> Deferred[CommitAnswer]:
         """A header with the votes for it; the newest where the height is left open."""
         return self.ask(calls.commit(height))
-
-    def blockchain(self, lowest: int, highest: int) -> Deferred[Blockchain]:
-        """
-        Blocks without their transactions, newest first: at most 20.
-
-        @raise ValueError: at once: these are more.
-        """
-        return self.ask(calls.blockchain(lowest, highest))
-
-    def transaction(self, hash: bytes) -> Deferred[TransactionAnswer]:
-        """A transaction and its path. Engines without an index, as ours are, refuse it."""
-        return self.ask(calls.transaction(hash))
 
     def validators(self, height: int | None = None) -> Deferred[Sequence[Validator]]:
         """

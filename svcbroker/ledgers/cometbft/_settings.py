@@ -12,9 +12,8 @@ from attrs import field, frozen
 
 from ...interfaces import InvalidDescription
 from .._settings import Readers, integer, number, readValues
-from ._config import MAX_SOCKET_PATH
+from ._home import MAX_SOCKET_PATH, SOCKET
 from ._http import checkUrl
-from ._layout import SOCKET
 
 DEFAULT_RPC: Final = "http://127.0.0.1:26657"
 

@@ -5,7 +5,7 @@ and validators, what it hashes and signs, and what makes a block of it final.
 Nothing here needs a network or Twisted.
 """
 
-from ._hashing import dataHash, headerHash, transactionHash, validatorsHash, votePayload
+from ._hashing import headerHash, validatorsHash, votePayload
 from ._light import (
     MARK,
     MAX_MEMBERS,
@@ -37,6 +37,7 @@ from ._values import (
     Version,
     Wire,
     addressOf,
+    engineOrder,
     fromBuiltins,
     inOrder,
     makeDecoder,
@@ -69,7 +70,7 @@ __all__ = [
     "Vote",
     "Wire",
     "addressOf",
-    "dataHash",
+    "engineOrder",
     "fromBuiltins",
     "headerHash",
     "inOrder",
@@ -77,7 +78,6 @@ __all__ = [
     "makeLightBlock",
     "membersOf",
     "toBuiltins",
-    "transactionHash",
     "validatorsHash",
     "verifyLightBlock",
     "votePayload",

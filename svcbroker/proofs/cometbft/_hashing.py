@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from hashlib import sha256
 
 from ...chain import leafHash, merkleRoot
 from ._values import BlockId, Header, Member
@@ -103,15 +102,3 @@ def votePayload(chainId: str, height: int, round: int, blockId: BlockId, time: i
         )
     )
     return delimited(data)
-
-
-def transactionHash(transaction: bytes) -> bytes:
-    """What the engine calls a transaction."""
-    return sha256(transaction).digest()
-
-
-def dataHash(transactions: Sequence[bytes]) -> bytes:
-    """
-    The hash of a block's transactions.
-    """
-    return merkleRoot([leafHash(transactionHash(each)) for each in transactions])

@@ -207,6 +207,13 @@ def inOrder(members: Iterable[Member]) -> tuple[Member, ...]:
     return tuple(sorted(members, key=lambda each: (-each.power, addressOf(each.key))))
 
 
+def engineOrder(keys: Iterable[bytes]) -> tuple[bytes, ...]:
+    """
+    Public keys in the engine's order of validators of equal power: by address.
+    """
+    return tuple(sorted(keys, key=addressOf))
+
+
 def _read(kind: type, value: Any) -> Any:
     """A value of a kind that JSON does not have."""
     if not isinstance(value, str):

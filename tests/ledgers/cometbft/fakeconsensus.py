@@ -12,9 +12,8 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 
 from svcbroker.ledgers.cometbft._application import ChainApplication
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci import responses as rs
-from svcbroker.ledgers.cometbft.abci.types import PublicKey, ValidatorUpdate
+from svcbroker.ledgers.cometbft.abci import messages
+from svcbroker.ledgers.cometbft.abci.messages import PublicKey, ValidatorUpdate
 from svcbroker.proofs.cometbft import addressOf
 
 from .members import GENESIS, KEYS, START
@@ -38,7 +37,7 @@ def now(answer: Any) -> Any:
     return results[0]
 
 
-def initChain(**changes: Any) -> rq.InitChainRequest:
+def initChain(**changes: Any) -> messages.InitChainRequest:
     """How a chain begins."""
     values: dict[str, Any] = {
         "time": START * NANOSECONDS,
@@ -48,7 +47,7 @@ def initChain(**changes: Any) -> rq.InitChainRequest:
         ),
         "initialHeight": 1,
     }
-    return rq.InitChainRequest(**(values | changes))
+    return messages.InitChainRequest(**(values | changes))
 
 
 @define
@@ -61,15 +60,15 @@ class FakeConsensus:
     @ivar start: what it said before them.
     """
 
-    blocks: list[rq.FinalizeBlockRequest] = field(factory=list)
+    blocks: list[messages.FinalizeBlockRequest] = field(factory=list)
     hashes: list[bytes] = field(factory=list)
     start: bytes = b""
-    genesis: rq.InitChainRequest = field(factory=initChain)
+    genesis: messages.InitChainRequest = field(factory=initChain)
 
-    def decide(self, *txs: bytes, proposer: bytes = KEYS[0]) -> rq.FinalizeBlockRequest:
+    def decide(self, *txs: bytes, proposer: bytes = KEYS[0]) -> messages.FinalizeBlockRequest:
         """Decide a block; the application has not heard of it."""
         height = len(self.blocks) + 1
-        block = rq.FinalizeBlockRequest(
+        block = messages.FinalizeBlockRequest(
             txs=txs,
             height=height,
             time=(START + height) * NANOSECONDS + 5,
@@ -78,20 +77,20 @@ class FakeConsensus:
         self.blocks.append(block)
         return block
 
-    def run(self, application: ChainApplication, *txs: bytes) -> rs.FinalizeBlockResponse:
+    def run(self, application: ChainApplication, *txs: bytes) -> messages.FinalizeBlockResponse:
         """Decide a block, and have it executed and committed."""
         return self.play(application, self.decide(*txs))
 
     def play(
-        self, application: ChainApplication, block: rq.FinalizeBlockRequest
-    ) -> rs.FinalizeBlockResponse:
+        self, application: ChainApplication, block: messages.FinalizeBlockRequest
+    ) -> messages.FinalizeBlockResponse:
         """Have a block executed and committed."""
-        answer: rs.FinalizeBlockResponse = now(application.finalizeBlock(block))
+        answer: messages.FinalizeBlockResponse = now(application.finalizeBlock(block))
         if block.height <= len(self.hashes):
             assert self.hashes[block.height - 1] == answer.appHash, "another state"
         else:
             self.hashes.append(answer.appHash)
-        now(application.commit(rq.CommitRequest()))
+        now(application.commit(messages.CommitRequest()))
         return answer
 
     def connect(self, application: ChainApplication) -> Sequence[int]:
@@ -100,7 +99,7 @@ class FakeConsensus:
 
         @return: the heights that were played.
         """
-        info: rs.InfoResponse = now(application.info(rq.InfoRequest()))
+        info: messages.InfoResponse = now(application.info(messages.InfoRequest()))
         if not info.lastBlockHeight:
             self.start = now(application.initChain(self.genesis)).appHash
         else:

@@ -27,17 +27,11 @@ def recordedAnswers() -> dict[str, Answer]:
     """What the recorded network answered, whatever the parameters."""
     names = {
         "block": "block_height_3",
-        "block_results": "block_results_height_3",
-        "blockchain": "blockchain_minHeight_1_maxHeight_5",
         "commit": "commit_height_3",
-        "header": "header_height_3",
     }
     for name in (
-        "consensus_params",
         "dump_consensus_state",
-        "genesis",
         "net_info",
-        "num_unconfirmed_txs",
         "status",
         "validators",
     ):

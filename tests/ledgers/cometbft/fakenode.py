@@ -13,12 +13,15 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from svcbroker.ledgers.cometbft._answers import Broadcast
-from svcbroker.ledgers.cometbft._calls import EngineError, Reason
+from svcbroker.ledgers.cometbft._calls import Broadcast, EngineError, Reason
 from svcbroker.ledgers.cometbft._engine import CONNECTIONS
-from svcbroker.ledgers.cometbft.abci import AbciFactory, FrameParser, decodeResponse, encodeFrame
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci import responses as rs
+from svcbroker.ledgers.cometbft.abci import (
+    AbciFactory,
+    FrameParser,
+    decodeResponse,
+    encodeFrame,
+    messages,
+)
 from svcbroker.proofs.cometbft import Hex
 
 from .fakeconsensus import FakeConsensus
@@ -120,25 +123,27 @@ class FakeNode:
 
     def decide(self) -> None:
         """A block with everything that waits and may be in it; then it is checked again."""
-        prepared = self._ask(rq.PrepareProposalRequest(txs=tuple(self.pool), maxTxBytes=10**7))
+        prepared = self._ask(
+            messages.PrepareProposalRequest(txs=tuple(self.pool), maxTxBytes=10**7)
+        )
         application: Any = self
         self.consensus.run(application, *prepared.txs)
         waiting = [data for data in self.pool if data not in prepared.txs]
         self.pool[:] = [
-            data for data in waiting if not self._check(data, rq.CheckTxType.RECHECK).code
+            data for data in waiting if not self._check(data, messages.CheckTxType.RECHECK).code
         ]
         self.clock.advance(0)
 
-    def info(self, request: rq.InfoRequest) -> Any:
+    def info(self, request: messages.InfoRequest) -> Any:
         """Ask the application, as its own method."""
         return self._ask(request)
 
     initChain = finalizeBlock = commit = info
 
-    def _check(self, data: bytes, kind: rq.CheckTxType = rq.CheckTxType.NEW) -> Any:
-        return self._ask(rq.CheckTxRequest(tx=data, type=kind), 1)
+    def _check(self, data: bytes, kind: messages.CheckTxType = messages.CheckTxType.NEW) -> Any:
+        return self._ask(messages.CheckTxRequest(tx=data, type=kind), 1)
 
-    def _ask(self, request: rq.Request, connection: int = 0) -> Any:
+    def _ask(self, request: messages.Request, connection: int = 0) -> Any:
         if not self._open:
             raise Gone("it does not run")
         protocol, transport, parser = self._open[connection]
@@ -148,7 +153,7 @@ class FakeNode:
         transport.clear()
         frame = parser.nextFrame()
         answer = None if frame is None else decodeResponse(frame)
-        if answer is None or isinstance(answer, rs.ExceptionResponse):
+        if answer is None or isinstance(answer, messages.ExceptionResponse):
             self.end()
             raise Gone("no answer" if answer is None else answer.error)
         return answer

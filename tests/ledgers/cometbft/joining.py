@@ -16,9 +16,8 @@ from svcbroker.chain import Genesis
 from svcbroker.ledgers.cometbft import _offering
 from svcbroker.ledgers.cometbft._application import ChainApplication
 from svcbroker.ledgers.cometbft._snapshots import ChunkPlan
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci.responses import ApplyResult, OfferResult
-from svcbroker.ledgers.cometbft.abci.types import Snapshot
+from svcbroker.ledgers.cometbft.abci import messages
+from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferResult, Snapshot
 
 from .chains import GENESIS, Fill, everyOther, makeChain
 
@@ -52,7 +51,7 @@ class World:
 
     def info(self) -> tuple[int, bytes]:
         """What the engine asks in the end."""
-        answer: Any = self.application.info(rq.InfoRequest())
+        answer: Any = self.application.info(messages.InfoRequest())
         return answer.lastBlockHeight, answer.lastBlockAppHash
 
 
@@ -93,7 +92,7 @@ class JoiningTestCase(SynchronousTestCase):
         return self.successResultOf(Deferred.fromCoroutine(call(request)))
 
     def list_(self, world: World) -> Sequence[Snapshot]:
-        answer = self.ask(world.application.listSnapshots, rq.ListSnapshotsRequest())
+        answer = self.ask(world.application.listSnapshots, messages.ListSnapshotsRequest())
         snapshots: Sequence[Snapshot] = answer.snapshots
         return snapshots
 
@@ -101,7 +100,7 @@ class JoiningTestCase(SynchronousTestCase):
         return [
             self.ask(
                 world.application.loadSnapshotChunk,
-                rq.LoadSnapshotChunkRequest(
+                messages.LoadSnapshotChunkRequest(
                     height=snapshot.height, format=snapshot.format, chunk=index
                 ),
             ).chunk
@@ -112,14 +111,14 @@ class JoiningTestCase(SynchronousTestCase):
         self, world: World, snapshot: Snapshot | None = None, appHash: bytes | None = None
     ) -> OfferResult:
         snapshot = snapshot or self.snapshot
-        request = rq.OfferSnapshotRequest(
+        request = messages.OfferSnapshotRequest(
             snapshot=snapshot, appHash=snapshot.hash if appHash is None else appHash
         )
         result: OfferResult = self.ask(world.application.offerSnapshot, request).result
         return result
 
     def apply(self, world: World, index: int, piece: bytes | None = None) -> Any:
-        request = rq.ApplySnapshotChunkRequest(
+        request = messages.ApplySnapshotChunkRequest(
             index=index, chunk=self.pieces[index] if piece is None else piece, sender="peer"
         )
         return self.ask(world.application.applySnapshotChunk, request)

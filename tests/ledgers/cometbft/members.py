@@ -17,8 +17,8 @@ from svcbroker.chain import (
 )
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
-from svcbroker.ledgers.cometbft._identity import vouch
-from svcbroker.ledgers.cometbft._keyfiles import publicKey
+from svcbroker.ledgers.cometbft._home import publicKey
+from svcbroker.ledgers.cometbft._identity import attest
 from svcbroker.model import Request
 
 START = 1_800_000_000_000
@@ -33,16 +33,18 @@ GENESIS = Genesis(group="g", created=START, validators=tuple(KEYS[:4]))
 
 
 def identityOf(
-    seed: bytes, sponsor: int = 0, *, chain: bytes = GENESIS.chain, vouchedOn: bytes | None = None
+    seed: bytes, sponsor: int = 0, *, chain: bytes = GENESIS.chain, attestedOn: bytes | None = None
 ) -> Identity:
     """
-    A broker for which a validator vouches.
+    A broker that a validator attests.
 
-    @param sponsor: which of L{SEEDS} vouches.
-    @param vouchedOn: the chain on which it does, where that is another one.
+    @param sponsor: which of L{SEEDS} attests it.
+    @param attestedOn: the chain on which it does, where that is another one.
     """
-    voucher = vouch(SEEDS[sponsor], vouchedOn or chain, publicKey(seed))
-    return Identity(seed=seed, sponsor=KEYS[sponsor], voucher=bytes.fromhex(voucher.signature))
+    attestation = attest(SEEDS[sponsor], attestedOn or chain, publicKey(seed))
+    return Identity(
+        seed=seed, sponsor=KEYS[sponsor], attestation=bytes.fromhex(attestation.signature)
+    )
 
 
 class Broker:

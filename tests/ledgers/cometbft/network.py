@@ -24,10 +24,10 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
-from svcbroker.ledgers.cometbft._config import Address, Tuning
 from svcbroker.ledgers.cometbft._engine import Engine
-from svcbroker.ledgers.cometbft._layout import NetworkPlan, NodePlan, layOutNetwork
 from svcbroker.ledgers.cometbft._parts import EngineParts
+from svcbroker.ledgers.cometbft.provisioning._config import Address, Tuning
+from svcbroker.ledgers.cometbft.provisioning._layout import NetworkPlan, NodePlan, layOutNetwork
 from svcbroker.model import Receipt, Request, Statistics
 from svcbroker.proofs.cometbft import Instant
 from svcbroker.testing._fixtures import MAX_CONTENT

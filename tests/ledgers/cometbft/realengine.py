@@ -4,6 +4,7 @@ A real engine with one validator, and an application for it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,12 +25,13 @@ from twisted.web.client import URI, Agent, readBody
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
+from svcbroker.ledgers.cometbft._calls import Call
 from svcbroker.ledgers.cometbft._engine import Engine, EngineLimits, EngineState
-from svcbroker.ledgers.cometbft.abci import AbciFactory, BaseApplication, listenUnix
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci import responses as rs
-from svcbroker.ledgers.cometbft.abci.types import TransactionResult
+from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix, messages
+from svcbroker.ledgers.cometbft.abci.messages import TransactionResult
 from tests.directories import shortDirectory
+
+from .applications import BaseApplication
 
 TIMEOUT = 60.0
 """Seconds after which an engine that does nothing counts as broken."""
@@ -50,6 +52,11 @@ def cometbft() -> str:
             "SVCBROKER_COMETBFT to its path"
         )
     return path
+
+
+def raw(method: str, **parameters: object) -> Call[Any]:
+    """A call that no broker makes, for L{EngineRpc.ask}; its result is what JSON has."""
+    return Call(method, parameters, json.loads)
 
 
 class Counter(BaseApplication):
@@ -73,34 +80,36 @@ class Counter(BaseApplication):
         self._waiters.append((isTrue, waiting))
         return waiting.addTimeout(TIMEOUT, reactor)
 
-    def info(self, request: rq.InfoRequest) -> rs.InfoResponse:
+    def info(self, request: messages.InfoRequest) -> messages.InfoResponse:
         """See L{Application}."""
         self.asked += 1
-        return rs.InfoResponse(lastBlockHeight=self.height, lastBlockAppHash=self.hash)
+        return messages.InfoResponse(lastBlockHeight=self.height, lastBlockAppHash=self.hash)
 
-    def initChain(self, request: rq.InitChainRequest) -> rs.InitChainResponse:
+    def initChain(self, request: messages.InitChainRequest) -> messages.InitChainResponse:
         """See L{Application}."""
         self.begun += 1
-        return rs.InitChainResponse()
+        return messages.InitChainResponse()
 
-    def checkTx(self, request: rq.CheckTxRequest) -> rs.CheckTxResponse:
+    def checkTx(self, request: messages.CheckTxRequest) -> messages.CheckTxResponse:
         """See L{Application}."""
         if request.tx == b"break":
             raise RuntimeError("broken by a transaction")
-        return rs.CheckTxResponse(code=int(request.tx == b"bad"), log="checked")
+        return messages.CheckTxResponse(code=int(request.tx == b"bad"), log="checked")
 
-    def finalizeBlock(self, request: rq.FinalizeBlockRequest) -> rs.FinalizeBlockResponse:
+    def finalizeBlock(
+        self, request: messages.FinalizeBlockRequest
+    ) -> messages.FinalizeBlockResponse:
         """See L{Application}."""
         state = self.hash
         for tx in request.txs:
             state = sha256(state + tx).digest()
         self._next = (request.height, state, request.txs)
-        return rs.FinalizeBlockResponse(
+        return messages.FinalizeBlockResponse(
             txResults=tuple(TransactionResult(data=tx[::-1]) for tx in request.txs),
             appHash=state,
         )
 
-    async def commit(self, request: rq.CommitRequest) -> rs.CommitResponse:
+    async def commit(self, request: messages.CommitRequest) -> messages.CommitResponse:
         """See L{Application}."""
         # As one that writes to a disk in a thread.
         await deferLater(reactor, 0)
@@ -110,7 +119,7 @@ class Counter(BaseApplication):
             if waiter[0]():
                 self._waiters.remove(waiter)
                 waiter[1].callback(None)
-        return rs.CommitResponse()
+        return messages.CommitResponse()
 
 
 @implementer(IAgentEndpointFactory)

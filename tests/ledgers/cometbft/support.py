@@ -15,7 +15,9 @@ import msgspec
 from attrs import define, frozen
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from svcbroker.ledgers.cometbft._genesis import Genesis, decodeGenesis, makeValidator
+from svcbroker.chain import leafHash, merkleRoot
+from svcbroker.ledgers.cometbft._home import Genesis, decodeGenesis
+from svcbroker.ledgers.cometbft.provisioning._layout import makeValidator
 from svcbroker.proofs.cometbft import (
     Base64,
     BlockId,
@@ -187,3 +189,8 @@ class FakeChain:
 def replaceHeader(**changes: Any) -> Callable[[Header], Header]:
     """What changes some fields of a header."""
     return lambda header: msgspec.structs.replace(header, **changes)
+
+
+def dataHash(transactions: Sequence[bytes]) -> bytes:
+    """The hash of a block's transactions, as its header has it."""
+    return merkleRoot([leafHash(sha256(each).digest()) for each in transactions])

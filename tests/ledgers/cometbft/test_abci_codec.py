@@ -17,25 +17,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._schema import encode
 from svcbroker.ledgers.cometbft.abci import (
     FrameParser,
     Malformed,
-    cutAt,
     decodeRequest,
     decodeResponse,
     encodeFrame,
 )
 from svcbroker.ledgers.cometbft.abci.codec import REQUESTS, RESPONSES
-from svcbroker.ledgers.cometbft.abci.requests import (
+from svcbroker.ledgers.cometbft.abci.messages import (
     CheckTxRequest,
     FinalizeBlockRequest,
     InfoRequest,
+    InfoResponse,
     InitChainRequest,
+    PrepareProposalResponse,
+    PublicKey,
 )
-from svcbroker.ledgers.cometbft.abci.responses import InfoResponse, PrepareProposalResponse
-from svcbroker.ledgers.cometbft.abci.types import BlockIdFlag, PublicKey
+from svcbroker.ledgers.cometbft.abci.schema import encode
 from svcbroker.proofs.cometbft.wire import delimited, encodeVarint
+
+from .applications import cutAt
 
 RECORDED = Path(__file__).parent / "fixtures" / "abci.jsonl"
 
@@ -91,12 +93,20 @@ class RecordedTests(SynchronousTestCase):
     """
 
     def test_same(self) -> None:
-        """Every frame is read, and written to the same bytes."""
+        """Recorded frames are written to the same bytes, without fields that are not declared."""
         calls = set()
         for call, request, response in recorded():
             calls.add(call)
-            self.assertEqual(frameIn(encodeFrame(decodeRequest(request))), request)
-            self.assertEqual(frameIn(encodeFrame(decodeResponse(response))), response)
+            asked = decodeRequest(request)
+            written = frameIn(encodeFrame(asked))
+            self.assertEqual(decodeRequest(written), asked)
+            if call in {"flush", "info", "check_tx", "commit"}:
+                self.assertEqual(written, request)
+            answer = decodeResponse(response)
+            written = frameIn(encodeFrame(answer))
+            self.assertEqual(decodeResponse(written), answer)
+            if call != "check_tx":
+                self.assertEqual(written, response)
         self.assertEqual(
             calls,
             {
@@ -126,15 +136,8 @@ class RecordedTests(SynchronousTestCase):
         self.assertEqual(init.time, 1_795_175_851_080_538_417)
         self.assertEqual(len(init.validators), 4)
         self.assertEqual({each.power for each in init.validators}, {1})
-        assert init.consensusParams is not None and init.consensusParams.block is not None
-        assert init.consensusParams.evidence is not None
-        self.assertEqual(init.consensusParams.block.maxGas, -1)
-        self.assertEqual(init.consensusParams.evidence.maxAgeDuration, 172_800_000_000_000)
         block = [each for each in said if isinstance(each, FinalizeBlockRequest)][-1]
         self.assertEqual(len(block.proposerAddress), 20)
-        self.assertIn(
-            BlockIdFlag.COMMIT, [vote.blockIdFlag for vote in block.decidedLastCommit.votes]
-        )
         answers = [decodeResponse(response) for _, _, response in recorded()]
         self.assertIn(InfoResponse(data="topics", version="0.1", appVersion=1), answers)
 

@@ -18,23 +18,27 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.ledgers.cometbft._home import MAX_SOCKET_PATH
 from svcbroker.ledgers.cometbft.abci import (
     AbciFactory,
     Application,
-    BaseApplication,
     FrameParser,
     decodeResponse,
     encodeFrame,
     listenUnix,
+    messages,
 )
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci import responses as rs
-from svcbroker.ledgers.cometbft.abci.server import MAX_CONNECTIONS, MAX_UNIX_PATH, READ_AHEAD, TURN
+from svcbroker.ledgers.cometbft.abci.server import MAX_CONNECTIONS, READ_AHEAD, TURN
 from tests.directories import shortDirectory
+
+from .applications import BaseApplication
 
 
 class Broken(Exception):
     """An application that cannot go on."""
+
+
+FAILING = (messages.FinalizeBlockRequest(), messages.CheckTxRequest(), messages.CommitRequest())
 
 
 class Recorder(BaseApplication):
@@ -55,26 +59,26 @@ class Recorder(BaseApplication):
             raise answer
         return answer
 
-    def info(self, request: rq.InfoRequest) -> Any:
+    def info(self, request: messages.InfoRequest) -> Any:
         """See L{Application}."""
-        return self._answer(request, rs.InfoResponse(data="recorder"))
+        return self._answer(request, messages.InfoResponse(data="recorder"))
 
-    def initChain(self, request: rq.InitChainRequest) -> Any:
+    def initChain(self, request: messages.InitChainRequest) -> Any:
         """See L{Application}."""
-        return self._answer(request, rs.InitChainResponse())
+        return self._answer(request, messages.InitChainResponse())
 
-    def checkTx(self, request: rq.CheckTxRequest) -> Any:
+    def checkTx(self, request: messages.CheckTxRequest) -> Any:
         """See L{Application}."""
-        return self._answer(request, rs.CheckTxResponse(data=request.tx))
+        return self._answer(request, messages.CheckTxResponse(log=request.tx.decode("latin-1")))
 
-    def finalizeBlock(self, request: rq.FinalizeBlockRequest) -> Any:
+    def finalizeBlock(self, request: messages.FinalizeBlockRequest) -> Any:
         """See L{Application}."""
-        return self._answer(request, rs.FinalizeBlockResponse())
+        return self._answer(request, messages.FinalizeBlockResponse())
 
-    async def commit(self, request: rq.CommitRequest) -> rs.CommitResponse:
+    async def commit(self, request: messages.CommitRequest) -> messages.CommitResponse:
         """See L{Application}."""
-        answer: Deferred[rs.CommitResponse] | rs.CommitResponse = self._answer(
-            request, rs.CommitResponse()
+        answer: Deferred[messages.CommitResponse] | messages.CommitResponse = self._answer(
+            request, messages.CommitResponse()
         )
         return await answer if isinstance(answer, Deferred) else answer
 
@@ -89,11 +93,11 @@ class Engine:
     protocol: Any
     parser: FrameParser = field(factory=FrameParser)
 
-    def send(self, *requests: rq.Request) -> None:
+    def send(self, *requests: messages.Request) -> None:
         """Ask, all at once."""
         self.protocol.dataReceived(b"".join(map(encodeFrame, requests)))
 
-    def answers(self) -> list[rs.Response]:
+    def answers(self) -> list[messages.Response]:
         """What was answered since."""
         self.parser.feed(self.transport.value())
         self.transport.clear()
@@ -147,8 +151,10 @@ class AnswerTests(ServerTestCase):
     def test_simple(self) -> None:
         """Echo and flush need no application."""
         engine = self.connect()
-        engine.send(rq.EchoRequest(message="hello"), rq.FlushRequest())
-        self.assertEqual(engine.answers(), [rs.EchoResponse(message="hello"), rs.FlushResponse()])
+        engine.send(messages.EchoRequest(message="hello"), messages.FlushRequest())
+        self.assertEqual(
+            engine.answers(), [messages.EchoResponse(message="hello"), messages.FlushResponse()]
+        )
         self.assertEqual(self.application.calls, [])
 
     def test_defaults(self) -> None:
@@ -156,75 +162,80 @@ class AnswerTests(ServerTestCase):
         engine = self.connect()
         txs = (b"one", b"two")
         engine.send(
-            rq.InfoRequest(),
-            rq.InitChainRequest(),
-            rq.QueryRequest(path="/"),
-            rq.CheckTxRequest(tx=b"tx"),
-            rq.PrepareProposalRequest(txs=txs, maxTxBytes=5),
-            rq.ProcessProposalRequest(txs=txs),
-            rq.ExtendVoteRequest(),
-            rq.VerifyVoteExtensionRequest(),
-            rq.VerifyVoteExtensionRequest(voteExtension=b"?"),
-            rq.FinalizeBlockRequest(),
-            rq.CommitRequest(),
-            rq.ListSnapshotsRequest(),
-            rq.OfferSnapshotRequest(),
-            rq.LoadSnapshotChunkRequest(),
-            rq.ApplySnapshotChunkRequest(),
+            messages.InfoRequest(),
+            messages.InitChainRequest(),
+            messages.QueryRequest(),
+            messages.CheckTxRequest(tx=b"tx"),
+            messages.PrepareProposalRequest(txs=txs, maxTxBytes=5),
+            messages.ProcessProposalRequest(txs=txs),
+            messages.FinalizeBlockRequest(),
+            messages.CommitRequest(),
+            messages.ListSnapshotsRequest(),
+            messages.OfferSnapshotRequest(),
+            messages.LoadSnapshotChunkRequest(),
+            messages.ApplySnapshotChunkRequest(),
         )
         self.assertEqual(
             engine.answers(),
             [
-                rs.InfoResponse(data="recorder"),
-                rs.InitChainResponse(),
-                rs.QueryResponse(code=1, log="there are no queries"),
-                rs.CheckTxResponse(data=b"tx"),
-                rs.PrepareProposalResponse(txs=(b"one",)),
-                rs.ProcessProposalResponse(status=rs.Verdict.ACCEPT),
-                rs.ExtendVoteResponse(),
-                rs.VerifyVoteExtensionResponse(status=rs.Verdict.ACCEPT),
-                rs.VerifyVoteExtensionResponse(status=rs.Verdict.REJECT),
-                rs.FinalizeBlockResponse(),
-                rs.CommitResponse(),
-                rs.ListSnapshotsResponse(),
-                rs.OfferSnapshotResponse(result=rs.OfferResult.ABORT),
-                rs.LoadSnapshotChunkResponse(),
-                rs.ApplySnapshotChunkResponse(result=rs.ApplyResult.ABORT),
+                messages.InfoResponse(data="recorder"),
+                messages.InitChainResponse(),
+                messages.QueryResponse(code=1, log="there are no queries"),
+                messages.CheckTxResponse(log="tx"),
+                messages.PrepareProposalResponse(txs=(b"one",)),
+                messages.ProcessProposalResponse(status=messages.Verdict.ACCEPT),
+                messages.FinalizeBlockResponse(),
+                messages.CommitResponse(),
+                messages.ListSnapshotsResponse(),
+                messages.OfferSnapshotResponse(result=messages.OfferResult.ABORT),
+                messages.LoadSnapshotChunkResponse(),
+                messages.ApplySnapshotChunkResponse(result=messages.ApplyResult.ABORT),
             ],
         )
 
     def test_pieces(self) -> None:
         """A request may come byte by byte."""
         engine = self.connect()
-        for byte in encodeFrame(rq.CheckTxRequest(tx=b"tx")):
+        for byte in encodeFrame(messages.CheckTxRequest(tx=b"tx")):
             self.assertEqual(engine.answers(), [])
             engine.protocol.dataReceived(bytes((byte,)))
-        self.assertEqual(engine.answers(), [rs.CheckTxResponse(data=b"tx")])
+        self.assertEqual(engine.answers(), [messages.CheckTxResponse(log="tx")])
 
     def test_order(self) -> None:
         """An answer that takes time holds those after it back, on its connection."""
         engine, other = self.connect(), self.connect()
-        later: Deferred[rs.CheckTxResponse] = Deferred()
-        self.application.answers[rq.CheckTxRequest] = [later, rs.CheckTxResponse(code=2)]
-        engine.send(rq.CheckTxRequest(tx=b"1"), rq.CheckTxRequest(tx=b"2"), rq.FlushRequest())
+        later: Deferred[messages.CheckTxResponse] = Deferred()
+        self.application.answers[messages.CheckTxRequest] = [
+            later,
+            messages.CheckTxResponse(code=2),
+        ]
+        engine.send(
+            messages.CheckTxRequest(tx=b"1"),
+            messages.CheckTxRequest(tx=b"2"),
+            messages.FlushRequest(),
+        )
         self.assertEqual(engine.answers(), [])
-        self.assertEqual(self.application.calls, [rq.CheckTxRequest(tx=b"1")])
-        other.send(rq.EchoRequest(message="still here"))
+        self.assertEqual(self.application.calls, [messages.CheckTxRequest(tx=b"1")])
+        other.send(messages.EchoRequest(message="still here"))
         self.assertEqual(len(other.answers()), 1)
-        later.callback(rs.CheckTxResponse(code=1))
+        later.callback(messages.CheckTxResponse(code=1))
         self.clock.advance(0)
         self.assertEqual(
             engine.answers(),
-            [rs.CheckTxResponse(code=1), rs.CheckTxResponse(code=2), rs.FlushResponse()],
+            [
+                messages.CheckTxResponse(code=1),
+                messages.CheckTxResponse(code=2),
+                messages.FlushResponse(),
+            ],
         )
 
     def test_notFromInside(self) -> None:
         """Who gives an answer is not called again before it returns."""
         engine = self.connect()
-        later: Deferred[rs.CheckTxResponse] = Deferred()
-        self.application.answers[rq.CheckTxRequest] = [later, rs.CheckTxResponse()]
-        engine.send(rq.CheckTxRequest(tx=b"1"), rq.CheckTxRequest(tx=b"2"))
-        later.callback(rs.CheckTxResponse())
+        later: Deferred[messages.CheckTxResponse] = Deferred()
+        self.application.answers[messages.CheckTxRequest] = [later, messages.CheckTxResponse()]
+        engine.send(messages.CheckTxRequest(tx=b"1"), messages.CheckTxRequest(tx=b"2"))
+        later.callback(messages.CheckTxResponse())
         self.assertEqual(len(self.application.calls), 1)
         self.clock.advance(0)
         self.assertEqual(len(self.application.calls), 2)
@@ -238,40 +249,40 @@ class TurnTests(ServerTestCase):
     def test_consensusInTurn(self) -> None:
         """Consensus calls wait for each other on whatever connection; others do not."""
         consensus, query, mempool = self.connect(), self.connect(), self.connect()
-        committed: Deferred[rs.CommitResponse] = Deferred()
-        self.application.answers[rq.CommitRequest] = committed
-        consensus.send(rq.CommitRequest())
-        query.send(rq.InfoRequest())
-        mempool.send(rq.CheckTxRequest(tx=b"tx"))
-        self.assertEqual(mempool.answers(), [rs.CheckTxResponse(data=b"tx")])
+        committed: Deferred[messages.CommitResponse] = Deferred()
+        self.application.answers[messages.CommitRequest] = committed
+        consensus.send(messages.CommitRequest())
+        query.send(messages.InfoRequest())
+        mempool.send(messages.CheckTxRequest(tx=b"tx"))
+        self.assertEqual(mempool.answers(), [messages.CheckTxResponse(log="tx")])
         self.assertEqual(query.answers(), [])
-        self.assertNotIn(rq.InfoRequest(), self.application.calls)
-        committed.callback(rs.CommitResponse(retainHeight=3))
-        self.assertEqual(consensus.answers(), [rs.CommitResponse(retainHeight=3)])
-        self.assertEqual(query.answers(), [rs.InfoResponse(data="recorder")])
+        self.assertNotIn(messages.InfoRequest(), self.application.calls)
+        committed.callback(messages.CommitResponse())
+        self.assertEqual(consensus.answers(), [messages.CommitResponse()])
+        self.assertEqual(query.answers(), [messages.InfoResponse(data="recorder")])
 
     def test_engineRestarted(self) -> None:
         """A new engine's calls wait for the old one's last; what that wants besides is dropped."""
         old, oldQuery, new = self.connect(), self.connect(), self.connect()
-        committed: Deferred[rs.CommitResponse] = Deferred()
-        self.application.answers[rq.CommitRequest] = committed
-        old.send(rq.CommitRequest())
-        oldQuery.send(rq.InitChainRequest())
+        committed: Deferred[messages.CommitResponse] = Deferred()
+        self.application.answers[messages.CommitRequest] = committed
+        old.send(messages.CommitRequest())
+        oldQuery.send(messages.InitChainRequest())
         old.leave()
         oldQuery.leave()
-        new.send(rq.InfoRequest())
-        self.assertEqual(self.application.calls, [rq.CommitRequest()])
-        committed.callback(rs.CommitResponse())
-        self.assertEqual(self.application.calls, [rq.CommitRequest(), rq.InfoRequest()])
+        new.send(messages.InfoRequest())
+        self.assertEqual(self.application.calls, [messages.CommitRequest()])
+        committed.callback(messages.CommitResponse())
+        self.assertEqual(self.application.calls, [messages.CommitRequest(), messages.InfoRequest()])
         self.assertEqual(len(new.answers()), 1)
         self.assertEqual(self.failures, [])
 
     def test_fair(self) -> None:
         """A connection that asks much gives others their turn."""
         mempool, consensus = self.connect(), self.connect()
-        mempool.send(*[rq.CheckTxRequest(tx=b"tx")] * (TURN + 5))
+        mempool.send(*[messages.CheckTxRequest(tx=b"tx")] * (TURN + 5))
         self.assertEqual(len(mempool.answers()), TURN)
-        consensus.send(rq.FinalizeBlockRequest())
+        consensus.send(messages.FinalizeBlockRequest())
         self.assertEqual(len(consensus.answers()), 1)
         self.clock.advance(0)
         self.assertEqual(len(mempool.answers()), 5)
@@ -279,14 +290,14 @@ class TurnTests(ServerTestCase):
     def test_readAhead(self) -> None:
         """While an answer is not there, no more than a bound is read."""
         engine = self.connect()
-        later: Deferred[rs.CheckTxResponse] = Deferred()
-        self.application.answers[rq.CheckTxRequest] = later
-        engine.send(rq.CheckTxRequest())
-        engine.send(rq.EchoRequest(message="x" * (READ_AHEAD - 100)))
+        later: Deferred[messages.CheckTxResponse] = Deferred()
+        self.application.answers[messages.CheckTxRequest] = later
+        engine.send(messages.CheckTxRequest())
+        engine.send(messages.EchoRequest(message="x" * (READ_AHEAD - 100)))
         self.assertEqual(engine.transport.producerState, "producing")
-        engine.send(rq.EchoRequest(message="x" * 100))
+        engine.send(messages.EchoRequest(message="x" * 100))
         self.assertEqual(engine.transport.producerState, "paused")
-        later.callback(rs.CheckTxResponse())
+        later.callback(messages.CheckTxResponse())
         self.clock.advance(0)
         self.assertEqual(engine.transport.producerState, "producing")
         self.assertEqual(len(engine.answers()), 3)
@@ -297,10 +308,10 @@ class TurnTests(ServerTestCase):
         self.assertTrue(engine.transport.streaming)
         producer: Any = engine.transport.producer
         producer.pauseProducing()
-        engine.send(rq.CheckTxRequest(tx=b"tx"))
+        engine.send(messages.CheckTxRequest(tx=b"tx"))
         self.assertEqual(self.application.calls, [])
         producer.resumeProducing()
-        self.assertEqual(engine.answers(), [rs.CheckTxResponse(data=b"tx")])
+        self.assertEqual(engine.answers(), [messages.CheckTxResponse(log="tx")])
 
 
 class EndTests(ServerTestCase):
@@ -312,13 +323,13 @@ class EndTests(ServerTestCase):
         """The engine was told, nothing is called any more, and the owner knows once."""
         self.assertEqual(
             engine.answers(),
-            [rs.ExceptionResponse(error="the application cannot go on: Broken")],
+            [messages.ExceptionResponse(error="the application cannot go on: Broken")],
         )
         self.assertTrue(engine.transport.disconnecting)
         self.assertTrue(other.transport.disconnecting)
         calls = len(self.application.calls)
-        engine.send(rq.InfoRequest())
-        other.send(rq.InfoRequest())
+        engine.send(messages.InfoRequest())
+        other.send(messages.InfoRequest())
         self.clock.advance(0)
         self.assertEqual(len(self.application.calls), calls)
         self.assertEqual(other.answers(), [])
@@ -328,41 +339,41 @@ class EndTests(ServerTestCase):
 
     def test_raises(self) -> None:
         """An application that raises is not called again."""
-        for request in (rq.FinalizeBlockRequest(), rq.CheckTxRequest(), rq.CommitRequest()):
+        for request in FAILING:
             self.setUp()
             self.application.answers[type(request)] = Broken("no")
             engine, other = self.connect(), self.connect()
-            engine.send(request, rq.CheckTxRequest())
+            engine.send(request, messages.CheckTxRequest())
             self.checkStopped(engine, other)
 
     def test_failsLater(self) -> None:
         """Nor is one whose answer fails, and who waited for its turn does not get it."""
-        for request in (rq.FinalizeBlockRequest(), rq.CheckTxRequest(), rq.CommitRequest()):
+        for request in FAILING:
             self.setUp()
             later: Deferred[Any] = Deferred()
             self.application.answers[type(request)] = later
             engine, other = self.connect(), self.connect()
             engine.send(request)
-            if not isinstance(request, rq.CheckTxRequest):
-                other.send(rq.CommitRequest())
+            if not isinstance(request, messages.CheckTxRequest):
+                other.send(messages.CommitRequest())
             later.errback(Broken("no"))
             self.assertEqual(self.application.calls, [request])
             self.checkStopped(engine, other)
 
     def test_unspeakable(self) -> None:
         """An answer that cannot be written is a failure too."""
-        self.application.answers[rq.CheckTxRequest] = rs.CheckTxResponse(code=-1)
+        self.application.answers[messages.CheckTxRequest] = messages.CheckTxResponse(code=-1)
         engine = self.connect()
-        engine.send(rq.CheckTxRequest())
+        engine.send(messages.CheckTxRequest())
         self.assertEqual([failure.type for failure in self.failures], [ValueError])
-        self.assertIsInstance(engine.answers()[0], rs.ExceptionResponse)
+        self.assertIsInstance(engine.answers()[0], messages.ExceptionResponse)
 
     def test_failsAfterLoss(self) -> None:
         """A failure counts although the engine that asked has gone."""
         later: Deferred[Any] = Deferred()
-        self.application.answers[rq.CommitRequest] = later
+        self.application.answers[messages.CommitRequest] = later
         engine = self.connect()
-        engine.send(rq.CommitRequest())
+        engine.send(messages.CommitRequest())
         engine.leave()
         later.errback(Broken("no"))
         self.assertEqual([failure.type for failure in self.failures], [Broken])
@@ -373,10 +384,10 @@ class EndTests(ServerTestCase):
             engine, other = self.connect(), self.connect()
             engine.protocol.dataReceived(data)
             answer = engine.answers()[0]
-            assert isinstance(answer, rs.ExceptionResponse)
+            assert isinstance(answer, messages.ExceptionResponse)
             self.assertTrue(answer.error.startswith("no request of ABCI 2.0: "))
             self.assertTrue(engine.transport.disconnecting)
-            other.send(rq.InfoRequest())
+            other.send(messages.InfoRequest())
             self.assertEqual(len(other.answers()), 1)
             engine.leave()
             other.leave()
@@ -400,7 +411,7 @@ class EndTests(ServerTestCase):
     def test_lostInTurn(self) -> None:
         """A connection that is lost while it is not its turn is answered no more."""
         engine = self.connect()
-        engine.send(*[rq.CheckTxRequest()] * (TURN + 1))
+        engine.send(*[messages.CheckTxRequest()] * (TURN + 1))
         engine.leave()
         self.clock.advance(0)
         self.assertEqual(len(self.application.calls), TURN)
@@ -408,17 +419,17 @@ class EndTests(ServerTestCase):
 
     def test_close(self) -> None:
         """An orderly end waits for what is being done."""
-        committed: Deferred[rs.CommitResponse] = Deferred()
-        self.application.answers[rq.CommitRequest] = committed
+        committed: Deferred[messages.CommitResponse] = Deferred()
+        self.application.answers[messages.CommitRequest] = committed
         engine, other = self.connect(), self.connect()
-        engine.send(rq.CommitRequest())
-        other.send(rq.CommitRequest())
+        engine.send(messages.CommitRequest())
+        other.send(messages.CommitRequest())
         closed = self.factory.close()
         self.assertNoResult(closed)
         self.assertTrue(engine.transport.disconnecting)
-        committed.callback(rs.CommitResponse())
+        committed.callback(messages.CommitResponse())
         self.successResultOf(closed)
-        self.assertEqual(self.application.calls, [rq.CommitRequest()])
+        self.assertEqual(self.application.calls, [messages.CommitRequest()])
         self.assertEqual(self.failures, [])
         self.successResultOf(self.factory.close())
 
@@ -481,7 +492,7 @@ class ListenTests(ServerTestCase):
 
     def test_long(self) -> None:
         """A path that the operating system would cut off is refused."""
-        path = Path("/" + "x" * MAX_UNIX_PATH)
+        path = Path("/" + "x" * MAX_SOCKET_PATH)
         with self.assertRaises(ValueError) as raised:
             listenUnix(MemoryReactorClock(), path, self.factory)
         self.assertIn("at most 107 bytes, not 108", str(raised.exception))

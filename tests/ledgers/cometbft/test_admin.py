@@ -19,8 +19,9 @@ from svcbroker.ledgers.cometbft._admin import (
     nodeRecords,
     takePicture,
 )
-from svcbroker.ledgers.cometbft._genesis import Genesis, makeValidator
+from svcbroker.ledgers.cometbft._home import Genesis
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft.provisioning._layout import makeValidator
 from svcbroker.model import Health, NodeRecord, NodeType
 from svcbroker.proofs.cometbft import Instant
 

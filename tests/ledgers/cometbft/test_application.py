@@ -22,9 +22,8 @@ from svcbroker.ledgers.cometbft._application import (
     ChainApplication,
 )
 from svcbroker.ledgers.cometbft._machine import Code
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci import responses as rs
-from svcbroker.ledgers.cometbft.abci.types import PublicKey, ValidatorUpdate
+from svcbroker.ledgers.cometbft.abci import messages
+from svcbroker.ledgers.cometbft.abci.messages import PublicKey, ValidatorUpdate
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.proofs import engineSet
 from svcbroker.storage import StorageError, StorageFailed
@@ -99,7 +98,7 @@ class BeginTests(ApplicationTestCase):
         self.assertEqual(self.begun, 1)
         self.assertEqual(self.application.genesis, GENESIS)
         self.assertEqual(self.engine.start, GENESIS.header().hash)
-        info = now(self.application.info(rq.InfoRequest()))
+        info = now(self.application.info(messages.InfoRequest()))
         self.assertEqual((info.lastBlockHeight, info.lastBlockAppHash), (0, b""))
 
     def test_beginAgain(self) -> None:
@@ -120,7 +119,7 @@ class BeginTests(ApplicationTestCase):
         """Only what our sets can say may be the genesis: Ed25519, one vote each, from height 1."""
         application = self.make(Path(self.mktemp()))
         first = ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[0]), power=1)
-        wrong: Sequence[rq.InitChainRequest] = [
+        wrong: Sequence[messages.InitChainRequest] = [
             initChain(initialHeight=2),
             initChain(validators=(evolve(first, power=2),)),
             initChain(validators=(evolve(first, power=0),)),
@@ -137,9 +136,9 @@ class BeginTests(ApplicationTestCase):
         """Before there is a chain, nothing is executed."""
         application = self.make(Path(self.mktemp()))
         for call in (
-            lambda: application.checkTx(rq.CheckTxRequest(tx=b"")),
+            lambda: application.checkTx(messages.CheckTxRequest(tx=b"")),
             lambda: application.finalizeBlock(self.engine.decide()),
-            lambda: application.commit(rq.CommitRequest()),
+            lambda: application.commit(messages.CommitRequest()),
         ):
             with self.assertRaises(ApplicationFailed):
                 now(call())
@@ -174,7 +173,7 @@ class BlockTests(ApplicationTestCase):
             self.engine.run(self.application)
         self.assertEqual(self.engine.hashes[1:], [last] * 4)
         again = self.crash()
-        info = now(again.info(rq.InfoRequest()))
+        info = now(again.info(messages.InfoRequest()))
         self.assertEqual((info.lastBlockHeight, info.lastBlockAppHash), (5, last))
         self.engine.run(again)
         self.assertEqual(self.engine.hashes[-1], last)
@@ -184,20 +183,20 @@ class BlockTests(ApplicationTestCase):
         waiting = (self.opened("t"), b"junk", self.published("t"))
         prepared = now(
             self.application.prepareProposal(
-                rq.PrepareProposalRequest(txs=waiting, maxTxBytes=10**6)
+                messages.PrepareProposalRequest(txs=waiting, maxTxBytes=10**6)
             )
         )
         self.assertEqual(prepared.txs, (waiting[0], waiting[2]))
         for txs, verdict in (
-            (prepared.txs, rs.Verdict.ACCEPT),
-            (waiting, rs.Verdict.REJECT),
+            (prepared.txs, messages.Verdict.ACCEPT),
+            (waiting, messages.Verdict.REJECT),
         ):
-            answer = now(self.application.processProposal(rq.ProcessProposalRequest(txs=txs)))
+            answer = now(self.application.processProposal(messages.ProcessProposalRequest(txs=txs)))
             self.assertIs(answer.status, verdict)
 
     def test_quiet(self) -> None:
         """After some quiet a block without transactions goes first, and gives the next its time."""
-        request = rq.PrepareProposalRequest(txs=(self.opened("t"),), maxTxBytes=10**6)
+        request = messages.PrepareProposalRequest(txs=(self.opened("t"),), maxTxBytes=10**6)
         self.clock.advance(QUIET)
         self.assertEqual(now(self.application.prepareProposal(request)).txs, request.txs)
         self.clock.advance(0.1)
@@ -208,14 +207,16 @@ class BlockTests(ApplicationTestCase):
     def test_check(self) -> None:
         """Why a batch may not wait is said."""
         data, later = self.opened("t"), self.published("t")
-        self.assertEqual(now(self.application.checkTx(rq.CheckTxRequest(tx=data))).code, Code.OK)
+        self.assertEqual(
+            now(self.application.checkTx(messages.CheckTxRequest(tx=data))).code, Code.OK
+        )
         self.engine.run(self.application, data)
-        answer = now(self.application.checkTx(rq.CheckTxRequest(tx=data)))
+        answer = now(self.application.checkTx(messages.CheckTxRequest(tx=data)))
         self.assertEqual((answer.code, bool(answer.log)), (Code.REPEATED, True))
         early = [self.published("t"), self.published("t")][1]
         self.engine.run(self.application)
         for tx, code in ((early, Code.EARLY), (later, Code.OK)):
-            request = rq.CheckTxRequest(tx=tx, type=rq.CheckTxType.RECHECK)
+            request = messages.CheckTxRequest(tx=tx, type=messages.CheckTxType.RECHECK)
             self.assertEqual(now(self.application.checkTx(request)).code, code)
 
     def test_badBlock(self) -> None:
@@ -256,7 +257,7 @@ class BlockTests(ApplicationTestCase):
             with self.assertRaises(ApplicationFailed):
                 now(self.application.finalizeBlock(evolve(block, height=height)))
         with self.assertRaises(ApplicationFailed):
-            now(self.application.commit(rq.CommitRequest()))
+            now(self.application.commit(messages.CommitRequest()))
 
 
 class CrashTests(ApplicationTestCase):
@@ -293,7 +294,7 @@ class CrashTests(ApplicationTestCase):
         """Killed after it was stored, before the engine heard of it: it has it all the same."""
         self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
         self.held = Deferred()
-        committing = Deferred.fromCoroutine(self.application.commit(rq.CommitRequest()))
+        committing = Deferred.fromCoroutine(self.application.commit(messages.CommitRequest()))
         self.assertNoResult(committing)
         self.assertEqual(len(self.committed), 2)
         after = self.crash()
@@ -334,7 +335,7 @@ class CrashTests(ApplicationTestCase):
         self.patch(store, "append", full)
         self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
         with self.assertRaises(StorageFailed):
-            now(self.application.commit(rq.CommitRequest()))
+            now(self.application.commit(messages.CommitRequest()))
         self.assertEqual(len(self.committed), 2)
         self.application.close()
         self.assertIsNone(self.application.store)

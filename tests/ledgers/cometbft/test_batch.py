@@ -12,11 +12,11 @@ from svcbroker.ledgers.cometbft._batch import (
     BatchMaker,
     Identity,
     Unauthorized,
+    attestationPayload,
     checkSponsor,
     readBatch,
-    voucherPayload,
 )
-from svcbroker.ledgers.cometbft._keyfiles import publicKey
+from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.model import OpenTopic, PublishEvent
 
 from .members import GENESIS, KEYS, SEEDS, Broker, identityOf
@@ -79,15 +79,15 @@ class BatchTests(SynchronousTestCase):
         data = maker.make(self.transactions, 0)
         self.refused(data, Malformed)
 
-    def test_voucherOfOtherChain(self) -> None:
-        """Who is vouched for on another chain only is refused."""
-        maker = BatchMaker(CHAIN, identityOf(BROKER, vouchedOn=bytes(32)))
+    def test_attestationOfOtherChain(self) -> None:
+        """An attestation for another chain is refused."""
+        maker = BatchMaker(CHAIN, identityOf(BROKER, attestedOn=bytes(32)))
         self.refused(maker.make(self.transactions, 0), Unauthorized)
 
-    def test_voucherOfOther(self) -> None:
-        """A voucher for one broker does not do for another one."""
+    def test_attestationOfOther(self) -> None:
+        """An attestation of another broker is refused."""
         other = identityOf(b"o" * 32)
-        identity = Identity(seed=BROKER, sponsor=other.sponsor, voucher=other.voucher)
+        identity = Identity(seed=BROKER, sponsor=other.sponsor, attestation=other.attestation)
         self.refused(BatchMaker(CHAIN, identity).make(self.transactions, 0), Unauthorized)
 
     def test_strangersTransactions(self) -> None:
@@ -115,14 +115,14 @@ class BatchTests(SynchronousTestCase):
                 self.refused(bytes(broken))
 
     def test_sponsor(self) -> None:
-        """Who vouches must be a validator of the day."""
+        """The attesting validator must be in the current set."""
         batch = readBatch(self.data, CHAIN)
         checkSponsor(batch, GENESIS.validatorSet)
         with self.assertRaises(Unauthorized):
             checkSponsor(batch, ValidatorSet(1, tuple(KEYS[1:4])))
 
-    def test_voucherPayload(self) -> None:
+    def test_attestationPayload(self) -> None:
         """What a validator signs for a broker is nothing else that it signs."""
-        payload = voucherPayload(CHAIN, publicKey(BROKER))
+        payload = attestationPayload(CHAIN, publicKey(BROKER))
         self.assertEqual(payload, b"svcbroker/broker\x00" + CHAIN + publicKey(BROKER))
         self.assertEqual(len(SEEDS[0]), 32)

@@ -12,15 +12,16 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import ValidatorSet
 from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity, readBatch
+from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft._identity import (
+    ATTESTATION_NAME,
     KEY_NAME,
-    VOUCHER_NAME,
     IdentityFiles,
     IdentityMissing,
-    encodeVoucher,
-    vouch,
+    attest,
+    encodeAttestation,
 )
-from svcbroker.ledgers.cometbft._keyfiles import makeKeys, publicKey
+from svcbroker.ledgers.cometbft.provisioning._keys import makeKeys
 from svcbroker.model import OpenTopic
 
 from .members import GENESIS, SEEDS, Broker
@@ -44,8 +45,8 @@ class IdentityTests(SynchronousTestCase):
         self.validators = ValidatorSet(0, (*GENESIS.validators[:3], self.own))
 
     @property
-    def voucher(self) -> Path:
-        return self.directory / VOUCHER_NAME
+    def attestation(self) -> Path:
+        return self.directory / ATTESTATION_NAME
 
     def load(self, validators: ValidatorSet | None = None, home: Path | None = None) -> Identity:
         """The identity, as a start finds it."""
@@ -58,7 +59,7 @@ class IdentityTests(SynchronousTestCase):
             self.load(**where)
 
     def test_made(self) -> None:
-        """Beside a validator, key and voucher are made, once, for nobody else to read."""
+        """Beside a validator, key and attestation are made, once, for nobody else to read."""
         identity = self.load()
         self.assertEqual(identity.sponsor, self.own)
         self.assertEqual((self.directory / KEY_NAME).stat().st_mode & 0o777, 0o600)
@@ -74,40 +75,40 @@ class IdentityTests(SynchronousTestCase):
         self.assertEqual(batch.sponsor, self.own)
 
     def test_notValidator(self) -> None:
-        """Beside a full node somebody else must vouch; it is said for which key."""
-        self.missing("no validator vouches", validators=GENESIS.validatorSet)
+        """Beside a full node the error names the key that a validator has to attest."""
+        self.missing("no validator attests", validators=GENESIS.validatorSet)
         seed = bytes.fromhex((self.directory / KEY_NAME).read_text())
         self.missing(publicKey(seed).hex(), validators=GENESIS.validatorSet)
-        self.assertFalse(self.voucher.exists())
-        self.voucher.write_bytes(encodeVoucher(vouch(SEEDS[1], CHAIN, publicKey(seed))))
+        self.assertFalse(self.attestation.exists())
+        self.attestation.write_bytes(encodeAttestation(attest(SEEDS[1], CHAIN, publicKey(seed))))
         identity = self.load(GENESIS.validatorSet)
         self.assertEqual(identity.sponsor, GENESIS.validators[1])
 
     def test_engineElsewhere(self) -> None:
         """Where the engine's home cannot be read, the same."""
-        self.missing("no validator vouches", home=self.root / "nowhere")
+        self.missing("no validator attests", home=self.root / "nowhere")
         self.load()
         self.load(home=self.root / "nowhere")
 
     def test_sponsorLeft(self) -> None:
-        """When who vouches has left, the own validator does, or somebody else must."""
+        """When the attesting validator has left, the node's own validator attests."""
         seed = self.load().seed
-        self.voucher.write_bytes(encodeVoucher(vouch(SEEDS[5], CHAIN, publicKey(seed))))
+        self.attestation.write_bytes(encodeAttestation(attest(SEEDS[5], CHAIN, publicKey(seed))))
         self.missing("not a validator any more", validators=GENESIS.validatorSet)
         self.assertEqual(self.load().sponsor, self.own)
         self.assertEqual(self.load(home=self.root / "nowhere").sponsor, self.own)
 
-    def test_wrongVoucher(self) -> None:
-        """A file that does not vouch is left alone, and it is said which."""
+    def test_wrongAttestationIsNamedAndKept(self) -> None:
+        """A file that is no valid attestation is left alone and named."""
         broker = publicKey(self.load().seed)
-        good = vouch(SEEDS[0], CHAIN, broker)
-        fields = json.loads(encodeVoucher(good))
+        good = attest(SEEDS[0], CHAIN, broker)
+        fields = json.loads(encodeAttestation(good))
         wrong = [
             b"",
             b"{}",
             b"\xff",
-            encodeVoucher(vouch(SEEDS[0], bytes(32), broker)),
-            encodeVoucher(vouch(SEEDS[0], CHAIN, publicKey(SEEDS[4]))),
+            encodeAttestation(attest(SEEDS[0], bytes(32), broker)),
+            encodeAttestation(attest(SEEDS[0], CHAIN, publicKey(SEEDS[4]))),
             *(
                 json.dumps(fields | change).encode()
                 for change in (
@@ -119,9 +120,9 @@ class IdentityTests(SynchronousTestCase):
             ),
         ]
         for data in wrong:
-            self.voucher.write_bytes(data)
-            self.missing("does not vouch for this broker")
-            self.assertEqual(self.voucher.read_bytes(), data)
+            self.attestation.write_bytes(data)
+            self.missing("is not an attestation of this broker")
+            self.assertEqual(self.attestation.read_bytes(), data)
 
     def test_wrongKey(self) -> None:
         """A damaged key is not replaced: it may be needed to be put back."""

@@ -15,23 +15,22 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._config import (
+from svcbroker.ledgers.cometbft._home import (
     CONFIG,
-    Address,
-    Peer,
-    StateSync,
-    Tuning,
+    KeyFileDamaged,
+    LayoutError,
+    decodeGenesis,
+    readGenesis,
+    readKeys,
     readPeers,
 )
-from svcbroker.ledgers.cometbft._genesis import decodeGenesis
-from svcbroker.ledgers.cometbft._keyfiles import KeyFileDamaged, makeKeys, readKeys
-from svcbroker.ledgers.cometbft._layout import (
-    LayoutError,
+from svcbroker.ledgers.cometbft.provisioning._config import Address, Peer, StateSync, Tuning
+from svcbroker.ledgers.cometbft.provisioning._keys import makeKeys
+from svcbroker.ledgers.cometbft.provisioning._layout import (
     NetworkPlan,
     NodePlan,
     layOutJoining,
     layOutNetwork,
-    readLayout,
 )
 from svcbroker.proofs.cometbft import Instant, validatorsHash
 from tests.directories import shortDirectory
@@ -83,11 +82,10 @@ class NetworkTests(LayoutCase):
 
     def test_genesis(self) -> None:
         """All nodes have one genesis, in the form of the engine's own, naming all of them."""
-        keys = layOutNetwork(planFor(self.root, appState={"group": "g"}), counting())
+        keys = layOutNetwork(planFor(self.root), counting())
         texts = {(self.root / f"node{i}/config/genesis.json").read_bytes() for i in range(4)}
         self.assertEqual(len(texts), 1)
         written = self.json("node0/config/genesis.json")
-        self.assertEqual(written.pop("app_state"), {"group": "g"})
         model = recorded("genesis")["genesis"]
         self.assertEqual(set(written), set(model))
         self.assertEqual(written["consensus_params"].keys(), model["consensus_params"].keys())
@@ -205,11 +203,11 @@ class NetworkTests(LayoutCase):
         self.assertEqual(len({each.nodeId for each in keys}), 4)
         self.assertEqual(len({each.validator for each in keys}), 4)
 
-    def test_readLayout(self) -> None:
+    def test_homeTellsWhatItWasMadeWith(self) -> None:
         """A home says what it was made with."""
         keys = layOutNetwork(planFor(self.root), counting())
-        genesis, read = readLayout(self.root / "node2")
-        self.assertEqual(read, keys[2])
+        genesis = readGenesis(self.root / "node2")
+        self.assertEqual(readKeys(self.root / "node2"), keys[2])
         self.assertEqual(genesis.chainId, "chain-1")
         self.assertEqual(len(genesis.members), 4)
 
@@ -291,7 +289,7 @@ class JoiningTests(LayoutCase):
         self.assertIs(config["statesync"]["enable"], False)
 
     def test_stateSync(self) -> None:
-        """It begins with a snapshot, which the headers of two servers vouch for."""
+        """It begins with a snapshot, which the headers of two servers verify."""
         servers = [Address(host="127.0.0.1", port=26657), Address(host="::1", port=26667)]
         sync = StateSync(servers=servers, height=12, hash=bytes(32))
         layOutJoining(self.node, self.genesis, [self.PEER], counting(), stateSync=sync)
@@ -336,13 +334,13 @@ class ReadingTests(LayoutCase):
     def test_noHome(self) -> None:
         """A directory without a genesis is no home."""
         with self.assertRaises(LayoutError):
-            readLayout(self.root)
+            readGenesis(self.root)
 
     def test_badGenesis(self) -> None:
         """A genesis that is none is said to be none."""
         (self.home / "config/genesis.json").write_text("{}")
         with self.assertRaises(LayoutError):
-            readLayout(self.home)
+            readGenesis(self.home)
 
     def test_keys(self) -> None:
         """Keys that are missing, or are no keys, or do not fit together are not used."""
@@ -365,4 +363,4 @@ class ReadingTests(LayoutCase):
 
     def test_instant(self) -> None:
         """The genesis' time goes through the file."""
-        self.assertEqual(readLayout(self.home)[0].genesisTime, Instant(START))
+        self.assertEqual(readGenesis(self.home).genesisTime, Instant(START))

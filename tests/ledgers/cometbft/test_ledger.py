@@ -16,8 +16,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import LedgerUnavailable, Overloaded
 from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
-from svcbroker.ledgers.cometbft._identity import VOUCHER_NAME, encodeVoucher, vouch
-from svcbroker.ledgers.cometbft._keyfiles import publicKey
+from svcbroker.ledgers.cometbft._home import publicKey
+from svcbroker.ledgers.cometbft._identity import ATTESTATION_NAME, attest, encodeAttestation
 from svcbroker.ledgers.cometbft._ledger import (
     PATIENCE,
     START_PATIENCE,
@@ -50,14 +50,14 @@ class LedgerTestCase(SynchronousTestCase):
         self.root.mkdir(parents=True)
         self.directory = self.root / "ledger"
         self.node = FakeNode(self.clock)
-        self.vouch(0)
+        self.attest(0)
         self.ledger = self.make()
 
-    def vouch(self, validator: int) -> None:
-        """A validator vouches for the broker."""
+    def attest(self, validator: int) -> None:
+        """Write a validator's attestation of the broker."""
         self.directory.mkdir(exist_ok=True)
-        voucher = vouch(SEEDS[validator], GENESIS.chain, publicKey(SEED))
-        (self.directory / VOUCHER_NAME).write_bytes(encodeVoucher(voucher))
+        attestation = attest(SEEDS[validator], GENESIS.chain, publicKey(SEED))
+        (self.directory / ATTESTATION_NAME).write_bytes(encodeAttestation(attestation))
 
     def make(self, **changes: Any) -> CometLedger:
         """A ledger in the directory, beside the engine."""
@@ -202,13 +202,13 @@ class StartTests(LedgerTestCase):
         self.assertFalse(self.node.isWanted)
 
     def test_noIdentity(self) -> None:
-        """Without somebody who vouches it can be read, and says what is missing."""
-        (self.directory / VOUCHER_NAME).unlink()
+        """Without an attestation the ledger can be read, and says what is missing."""
+        (self.directory / ATTESTATION_NAME).unlink()
         self.start()
         self.node.decide()
-        self.assertIn("no validator vouches", self.reason())
+        self.assertIn("no validator attests", self.reason())
         error = self.failureResultOf(self.publish(), LedgerUnavailable).value
-        self.assertIn("no validator vouches", str(error))
+        self.assertIn("no validator attests", str(error))
         self.assertIsNone(self.successResultOf(self.ledger.getTopic("t")))
 
 
@@ -290,7 +290,7 @@ class WriteTests(LedgerTestCase):
 
 class SponsorTests(LedgerTestCase):
     """
-    Who vouches for the broker may leave.
+    The validator that attests the broker may leave.
     """
 
     def change(
@@ -317,7 +317,7 @@ class SponsorTests(LedgerTestCase):
         self.failureResultOf(self.publish(), LedgerUnavailable)
         self.assertIsNotNone(self.successResultOf(self.ledger.getTopic("t")))
         self.successResultOf(self.ledger.stop())
-        self.vouch(2)
+        self.attest(2)
         self.ledger = self.make()
         self.successResultOf(self.ledger.start())
         self.node.connect()
@@ -326,17 +326,17 @@ class SponsorTests(LedgerTestCase):
         self.done(answer)
 
     def test_comes(self) -> None:
-        """When the validators change, somebody may vouch for it who could not before."""
-        self.vouch(4)
+        """After a change of the set, another validator can attest the broker."""
+        self.attest(4)
         self.start()
         self.assertIn("is not a validator any more", self.reason())
-        self.vouch(1)
+        self.attest(1)
         self.successResultOf(self.ledger.stop())
         self.ledger = self.make()
         self.successResultOf(self.ledger.start())
         self.node.connect()
         self.opened()
-        self.vouch(4)
+        self.attest(4)
         self.change(0, 1, 2, 3, 4)
         answer = self.publish()
         self.node.decide()

@@ -76,7 +76,7 @@ class CheckTests(MachineTestCase):
         self.assertIs(self.code(data), Code.REPEATED)
 
     def test_malformed(self) -> None:
-        """What is no batch may not, nor may one that nobody vouches for."""
+        """Malformed batches, and batches without an attestation, are refused."""
         self.assertIs(self.code(b""), Code.MALFORMED)
         data = bytearray(self.open("t"))
         data[-1] ^= 1

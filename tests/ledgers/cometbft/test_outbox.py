@@ -14,9 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Transaction
 from svcbroker.errors import LedgerUnavailable, Overloaded
-from svcbroker.ledgers.cometbft._answers import Broadcast
 from svcbroker.ledgers.cometbft._batch import BatchMaker, readBatch
-from svcbroker.ledgers.cometbft._calls import EngineError, Reason
+from svcbroker.ledgers.cometbft._calls import Broadcast, EngineError, Reason
 from svcbroker.ledgers.cometbft._machine import Code
 from svcbroker.ledgers.cometbft._outbox import RESEND, RETRY, Outbox
 from svcbroker.model import Execution, PublishEvent, Receipt

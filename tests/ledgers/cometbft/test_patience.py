@@ -18,8 +18,8 @@ from svcbroker.ledgers.cometbft._ledger import START_PATIENCE
 from svcbroker.ledgers.cometbft._offering import SnapshotSource
 from svcbroker.ledgers.cometbft._parts import EngineParts, ForeignEngine
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci.responses import ApplyResult, OfferResult
+from svcbroker.ledgers.cometbft.abci import messages
+from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferResult
 
 from .chains import GENESIS, makeChain
 from .fakeengine import FakeEngine
@@ -81,11 +81,11 @@ class PatienceTests(SynchronousTestCase):
         application = self.ledger._application
         for _ in range(3):
             self.clock.advance(START_PATIENCE - 1)
-            offer = rq.OfferSnapshotRequest(snapshot=snapshot, appHash=snapshot.hash)
+            offer = messages.OfferSnapshotRequest(snapshot=snapshot, appHash=snapshot.hash)
             self.assertIs(self.ask(application.offerSnapshot, offer), OfferResult.ACCEPT)
             self.clock.advance(1)
             self.assertNoResult(self.started)
-        apply = rq.ApplySnapshotChunkRequest(index=0, chunk=piece, sender="peer")
+        apply = messages.ApplySnapshotChunkRequest(index=0, chunk=piece, sender="peer")
         self.assertIs(self.ask(application.applySnapshotChunk, apply), ApplyResult.ACCEPT)
         self.successResultOf(self.started)
         (topic,) = self.successResultOf(self.ledger.listTopics(0, 9)).items
@@ -95,7 +95,7 @@ class PatienceTests(SynchronousTestCase):
 
     def test_ends(self) -> None:
         """Where it came no further for as long as an engine may take, the start is given up."""
-        offer = rq.OfferSnapshotRequest()
+        offer = messages.OfferSnapshotRequest()
         self.ask(self.ledger._application.offerSnapshot, offer)
         self.clock.advance(START_PATIENCE)
         self.assertNoResult(self.started)

@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._answers import Broadcast
 from svcbroker.ledgers.cometbft._application import ChainApplication
 from svcbroker.ledgers.cometbft._batch import readBatch
+from svcbroker.ledgers.cometbft._calls import Broadcast
 from svcbroker.ledgers.cometbft._machine import Code, Machine, Refused
 from svcbroker.ledgers.cometbft._outbox import PROPOSED, Outbox
-from svcbroker.ledgers.cometbft.abci.requests import PrepareProposalRequest
+from svcbroker.ledgers.cometbft.abci.messages import PrepareProposalRequest
 from svcbroker.model import Execution, OpenTopic, PublishEvent, Receipt
 from svcbroker.proofs.cometbft import Hex
 

@@ -5,6 +5,7 @@ Faults in networks of real engines.
 from __future__ import annotations
 
 import signal
+from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,15 +16,16 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
-from svcbroker.ledgers.cometbft._config import Tuning
-from svcbroker.ledgers.cometbft._identity import vouch
-from svcbroker.ledgers.cometbft._keyfiles import publicKey, readValidatorSeed
+from svcbroker.ledgers.cometbft._home import publicKey, readValidatorSeed
+from svcbroker.ledgers.cometbft._identity import attest
+from svcbroker.ledgers.cometbft.provisioning._config import Tuning
 from svcbroker.model import Execution, OpenTopic
 from svcbroker.storage import StorageFailed
 from svcbroker.testing._kit import RecordingObserver
 
 from .load import TOPIC, Load, checkSame, eventsOf, publish
 from .network import PATIENCE, Network, Node, reactor, until
+from .realengine import raw
 
 
 class NetworkTestCase(TestCase):
@@ -245,8 +247,10 @@ class MempoolTests(NetworkTestCase):
         self.assertEqual(contents, [b"%4d" % size + bytes(size) for size in range(0, 1200, 20)])
         sizes = []
         for height in {receipt.height for receipt in receipts}:
-            sizes.append((await node.parts.rpc.block(height)).block.transactions)
-        self.assertGreater(max(sum(map(len, block)) for block in sizes), 3500)
+            answer = await node.parts.rpc.ask(raw("block", height=str(height)))
+            transactions = answer["block"]["data"]["txs"]
+            sizes.append(sum(len(b64decode(each)) for each in transactions))
+        self.assertGreater(max(sizes), 3500)
 
     async def test_inVain(self) -> None:
         """
@@ -259,13 +263,13 @@ class MempoolTests(NetworkTestCase):
         validator = readValidatorSeed(node.plan.home)
         assert validator is not None
         seed = b"k" * 32
-        voucher = vouch(validator, chain, publicKey(seed))
+        attestation = attest(validator, chain, publicKey(seed))
         batches = BatchMaker(
             chain,
             Identity(
                 seed=seed,
-                sponsor=bytes.fromhex(voucher.validator),
-                voucher=bytes.fromhex(voucher.signature),
+                sponsor=bytes.fromhex(attestation.validator),
+                attestation=bytes.fromhex(attestation.signature),
             ),
         )
         maker = TransactionMaker(batches.sender, lambda: 0.0)
@@ -275,7 +279,7 @@ class MempoolTests(NetworkTestCase):
         self.assertEqual((await rpc.broadcast(data)).code, 0)
 
         async def isEmpty() -> bool:
-            return (await rpc.mempool()).total == 0
+            return int((await rpc.ask(raw("num_unconfirmed_txs")))["total"]) == 0
 
         await until(isEmpty)
         await network.level()

@@ -18,25 +18,24 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.ledgers.cometbft._admin import healthOf, namesOf, nodeRecords, takePicture
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
-from svcbroker.ledgers.cometbft._config import Address, Peer, StateSync, Tuning
 from svcbroker.ledgers.cometbft._engine import Engine, EngineLimits
+from svcbroker.ledgers.cometbft._home import decodeGenesis, readGenesis
 from svcbroker.ledgers.cometbft._http import makeAgent, makePool
-from svcbroker.ledgers.cometbft._inclusion import pathOf, rootOf
-from svcbroker.ledgers.cometbft._layout import (
+from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
+from svcbroker.ledgers.cometbft.provisioning._config import Address, Peer, StateSync, Tuning
+from svcbroker.ledgers.cometbft.provisioning._layout import (
     NetworkPlan,
     NodePlan,
     layOutJoining,
     layOutNetwork,
-    readLayout,
 )
-from svcbroker.ledgers.cometbft._rpc import EngineRpc
-from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
 from svcbroker.model import NodeType
 from svcbroker.proofs.cometbft import Instant, LightBlock
 from tests.directories import shortDirectory
 
-from .realengine import TIMEOUT, Counter, cometbft
-from .support import trustOf
+from .realengine import TIMEOUT, Counter, cometbft, raw
+from .support import dataHash, trustOf
 
 reactor: Any = _reactor
 
@@ -61,7 +60,6 @@ class RealLayoutTests(TestCase):
             created=Instant(reactor.seconds() * 10**9),
             nodes=[self.node],
             tuning=Tuning(commit=0.02),
-            appState={"group": "g"},
         )
 
     async def run_(self, home: Path, command: str) -> str:
@@ -142,10 +140,12 @@ class RealLayoutTests(TestCase):
     async def _decides(self) -> None:
         (keys,) = layOutNetwork(self.plan, os.urandom)
         application, rpc = await self.start()
-        genesis, _ = readLayout(self.node.home)
-        self.assertEqual(await rpc.genesis(), genesis)
+        genesis = readGenesis(self.node.home)
+        told = (await rpc.ask(raw("genesis")))["genesis"]
+        self.assertEqual(decodeGenesis(json.dumps(told).encode()), genesis)
         # Those of the next block it stores only after the application has committed.
-        self.assertEqual((await rpc.consensusParams(1)).block.maxBytes, self.plan.blockBytes)
+        params = (await rpc.ask(raw("consensus_params", height="1")))["consensus_params"]
+        self.assertEqual(int(params["block"]["max_bytes"]), self.plan.blockBytes)
 
         transactions = [b"transaction %d" % index for index in range(5)]
         done = application.when(lambda: len(application.txs) == 5)
@@ -154,8 +154,7 @@ class RealLayoutTests(TestCase):
         await self.refused(rpc.broadcast(transactions[0]), Reason.KNOWN)
         await self.refused(rpc.broadcast(bytes(5 * 2**20)), Reason.TOO_LARGE)
         await self.refused(rpc.broadcast(bytes(10 * 2**20)), Reason.TOO_LARGE)
-        await self.refused(rpc.header(10**6), Reason.NO_SUCH_HEIGHT)
-        await self.refused(rpc.transaction(bytes(32)), Reason.REFUSED)
+        await self.refused(rpc.commit(10**6), Reason.NO_SUCH_HEIGHT)
         self.assertEqual((await rpc.broadcast(b"bad")).code, 1)
         await done
         # Before the first transaction the hash is empty, and of such a block it tells no results.
@@ -172,23 +171,20 @@ class RealLayoutTests(TestCase):
         self.assertTrue(healthOf(picture, [record]).isReady)
 
         height = picture.height
-        chain = await rpc.blockchain(max(1, height - 19), height)
-        self.assertEqual(chain.blockMetas[0].header, await rpc.header(height))
         trust = trustOf(genesis)
         found: list[bytes] = []
         for each in range(1, height + 1):
             block = LightBlock.fromJson((await rpc.lightBlock(each)).toJson())
             trust = trust.follow(block)
-            inside = (await rpc.block(each)).block.transactions
+            data = (await rpc.ask(raw("block", height=str(each))))["block"]["data"]
+            inside = [b64decode(transaction) for transaction in data["txs"] or ()]
             found.extend(inside)
-            for index, transaction in enumerate(inside):
-                root = rootOf(transaction, pathOf(inside, index))
-                self.assertEqual(root, block.header.dataHash)
+            self.assertEqual(dataHash(inside), block.header.dataHash)
         self.assertEqual(trust.height, height)
         self.assertEqual(found, transactions[: len(found)])
-        results = await rpc.blockResults(height - 1)
-        self.assertEqual(results.appHash, (await rpc.header(height)).appHash)
-        self.assertLessEqual((await rpc.mempool()).total, 5)
+        results = await rpc.ask(raw("block_results", height=str(height - 1)))
+        newest = (await rpc.commit(height)).signedHeader.header
+        self.assertEqual(b64decode(results["app_hash"]), newest.appHash)
 
     async def refused(self, asked: Deferred[Any], reason: Reason) -> None:
         """The engine says no, for this reason."""

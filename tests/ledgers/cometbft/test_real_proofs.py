@@ -9,8 +9,7 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.errors import EventNotFound, HeightUnknown, ParameterInvalid
 from svcbroker.ledgers.cometbft._certifier import Certifier
-from svcbroker.ledgers.cometbft._governing import engineOrder
-from svcbroker.ledgers.cometbft._keyfiles import readValidatorSeed
+from svcbroker.ledgers.cometbft._home import readValidatorSeed
 from svcbroker.ledgers.pbft._keys import publicKey, signChange
 from svcbroker.model import EventId, OpenTopic, PublishEvent
 from svcbroker.proofs import (
@@ -21,6 +20,7 @@ from svcbroker.proofs import (
     verifyConsistency,
     verifyProof,
 )
+from svcbroker.proofs.cometbft import engineOrder
 
 from .network import PATIENCE, Network, Node, until
 

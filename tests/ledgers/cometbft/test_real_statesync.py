@@ -19,11 +19,11 @@ from svcbroker.archive import STORE_NAME, auditChain
 from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
 from svcbroker.errors import BrokerError
 from svcbroker.interfaces import Batch, ISubscriber
-from svcbroker.ledgers.cometbft._config import Address, StateSync
-from svcbroker.ledgers.cometbft._joining import askTrust
-from svcbroker.ledgers.cometbft._layout import GENESIS, layOutJoining, readLayout
-from svcbroker.ledgers.cometbft.abci.requests import ListSnapshotsRequest
-from svcbroker.ledgers.cometbft.abci.types import Snapshot
+from svcbroker.ledgers.cometbft._home import GENESIS, readGenesis, readKeys
+from svcbroker.ledgers.cometbft.abci.messages import ListSnapshotsRequest, Snapshot
+from svcbroker.ledgers.cometbft.provisioning._config import Address, StateSync
+from svcbroker.ledgers.cometbft.provisioning._layout import layOutJoining
+from svcbroker.ledgers.cometbft.provisioning._trust import askTrust
 from svcbroker.model import (
     Edge,
     EventId,
@@ -111,7 +111,7 @@ class JoiningTests(TestCase):
     async def join(self, stateSync: bool) -> Node:
         """A fifth node."""
         first, second, *_ = self.network.nodes
-        genesis, _ = readLayout(first.plan.home)
+        genesis = readGenesis(first.plan.home)
         sync = None
         if stateSync:
             sources = [node.parts.rpc for node in (first, second)]
@@ -125,7 +125,7 @@ class JoiningTests(TestCase):
         layOutJoining(
             node.plan,
             (first.plan.home / GENESIS).read_bytes(),
-            [each.plan.peer(readLayout(each.plan.home)[1]) for each in self.network.nodes],
+            [each.plan.peer(readKeys(each.plan.home)) for each in self.network.nodes],
             os.urandom,
             stateSync=sync,
             tuning=TUNING,

@@ -14,10 +14,13 @@ from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Genesis
 from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed
 from svcbroker.ledgers.cometbft._snapshots import Manifest
-from svcbroker.ledgers.cometbft.abci import requests as rq
-from svcbroker.ledgers.cometbft.abci import responses as rs
-from svcbroker.ledgers.cometbft.abci.responses import ApplyResult, OfferResult
-from svcbroker.ledgers.cometbft.abci.types import PublicKey, ValidatorUpdate
+from svcbroker.ledgers.cometbft.abci import messages
+from svcbroker.ledgers.cometbft.abci.messages import (
+    ApplyResult,
+    OfferResult,
+    PublicKey,
+    ValidatorUpdate,
+)
 from svcbroker.storage import StorageError, Store
 
 from .chains import GENESIS, everyOther, makeChain
@@ -56,11 +59,11 @@ class JoiningTests(JoiningTestCase):
         theirs = self.there.application.store
         assert theirs is not None
         application.finalizeBlock(
-            rq.FinalizeBlockRequest(
+            messages.FinalizeBlockRequest(
                 height=HEIGHT + 1, time=(GENESIS.created + HEIGHT + 1) * 1_000_000
             )
         )
-        self.ask(application.commit, rq.CommitRequest())
+        self.ask(application.commit, messages.CommitRequest())
         row = theirs.block(HEIGHT + 1)
         assert application.machine is not None and row is not None
         self.assertEqual(application.machine.head.hash, row.hash)
@@ -119,7 +122,7 @@ class JoiningTests(JoiningTestCase):
                 answer = self.apply(self.here, index, bad)
                 self.assertEqual(
                     answer,
-                    rs.ApplySnapshotChunkResponse(
+                    messages.ApplySnapshotChunkResponse(
                         result=ApplyResult.RETRY, refetchChunks=(index,), rejectSenders=("peer",)
                     ),
                 )
@@ -172,7 +175,7 @@ class JoiningTests(JoiningTestCase):
         self.assertIs(self.offer(self.here, appHash=b""), OfferResult.REJECT)
         other = evolve(snapshot, format=2)
         self.assertIs(self.offer(self.here, other), OfferResult.REJECT_FORMAT)
-        request = rq.OfferSnapshotRequest(appHash=snapshot.hash)
+        request = messages.OfferSnapshotRequest(appHash=snapshot.hash)
         answer = self.ask(self.here.application.offerSnapshot, request)
         self.assertIs(answer.result, OfferResult.REJECT_FORMAT)
         self.assertEqual(self.here.files, [])
@@ -194,7 +197,7 @@ class JoiningTests(JoiningTestCase):
         failure = self.failureResultOf(
             Deferred.fromCoroutine(
                 self.here.application.applySnapshotChunk(
-                    rq.ApplySnapshotChunkRequest(chunk=self.pieces[0])
+                    messages.ApplySnapshotChunkRequest(chunk=self.pieces[0])
                 )
             )
         )
@@ -221,7 +224,7 @@ class JoiningTests(JoiningTestCase):
         failure = self.failureResultOf(
             Deferred.fromCoroutine(
                 self.here.application.applySnapshotChunk(
-                    rq.ApplySnapshotChunkRequest(chunk=self.pieces[0])
+                    messages.ApplySnapshotChunkRequest(chunk=self.pieces[0])
                 )
             )
         )
@@ -237,7 +240,7 @@ class AnewTests(JoiningTestCase):
     def begun(self, world: World) -> None:
         """The engine has begun a chain, and ended."""
         world.application.initChain(
-            rq.InitChainRequest(
+            messages.InitChainRequest(
                 time=GENESIS.created * 1_000_000,
                 chainId=GENESIS.group,
                 validators=tuple(
@@ -288,7 +291,7 @@ class AnewTests(JoiningTestCase):
         before = other.info()
         self.offer(other)
         self.applyAllBut(other)
-        request = rq.ApplySnapshotChunkRequest(
+        request = messages.ApplySnapshotChunkRequest(
             index=len(self.pieces) - 1, chunk=self.pieces[-1], sender="peer"
         )
         failure = self.failureResultOf(

@@ -12,8 +12,7 @@ from attrs import evolve
 
 from svcbroker.archive import End, StreamedBlock, StreamReader
 from svcbroker.ledgers.cometbft._snapshots import Manifest, encodeChunk
-from svcbroker.ledgers.cometbft.abci.responses import ApplyResult
-from svcbroker.ledgers.cometbft.abci.types import Snapshot
+from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, Snapshot
 from svcbroker.proofs.cometbft import Hex
 
 from .chains import GENESIS, LATER, makeChain

@@ -25,9 +25,9 @@ from svcbroker.ledgers.cometbft._http import checkUrl
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
 
 from .fakeengine import FakeEngine
-from .support import recorded, recordedGenesis, recordedLightBlock, recordedTransactions, trustOf
+from .support import recorded, recordedGenesis, recordedLightBlock, trustOf
 
-TWO: list[calls.Call[Any]] = [calls.status(), calls.mempool()]
+TWO: list[calls.Call[Any]] = [calls.status(), calls.netInfo()]
 
 
 @implementer(IAgent)
@@ -195,8 +195,8 @@ class TroubleTests(RpcCase):
             "height 9 must be less than or equal to the current blockchain height 8",
             "height 1 is not available, lowest height is 5",
         ):
-            self.engine.refuse("header", words)
-            self.assertIs(self.errorOf(self.rpc.header(9)).reason, Reason.NO_SUCH_HEIGHT)
+            self.engine.refuse("commit", words)
+            self.assertIs(self.errorOf(self.rpc.commit(9)).reason, Reason.NO_SUCH_HEIGHT)
 
     def test_cancel(self) -> None:
         """Who does not wait any more is told so, and nothing else."""
@@ -224,62 +224,19 @@ class RecordedTests(RpcCase):
         self.assertEqual([p.nodeInfo.moniker for p in info.peers], ["node1", "node2", "node3"])
 
     def test_consensusState(self) -> None:
-        state = self.answerOf(self.rpc.consensusState())
+        state = self.answerOf(self.rpc.ask(calls.consensusState()))
         self.assertEqual((state.roundState.height, state.roundState.round), (11, 0))
         self.assertEqual([p.peerState.roundState.height for p in state.peers], [11, 11, 11])
 
-    def test_mempool(self) -> None:
-        self.assertEqual(self.answerOf(self.rpc.mempool()).total, 0)
-
-    def test_genesis(self) -> None:
-        self.assertEqual(self.answerOf(self.rpc.genesis()), recordedGenesis())
-
-    def test_consensusParams(self) -> None:
-        params = self.answerOf(self.rpc.consensusParams(10))
-        self.assertEqual((params.block.maxBytes, params.block.maxGas), (22020096, -1))
-        self.assertEqual(self.engine.calls, [("consensus_params", {"height": "10"})])
-
-    def test_block(self) -> None:
-        answer = self.answerOf(self.rpc.block(3))
-        self.assertEqual(list(answer.block.transactions), recordedTransactions())
-        self.assertEqual(answer.block.header.height, 3)
-        self.assertEqual(answer.block.lastCommit.height, 2)
-
-    def test_blockResults(self) -> None:
-        results = self.answerOf(self.rpc.blockResults(3))
-        self.assertEqual([each.code for each in results.txsResults], [0])
-        self.assertEqual(len(results.appHash), 32)
-
-    def test_header(self) -> None:
-        header = self.answerOf(self.rpc.header(3))
-        self.assertEqual(header, recordedLightBlock().header)
-
     def test_newest(self) -> None:
         """A height that is left open is left to the engine."""
-        self.answerOf(self.rpc.header())
-        self.assertEqual(self.engine.calls, [("header", {})])
+        self.answerOf(self.rpc.commit())
+        self.assertEqual(self.engine.calls, [("commit", {})])
 
     def test_commit(self) -> None:
         answer = self.answerOf(self.rpc.commit(3))
         self.assertIs(answer.canonical, True)
         self.assertEqual(len(answer.signedHeader.commit.signatures), 4)
-
-    def test_blockchain(self) -> None:
-        answer = self.answerOf(self.rpc.blockchain(1, 5))
-        self.assertEqual([meta.header.height for meta in answer.blockMetas], [5, 4, 3, 2, 1])
-        self.assertEqual([meta.numTxs for meta in answer.blockMetas], [4, 4, 1, 0, 0])
-        self.assertEqual(self.engine.calls, [("blockchain", {"minHeight": "1", "maxHeight": "5"})])
-
-    def test_blockchainBounds(self) -> None:
-        """More headers than the engine gives are not asked for."""
-        self.answerOf(self.rpc.blockchain(1, 20))
-        self.assertRaises(ValueError, self.rpc.blockchain, 1, 21)
-        self.assertRaises(ValueError, self.rpc.blockchain, 2, 1)
-
-    def test_transaction(self) -> None:
-        """Ours have no index of transactions."""
-        self.engine.refuse("tx", "transaction indexing is disabled")
-        self.assertIs(self.errorOf(self.rpc.transaction(bytes(32))).reason, Reason.REFUSED)
 
 
 class ValidatorsTests(RpcCase):
@@ -357,19 +314,19 @@ class BatchTests(RpcCase):
 
     def test_several(self) -> None:
         """Results come in the order of the calls, whatever the order of the answers."""
-        several: list[calls.Call[Any]] = [calls.header(3), calls.status(), calls.mempool()]
-        header, status, mempool = self.answerOf(self.rpc.askAll(several))
-        self.assertEqual(header.header.height, 3)
+        several: list[calls.Call[Any]] = [calls.commit(3), calls.status(), calls.netInfo()]
+        commit, status, network = self.answerOf(self.rpc.askAll(several))
+        self.assertEqual(commit.signedHeader.header.height, 3)
         self.assertEqual(status.nodeInfo.moniker, "node0")
-        self.assertEqual(mempool.total, 0)
+        self.assertEqual(network.nPeers, 3)
         answers = [
             {"id": index, "result": result}
             for index, result in enumerate(
-                [recorded("header_height_3"), recorded("status"), recorded("num_unconfirmed_txs")]
+                [recorded("commit_height_3"), recorded("status"), recorded("net_info")]
             )
         ]
         self.engine.raw = json.dumps(answers[::-1]).encode()
-        self.assertEqual(self.answerOf(self.rpc.askAll(several)), [header, status, mempool])
+        self.assertEqual(self.answerOf(self.rpc.askAll(several)), [commit, status, network])
 
     def test_one(self) -> None:
         """The engine answers a batch of one with a bare object."""
@@ -385,8 +342,8 @@ class BatchTests(RpcCase):
 
     def test_refusedOne(self) -> None:
         """One that is refused fails all."""
-        self.engine.refuse("header", "height 9 is not available, lowest height is 10")
-        error = self.errorOf(self.rpc.askAll([*TWO, calls.header(9)]))
+        self.engine.refuse("commit", "height 9 is not available, lowest height is 10")
+        error = self.errorOf(self.rpc.askAll([*TWO, calls.commit(9)]))
         self.assertIs(error.reason, Reason.NO_SUCH_HEIGHT)
 
     def test_missing(self) -> None:

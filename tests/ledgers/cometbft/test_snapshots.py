@@ -30,7 +30,7 @@ from svcbroker.ledgers.cometbft._snapshots import (
     proofRoom,
     readChunk,
 )
-from svcbroker.ledgers.cometbft.abci.types import Snapshot
+from svcbroker.ledgers.cometbft.abci.messages import Snapshot
 
 from .chains import GENESIS, everyOther, makeChain
 

@@ -1,12 +1,12 @@
 """
-ABCI 2.0, by which an engine of the CometBFT kind drives an application over a socket.
+ABCI 2.0, the protocol by which CometBFT drives an application over a socket.
 
-L{codec} knows bytes and no transport; L{server} is what touches one; L{Application} is what to
-write.
+L{codec} is sans-io, L{server} is the one module that touches a transport, and L{Application} is
+the contract of an application.
 """
 
 from ....proofs.cometbft.wire import Malformed
-from .application import Answer, Application, BaseApplication, cutAt, framedSize
+from .application import Answer, Application, framedSize
 from .codec import MAX_FRAME, FrameParser, decodeRequest, decodeResponse, encodeFrame
 from .server import AbciFactory, listenUnix, removeSocket
 
@@ -15,10 +15,8 @@ __all__ = [
     "AbciFactory",
     "Answer",
     "Application",
-    "BaseApplication",
     "FrameParser",
     "Malformed",
-    "cutAt",
     "decodeRequest",
     "decodeResponse",
     "encodeFrame",

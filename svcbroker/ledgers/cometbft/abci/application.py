@@ -1,5 +1,5 @@
 """
-What the engine drives: one method for each call.
+The contract of an ABCI application: one method for each call of the engine.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from twisted.internet.defer import Deferred
 
-from . import requests, responses
-from .responses import OfferResult, Verdict
+from . import messages
 
 T = TypeVar("T")
 Answer: TypeAlias = "T | Deferred[T] | Coroutine[Any, Any, T]"
-"""What a method may return: the answer, or something that will be the answer."""
+"""What a method may return: the answer, or a Deferred or coroutine of it."""
 
 
 class Application(Protocol):
@@ -22,157 +21,71 @@ class Application(Protocol):
     A replicated state machine, called by
     L{AbciFactory<svcbroker.ledgers.cometbft.abci.AbciFactory>}.
 
-    C{info}, C{initChain}, C{prepareProposal}, C{processProposal}, C{extendVote},
-    C{verifyVoteExtension}, C{finalizeBlock}, C{commit}, C{offerSnapshot} and C{applySnapshotChunk}
-    are called one at a time, each after the answer to the one before, also when the engine has
-    started again in between. C{checkTx}, C{query}, C{listSnapshots} and C{loadSnapshotChunk} may be
-    called at any time, while one of those or of each other is not yet answered.
+    C{info}, C{initChain}, C{prepareProposal}, C{processProposal}, C{finalizeBlock}, C{commit},
+    C{offerSnapshot} and C{applySnapshotChunk} are called one at a time, each after the answer to
+    the call before, also across a restart of the engine. C{checkTx}, C{query}, C{listSnapshots}
+    and C{loadSnapshotChunk} may be called at any time, while any other call is not yet answered.
 
-    An exception from any of them says that the application cannot go on. The engine is told, and
-    ends; nothing is called any more. What is merely wrong with a transaction, a question or a
-    snapshot is said in the answer.
+    An exception from any method means that the application has failed: the engine is told and
+    exits, and no method is called again. An invalid transaction, query or snapshot is refused in
+    the answer instead.
     """
 
-    def info(self, request: requests.InfoRequest) -> Answer[responses.InfoResponse]:
-        """How far the application is. At the start of the engine, and when somebody asks."""
+    def info(self, request: messages.InfoRequest) -> Answer[messages.InfoResponse]:
+        """Report the last height. Called when the engine starts, and for clients of its RPC."""
 
-    def initChain(self, request: requests.InitChainRequest) -> Answer[responses.InitChainResponse]:
-        """Begin a chain. Again, from nothing, where the engine ended before the first commit."""
+    def initChain(self, request: messages.InitChainRequest) -> Answer[messages.InitChainResponse]:
+        """Begin a chain. Called again if the engine ended before the first commit."""
 
-    def query(self, request: requests.QueryRequest) -> Answer[responses.QueryResponse]:
-        """Answer anybody."""
+    def query(self, request: messages.QueryRequest) -> Answer[messages.QueryResponse]:
+        """Answer a client of the engine's RPC."""
 
-    def checkTx(self, request: requests.CheckTxRequest) -> Answer[responses.CheckTxResponse]:
-        """Whether a transaction may wait for a block."""
+    def checkTx(self, request: messages.CheckTxRequest) -> Answer[messages.CheckTxResponse]:
+        """Decide whether a transaction may wait for a block."""
 
     def prepareProposal(
-        self, request: requests.PrepareProposalRequest
-    ) -> Answer[responses.PrepareProposalResponse]:
+        self, request: messages.PrepareProposalRequest
+    ) -> Answer[messages.PrepareProposalResponse]:
         """Choose the transactions of a block, of at most C{maxTxBytes}. Only the proposer."""
 
     def processProposal(
-        self, request: requests.ProcessProposalRequest
-    ) -> Answer[responses.ProcessProposalResponse]:
-        """Whether a block may be voted for. The same on every node, whatever it knows besides."""
-
-    def extendVote(
-        self, request: requests.ExtendVoteRequest
-    ) -> Answer[responses.ExtendVoteResponse]:
-        """Add to a vote."""
-
-    def verifyVoteExtension(
-        self, request: requests.VerifyVoteExtensionRequest
-    ) -> Answer[responses.VerifyVoteExtensionResponse]:
-        """Whether what was added to a vote is good."""
+        self, request: messages.ProcessProposalRequest
+    ) -> Answer[messages.ProcessProposalResponse]:
+        """Decide whether to vote for a block. Deterministic: every node decides the same."""
 
     def finalizeBlock(
-        self, request: requests.FinalizeBlockRequest
-    ) -> Answer[responses.FinalizeBlockResponse]:
+        self, request: messages.FinalizeBlockRequest
+    ) -> Answer[messages.FinalizeBlockResponse]:
         """
-        Execute a decided block, and keep nothing of it for good. Comes again after the engine has
-        ended before C{commit}.
+        Execute a decided block without persisting it. Called again if the engine ended before
+        C{commit}.
         """
 
-    def commit(self, request: requests.CommitRequest) -> Answer[responses.CommitResponse]:
-        """Make what was executed last for good. When this is answered it is on disk."""
+    def commit(self, request: messages.CommitRequest) -> Answer[messages.CommitResponse]:
+        """Persist the block that was executed last. The answer means that it is on disk."""
 
     def listSnapshots(
-        self, request: requests.ListSnapshotsRequest
-    ) -> Answer[responses.ListSnapshotsResponse]:
-        """The snapshots that other nodes can have."""
+        self, request: messages.ListSnapshotsRequest
+    ) -> Answer[messages.ListSnapshotsResponse]:
+        """List the snapshots that other nodes can fetch."""
 
     def offerSnapshot(
-        self, request: requests.OfferSnapshotRequest
-    ) -> Answer[responses.OfferSnapshotResponse]:
-        """Whether to begin from a snapshot. Only before there is any block."""
+        self, request: messages.OfferSnapshotRequest
+    ) -> Answer[messages.OfferSnapshotResponse]:
+        """Decide whether to start from a snapshot. Called only before there is any block."""
 
     def loadSnapshotChunk(
-        self, request: requests.LoadSnapshotChunkRequest
-    ) -> Answer[responses.LoadSnapshotChunkResponse]:
-        """A piece of a snapshot of our own."""
+        self, request: messages.LoadSnapshotChunkRequest
+    ) -> Answer[messages.LoadSnapshotChunkResponse]:
+        """Return one chunk of a snapshot of this node."""
 
     def applySnapshotChunk(
-        self, request: requests.ApplySnapshotChunkRequest
-    ) -> Answer[responses.ApplySnapshotChunkResponse]:
-        """A piece of the snapshot that was accepted last."""
+        self, request: messages.ApplySnapshotChunkRequest
+    ) -> Answer[messages.ApplySnapshotChunkResponse]:
+        """Take one chunk of the snapshot that was accepted last."""
 
 
 def framedSize(tx: bytes) -> int:
-    """How many bytes the engine counts for a transaction: a field of the block's data."""
+    """The bytes that the engine counts for a transaction: a field of the block's data."""
     size = len(tx)
     return 1 + (max(size.bit_length(), 1) + 6) // 7 + size
-
-
-def cutAt(txs: tuple[bytes, ...], maxBytes: int) -> tuple[bytes, ...]:
-    """
-    The first transactions that have no more bytes than a block may have.
-
-    @param maxBytes: C{maxTxBytes} of a request to prepare a proposal.
-    """
-    left = maxBytes
-    for number, tx in enumerate(txs):
-        left -= framedSize(tx)
-        if left < 0:
-            return txs[:number]
-    return txs
-
-
-class BaseApplication:
-    """
-    The calls that an application without snapshots and vote extensions need not care about.
-    """
-
-    def query(self, request: requests.QueryRequest) -> Answer[responses.QueryResponse]:
-        """Nothing can be asked."""
-        return responses.QueryResponse(code=1, log="there are no queries")
-
-    def prepareProposal(
-        self, request: requests.PrepareProposalRequest
-    ) -> Answer[responses.PrepareProposalResponse]:
-        """As many as fit, in order."""
-        return responses.PrepareProposalResponse(txs=cutAt(request.txs, request.maxTxBytes))
-
-    def processProposal(
-        self, request: requests.ProcessProposalRequest
-    ) -> Answer[responses.ProcessProposalResponse]:
-        """Everything is good."""
-        return responses.ProcessProposalResponse(status=Verdict.ACCEPT)
-
-    def extendVote(
-        self, request: requests.ExtendVoteRequest
-    ) -> Answer[responses.ExtendVoteResponse]:
-        """Nothing is added."""
-        return responses.ExtendVoteResponse()
-
-    def verifyVoteExtension(
-        self, request: requests.VerifyVoteExtensionRequest
-    ) -> Answer[responses.VerifyVoteExtensionResponse]:
-        """Good where nothing was added."""
-        isGood = not request.voteExtension
-        return responses.VerifyVoteExtensionResponse(
-            status=Verdict.ACCEPT if isGood else Verdict.REJECT
-        )
-
-    def listSnapshots(
-        self, request: requests.ListSnapshotsRequest
-    ) -> Answer[responses.ListSnapshotsResponse]:
-        """There are none."""
-        return responses.ListSnapshotsResponse()
-
-    def offerSnapshot(
-        self, request: requests.OfferSnapshotRequest
-    ) -> Answer[responses.OfferSnapshotResponse]:
-        """None can be begun from."""
-        return responses.OfferSnapshotResponse(result=OfferResult.ABORT)
-
-    def loadSnapshotChunk(
-        self, request: requests.LoadSnapshotChunkRequest
-    ) -> Answer[responses.LoadSnapshotChunkResponse]:
-        """There is none."""
-        return responses.LoadSnapshotChunkResponse()
-
-    def applySnapshotChunk(
-        self, request: requests.ApplySnapshotChunkRequest
-    ) -> Answer[responses.ApplySnapshotChunkResponse]:
-        """None was accepted."""
-        return responses.ApplySnapshotChunkResponse(result=responses.ApplyResult.ABORT)

@@ -16,10 +16,9 @@ from ....proofs.cometbft.wire import (
     readVarint,
     skipField,
 )
-from .._schema import decode, encode
-from . import requests, responses
-from .requests import Request
-from .responses import Response
+from . import messages
+from .messages import Request, Response
+from .schema import decode, encode
 
 MAX_FRAME: Final = 128 * 1024 * 1024
 """Bytes that a frame has at most, where nothing else is said: a block has at most 100 MiB."""
@@ -27,43 +26,39 @@ MAX_FRAME: Final = 128 * 1024 * 1024
 _MAX_PREFIX: Final = 10
 
 REQUESTS: Final[dict[int, type[Request]]] = {
-    1: requests.EchoRequest,
-    2: requests.FlushRequest,
-    3: requests.InfoRequest,
-    5: requests.InitChainRequest,
-    6: requests.QueryRequest,
-    8: requests.CheckTxRequest,
-    11: requests.CommitRequest,
-    12: requests.ListSnapshotsRequest,
-    13: requests.OfferSnapshotRequest,
-    14: requests.LoadSnapshotChunkRequest,
-    15: requests.ApplySnapshotChunkRequest,
-    16: requests.PrepareProposalRequest,
-    17: requests.ProcessProposalRequest,
-    18: requests.ExtendVoteRequest,
-    19: requests.VerifyVoteExtensionRequest,
-    20: requests.FinalizeBlockRequest,
+    1: messages.EchoRequest,
+    2: messages.FlushRequest,
+    3: messages.InfoRequest,
+    5: messages.InitChainRequest,
+    6: messages.QueryRequest,
+    8: messages.CheckTxRequest,
+    11: messages.CommitRequest,
+    12: messages.ListSnapshotsRequest,
+    13: messages.OfferSnapshotRequest,
+    14: messages.LoadSnapshotChunkRequest,
+    15: messages.ApplySnapshotChunkRequest,
+    16: messages.PrepareProposalRequest,
+    17: messages.ProcessProposalRequest,
+    20: messages.FinalizeBlockRequest,
 }
 """Requests by the number that they have in C{Request}."""
 
 RESPONSES: Final[dict[int, type[Response]]] = {
-    1: responses.ExceptionResponse,
-    2: responses.EchoResponse,
-    3: responses.FlushResponse,
-    4: responses.InfoResponse,
-    6: responses.InitChainResponse,
-    7: responses.QueryResponse,
-    9: responses.CheckTxResponse,
-    12: responses.CommitResponse,
-    13: responses.ListSnapshotsResponse,
-    14: responses.OfferSnapshotResponse,
-    15: responses.LoadSnapshotChunkResponse,
-    16: responses.ApplySnapshotChunkResponse,
-    17: responses.PrepareProposalResponse,
-    18: responses.ProcessProposalResponse,
-    19: responses.ExtendVoteResponse,
-    20: responses.VerifyVoteExtensionResponse,
-    21: responses.FinalizeBlockResponse,
+    1: messages.ExceptionResponse,
+    2: messages.EchoResponse,
+    3: messages.FlushResponse,
+    4: messages.InfoResponse,
+    6: messages.InitChainResponse,
+    7: messages.QueryResponse,
+    9: messages.CheckTxResponse,
+    12: messages.CommitResponse,
+    13: messages.ListSnapshotsResponse,
+    14: messages.OfferSnapshotResponse,
+    15: messages.LoadSnapshotChunkResponse,
+    16: messages.ApplySnapshotChunkResponse,
+    17: messages.PrepareProposalResponse,
+    18: messages.ProcessProposalResponse,
+    21: messages.FinalizeBlockResponse,
 }
 """Responses by the number that they have in C{Response}: one more than the request's."""
 

@@ -28,17 +28,21 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ....proofs.cometbft.wire import Malformed
-from . import requests
+from .._home import MAX_SOCKET_PATH
+from . import messages
 from .application import Application
 from .codec import MAX_FRAME, FrameParser, decodeRequest, encodeFrame
-from .requests import EchoRequest, FlushRequest, Request
-from .responses import EchoResponse, ExceptionResponse, FlushResponse
+from .messages import (
+    EchoRequest,
+    EchoResponse,
+    ExceptionResponse,
+    FlushRequest,
+    FlushResponse,
+    Request,
+)
 
 MAX_CONNECTIONS: Final = 16
 """An engine has four. Those of one that has just ended may still be there."""
-
-MAX_UNIX_PATH: Final = 107
-"""Bytes that the path of a UNIX socket has at most."""
 
 READ_AHEAD: Final = 1024 * 1024
 """Bytes after which nothing more is read, while a request before them is not yet answered."""
@@ -50,20 +54,18 @@ TURN: Final = 64
 """Requests that a connection has answered before it is the turn of others."""
 
 _CALLS: Final[dict[type[Request], str]] = {
-    requests.InfoRequest: "info",
-    requests.InitChainRequest: "initChain",
-    requests.QueryRequest: "query",
-    requests.CheckTxRequest: "checkTx",
-    requests.CommitRequest: "commit",
-    requests.ListSnapshotsRequest: "listSnapshots",
-    requests.OfferSnapshotRequest: "offerSnapshot",
-    requests.LoadSnapshotChunkRequest: "loadSnapshotChunk",
-    requests.ApplySnapshotChunkRequest: "applySnapshotChunk",
-    requests.PrepareProposalRequest: "prepareProposal",
-    requests.ProcessProposalRequest: "processProposal",
-    requests.ExtendVoteRequest: "extendVote",
-    requests.VerifyVoteExtensionRequest: "verifyVoteExtension",
-    requests.FinalizeBlockRequest: "finalizeBlock",
+    messages.InfoRequest: "info",
+    messages.InitChainRequest: "initChain",
+    messages.QueryRequest: "query",
+    messages.CheckTxRequest: "checkTx",
+    messages.CommitRequest: "commit",
+    messages.ListSnapshotsRequest: "listSnapshots",
+    messages.OfferSnapshotRequest: "offerSnapshot",
+    messages.LoadSnapshotChunkRequest: "loadSnapshotChunk",
+    messages.ApplySnapshotChunkRequest: "applySnapshotChunk",
+    messages.PrepareProposalRequest: "prepareProposal",
+    messages.ProcessProposalRequest: "processProposal",
+    messages.FinalizeBlockRequest: "finalizeBlock",
 }
 # These wait for none but those of their own connection.
 _FREE: Final = frozenset({"query", "checkTx", "listSnapshots", "loadSnapshotChunk"})
@@ -386,8 +388,8 @@ def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IList
     @raise OSError: the operating system refuses.
     """
     size = len(bytes(path))
-    if size > MAX_UNIX_PATH:
-        raise ValueError(f"the path of a socket has at most {MAX_UNIX_PATH} bytes, not {size}")
+    if size > MAX_SOCKET_PATH:
+        raise ValueError(f"the path of a socket has at most {MAX_SOCKET_PATH} bytes, not {size}")
     if _isAlive(path):
         raise ValueError(f"another process listens on {path}: is it the broker of this engine?")
     removeSocket(path)

@@ -9,12 +9,12 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
 
-from ...proofs.cometbft import LightBlock, LightBlockInvalid, Trust
-from ._calls import EngineError
+from ....proofs.cometbft import LightBlock, LightBlockInvalid, Trust
+from .._calls import EngineError
+from .._home import Genesis
+from .._http import makeAgent, makePool
+from .._rpc import EngineRpc
 from ._config import Address
-from ._genesis import Genesis
-from ._http import makeAgent, makePool
-from ._rpc import EngineRpc
 
 
 class TrustMissing(Exception):

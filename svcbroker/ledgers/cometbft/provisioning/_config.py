@@ -6,20 +6,18 @@ must not change below us when it takes something else.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
-CONFIG = Path("config/config.toml")
-
-MAX_SOCKET_PATH: Final = 107
-"""The most bytes that the path of a Unix socket can have."""
+from .._home import MAX_SOCKET_PATH
 
 _OVERHEAD: Final = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,50}")
+_PORTS = range(1, 65536)
+_LONGEST_HOST = 253
 
 
 class ConfigInvalid(Exception):
@@ -142,6 +140,25 @@ def checkName(name: str, what: str) -> str:
     return name
 
 
+def parseAddress(text: str) -> Address:
+    """
+    Read C{host:port}, or C{[host]:port} where the host has colons.
+
+    @raise ConfigInvalid: it is neither.
+    """
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        host = ""
+    isGood = 0 < len(host) <= _LONGEST_HOST and host.isascii() and host.isprintable()
+    if not isGood or set(host) & set(' ,@"\\/[]') or not (port.isascii() and port.isdigit()):
+        raise ConfigInvalid(f"{text[:300]!r} is not host:port")
+    if len(port) > 5 or int(port) not in _PORTS:
+        raise ConfigInvalid(f"{text[:300]!r} has no port from 1 to 65535")
+    return Address(host=host, port=int(port))
+
+
 def encodeConfig(config: EngineConfig) -> bytes:
     """
     The text of C{config.toml}.
@@ -224,22 +241,6 @@ def encodeConfig(config: EngineConfig) -> bytes:
         lines.extend(["", f"[{section}]"] if section else [""])
         lines.extend(f"{key} = {_toml(value)}" for key, value in values.items())
     return "\n".join([*lines, ""]).encode("utf-8")
-
-
-def readPeers(home: Path) -> frozenset[str] | None:
-    """
-    The ids of the nodes that an engine keeps connections to.
-
-    @param home: its home directory.
-    @return: C{None} where that cannot be read, or is said in another way.
-    """
-    try:
-        text = (home / CONFIG).read_text("utf-8")
-        peers: str = tomllib.loads(text)["p2p"]["persistent_peers"]
-        found = frozenset(each.strip().partition("@")[0] for each in peers.split(",") if each)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None
-    return found or None
 
 
 def _at(place: Address | Path) -> str:

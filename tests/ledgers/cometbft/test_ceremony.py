@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.ledgers.cometbft._card}: cards, and the genesis that follows from them.
+Tests of L{svcbroker.ledgers.cometbft.provisioning._ceremony}.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Genesis
-from svcbroker.ledgers.cometbft._card import (
-    MAX_CARD,
-    Card,
-    CardInvalid,
-    encodeCard,
-    found,
-    makeCard,
+from svcbroker.ledgers.cometbft._home import EngineKeys, decodeGenesis, publicKey, readValidatorSeed
+from svcbroker.ledgers.cometbft.provisioning._ceremony import (
+    MAX_JOIN_REQUEST,
+    JoinRequest,
+    JoinRequestInvalid,
+    assembleGenesis,
+    encodeJoinRequest,
+    makeJoinRequest,
     ourGenesis,
-    parseAddress,
-    readCard,
+    readJoinRequest,
 )
-from svcbroker.ledgers.cometbft._config import Address, ConfigInvalid
-from svcbroker.ledgers.cometbft._genesis import decodeGenesis
-from svcbroker.ledgers.cometbft._keyfiles import EngineKeys, makeKeys, publicKey, readValidatorSeed
+from svcbroker.ledgers.cometbft.provisioning._config import Address, ConfigInvalid, parseAddress
+from svcbroker.ledgers.cometbft.provisioning._keys import makeKeys
 from svcbroker.proofs.cometbft import addressOf
 
 
-def card(number: int, **changes: Any) -> Card:
-    """The card of a node."""
+def joinRequest(number: int, **changes: Any) -> JoinRequest:
+    """The join request of a node."""
     seed = sha256(b"node %d" % number).digest()
     keys = EngineKeys(nodeId=sha256(seed).hexdigest()[:40], validator=publicKey(seed))
     given: dict[str, Any] = {
@@ -44,12 +43,12 @@ def card(number: int, **changes: Any) -> Card:
     }
     if "nodeId" in changes:
         keys = evolve(keys, nodeId=changes.pop("nodeId"))
-    return makeCard(seed, keys, **(given | changes))
+    return makeJoinRequest(seed, keys, **(given | changes))
 
 
-class CardTests(SynchronousTestCase):
+class JoinRequestTests(SynchronousTestCase):
     """
-    One card.
+    One join request.
     """
 
     def test_made(self) -> None:
@@ -58,7 +57,7 @@ class CardTests(SynchronousTestCase):
         keys = makeKeys(home, lambda count: bytes(range(count)))
         seed = readValidatorSeed(home)
         assert seed is not None
-        made = makeCard(
+        made = makeJoinRequest(
             seed,
             keys,
             chain="chain",
@@ -67,24 +66,24 @@ class CardTests(SynchronousTestCase):
             broker=bytes(32),
             now=1.5,
         )
-        self.assertEqual(readCard(encodeCard(made)), made)
+        self.assertEqual(readJoinRequest(encodeJoinRequest(made)), made)
         self.assertEqual(made.key, keys.validator)
         self.assertEqual(str(made.peer), f"{keys.nodeId}@[2001:db8::1]:26656")
 
     def test_tampered(self) -> None:
         """Each change after the signature shows."""
-        other = json.loads(encodeCard(card(1)))
-        for name, value in json.loads(encodeCard(card(0))).items():
+        other = json.loads(encodeJoinRequest(joinRequest(1)))
+        for name, value in json.loads(encodeJoinRequest(joinRequest(0))).items():
             if name in {"kind", "chain"}:
                 continue
-            changed = json.loads(encodeCard(card(0)))
+            changed = json.loads(encodeJoinRequest(joinRequest(0)))
             self.assertNotEqual(other[name], value)
             changed[name] = other[name]
-            with self.assertRaisesRegex(CardInvalid, "does not hold"):
-                readCard(json.dumps(changed).encode())
+            with self.assertRaisesRegex(JoinRequestInvalid, "does not hold"):
+                readJoinRequest(json.dumps(changed).encode())
 
     def test_malformed(self) -> None:
-        """What is no card is refused."""
+        """A malformed join request is refused."""
         for change in (
             lambda value: value.update(more=1),
             lambda value: value.pop("name"),
@@ -98,11 +97,11 @@ class CardTests(SynchronousTestCase):
             lambda value: value.update(nodeId="00" * 32),
             lambda value: value.update(made=-1),
         ):
-            value = json.loads(encodeCard(card(0)))
+            value = json.loads(encodeJoinRequest(joinRequest(0)))
             change(value)
-            self.assertRaises(CardInvalid, readCard, json.dumps(value).encode())
-        for data in (b"", b"\xff", b"[]", b" " * (MAX_CARD + 1)):
-            self.assertRaises(CardInvalid, readCard, data)
+            self.assertRaises(JoinRequestInvalid, readJoinRequest, json.dumps(value).encode())
+        for data in (b"", b"\xff", b"[]", b" " * (MAX_JOIN_REQUEST + 1)):
+            self.assertRaises(JoinRequestInvalid, readJoinRequest, data)
 
     def test_addresses(self) -> None:
         """Hosts and ports, and what is neither."""
@@ -115,56 +114,56 @@ class CardTests(SynchronousTestCase):
             self.assertRaises(ConfigInvalid, parseAddress, text)
 
 
-class FoundingTests(SynchronousTestCase):
+class GenesisCeremonyTests(SynchronousTestCase):
     """
-    A network out of cards.
+    Assembling the genesis.
     """
 
     def test_anyOrder(self) -> None:
-        """Whoever puts the cards together, in whatever order and how often, has the same bytes."""
-        cards = [card(number) for number in range(4)]
-        first = found(cards)
-        for others in (cards[::-1], cards[2:] + cards[:2], [*cards, *cards]):
-            self.assertEqual(found(others), first)
+        """The genesis is the same bytes for any order and duplicates of the join requests."""
+        requests = [joinRequest(number) for number in range(4)]
+        first = assembleGenesis(requests)
+        for others in (requests[::-1], requests[2:] + requests[:2], [*requests, *requests]):
+            self.assertEqual(assembleGenesis(others), first)
         genesis = decodeGenesis(first.genesis)
         self.assertEqual(genesis.chainId, "chain")
-        # The latest card says when.
+        # The latest join request sets the time.
         self.assertEqual(genesis.genesisTime, 1_790_000_003_500_000_000)
-        keys = [each.key for each in cards]
+        keys = [each.key for each in requests]
         expected = sorted(keys, key=addressOf)
         self.assertEqual([member.key for member in genesis.members], expected)
-        self.assertEqual([each.key for each in first.cards], expected)
+        self.assertEqual([each.key for each in first.requests], expected)
         self.assertEqual({member.power for member in genesis.members}, {1})
 
     def test_chain(self) -> None:
         """Our chain's id follows from the engine's genesis."""
-        genesis = decodeGenesis(found([card(0), card(1)]).genesis)
+        genesis = decodeGenesis(assembleGenesis([joinRequest(0), joinRequest(1)]).genesis)
         ours = ourGenesis(genesis)
         self.assertEqual(Genesis.decode(ours.encoded), ours)
         self.assertEqual((ours.group, ours.created), ("chain", 1_790_000_001_500))
         self.assertEqual(ours.validators, tuple(member.key for member in genesis.members))
 
     def test_refused(self) -> None:
-        """Cards that do not fit together."""
-        good = card(0)
-        cases: list[tuple[list[Card], str]] = [
+        """Join requests that conflict are refused."""
+        good = joinRequest(0)
+        cases: list[tuple[list[JoinRequest], str]] = [
             ([], "1 to 256"),
-            ([good, card(1, chain="other")], "several chains: chain, other"),
-            ([good, card(0, now=1.0)], "same validator's key"),
-            ([good, card(1, nodeId=good.nodeId)], "same node's key"),
-            ([good, card(1, broker=bytes.fromhex(good.broker))], "same broker's key"),
-            ([good, card(1, name="node0")], "same name"),
-            ([good, card(1, p2p=good.peer.address)], "same address"),
+            ([good, joinRequest(1, chain="other")], "several chains: chain, other"),
+            ([good, joinRequest(0, now=1.0)], "same validator's key"),
+            ([good, joinRequest(1, nodeId=good.nodeId)], "same node's key"),
+            ([good, joinRequest(1, broker=bytes.fromhex(good.broker))], "same broker's key"),
+            ([good, joinRequest(1, name="node0")], "same name"),
+            ([good, joinRequest(1, p2p=good.peer.address)], "same address"),
         ]
-        for cards, words in cases:
-            with self.assertRaisesRegex(CardInvalid, words):
-                found(cards)
+        for requests, words in cases:
+            with self.assertRaisesRegex(JoinRequestInvalid, words):
+                assembleGenesis(requests)
 
     def test_names(self) -> None:
         """Names that the engine would not take."""
-        refused: list[Callable[[], Card]] = [
-            lambda: card(0, chain="x" * 51),
-            lambda: card(0, name="a b"),
+        refused: list[Callable[[], JoinRequest]] = [
+            lambda: joinRequest(0, chain="x" * 51),
+            lambda: joinRequest(0, name="a b"),
         ]
         for make in refused:
             self.assertRaises(ConfigInvalid, make)

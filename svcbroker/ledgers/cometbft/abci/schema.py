@@ -3,11 +3,11 @@ Protobuf messages as frozen values: fields are declared with their numbers, the 
 
     >>> @frozen(kw_only=True)
     ... class Vote:
-    ...     height: int = sfixed64(2)
+    ...     height: int = int64(2)
     ...     blockId: BlockId | None = message(4, BlockId)
 
 Encoding is canonical, byte for byte what the engine's own encoder makes: fields by number, and
-none that has its default, but those that it always writes (L{part}, L{time}, L{duration}).
+none that has its default, but those that it always writes (L{part}, L{time}).
 
 Decoding follows proto3: unknown fields are skipped, of a field that comes twice the last counts,
 messages that come twice are merged, lists of numbers may be packed or not. Two things are
@@ -18,15 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from struct import Struct
 from typing import Any, Final, TypeVar
 
 import attrs
 from attrs import frozen
 
-from ...proofs.cometbft.wire import (
+from ....proofs.cometbft.wire import (
     DELIMITED,
-    FIXED64,
     VARINT,
     Malformed,
     checkTag,
@@ -43,15 +41,13 @@ from ...proofs.cometbft.wire import (
 
 T = TypeVar("T")
 
-_SFIXED64: Final = Struct("<q")
 _META: Final = "svcbroker.field"
 SECOND: Final = 1_000_000_000
 """Nanoseconds."""
 
-# What the well-known types can hold: from the year 1 to the year 9999, and 10,000 years.
+# The years 1 to 9999, which are all that a timestamp can hold.
 _MIN_TIME: Final = -62_135_596_800
 _MAX_TIME: Final = 253_402_300_799
-_MAX_DURATION: Final = 315_576_000_000
 
 
 @frozen
@@ -62,7 +58,7 @@ class _Field:
     @ivar number: of the field.
     @ivar kind: the wire type of one value.
     @ivar encode: the content of one value, without tag; what is equal to C{default} is left out.
-    @ivar convert: a number as it was read, to the value (wire types C{VARINT} and C{FIXED64}).
+    @ivar convert: a number as it was read, to the value (wire type C{VARINT}).
     @ivar take: bytes and where the content begins and ends, to the value (C{DELIMITED}).
     @ivar isList: whether there are any number of values.
     @ivar isMessage: whether one that comes twice is merged.
@@ -120,16 +116,6 @@ def uint32s(number: int) -> Any:
 def int32(number: int) -> Any:
     """A number of 32 bits with a sign."""
     return _number(number, -(1 << 31), (1 << 31) - 1, signed32)
-
-
-def boolean(number: int) -> Any:
-    """Yes or no."""
-    return _declare(_Field(number, VARINT, encodeVarint, bool, default=False))
-
-
-def sfixed64(number: int) -> Any:
-    """A number of 64 bits with a sign, in eight bytes."""
-    return _declare(_Field(number, FIXED64, _SFIXED64.pack, signed64, default=0))
 
 
 def enumeration(number: int, kind: type[IntEnum]) -> Any:
@@ -207,28 +193,18 @@ def messages(number: int, kind: type) -> Any:
 
 def time(number: int) -> Any:
     """A time in nanoseconds since 1970, which is always written."""
-    return _span(number, encodeTime, _takeTime)
 
-
-def duration(number: int) -> Any:
-    """A duration in nanoseconds, which is always written."""
-    return _span(number, encodeDuration, _takeDuration)
-
-
-def _span(
-    number: int, encode: Callable[[int], bytes], take: Callable[[bytes, int, int], int]
-) -> Any:
     def encoded(value: int) -> bytes:
-        return delimited(encode(value))
+        return delimited(encodeTime(value))
 
     return _declare(
-        _Field(number, DELIMITED, encoded, take=take, default=0, isAlways=True, isMessage=True)
+        _Field(number, DELIMITED, encoded, take=_takeTime, default=0, isAlways=True, isMessage=True)
     )
 
 
 @frozen(kw_only=True)
-class _Span:
-    """C{google.protobuf.Timestamp} and C{Duration} look alike."""
+class _Timestamp:
+    """C{google.protobuf.Timestamp}."""
 
     seconds: int = int64(1)
     nanos: int = int32(2)
@@ -244,37 +220,14 @@ def encodeTime(value: int) -> bytes:
     seconds, nanos = divmod(value, SECOND)
     if not _MIN_TIME <= seconds <= _MAX_TIME:
         raise ValueError("a time is out of range")
-    return encode(_Span(seconds=seconds, nanos=nanos))
-
-
-def encodeDuration(value: int) -> bytes:
-    """
-    The message C{google.protobuf.Duration}, without tag or length.
-
-    @param value: nanoseconds.
-    @raise ValueError: it is longer than 10,000 years.
-    """
-    seconds, nanos = divmod(abs(value), SECOND)
-    if seconds > _MAX_DURATION:
-        raise ValueError("a duration is out of range")
-    sign = -1 if value < 0 else 1
-    return encode(_Span(seconds=sign * seconds, nanos=sign * nanos))
+    return encode(_Timestamp(seconds=seconds, nanos=nanos))
 
 
 def _takeTime(data: bytes, start: int, end: int) -> int:
-    span = _decode(_Span, data, start, end)
-    if not (_MIN_TIME <= span.seconds <= _MAX_TIME and 0 <= span.nanos < SECOND):
+    stamp = _decode(_Timestamp, data, start, end)
+    if not (_MIN_TIME <= stamp.seconds <= _MAX_TIME and 0 <= stamp.nanos < SECOND):
         raise Malformed("a time is out of range")
-    return span.seconds * SECOND + span.nanos
-
-
-def _takeDuration(data: bytes, start: int, end: int) -> int:
-    span = _decode(_Span, data, start, end)
-    if abs(span.seconds) > _MAX_DURATION or abs(span.nanos) >= SECOND:
-        raise Malformed("a duration is out of range")
-    if span.seconds * span.nanos < 0:
-        raise Malformed("seconds and nanoseconds have different signs")
-    return span.seconds * SECOND + span.nanos
+    return stamp.seconds * SECOND + stamp.nanos
 
 
 # What one class of messages looks like: (name, tag, field) by number, and by tag as it is read.
@@ -368,12 +321,9 @@ def _decode(kind: type[T], data: bytes, position: int, end: int) -> T:
                 values.setdefault(name, []).extend(_unpack(field, data, start, position))
                 continue
             value = field.take(data, start, position)
-        elif tag & 7 == VARINT:
+        else:
             bare, position = readVarint(data, position, end)
             value = field.convert(bare)
-        else:
-            position = skipField(data, tag, position, end)
-            value = field.convert(int.from_bytes(data[start:position], "little"))
         if field.isList:
             values.setdefault(name, []).append(value)
             continue

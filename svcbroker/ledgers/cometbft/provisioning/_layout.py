@@ -4,15 +4,27 @@ Engines' home directories, laid out without the engine.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+import msgspec
 from attrs import frozen
 
-from ...proofs.cometbft import BadAnswer, Instant
-from ._config import (
+from ....proofs.cometbft import ED25519, BadAnswer, Base64, Instant, PublicKey, addressOf
+from .._home import (
     CONFIG,
+    GENESIS,
+    SOCKET,
+    EngineKeys,
+    Genesis,
+    GenesisValidator,
+    LayoutError,
+    decodeGenesis,
+    writeFile,
+)
+from ._config import (
     Address,
     ConfigInvalid,
     EngineConfig,
@@ -22,21 +34,12 @@ from ._config import (
     checkName,
     encodeConfig,
 )
-from ._genesis import (
-    MAX_BLOCK_BYTES,
-    Genesis,
-    decodeGenesis,
-    encodeGenesis,
-    makeValidator,
-)
-from ._keyfiles import EngineKeys, makeKeys, readKeys, writeFile
+from ._keys import makeKeys
 
-GENESIS = Path("config/genesis.json")
-SOCKET = "abci.sock"
+MAX_BLOCK_BYTES: Final = 100 * 1024 * 1024
+"""The largest block that the engine can be told to accept."""
 
-
-class LayoutError(Exception):
-    """A directory that cannot be laid out. The text is one line for the operator."""
+_EVIDENCE_BYTES: Final = 1024 * 1024
 
 
 @frozen(kw_only=True)
@@ -82,7 +85,6 @@ class NetworkPlan:
     @ivar blockBytes: the most bytes that a block may have.
     @ivar isPrivate: whether the engines' addresses may be those of private networks, and
         several on one.
-    @ivar appState: what the application is given at the beginning: any JSON.
     """
 
     chainId: str
@@ -91,7 +93,6 @@ class NetworkPlan:
     blockBytes: int = 8 * 1024 * 1024
     isPrivate: bool = True
     tuning: Tuning = Tuning()
-    appState: Any = None
 
 
 def layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequence[EngineKeys]:
@@ -135,7 +136,6 @@ def _layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequen
             ),
         ),
         plan.blockBytes,
-        plan.appState,
     )
     for index, node in enumerate(plan.nodes):
         others = [peer for number, peer in enumerate(peers) if number != index]
@@ -183,23 +183,6 @@ def layOutJoining(
     return keys
 
 
-def readLayout(home: Path) -> tuple[Genesis, EngineKeys]:
-    """
-    Read what a home directory says: the genesis, and who the engine is.
-
-    @raise LayoutError: it is not an engine's home.
-    @raise KeyFileDamaged: its keys cannot be used.
-    """
-    path = home / GENESIS
-    try:
-        genesis = decodeGenesis(path.read_bytes())
-    except OSError:
-        raise LayoutError(f"{path} cannot be read: is {home} an engine's home?") from None
-    except BadAnswer as error:
-        raise LayoutError(f"{path} is not the genesis of a network: {error}") from error
-    return genesis, readKeys(home)
-
-
 def _checkUnused(home: Path) -> None:
     if (home / GENESIS).exists():
         raise LayoutError(f"{home} is the home of an engine already")
@@ -223,3 +206,53 @@ def _configOf(
         stateSync=stateSync,
         tuning=tuning,
     )
+
+
+# The genesis file.
+
+
+def makeValidator(key: bytes, power: int, name: str = "") -> GenesisValidator:
+    """
+    @param key: an Ed25519 public key.
+    """
+    return GenesisValidator(
+        pubKey=PublicKey(type=ED25519, value=Base64(key)), power=power, name=name
+    )
+
+
+def encodeGenesis(genesis: Genesis, blockBytes: int) -> bytes:
+    """
+    The genesis file.
+
+    @param blockBytes: the most bytes that a block may have, all of it.
+    """
+    document = {
+        "genesis_time": str(genesis.genesisTime),
+        "chain_id": genesis.chainId,
+        "initial_height": str(genesis.initialHeight),
+        "consensus_params": {
+            "block": {"max_bytes": str(blockBytes), "max_gas": "-1"},
+            "evidence": {
+                "max_age_num_blocks": "100000",
+                "max_age_duration": str(48 * 3600 * 10**9),
+                "max_bytes": str(min(_EVIDENCE_BYTES, blockBytes)),
+            },
+            "validator": {"pub_key_types": ["ed25519"]},
+            "version": {"app": "0"},
+            "abci": {"vote_extensions_enable_height": "0"},
+        },
+        "validators": [
+            {
+                "address": addressOf(each.pubKey.value).hex().upper(),
+                "pub_key": {
+                    "type": each.pubKey.type,
+                    "value": b64encode(each.pubKey.value).decode("ascii"),
+                },
+                "power": str(each.power),
+                "name": each.name,
+            }
+            for each in genesis.validators
+        ],
+        "app_hash": genesis.appHash.hex().upper(),
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

@@ -1,0 +1,208 @@
+"""
+An engine's home directory as a broker reads it: genesis, keys, and configured peers.
+
+L{svcbroker.ledgers.cometbft.provisioning} writes these files; the broker beside an engine writes
+none of them.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ...proofs.cometbft import (
+    BadAnswer,
+    Base64,
+    Hex,
+    Instant,
+    Member,
+    Natural,
+    Power,
+    PublicKey,
+    Wire,
+    addressOf,
+    inOrder,
+    makeDecoder,
+)
+from ...storage import syncFile
+
+CONFIG: Final = Path("config/config.toml")
+GENESIS: Final = Path("config/genesis.json")
+NODE_KEY: Final = Path("config/node_key.json")
+VALIDATOR_KEY: Final = Path("config/priv_validator_key.json")
+VALIDATOR_STATE: Final = Path("data/priv_validator_state.json")
+
+SOCKET: Final = "abci.sock"
+"""The application's socket in a home that this package has made."""
+
+MAX_SOCKET_PATH: Final = 107
+"""The most bytes that the path of a Unix socket can have."""
+
+SEED_SIZE: Final = 32
+PRIVATE_KEY: Final = "tendermint/PrivKeyEd25519"
+
+
+class LayoutError(Exception):
+    """A home that cannot be read or laid out. The text is one line for the operator."""
+
+
+class KeyFileDamaged(Exception):
+    """A key file that cannot be used. The text is one line for the operator."""
+
+
+class GenesisValidator(Wire, frozen=True, kw_only=True):
+    """
+    One of the first validators.
+
+    @ivar name: for people; it decides nothing.
+    """
+
+    pubKey: PublicKey
+    power: Power
+    name: str = ""
+
+
+class Genesis(Wire, frozen=True, kw_only=True):
+    """
+    The engine's genesis: what all engines of a chain agree on before its first block.
+
+    @ivar appHash: the application's hash before the first block.
+    """
+
+    genesisTime: Instant
+    chainId: str
+    initialHeight: Natural = 1
+    validators: tuple[GenesisValidator, ...]
+    appHash: Hex = Hex()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The validators in the engine's order."""
+        return inOrder(Member(each.pubKey.value, each.power) for each in self.validators)
+
+
+decodeGenesis = makeDecoder(Genesis)
+"""Read a genesis file. Raises L{BadAnswer}."""
+
+
+class _PrivateKey(Wire, frozen=True, kw_only=True):
+    """A private key: the seed, and the public key after it."""
+
+    type: str
+    value: Base64
+
+
+class _KeyFile(Wire, frozen=True, kw_only=True):
+    """The fields that both kinds of key files have."""
+
+    privKey: _PrivateKey
+
+
+_decodeKeyFile = makeDecoder(_KeyFile)
+
+
+@frozen(kw_only=True)
+class EngineKeys:
+    """
+    The public halves of an engine's keys.
+
+    @ivar nodeId: its id among its peers: the first half of C{id@host:port}.
+    @ivar validator: its public key as a validator: 32 bytes.
+    """
+
+    nodeId: str
+    validator: bytes
+
+
+def publicKey(seed: bytes) -> bytes:
+    """The public key of a private one."""
+    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+
+
+def readKeys(home: Path) -> EngineKeys:
+    """
+    Read the public halves of an engine's keys.
+
+    @raise KeyFileDamaged: one is missing or is no key.
+    """
+    node, validator = (publicKey(_readSeed(home / path)) for path in (NODE_KEY, VALIDATOR_KEY))
+    return EngineKeys(nodeId=addressOf(node).hex(), validator=validator)
+
+
+def readValidatorSeed(home: Path) -> bytes | None:
+    """
+    Read the private key that an engine votes with; C{None} where it is not in this home.
+
+    @raise KeyFileDamaged: the file is no key, or cannot be read.
+    """
+    path = home / VALIDATOR_KEY
+    return _readSeed(path) if path.exists() else None
+
+
+def _readSeed(path: Path) -> bytes:
+    try:
+        key = _decodeKeyFile(path.read_bytes()).privKey
+    except OSError:
+        raise KeyFileDamaged(f"{path} cannot be read: put it back from a backup") from None
+    except BadAnswer:
+        key = None
+    if key is None or key.type != PRIVATE_KEY or len(key.value) != 2 * SEED_SIZE:
+        raise KeyFileDamaged(f"{path} is not a key: put it back from a backup")
+    seed = key.value[:SEED_SIZE]
+    if publicKey(seed) != key.value[SEED_SIZE:]:
+        raise KeyFileDamaged(f"{path} is damaged: put it back from a backup")
+    return seed
+
+
+def readGenesis(home: Path) -> Genesis:
+    """
+    Read the genesis of the network that an engine belongs to.
+
+    @raise LayoutError: this is not an engine's home.
+    """
+    path = home / GENESIS
+    try:
+        return decodeGenesis(path.read_bytes())
+    except OSError:
+        raise LayoutError(f"{path} cannot be read: is {home} an engine's home?") from None
+    except BadAnswer as error:
+        raise LayoutError(f"{path} is not the genesis of a network: {error}") from error
+
+
+def readPeers(home: Path) -> frozenset[str] | None:
+    """
+    Read the ids of the nodes that an engine keeps connections to.
+
+    @param home: its home directory.
+    @return: C{None} where the configuration cannot be read, or does not list them.
+    """
+    try:
+        text = (home / CONFIG).read_text("utf-8")
+        peers: str = tomllib.loads(text)["p2p"]["persistent_peers"]
+        found = frozenset(each.strip().partition("@")[0] for each in peers.split(",") if each)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found or None
+
+
+def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """
+    Write a file atomically, and sync it.
+
+    @param mode: its permissions.
+    @raise OSError: it cannot be written.
+    """
+    temporary = path.with_name(path.name + ".new")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(handle, "wb") as file:
+        os.fchmod(handle, mode)
+        file.write(data)
+        file.flush()
+        os.fsync(handle)
+    temporary.rename(path)
+    syncFile(path.parent)

@@ -1,0 +1,92 @@
+"""
+Provisioning for commands: keys, configuration and genesis of a network of engines.
+
+No broker needs to run for it, and no module beside a running node imports it.
+"""
+
+from __future__ import annotations
+
+from ....proofs.cometbft import Instant, engineOrder
+from .._engine import ALONE
+from .._home import (
+    GENESIS,
+    EngineKeys,
+    Genesis,
+    KeyFileDamaged,
+    LayoutError,
+    decodeGenesis,
+    publicKey,
+    readGenesis,
+    readKeys,
+    readValidatorSeed,
+    writeFile,
+)
+from .._identity import (
+    ATTESTATION_NAME,
+    Attestation,
+    IdentityMissing,
+    attest,
+    brokerSeed,
+    encodeAttestation,
+)
+from ._ceremony import (
+    MAX_JOIN_REQUEST,
+    GenesisCeremony,
+    JoinRequest,
+    JoinRequestInvalid,
+    assembleGenesis,
+    encodeJoinRequest,
+    makeJoinRequest,
+    ourGenesis,
+    readJoinRequest,
+)
+from ._config import Address, ConfigInvalid, Peer, StateSync, Tuning, parseAddress
+from ._keys import makeKeys
+from ._layout import NetworkPlan, NodePlan, layOutJoining, layOutNetwork
+from ._trust import TrustMissing, askTrust, makeRpc
+
+__all__ = [
+    "ALONE",
+    "ATTESTATION_NAME",
+    "GENESIS",
+    "MAX_JOIN_REQUEST",
+    "Address",
+    "Attestation",
+    "ConfigInvalid",
+    "EngineKeys",
+    "Genesis",
+    "GenesisCeremony",
+    "IdentityMissing",
+    "Instant",
+    "JoinRequest",
+    "JoinRequestInvalid",
+    "KeyFileDamaged",
+    "LayoutError",
+    "NetworkPlan",
+    "NodePlan",
+    "Peer",
+    "StateSync",
+    "TrustMissing",
+    "Tuning",
+    "askTrust",
+    "assembleGenesis",
+    "attest",
+    "brokerSeed",
+    "decodeGenesis",
+    "encodeAttestation",
+    "encodeJoinRequest",
+    "engineOrder",
+    "layOutJoining",
+    "layOutNetwork",
+    "makeJoinRequest",
+    "makeKeys",
+    "makeRpc",
+    "ourGenesis",
+    "parseAddress",
+    "publicKey",
+    "readGenesis",
+    "readJoinRequest",
+    "readKeys",
+    "readValidatorSeed",
+    "writeFile",
+]
