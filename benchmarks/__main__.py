@@ -62,7 +62,7 @@ def _numbers(comparison: Comparison) -> Sequence[Mapping[str, Any]]:
     """All rounds."""
     return [
         {
-            "part": case.part.value,
+            "part": case.table.value,
             "server": case.who.value,
             "load": case.load,
             "connections": case.connections,

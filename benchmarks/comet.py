@@ -21,7 +21,7 @@ from .load import Broken
 from .loader import Load, connected, drive, driveOn
 from .network import NODES, Network, awaitGood, startNetwork
 from .report import percentile
-from .servers import AT_ONCE, DEFAULT, Server, startDaemon
+from .servers import Server, startDaemon
 from .wires.http import TOPIC, postForm, rpc
 
 WARM_UP = 1.0
@@ -30,11 +30,10 @@ WARM_UP = 1.0
 IDLE = 5.0
 """Seconds in which nobody publishes."""
 
-NETWORK = "cometbft"
+NETWORK, EMBEDDED = "cometbft", "pbft"
 TITLES: Mapping[str, str] = {
     NETWORK: f"CometBFT, {NODES} nodes",
-    DEFAULT: "embedded, default settings",
-    AT_ONCE: "embedded, interval=0",
+    EMBEDDED: "embedded, default settings",
 }
 
 
@@ -104,13 +103,13 @@ def measureNetwork(
     names = list(TITLES)
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
-            directory = home / f"{name.partition(':')[0]}{turn}{name == AT_ONCE:d}"
+            directory = home / f"{name}{turn}"
             with ExitStack() as stack:
                 server: Server | Network
                 if name == NETWORK:
                     server = startNetwork(directory, engine, stack)
                 else:
-                    server = startDaemon(directory, name, os.sched_getaffinity(0))
+                    server = startDaemon(directory, os.sched_getaffinity(0))
                     stack.callback(server.stop)
                 _measureAll(name, server, seconds, found)
                 if isinstance(server, Network):

@@ -17,7 +17,7 @@ from time import perf_counter, process_time
 
 from attrs import define, field, frozen
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 """Seconds that an answer may take before the run counts as broken."""
 
 _READ_SIZE = 1 << 18
@@ -151,7 +151,7 @@ def drive(
     @param connections: how many clients there are, each with one request under way.
     @param seconds: after this time nothing more is asked.
     @param requests: after this number nothing more is asked either.
-    @raise Broken: an answer is wrong, or there is none for L{PATIENCE} seconds.
+    @raise Broken: an answer is wrong, or there is none for L{TIMEOUT} seconds.
     """
     ports = [port] if isinstance(port, int) else port
     with select.epoll() as epoll:
@@ -159,7 +159,7 @@ def drive(
         try:
             for number in range(connections):
                 place = ("127.0.0.1", ports[number % len(ports)])
-                opened = socket.create_connection(place, PATIENCE)
+                opened = socket.create_connection(place, TIMEOUT)
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 opened.setblocking(False)
                 load.connections[opened.fileno()] = _Connection(opened)
@@ -178,9 +178,9 @@ def _run(load: _Load, seconds: float, requests: int | None) -> Measured:
     for connection in list(load.connections.values())[:asked]:
         load.ask(connection)
     while waiting:
-        ready = load.epoll.poll(PATIENCE)
+        ready = load.epoll.poll(TIMEOUT)
         if not ready:
-            raise Broken(f"no answer for {PATIENCE:g} seconds")
+            raise Broken(f"no answer for {TIMEOUT:g} seconds")
         for number, what in ready:
             connection = load.connections[number]
             if what & select.EPOLLOUT:

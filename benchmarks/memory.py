@@ -13,7 +13,7 @@ from time import perf_counter
 from .children import separateCores
 from .load import Broken
 from .loader import drive
-from .servers import AT_ONCE, startDaemon
+from .servers import startDaemon
 from .wires.http import TOPIC, rpc
 
 BATCH = 100
@@ -32,7 +32,7 @@ def measureMemory(home: Path, events: int) -> tuple[str, Sequence[Mapping[str, f
     """
     serverCores, loadCores = separateCores()
     os.sched_setaffinity(0, loadCores)
-    daemon = startDaemon(home / "daemon", AT_ONCE, serverCores)
+    daemon = startDaemon(home / "daemon", serverCores)
     samples: list[dict[str, float]] = []
     began = perf_counter()
 

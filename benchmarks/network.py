@@ -24,7 +24,7 @@ from svcbroker.ledgers.cometbft.provisioning import (
 from svcbroker.proofs.cometbft import Instant
 
 from .children import cpuOf
-from .load import PATIENCE, Broken
+from .load import TIMEOUT, Broken
 from .servers import Server, startDaemon
 
 NODES = 4
@@ -94,7 +94,7 @@ def awaitGood(look: Callable[[], Any], isGood: Callable[[Any], bool]) -> Any:
 
     @raise Broken: it does not become so.
     """
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while True:
         found = look()
         if isGood(found):
@@ -138,7 +138,7 @@ def startNetwork(
     for number, node in enumerate(nodes):
         assert isinstance(node.rpc, Address)
         ledger = f"cometbft:home={node.home}:rpc={node.rpc.port}:engine={engine}{settings}"
-        broker = startDaemon(home / f"broker{number}", ledger, cores)
+        broker = startDaemon(home / f"broker{number}", cores, ledger)
         stack.callback(broker.stop)
         brokers.append(broker)
     network = Network(brokers, [_childOf(broker) for broker in brokers])

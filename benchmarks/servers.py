@@ -18,11 +18,8 @@ import msgspec
 from attrs import define
 
 from .children import cpuOf, memoryOf, start
-from .load import PATIENCE, Broken
+from .load import TIMEOUT, Broken
 
-DEFAULT = "pbft"
-AT_ONCE = "pbft:interval=0"
-"""The ledgers that are measured: as it comes, and with blocks as soon as they can be."""
 TWISTD = "from twisted.scripts.twistd import run; run()"
 """What Python is told, to be C{twistd}."""
 
@@ -40,7 +37,7 @@ class Server:
 
     def status(self, path: str) -> int:
         """The status that a GET is answered with."""
-        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=PATIENCE)
+        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=TIMEOUT)
         try:
             connection.request("GET", path)
             return connection.getresponse().status
@@ -63,7 +60,7 @@ class Server:
         """
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(PATIENCE)
+            code = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise Broken("a server does not stop") from None
@@ -72,7 +69,7 @@ class Server:
 
     def call(self, path: str, **parameters: str) -> Any:
         """What the daemon's REST interface answers."""
-        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=PATIENCE)
+        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=TIMEOUT)
         try:
             connection.request("GET", f"/svcbroker{path}?{urlencode(parameters)}")
             return msgspec.json.decode(connection.getresponse().read())
@@ -81,7 +78,7 @@ class Server:
 
     def post(self, path: str, body: bytes) -> bytes:
         """What the daemon answers to JSON."""
-        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=PATIENCE)
+        connection = HTTPConnection("127.0.0.1", self.ports[0], timeout=TIMEOUT)
         try:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", f"/svcbroker{path}", body, headers)
@@ -91,7 +88,7 @@ class Server:
 
 
 def _await(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[str]:
-    for _ in range(int(PATIENCE * 20)):
+    for _ in range(int(TIMEOUT * 20)):
         found = re.search(pattern, log.read_text("utf-8", "replace"))
         if found is not None:
             return found
@@ -104,12 +101,12 @@ def _await(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[
     raise Broken(f"a server does not start: {log.read_text('utf-8', 'replace')}")
 
 
-def startDaemon(directory: Path, ledger: str, cores: set[int]) -> Server:
+def startDaemon(directory: Path, cores: set[int], ledger: str = "pbft") -> Server:
     """
-    The real daemon, with a new chain, which serves HTTP alone.
+    The real daemon with a new chain, serving HTTP alone.
 
-    @param directory: made for it: data and log.
-    @param ledger: the description of its ledger.
+    @param directory: created for its data and its log.
+    @param ledger: the description of its ledger; by default the one that daemons have by default.
     """
     command = [
         *(sys.executable, "-c", TWISTD, "-n", "--pidfile=", "svcbroker"),

@@ -22,11 +22,9 @@ from .found import MARKS, WARM_UP, Found, marks
 from .load import Broken, Measured
 from .loader import drive
 from .report import amount, middle
-from .servers import AT_ONCE, DEFAULT
 from .streamload import driveNotify, driveReplay, gather
 from .wires import mqtt
 
-LEDGERS = (DEFAULT, AT_ONCE)
 IDLE_SUBSCRIBERS = 10_000
 IDLE_SECONDS = 120.0
 """After so long a broker that takes its time is given up."""
@@ -134,7 +132,7 @@ def compareBrokers(
     with ExitStack() as stack:
         brokers: list[Broker] = []
         starts: list[Callable[[Path], Broker]] = [
-            *(partial(startDaemon, cores=serverCores, ledger=ledger) for ledger in LEDGERS),
+            partial(startDaemon, cores=serverCores),
             partial(startMosquitto, cores=serverCores),
             partial(startRabbit, cores=serverCores),
         ]
@@ -173,7 +171,7 @@ def compareBrokers(
         {"load": ROWS[number].name, "broker": name, **asdict(one)}
         for (number, name), one in results.items()
     ]
-    return "\n\n".join([text, *missing, _NOTES]), numbers
+    return "\n\n".join([text, *missing, _EXPLANATION]), numbers
 
 
 def _reason(row: Row, broker: Broker) -> str:
@@ -206,7 +204,7 @@ def _cell(row: Row, one: Found) -> str:
     return f"{amount(one.events)}/s{marks(one)}, {latency}, {one.cpu:.1f} µs"
 
 
-_NOTES = f"""Latency (median / 99th percentile, from a publish to its delivery; of the replay,
+_EXPLANATION = f"""Latency (median / 99th percentile, from a publish to its delivery; of the replay,
 to the first event); of the replay also events a second and processor time of the broker for an
 event. 300 bytes each. svcbroker has every publish on disk, in a block that its replicas have
 signed, before it delivers it; the others have it in memory.

@@ -64,7 +64,7 @@ class TableTests(SynchronousTestCase):
     What is declared is in the tables.
     """
 
-    def test_calls(self) -> None:
+    def test_everyCallIsDocumented(self) -> None:
         """Every call has a section with its parameters and errors."""
         for text, prefix, calls in (
             (tables.operationsText(), "/rest", OPERATIONS),
@@ -82,7 +82,7 @@ class TableTests(SynchronousTestCase):
                 for error in call.errors:
                     self.assertIn(f"<error-{error.code}>` {error.__name__}", section)
 
-    def test_records(self) -> None:
+    def test_everyReferencedRecordIsDocumented(self) -> None:
         """Every record that a call refers to has a section."""
         defined = set(re.findall(r"\.\. _record-(\w+):", tables.recordsText()))
         texts = tables.operationsText() + tables.queriesText() + tables.operatorText()
@@ -90,7 +90,7 @@ class TableTests(SynchronousTestCase):
         self.assertEqual(set(re.findall(r"<record-(\w+)>", texts)) - defined, set())
         self.assertIn("SendResult", defined)
 
-    def test_errors(self) -> None:
+    def test_everyErrorIsDocumented(self) -> None:
         """Every error is in the table, with both its codes."""
         rows = tables.errorsText().split("   * - ")[2:]
         self.assertEqual(len(rows), len(TABLE))
@@ -99,7 +99,7 @@ class TableTests(SynchronousTestCase):
                 self.assertIn(words, row)
             self.assertNotIn("{", row)
 
-    def test_settings(self) -> None:
+    def test_everySettingAndLedgerIsDocumented(self) -> None:
         """Every setting is in the table, and every ledger in the list."""
         text = tables.settingsText()
         for setting in SETTINGS:
@@ -115,7 +115,7 @@ class PageTests(SynchronousTestCase):
     What pages tell people to type is taken.
     """
 
-    def test_commandLines(self) -> None:
+    def test_commandLinesParse(self) -> None:
         """Every command line of the broker has options that there are, with good values."""
         # Homes of engines are told from where one is, and there are sockets in them.
         here = shortDirectory(self)
@@ -136,7 +136,7 @@ class PageTests(SynchronousTestCase):
                 seen += 1
         self.assertGreater(seen, 5)
 
-    def test_files(self) -> None:
+    def test_tomlFilesAreValid(self) -> None:
         """Every TOML file that is shown is a configuration."""
         seen = 0
         for _, text in pages():
@@ -145,7 +145,7 @@ class PageTests(SynchronousTestCase):
                 seen += 1
         self.assertGreater(seen, 1)
 
-    def test_units(self) -> None:
+    def test_systemdUnitsAreValid(self) -> None:
         """systemd takes the units; what they start need not be installed for that."""
         program = shutil.which("systemd-analyze")
         if program is None:
@@ -167,7 +167,7 @@ class PageTests(SynchronousTestCase):
         own = [line for line in done.stderr.decode().splitlines() if ".service" in line]
         self.assertEqual([line for line in own if any(unit.name in line for unit in units)], [])
 
-    def test_links(self) -> None:
+    def test_readmeLinksExist(self) -> None:
         """README links to files that there are."""
         text = (ROOT / "README.md").read_text("utf-8")
         links = re.findall(r"\]\((?!http)([^)#]+)", text)
@@ -189,14 +189,14 @@ class JournalTests(SynchronousTestCase):
     What the example does beyond the contract.
     """
 
-    def test_factory(self) -> None:
+    def test_journalFactoryRefusesUnknownSettings(self) -> None:
         """Its factory refuses settings that it does not know."""
         factory = journal.JournalFactory()
         self.assertTrue(ILedgerFactory.providedBy(factory))
         for settings in ({"nosuch": "1"}, {"file": "../up"}, {"file": ""}):
             self.assertRaises(InvalidDescription, factory.configure, settings)
 
-    def test_cutOff(self) -> None:
+    def test_journalDropsLineCutByCrash(self) -> None:
         """A line that a crash cut off is left out, and the next one starts on its own."""
         directory = Path(self.mktemp())
         fixture = ClockFixture(journal.JournalFactory().configure({}), isDurable=True)

@@ -4,7 +4,7 @@ children. Each start raises L{Missing} where there is none, and says how to inst
 """
 
 from ._broker import TOPIC, Broker
-from ._daemon import hasDoors, startDaemon
+from ._daemon import startDaemon
 from ._hello import startBare, startGo, startNode
 from ._mosquitto import startMosquitto
 from ._nats import startNats
@@ -14,7 +14,6 @@ from ._redis import startRedis
 __all__ = [
     "TOPIC",
     "Broker",
-    "hasDoors",
     "startBare",
     "startDaemon",
     "startGo",

@@ -4,15 +4,12 @@ svcbroker.
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 from svcbroker import __version__
 
-from ..children import CHECKOUT, START_SECONDS, Missing, awaitPorts, freePorts, start, stop
+from ..children import Missing, awaitPorts, freePorts, start, stop
 from ..load import Broken
 from ..servers import TWISTD, Server
 from ._broker import TOPIC, Broker
@@ -20,29 +17,17 @@ from ._broker import TOPIC, Broker
 _LOCAL = "tcp:{}:interface=127.0.0.1"
 
 
-@cache
-def hasDoors() -> bool:
-    """Whether the daemon has more than one HTTP door to choose from."""
-    command = [sys.executable, "-c", TWISTD, "svcbroker", "--help"]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, timeout=START_SECONDS)
-    return b"--http-door" in done.stdout
-
-
-def startDaemon(
-    directory: Path, cores: set[int], *, ledger: str, options: Sequence[str] = ()
-) -> Broker:
+def startDaemon(directory: Path, cores: set[int]) -> Broker:
     """
-    The daemon, with a new chain and the topic open.
+    The daemon with default settings, a new chain and the topic open.
 
-    @param ledger: the description of its ledger.
-    @param options: more options of the command line.
     @raise Broken: it does not serve.
     """
     http, mqtt, stomp = freePorts(3)
     command = [sys.executable, "-c", TWISTD, "-n", "--pidfile=", "svcbroker"]
     for option, port in (("--http", http), ("--mqtt", mqtt), ("--stomp", stomp)):
         command += [option, _LOCAL.format(port)]
-    command += ["--ledger", ledger, "--data-dir", "data", *options]
+    command += ["--data-dir", "data"]
     process = start(command, directory, cores)
     server = Server(process, [http])
     try:
@@ -53,15 +38,13 @@ def startDaemon(
         stop([process])
         log = (directory / "log").read_text("utf-8", "replace")
         raise Broken(f"svcbroker does not serve: {error}: {log[-2000:]}") from None
-    settings = [*ledger.split(":")[1:], *options]
-    name = ", ".join(["svcbroker", *(settings or ["default settings"])])
 
     def count(topic: str) -> int:
         number: int = server.call("/rest/state", topic=topic)["sequenceNumber"]
         return number
 
     return Broker(
-        name=name,
+        name="svcbroker",
         version=__version__,
         processes=[process],
         ports={"http": http, "mqtt": mqtt, "stomp": stomp},

@@ -12,7 +12,7 @@ import msgspec
 
 from ..children import START_SECONDS, Missing, awaitPorts, freePorts, start, stop
 from ..load import Broken
-from ..wires.amqp import QueueKeeper
+from ..wires.amqp import QueueControl
 from ._broker import TOPIC, Broker, versionOf
 
 _RABBIT = Path("/usr/lib/rabbitmq/bin")
@@ -70,13 +70,13 @@ def startRabbit(directory: Path, cores: set[int]) -> Broker:
     processes.append(start([_RABBIT / "rabbitmq-server"], directory, cores, extra))
     awaitPorts(processes, [amqp, mqtt, stomp], directory)
     try:
-        keeper = _awaitQueue(amqp)
+        control = _awaitQueue(amqp)
     except Missing:
         stop(processes)
         raise
 
     def count(topic: str) -> int | None:
-        return keeper.count() if topic == TOPIC else None
+        return control.count() if topic == TOPIC else None
 
     return Broker(
         name="RabbitMQ, quorum queue",
@@ -87,20 +87,20 @@ def startRabbit(directory: Path, cores: set[int]) -> Broker:
         ports={"amqp": amqp, "mqtt": mqtt, "stomp": stomp},
         destination=f"/amq/queue/{TOPIC}",
         count=count,
-        refresh=keeper.purge,
+        refresh=control.purge,
     )
 
 
-def _awaitQueue(port: int) -> QueueKeeper:
+def _awaitQueue(port: int) -> QueueControl:
     """Definitions are loaded, and queues elect their leaders, after the port is open."""
     deadline = perf_counter() + START_SECONDS
     while True:
         try:
-            keeper = QueueKeeper(port, TOPIC)
-            keeper.count()
+            control = QueueControl(port, TOPIC)
+            control.count()
         except (Broken, OSError) as error:
             if perf_counter() > deadline:
                 raise Missing(f"it does not start: {error}") from None
             sleep(0.2)
         else:
-            return keeper
+            return control

@@ -7,7 +7,7 @@ svcbroker side by side with the brokers and servers of others: C{python -m bench
  4. C{_page}: the report
 """
 
-from ._cases import CASES, Case, Part, Who
+from ._cases import CASES, Case, Subject, Table
 from ._page import comparisonSections
 from ._run import Comparison, compare
 from ._targets import Verdict, judge
@@ -16,9 +16,9 @@ __all__ = [
     "CASES",
     "Case",
     "Comparison",
-    "Part",
+    "Subject",
+    "Table",
     "Verdict",
-    "Who",
     "compare",
     "comparisonSections",
     "judge",

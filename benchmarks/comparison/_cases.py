@@ -16,14 +16,12 @@ from ..wires import amqp, http, mqtt, nats, resp, stomp
 FAN_TOPIC = "fan"
 
 
-class Who(Enum):
+class Subject(Enum):
     """
-    What is measured. The value is what it is called where it cannot be.
+    A server that is measured. The value is its name in the report.
     """
 
-    AT_ONCE = "svcbroker, interval=0"
-    KLEIN = "svcbroker, interval=0, --http-door=klein"
-    DEFAULT = "svcbroker, default settings"
+    SVCBROKER = "svcbroker, default settings"
     REDIS = "Redis Streams, appendfsync always"
     NATS = "NATS JetStream, sync always"
     RABBIT = "RabbitMQ, quorum queue"
@@ -34,9 +32,9 @@ class Who(Enum):
     RESOURCE_HELLO = "twisted.web resource, hello"
 
 
-class Part(Enum):
+class Table(Enum):
     """
-    What is compared with each other: the value is the heading of its table.
+    A table of rows that are compared with each other. The value is its heading.
     """
 
     ONE = "Publish, 1 connection, 1 under way"
@@ -54,7 +52,7 @@ class Case:
     """
     One row.
 
-    @ivar part: in which table.
+    @ivar table: in which table.
     @ivar who: on what.
     @ivar load: what is done, in words.
     @ivar connections: by how many clients.
@@ -65,8 +63,8 @@ class Case:
     @ivar subscribers: how many deliveries each publish gives.
     """
 
-    part: Part
-    who: Who
+    table: Table
+    who: Subject
     load: str
     connections: int
     window: int = 1
@@ -77,24 +75,24 @@ class Case:
 
 
 def _publishing(
-    who: Who,
+    who: Subject,
     load: str,
     protocol: str,
     make: Callable[[Broker, int], Load],
-    shapes: Sequence[Part],
+    shapes: Sequence[Table],
 ) -> list[Case]:
     sizes = {
-        Part.ONE: (1, 1),
-        Part.MANY: (32, 1),
-        Part.CROWD: (256, 1),
-        Part.WINDOW: (1, 256),
-        Part.FULL: (32, 32),
+        Table.ONE: (1, 1),
+        Table.MANY: (32, 1),
+        Table.CROWD: (256, 1),
+        Table.WINDOW: (1, 256),
+        Table.FULL: (32, 32),
     }
 
-    def case(part: Part) -> Case:
-        connections, window = sizes[part]
+    def case(table: Table) -> Case:
+        connections, window = sizes[table]
         return Case(
-            part=part,
+            table=table,
             who=who,
             load=load,
             connections=connections,
@@ -103,18 +101,18 @@ def _publishing(
             make=lambda broker, known: make(broker, window),
         )
 
-    return [case(part) for part in shapes]
+    return [case(table) for table in shapes]
 
 
-def _rest(who: Who, shapes: Sequence[Part]) -> list[Case]:
+def _rest(who: Subject, shapes: Sequence[Table]) -> list[Case]:
     return _publishing(who, "REST publish, POST", "http", lambda *_: http.postForm(), shapes)
 
 
 def _batch(
-    who: Who, load: str, connections: int, make: Load, protocol: str = "http", window: int = 1
+    who: Subject, load: str, connections: int, make: Load, protocol: str = "http", window: int = 1
 ) -> Case:
     return Case(
-        part=Part.BATCH,
+        table=Table.BATCH,
         who=who,
         load=load,
         connections=connections,
@@ -124,9 +122,9 @@ def _batch(
     )
 
 
-def _getEvent(who: Who) -> Case:
+def _getEvent(who: Subject) -> Case:
     return Case(
-        part=Part.HELLO,
+        table=Table.HELLO,
         who=who,
         load="REST getEvent, GET",
         connections=32,
@@ -136,10 +134,10 @@ def _getEvent(who: Who) -> Case:
     )
 
 
-def _hello(who: Who) -> list[Case]:
+def _hello(who: Subject) -> list[Case]:
     return [
         Case(
-            part=Part.HELLO,
+            table=Table.HELLO,
             who=who,
             load=f"the same publish, {method}",
             connections=32,
@@ -154,11 +152,11 @@ def _hello(who: Who) -> list[Case]:
     ]
 
 
-def _fanOut(who: Who) -> list[Case]:
+def _fanOut(who: Subject) -> list[Case]:
     """The publisher uses QoS 1; RabbitMQ gives each subscriber a queue in memory."""
     return [
         Case(
-            part=Part.FAN_OUT,
+            table=Table.FAN_OUT,
             who=who,
             load=f"MQTT, 1 to {subscribers}, QoS {qos}",
             connections=subscribers + 1,
@@ -173,17 +171,17 @@ def _fanOut(who: Who) -> list[Case]:
     ]
 
 
-_WAITING = (Part.ONE, Part.MANY, Part.CROWD)
-_ALL = (*_WAITING, Part.WINDOW, Part.FULL)
+_WAITING = (Table.ONE, Table.MANY, Table.CROWD)
+_ALL = (*_WAITING, Table.WINDOW, Table.FULL)
 
 
-def _mqtt(who: Who, shapes: Sequence[Part]) -> list[Case]:
+def _mqtt(who: Subject, shapes: Sequence[Table]) -> list[Case]:
     return _publishing(
         who, "MQTT QoS 1", "mqtt", lambda broker, window: mqtt.publishes(TOPIC, window), shapes
     )
 
 
-def _stomp(who: Who, shapes: Sequence[Part]) -> list[Case]:
+def _stomp(who: Subject, shapes: Sequence[Table]) -> list[Case]:
     return _publishing(
         who,
         "STOMP, receipts",
@@ -194,43 +192,46 @@ def _stomp(who: Who, shapes: Sequence[Part]) -> list[Case]:
 
 
 CASES: Sequence[Case] = (
-    *_rest(Who.AT_ONCE, _WAITING),
-    *_publishing(Who.AT_ONCE, "REST publish, GET", "http", lambda *_: http.getQuery(), [Part.MANY]),
+    *_rest(Subject.SVCBROKER, _WAITING),
     *_publishing(
-        Who.AT_ONCE, "JSON-RPC publish", "http", lambda *_: http.rpc(), [Part.MANY, Part.CROWD]
+        Subject.SVCBROKER, "REST publish, GET", "http", lambda *_: http.getQuery(), [Table.MANY]
     ),
-    *_mqtt(Who.AT_ONCE, _ALL),
-    *_stomp(Who.AT_ONCE, (Part.ONE, Part.MANY, Part.WINDOW, Part.FULL)),
-    _batch(Who.AT_ONCE, "JSON-RPC publish, batches of 10", 8, http.rpc(10)),
-    _batch(Who.AT_ONCE, "JSON-RPC publish, batches of 100", 4, http.rpc(100)),
-    _batch(Who.AT_ONCE, "JSON-RPC publish, batches of 100", 32, http.rpc(100)),
-    _getEvent(Who.AT_ONCE),
-    *_rest(Who.KLEIN, (Part.ONE, Part.MANY, Part.CROWD)),
-    _batch(Who.KLEIN, "JSON-RPC publish, batches of 100", 4, http.rpc(100)),
-    _getEvent(Who.KLEIN),
-    *_rest(Who.DEFAULT, _WAITING),
-    *_mqtt(Who.DEFAULT, (Part.MANY, Part.FULL)),
-    _batch(Who.DEFAULT, "JSON-RPC publish, batches of 100", 4, http.rpc(100)),
-    *_publishing(Who.REDIS, "XADD", "resp", lambda _, window: resp.publishes(TOPIC, window), _ALL),
-    _batch(Who.REDIS, "XADD, pipelines of 100", 4, resp.publishes(TOPIC, 100), "resp", 100),
-    *_publishing(Who.NATS, "PUB", "nats", lambda _, window: nats.publishes(TOPIC, window), _ALL),
     *_publishing(
-        Who.RABBIT,
+        Subject.SVCBROKER,
+        "JSON-RPC publish",
+        "http",
+        lambda *_: http.rpc(),
+        [Table.MANY, Table.CROWD],
+    ),
+    *_mqtt(Subject.SVCBROKER, _ALL),
+    *_stomp(Subject.SVCBROKER, (Table.ONE, Table.MANY, Table.WINDOW, Table.FULL)),
+    _batch(Subject.SVCBROKER, "JSON-RPC publish, batches of 10", 8, http.rpc(10)),
+    _batch(Subject.SVCBROKER, "JSON-RPC publish, batches of 100", 4, http.rpc(100)),
+    _batch(Subject.SVCBROKER, "JSON-RPC publish, batches of 100", 32, http.rpc(100)),
+    _getEvent(Subject.SVCBROKER),
+    *_publishing(
+        Subject.REDIS, "XADD", "resp", lambda _, window: resp.publishes(TOPIC, window), _ALL
+    ),
+    _batch(Subject.REDIS, "XADD, pipelines of 100", 4, resp.publishes(TOPIC, 100), "resp", 100),
+    *_publishing(
+        Subject.NATS, "PUB", "nats", lambda _, window: nats.publishes(TOPIC, window), _ALL
+    ),
+    *_publishing(
+        Subject.RABBIT,
         "AMQP, confirms",
         "amqp",
         lambda _, window: amqp.publishes(TOPIC, window),
         _ALL,
     ),
-    *_mqtt(Who.RABBIT, (Part.ONE, Part.MANY, Part.WINDOW, Part.FULL)),
-    *_stomp(Who.RABBIT, (Part.ONE, Part.MANY, Part.WINDOW, Part.FULL)),
-    *_mqtt(Who.MOSQUITTO, _ALL),
-    *_fanOut(Who.AT_ONCE),
-    *_fanOut(Who.DEFAULT),
-    *_fanOut(Who.MOSQUITTO),
-    *_fanOut(Who.RABBIT),
-    *_hello(Who.NODE),
-    *_hello(Who.GO),
-    *_hello(Who.KLEIN_HELLO),
-    *_hello(Who.RESOURCE_HELLO),
+    *_mqtt(Subject.RABBIT, (Table.ONE, Table.MANY, Table.WINDOW, Table.FULL)),
+    *_stomp(Subject.RABBIT, (Table.ONE, Table.MANY, Table.WINDOW, Table.FULL)),
+    *_mqtt(Subject.MOSQUITTO, _ALL),
+    *_fanOut(Subject.SVCBROKER),
+    *_fanOut(Subject.MOSQUITTO),
+    *_fanOut(Subject.RABBIT),
+    *_hello(Subject.NODE),
+    *_hello(Subject.GO),
+    *_hello(Subject.KLEIN_HELLO),
+    *_hello(Subject.RESOURCE_HELLO),
 )
 """All rows, in the order of the tables."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ..found import MARKS, Found, marks
 from ..report import Bar, Bars, Picture, Section, amount, markdownTable
-from ._cases import CASES, Case, Part, Who
+from ._cases import CASES, Case, Subject, Table
 from ._run import NOT_ASKED_FOR, Comparison
 from ._targets import judge
 
@@ -18,8 +18,10 @@ _IN_MEMORY = "in memory only"
 _NOTHING = "no broker behind it"
 _COLOURS = (_OURS, _DURABLE, _IN_MEMORY, _NOTHING)
 _GROUPS = {
-    Who.MOSQUITTO: _IN_MEMORY,
-    **dict.fromkeys((Who.NODE, Who.GO, Who.KLEIN_HELLO, Who.RESOURCE_HELLO), _NOTHING),
+    Subject.MOSQUITTO: _IN_MEMORY,
+    **dict.fromkeys(
+        (Subject.NODE, Subject.GO, Subject.KLEIN_HELLO, Subject.RESOURCE_HELLO), _NOTHING
+    ),
 }
 
 _METHOD = """Every row is one server pinned to one processor, and the load program, in C, pinned to
@@ -46,40 +48,40 @@ def comparisonSections(comparison: Comparison, machine: Mapping[str, object]) ->
         Section(title="Targets", text=verdicts),
         Section(title="How it was measured", text=f"{_METHOD}\n\n{MARKS}"),
         Section(title="Acknowledged publishes a second", text=_overview(comparison)),
-        *(_section(comparison, part) for part in Part),
+        *(_section(comparison, table) for table in Table),
         Section(title="What was measured, and where", text=_where(comparison, machine)),
     ]
 
 
 _SHAPES = {
-    Part.ONE: "1 x 1",
-    Part.MANY: "32 x 1",
-    Part.CROWD: "256 x 1",
-    Part.WINDOW: "1 x 256",
-    Part.FULL: "32 x 32",
+    Table.ONE: "1 x 1",
+    Table.MANY: "32 x 1",
+    Table.CROWD: "256 x 1",
+    Table.WINDOW: "1 x 256",
+    Table.FULL: "32 x 32",
 }
 
 
 def _overview(comparison: Comparison) -> str:
     """One row for all shapes of a load."""
-    rates: dict[tuple[Who, str], dict[Part, str]] = {}
+    rates: dict[tuple[Subject, str], dict[Table, str]] = {}
     for case in CASES:
-        if case.part in _SHAPES and (found := comparison.median(case)):
+        if case.table in _SHAPES and (found := comparison.median(case)):
             row = rates.setdefault((case.who, case.load), {})
-            row[case.part] = amount(found.events) + marks(found)
+            row[case.table] = amount(found.events) + marks(found)
     rows = [
-        [who.value, load, *(row.get(part, "") for part in _SHAPES)]
+        [who.value, load, *(row.get(table, "") for table in _SHAPES)]
         for (who, load), row in rates.items()
     ]
     header = ["connections x under way on each", "", *_SHAPES.values()]
     return markdownTable(header, rows, words=2)
 
 
-def _section(comparison: Comparison, part: Part) -> Section:
+def _section(comparison: Comparison, table: Table) -> Section:
     cases = [
         case
         for case in CASES
-        if case.part is part and comparison.missing.get(case.who) != NOT_ASKED_FOR
+        if case.table is table and comparison.missing.get(case.who) != NOT_ASKED_FOR
     ]
     found = {case: comparison.median(case) for case in cases}
     measured = [case for case in cases if found[case]]
@@ -90,14 +92,14 @@ def _section(comparison: Comparison, part: Part) -> Section:
     rows = [_row(comparison, case, found[case]) for case in cases]
     pictures: list[Picture] = []
     if measured:
-        name = part.name.lower()
+        name = table.name.lower()
         pictures = [
-            _bars(f"{name}-rate", f"{part.value}: events/s", measured, found, "events/s"),
-            _bars(f"{name}-cpu", f"{part.value}: processor time", measured, found, "cpu"),
+            _bars(f"{name}-rate", f"{table.value}: events/s", measured, found, "events/s"),
+            _bars(f"{name}-cpu", f"{table.value}: processor time", measured, found, "cpu"),
         ]
-        if part is Part.ONE:
-            pictures[0] = _bars("one-latency", f"{part.value}: latency", measured, found, "p50")
-    return Section(title=part.value, text=markdownTable(header, rows, words=2), pictures=pictures)
+        if table is Table.ONE:
+            pictures[0] = _bars("one-latency", f"{table.value}: latency", measured, found, "p50")
+    return Section(title=table.value, text=markdownTable(header, rows, words=2), pictures=pictures)
 
 
 _LABELS = {
@@ -122,7 +124,7 @@ def _bars(
     bars = [
         Bar(
             f"{_shortName(case)}, {case.load}"
-            + ("" if case.part is not Part.BATCH else f", {case.connections} conn."),
+            + ("" if case.table is not Table.BATCH else f", {case.connections} conn."),
             value(one),
             _groupOf(case),
             marks(one).strip() if what == "events/s" else "",
@@ -134,27 +136,21 @@ def _bars(
 
 def _shortName(case: Case) -> str:
     name: str = case.who.value
-    if case.who is Who.AT_ONCE:
-        return "svcbroker"
-    if case.who is Who.KLEIN:
-        return "svcbroker, Klein's door"
-    if case.who is Who.DEFAULT:
-        return "svcbroker, default"
     return name.partition(",")[0].removesuffix(" Streams").removesuffix(" JetStream")
 
 
 def _groupOf(case: Case) -> str:
     who = case.who
-    if who in (Who.AT_ONCE, Who.KLEIN, Who.DEFAULT):
+    if who is Subject.SVCBROKER:
         return _OURS
-    if case.part is Part.FAN_OUT:
+    if case.table is Table.FAN_OUT:
         return _IN_MEMORY
     return _GROUPS.get(who, _DURABLE)
 
 
 def _row(comparison: Comparison, case: Case, found: Found | None) -> Sequence[str]:
     shape = f"{case.connections} x {case.window}"
-    if case.part is Part.FAN_OUT:
+    if case.table is Table.FAN_OUT:
         shape = f"1 x {case.window}, to {case.subscribers}"
     words = [case.who.value, case.load, shape]
     if found is None:
@@ -173,7 +169,7 @@ def _row(comparison: Comparison, case: Case, found: Found | None) -> Sequence[st
 def _where(comparison: Comparison, machine: Mapping[str, object]) -> str:
     rows = [
         [who.value, comparison.versions.get(who, comparison.missing.get(who, "not measured"))]
-        for who in Who
+        for who in Subject
     ]
     facts = {**machine, "processor time of all servers while idle": f"{comparison.idle:.1%}"}
     words = "\n".join(f"- {name}: {value}" for name, value in facts.items())

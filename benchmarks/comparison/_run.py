@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -18,7 +17,6 @@ from attrs import define, field
 from ..brokers import (
     TOPIC,
     Broker,
-    hasDoors,
     startBare,
     startDaemon,
     startGo,
@@ -30,12 +28,11 @@ from ..brokers import (
 )
 from ..children import Missing, busyOf, separateCores
 from ..found import WARM_UP, Found
-from ..load import PATIENCE, Broken
+from ..load import TIMEOUT, Broken
 from ..loader import connected, drive, driveOn
 from ..report import middle
-from ..servers import AT_ONCE, DEFAULT
 from ..wires.http import rpcText
-from ._cases import CASES, FAN_TOPIC, Case, Part, Who
+from ._cases import CASES, FAN_TOPIC, Case, Subject, Table
 
 KNOWN_EVENTS = 1000
 """How many events are read one after the other."""
@@ -56,8 +53,8 @@ class Comparison:
     """
 
     rounds: dict[Case, list[Found]] = field(factory=dict)
-    versions: dict[Who, str] = field(factory=dict)
-    missing: dict[Who, str] = field(factory=dict)
+    versions: dict[Subject, str] = field(factory=dict)
+    missing: dict[Subject, str] = field(factory=dict)
     idle: float = 0.0
 
     def median(self, case: Case) -> Found | None:
@@ -66,28 +63,22 @@ class Comparison:
         return middle(rounds) if rounds else None
 
 
-def _starts(cores: set[int]) -> Mapping[tuple[Who, ...], Callable[[Path], Sequence[Broker]]]:
+def _starts(cores: set[int]) -> Mapping[tuple[Subject, ...], Callable[[Path], Sequence[Broker]]]:
     def one(start: Callable[[Path, set[int]], Broker]) -> Callable[[Path], Sequence[Broker]]:
         return lambda directory: [start(directory, cores)]
 
     return {
-        (Who.AT_ONCE,): one(partial(startDaemon, ledger=AT_ONCE)),
-        (Who.KLEIN,): one(_startKlein),
-        (Who.DEFAULT,): one(partial(startDaemon, ledger=DEFAULT)),
-        (Who.REDIS,): one(startRedis),
-        (Who.NATS,): one(startNats),
-        (Who.RABBIT,): one(startRabbit),
-        (Who.MOSQUITTO,): one(startMosquitto),
-        (Who.NODE,): one(startNode),
-        (Who.GO,): one(startGo),
-        (Who.KLEIN_HELLO, Who.RESOURCE_HELLO): lambda directory: startBare(directory, cores),
+        (Subject.SVCBROKER,): one(startDaemon),
+        (Subject.REDIS,): one(startRedis),
+        (Subject.NATS,): one(startNats),
+        (Subject.RABBIT,): one(startRabbit),
+        (Subject.MOSQUITTO,): one(startMosquitto),
+        (Subject.NODE,): one(startNode),
+        (Subject.GO,): one(startGo),
+        (Subject.KLEIN_HELLO, Subject.RESOURCE_HELLO): lambda directory: startBare(
+            directory, cores
+        ),
     }
-
-
-def _startKlein(directory: Path, cores: set[int]) -> Broker:
-    if not hasDoors():
-        raise Missing("this svcbroker has one HTTP door only")
-    return startDaemon(directory, cores, ledger=AT_ONCE, options=["--http-door=klein"])
 
 
 def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -> Comparison:
@@ -102,11 +93,11 @@ def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -
     serverCores, loadCores = separateCores()
     os.sched_setaffinity(0, loadCores)
     comparison = Comparison()
-    brokers: dict[Who, Broker] = {}
-    known: dict[Who, Sequence[str]] = {}
+    brokers: dict[Subject, Broker] = {}
+    known: dict[Subject, Sequence[str]] = {}
     with ExitStack() as stack:
         for whos, start in _starts(serverCores).items():
-            if only and not any(part.lower() in who.value.lower() for part in only for who in whos):
+            if only and not any(word.lower() in who.value.lower() for word in only for who in whos):
                 comparison.missing |= dict.fromkeys(whos, NOT_ASKED_FOR)
                 continue
             try:
@@ -122,7 +113,7 @@ def compare(home: Path, seconds: float, rounds: int, only: Sequence[str] = ()) -
                 if broker.daemon is not None:
                     known[who] = _publishKnown(broker)
         comparison.idle = _idleShare(list(brokers.values()))
-        order = [case for part in Part for case in CASES if case.part is part]
+        order = [case for table in Table for case in CASES if case.table is table]
         order = [case for case in order if case.who in brokers]
         for turn in range(rounds):
             for case in order if turn % 2 == 0 else reversed(order):
@@ -173,7 +164,7 @@ def _verify(broker: Broker, topic: str, expected: int) -> None:
 
     RabbitMQ's counts come some seconds late.
     """
-    deadline = perf_counter() + PATIENCE
+    deadline = perf_counter() + TIMEOUT
     while (count := broker.count(topic)) != expected:
         if perf_counter() > deadline or broker.daemon is not None:
             raise Broken(f"{broker.name} should have {expected} events, but has {count}")

@@ -9,7 +9,7 @@ from statistics import median
 
 from attrs import frozen
 
-from ._cases import CASES, Case, Part, Who
+from ._cases import CASES, Case, Subject, Table
 from ._run import Comparison
 
 JSON_RPC_BATCHES = 150_000.0
@@ -45,12 +45,12 @@ class Verdict:
 
 def judge(comparison: Comparison) -> Sequence[Verdict]:
     """All targets."""
-    rest = find(Who.AT_ONCE, Part.MANY, "REST publish, POST")
-    redis = find(Who.REDIS, Part.MANY, "XADD")
+    rest = find(Subject.SVCBROKER, Table.MANY, "REST publish, POST")
+    redis = find(Subject.REDIS, Table.MANY, "XADD")
     batches = [
         case
         for case in CASES
-        if case.who is Who.AT_ONCE and case.load == "JSON-RPC publish, batches of 100"
+        if case.who is Subject.SVCBROKER and case.load == "JSON-RPC publish, batches of 100"
     ]
     fan = "MQTT, 1 to 100, QoS 1"
     return [
@@ -58,39 +58,39 @@ def judge(comparison: Comparison) -> Sequence[Verdict]:
             comparison,
             "REST at 32 connections: twice RabbitMQ's quorum queue over AMQP",
             rest,
-            find(Who.RABBIT, Part.MANY, "AMQP, confirms"),
+            find(Subject.RABBIT, Table.MANY, "AMQP, confirms"),
             2,
         ),
         _times(
             comparison,
             "REST at 32 connections: six times NATS with sync before ack",
             rest,
-            find(Who.NATS, Part.MANY, "PUB"),
+            find(Subject.NATS, Table.MANY, "PUB"),
             6,
         ),
         _times(comparison, "REST at 32 connections, aim: Redis", rest, redis, 1),
         _batches(comparison, batches, redis),
-        _latency(comparison, find(Who.AT_ONCE, Part.ONE, "REST publish, POST")),
+        _latency(comparison, find(Subject.SVCBROKER, Table.ONE, "REST publish, POST")),
         _times(
             comparison,
             "MQTT QoS 1, 32 connections with 32 under way: ahead of mosquitto",
-            find(Who.AT_ONCE, Part.FULL, "MQTT QoS 1"),
-            find(Who.MOSQUITTO, Part.FULL, "MQTT QoS 1"),
+            find(Subject.SVCBROKER, Table.FULL, "MQTT QoS 1"),
+            find(Subject.MOSQUITTO, Table.FULL, "MQTT QoS 1"),
             1,
         ),
         _times(
             comparison,
             "Fan-out 1 to 100, QoS 1: three times mosquitto",
-            find(Who.AT_ONCE, Part.FAN_OUT, fan),
-            find(Who.MOSQUITTO, Part.FAN_OUT, fan),
+            find(Subject.SVCBROKER, Table.FAN_OUT, fan),
+            find(Subject.MOSQUITTO, Table.FAN_OUT, fan),
             3,
         ),
     ]
 
 
-def find(who: Who, part: Part, load: str) -> Case:
+def find(who: Subject, table: Table, load: str) -> Case:
     """The row of the table."""
-    (case,) = (case for case in CASES if (case.who, case.part, case.load) == (who, part, load))
+    (case,) = (case for case in CASES if (case.who, case.table, case.load) == (who, table, load))
     return case
 
 
@@ -132,7 +132,7 @@ def _batches(comparison: Comparison, ours: Sequence[Case], redis: Case) -> Verdi
 
 
 def _latency(comparison: Comparison, case: Case) -> Verdict:
-    name = "Median latency at 1 connection, interval=0: under 1 ms"
+    name = "Median latency at 1 connection: under 1 ms"
     found = comparison.median(case)
     if found is None:
         return Verdict(name=name, measured="-", score=None)

@@ -18,7 +18,7 @@ from svcbroker.model import topicPrefix
 
 from ..load import Broken, Measured, Shape
 from ..load import drive as driveHere
-from ..loader import Kind, Load, allowFiles, connect, drive, driveOn
+from ..loader import Load, Protocol, allowFiles, connect, drive, driveOn
 from ..report import percentile
 from ..wires.http import request
 from ._daemon import Daemon
@@ -96,7 +96,7 @@ def publishOne(topic: str, size: int) -> Load:
     form = b"application/x-www-form-urlencoded"
     one = request(b"POST", b"/svcbroker/rest/publish", form, fields)
     return Load(
-        kind=Kind.HTTP,
+        protocol=Protocol.HTTP,
         frames=lambda number: [one],
         wanted=b'"status":"SUCCESS"',
         wantedTimes=1,
@@ -129,7 +129,7 @@ def publishMany(topics: Sequence[str], size: int, batch: int = BATCH, clients: i
         ]
 
     return Load(
-        kind=Kind.HTTP,
+        protocol=Protocol.HTTP,
         frames=frames,
         isOwn=bodies > 1,
         events=batch,
@@ -178,7 +178,7 @@ def _speed(found: Measured, cpu: float) -> Speed:
 def _reads(paths: Sequence[Sequence[str]], wanted: bytes) -> Load:
     """Each client asks for its own, in turn."""
     return Load(
-        kind=Kind.HTTP,
+        protocol=Protocol.HTTP,
         frames=lambda number: [_get(path) for path in paths[number]],
         isOwn=True,
         wanted=wanted,
@@ -223,7 +223,10 @@ def stateOf(topic: str) -> Load:
     """The state of one topic, by any number of clients."""
     one = _get(f"/rest/state?topic={topic}")
     return Load(
-        kind=Kind.HTTP, frames=lambda number: [one], wanted=b'"sequenceNumber"', wantedTimes=1
+        protocol=Protocol.HTTP,
+        frames=lambda number: [one],
+        wanted=b'"sequenceNumber"',
+        wantedTimes=1,
     )
 
 

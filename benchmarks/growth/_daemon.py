@@ -20,9 +20,8 @@ import msgspec
 from attrs import frozen
 
 from ..children import START_SECONDS, STOP_SECONDS, cpuOf, freePorts, memoryOf, start
-from ..load import PATIENCE, Broken
+from ..load import TIMEOUT, Broken
 
-LEDGER = "pbft:interval=0"
 _TWISTD = "from twisted.scripts.twistd import run; run()"
 _LOOK_AGAIN = 0.002
 
@@ -94,7 +93,7 @@ class Daemon:
             [
                 *(sys.executable, "-c", _TWISTD, "-n", "--pidfile=", "svcbroker"),
                 *("--http", f"tcp:{self.port}:interface=127.0.0.1", "--stomp", "", "--mqtt", ""),
-                *("--ledger", LEDGER, "--data-dir", str(self.data.absolute()), *self._options),
+                *("--data-dir", str(self.data.absolute()), *self._options),
             ],
             self._home,
             self._cores,
@@ -108,7 +107,7 @@ class Daemon:
 
     def _isReady(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as opened:
+            with socket.create_connection(("127.0.0.1", self.port), TIMEOUT) as opened:
                 opened.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
                 return opened.recv(4096).startswith(b"HTTP/1.1 200 ")
         except (ConnectionError, TimeoutError):
@@ -168,7 +167,7 @@ class Daemon:
 
     def call(self, path: str, **parameters: str) -> Any:
         """What an operation answers."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
         try:
             connection.request("GET", f"/svcbroker{path}?{urlencode(parameters)}")
             return msgspec.json.decode(connection.getresponse().read())

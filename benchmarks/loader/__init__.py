@@ -8,12 +8,12 @@ The load: C{*.c} is the program that drives it, L{drive} has it do so.
 
 from ..load import Measured
 from ._drive import allowFiles, connect, connected, drive, driveOn
-from ._plan import Kind, Load, encodePlan
+from ._plan import Load, Protocol, encodePlan
 
 __all__ = [
-    "Kind",
     "Load",
     "Measured",
+    "Protocol",
     "allowFiles",
     "connect",
     "connected",

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from time import sleep
 
 from ..building import buildLoader
-from ..load import PATIENCE, Broken, Measured
+from ..load import TIMEOUT, Broken, Measured
 from ._plan import Load, decodeFound, encodePlan
 
 _SPARE_FILES = 64
@@ -22,7 +22,7 @@ _SETTLING = 0.1
 
 def connect(port: int) -> socket.socket:
     """A connection to a server here, that blocks."""
-    opened = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    opened = socket.create_connection(("127.0.0.1", port), TIMEOUT)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
 
@@ -41,7 +41,7 @@ def drive(
     @param connections: how many clients there are.
     @param seconds: after this time nothing more is asked.
     @param requests: after this number nothing more is asked either.
-    @raise Broken: an answer is wrong, or there is none for L{PATIENCE} seconds.
+    @raise Broken: an answer is wrong, or there is none for L{TIMEOUT} seconds.
     @raise Missing: the load program cannot be built.
     """
     with connected(port, load, connections, settling=0.0) as sockets:
@@ -86,7 +86,7 @@ def driveOn(
         [program], stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=numbers
     ) as running:
         try:
-            found, errors = running.communicate(plan, seconds + 2 * PATIENCE)
+            found, errors = running.communicate(plan, seconds + 2 * TIMEOUT)
         except subprocess.TimeoutExpired:
             raise Broken("the load does not end") from None
         finally:

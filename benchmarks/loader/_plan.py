@@ -19,7 +19,7 @@ UNLIMITED = (1 << 64) - 1
 _MOST_FRAMES = 1 << 16
 
 
-class Kind(IntEnum):
+class Protocol(IntEnum):
     """
     How answers are told apart; the numbers are those of C{loader.h}.
     """
@@ -56,7 +56,7 @@ class Load:
     @ivar place: where the packet identifier of a delivery is, if it has one (FAN).
     """
 
-    kind: Kind
+    protocol: Protocol
     frames: Callable[[int], Sequence[bytes]]
     isOwn: bool = False
     window: int = 1
@@ -83,7 +83,7 @@ def encodePlan(load: Load, sockets: Sequence[int], seconds: float, limit: int | 
         raise ValueError(f"{count} frames for a window of {load.window}")
     frames = [frame for some in each for frame in some]
     numbers = (
-        *(load.kind, len(sockets), load.window, count, load.isOwn, load.events),
+        *(load.protocol, len(sockets), load.window, count, load.isOwn, load.events),
         *(load.wantedTimes, load.lead, load.place),
     )
     return b"".join(

@@ -105,9 +105,9 @@ void watch(int epoll, int operation, int socket, uint32_t index, int wantsToSend
 }
 
 int await(int epoll, struct epoll_event *ready) {
-    int count = epoll_wait(epoll, ready, READY_LIMIT, PATIENCE_MS);
+    int count = epoll_wait(epoll, ready, READY_LIMIT, TIMEOUT_MS);
     if (count == 0)
-        fail("no answer for %d seconds", PATIENCE_MS / 1000);
+        fail("no answer for %d seconds", TIMEOUT_MS / 1000);
     if (count < 0 && errno != EINTR)
         fail("nothing can be waited for: %s", strerror(errno));
     return count;

@@ -16,7 +16,7 @@ enum {
     SMALL_REST = 1 << 14,   /* what is left over is copied where it is no more than this */
     REST_LIMIT = 1 << 24,   /* bytes that an answer has at most */
     READY_LIMIT = 1024,     /* connections that are looked at after one poll */
-    PATIENCE_MS = 30 * 1000 /* after so long without any answer it is given up */
+    TIMEOUT_MS = 30 * 1000 /* after so long without any answer it is given up */
 };
 
 #define SAMPLES_LIMIT ((size_t)1 << 24) /* latencies that are kept at most */

@@ -9,7 +9,7 @@ from socket import socket
 from types import TracebackType
 
 from ..load import Broken
-from ..loader import Kind, Load, connect
+from ..loader import Load, Protocol, connect
 from .talk import CONTENT, readExactly
 
 _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b"\xce"
@@ -102,14 +102,14 @@ def publishes(queue: str, window: int) -> Load:
     """Persistent messages, with publisher confirms."""
     one = publishFrames(queue)
     return Load(
-        kind=Kind.AMQP,
+        protocol=Protocol.AMQP,
         frames=lambda number: [one] * window,
         window=window,
         greet=_greetPublisher,
     )
 
 
-class QueueKeeper:
+class QueueControl:
     """
     A connection that looks after a queue: a context manager.
     """
@@ -119,7 +119,7 @@ class QueueKeeper:
         self._opened = connect(port)
         greet(self._opened)
 
-    def __enter__(self) -> QueueKeeper:
+    def __enter__(self) -> QueueControl:
         return self
 
     def __exit__(

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..loader import Kind, Load
+from ..loader import Load, Protocol
 from .talk import CONTENT
 
 TOPIC = "bench"
@@ -31,7 +31,7 @@ def request(method: bytes, target: bytes, type: bytes = b"", body: bytes = b"") 
 
 def _publishes(one: bytes, events: int = 1) -> Load:
     return Load(
-        kind=Kind.HTTP,
+        protocol=Protocol.HTTP,
         frames=lambda number: [one],
         events=events,
         wanted=_SUCCESS,
@@ -89,7 +89,7 @@ def getEvent(known: Sequence[str]) -> Load:
         for eventId in known
     ]
     return Load(
-        kind=Kind.HTTP,
+        protocol=Protocol.HTTP,
         frames=lambda number: requests,
         wanted=b'"content":"%b"' % b64encode(CONTENT),
         wantedTimes=1,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from socket import socket
 
-from ..loader import Kind, Load
+from ..loader import Load, Protocol
 from .talk import CONTENT, ask
 
 CYCLE = 4096
@@ -78,7 +78,7 @@ def publishes(topic: str, window: int) -> Load:
     """Publishes with QoS 1."""
     frames = [publishPacket(topic, 1, packetId) for packetId in range(1, CYCLE + 1)]
     return Load(
-        kind=Kind.MQTT,
+        protocol=Protocol.MQTT,
         frames=lambda number: frames,
         window=window,
         greet=lambda opened, number: greet(opened),
@@ -99,7 +99,7 @@ def fanOut(topic: str, qos: int, window: int = FAN_WINDOW) -> Load:
             subscribe(opened, topic, qos)
 
     return Load(
-        kind=Kind.FAN,
+        protocol=Protocol.FAN,
         frames=lambda number: frames,
         window=window,
         greet=begin,

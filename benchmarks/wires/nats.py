@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..load import Broken
-from ..loader import Kind, Load, connect
+from ..loader import Load, Protocol, connect
 from .talk import CONTENT, ask, read
 
 _HELLO = b'CONNECT {"verbose":false,"pedantic":false,"headers":false,"lang":"bench"}\r\nPING\r\n'
@@ -45,7 +45,7 @@ def publishes(subject: str, window: int) -> Load:
         ask(opened, f"SUB {_INBOX}.{connection}.* 1\r\nPING\r\n".encode("ascii"), b"PONG\r\n")
 
     return Load(
-        kind=Kind.NATS,
+        protocol=Protocol.NATS,
         frames=frames,
         isOwn=True,
         window=window,

@@ -5,7 +5,7 @@ Redis: RESP 2, and streams.
 from __future__ import annotations
 
 from ..load import Broken
-from ..loader import Kind, Load, connect
+from ..loader import Load, Protocol, connect
 from .talk import CONTENT, ask
 
 
@@ -17,7 +17,7 @@ def command(*words: bytes) -> bytes:
 def publishes(stream: str, window: int) -> Load:
     """Entries of a stream, with one field."""
     one = command(b"XADD", stream.encode("ascii"), b"*", b"content", CONTENT)
-    return Load(kind=Kind.RESP, frames=lambda number: [one] * window, window=window)
+    return Load(protocol=Protocol.RESP, frames=lambda number: [one] * window, window=window)
 
 
 def askNumber(port: int, *words: bytes) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from socket import socket
 
-from ..loader import Kind, Load
+from ..loader import Load, Protocol
 from .talk import CONTENT, ask
 
 CYCLE = 4096
@@ -31,4 +31,4 @@ def publishes(destination: str, window: int) -> Load:
     def greet(opened: socket, number: int) -> None:
         ask(opened, _HELLO, b"CONNECTED\n", b"\0")
 
-    return Load(kind=Kind.STOMP, frames=lambda number: frames, window=window, greet=greet)
+    return Load(protocol=Protocol.STOMP, frames=lambda number: frames, window=window, greet=greet)

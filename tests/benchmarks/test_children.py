@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from benchmarks.children import CHECKOUT
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 _PROGRAM = """
 import os, subprocess, sys
 from pathlib import Path
@@ -61,22 +61,22 @@ class HouseholdTests(SynchronousTestCase):
             lost = int(running.stdout.readline())
             if number is not None:
                 running.send_signal(number)
-            said, _ = running.communicate(timeout=PATIENCE)
+            said, _ = running.communicate(timeout=TIMEOUT)
         self.assertRaises(ProcessLookupError, os.kill, lost, 0)
         left = [path for path in Path("/proc").glob("[0-9]*/cwd") if _isIn(path, directory)]
         self.assertEqual(left, [])
         return said.strip()
 
-    def test_signals(self) -> None:
+    def test_signalEndsRunAndChildren(self) -> None:
         """A signal ends the run, and all of them."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             self.assertEqual(self.end("wait", number), number.name)
 
-    def test_error(self) -> None:
+    def test_errorEndsChildren(self) -> None:
         """So does an error."""
         self.assertEqual(self.end("error"), "broken")
 
-    def test_end(self) -> None:
+    def test_endOfRunEndsChildren(self) -> None:
         """And so does its good end."""
         self.assertEqual(self.end("wait"), "")
 

@@ -13,15 +13,17 @@ from benchmarks.comparison import (
     CASES,
     Case,
     Comparison,
-    Part,
+    Subject,
+    Table,
     Verdict,
-    Who,
     comparisonSections,
     judge,
 )
 from benchmarks.comparison._targets import find
 from benchmarks.found import Found, marks
 from benchmarks.load import Measured
+
+from .test_report import requireDrawing
 
 FOUND = Found(
     events=1000,
@@ -33,9 +35,9 @@ FOUND = Found(
     clientShare=0.5,
     others=0,
 )
-REST = find(Who.AT_ONCE, Part.MANY, "REST publish, POST")
-RABBIT = find(Who.RABBIT, Part.MANY, "AMQP, confirms")
-REDIS = find(Who.REDIS, Part.MANY, "XADD")
+REST = find(Subject.SVCBROKER, Table.MANY, "REST publish, POST")
+RABBIT = find(Subject.RABBIT, Table.MANY, "AMQP, confirms")
+REDIS = find(Subject.REDIS, Table.MANY, "XADD")
 
 
 def rounds(*rates: float) -> list[Found]:
@@ -48,7 +50,7 @@ class FoundTests(SynchronousTestCase):
     What is made of a measurement.
     """
 
-    def test_units(self) -> None:
+    def test_foundHasRatesAndLatenciesInUnits(self) -> None:
         """Rates are per second, latencies in milliseconds, processor time in microseconds."""
         measured = Measured(
             seconds=0.5, events=20, latencies=array("d", [0.002, 0.001]), clientShare=0.1
@@ -58,7 +60,7 @@ class FoundTests(SynchronousTestCase):
         self.assertEqual((found.p50, found.p99, found.p999), (1, 2, 2))
         self.assertAlmostEqual(found.others, 0.2)
 
-    def test_marks(self) -> None:
+    def test_disturbedNumbersAreMarked(self) -> None:
         """A number that is not the server's own is marked."""
         self.assertEqual(marks(FOUND), "")
         self.assertEqual(marks(evolve(FOUND, clientShare=0.95)), " (1)")
@@ -75,35 +77,35 @@ class JudgeTests(SynchronousTestCase):
         (found,) = (each for each in judge(comparison) if words in each.name)
         return found
 
-    def test_nothing(self) -> None:
+    def test_unmeasuredTargetHasNoVerdict(self) -> None:
         """Where something was not measured, nothing is said."""
         verdicts = judge(Comparison(rounds={REST: rounds(1000)}))
         self.assertEqual(
             {each.outcome for each in verdicts if "RabbitMQ" in each.name}, {"not measured"}
         )
 
-    def test_ratio(self) -> None:
+    def test_ratioIsMedianOfRoundRatios(self) -> None:
         """A ratio is the median of the rounds' ratios."""
         comparison = Comparison(rounds={REST: rounds(100, 300, 900), RABBIT: rounds(100, 100, 100)})
         verdict = self.verdict(comparison, "RabbitMQ")
         self.assertEqual(verdict.measured, "3.00 times (1.00 to 9.00)")
         self.assertEqual((verdict.score, verdict.outcome), (1.5, "met, 1.50 of it"))
 
-    def test_missed(self) -> None:
+    def test_missedTargetSaysByHowMuch(self) -> None:
         """What is missed is missed by so much."""
         comparison = Comparison(rounds={REST: rounds(150), RABBIT: rounds(100)})
         self.assertEqual(self.verdict(comparison, "RabbitMQ").outcome, "missed by 25%")
 
-    def test_bounded(self) -> None:
+    def test_ratioToLoadBoundServerIsMarked(self) -> None:
         """A ratio to a server that may be faster than its load is marked."""
         bounded = [evolve(FOUND, clientShare=1.0)]
         comparison = Comparison(rounds={REST: rounds(1000), RABBIT: bounded})
         self.assertTrue(self.verdict(comparison, "RabbitMQ").measured.endswith(" (1)"))
 
-    def test_batches(self) -> None:
+    def test_betterBatchShapeCounts(self) -> None:
         """Batches reach so many events, or twice Redis; the better shape counts."""
         small, large = [
-            case for case in CASES if case.load.endswith("of 100") and case.who is Who.AT_ONCE
+            case for case in CASES if case.load.endswith("of 100") and case.who is Subject.SVCBROKER
         ]
         comparison = Comparison(rounds={small: rounds(90_000), large: rounds(120_000)})
         verdict = self.verdict(comparison, "batches of 100")
@@ -111,9 +113,9 @@ class JudgeTests(SynchronousTestCase):
         comparison.rounds[REDIS] = rounds(40_000)
         self.assertEqual(self.verdict(comparison, "batches of 100").score, 1.5)
 
-    def test_latency(self) -> None:
+    def test_lowerLatencyScoresHigher(self) -> None:
         """Below is better."""
-        one = find(Who.AT_ONCE, Part.ONE, "REST publish, POST")
+        one = find(Subject.SVCBROKER, Table.ONE, "REST publish, POST")
         comparison = Comparison(rounds={one: [FOUND]})
         self.assertEqual(self.verdict(comparison, "latency").score, 2)
 
@@ -123,12 +125,12 @@ class CaseTests(SynchronousTestCase):
     Rows.
     """
 
-    def test_different(self) -> None:
-        """No row is there twice, and every part and every server has some."""
-        names = [(case.part, case.who, case.load, case.connections, case.window) for case in CASES]
+    def test_everyRowIsUnique(self) -> None:
+        """No row is there twice, and every table and every server has some."""
+        names = [(case.table, case.who, case.load, case.connections, case.window) for case in CASES]
         self.assertEqual(len(set(names)), len(names))
-        self.assertEqual({case.part for case in CASES}, set(Part))
-        self.assertEqual({case.who for case in CASES}, set(Who))
+        self.assertEqual({case.table for case in CASES}, set(Table))
+        self.assertEqual({case.who for case in CASES}, set(Subject))
 
 
 class PageTests(SynchronousTestCase):
@@ -139,12 +141,12 @@ class PageTests(SynchronousTestCase):
     def rowsOf(self, comparison: Comparison, case: Case) -> list[str]:
         """The lines of the table that are about a case."""
         (section,) = (
-            each for each in comparisonSections(comparison, {}) if each.title == case.part.value
+            each for each in comparisonSections(comparison, {}) if each.title == case.table.value
         )
         start = f"| {case.who.value} | {case.load} |"
         return [line for line in section.text.splitlines() if line.startswith(start)]
 
-    def test_row(self) -> None:
+    def test_rowHasMedians(self) -> None:
         """A row has the medians."""
         comparison = Comparison(rounds={REST: rounds(1000, 3000, 2000)})
         (row,) = self.rowsOf(comparison, REST)
@@ -152,17 +154,18 @@ class PageTests(SynchronousTestCase):
             row.endswith("| 32 x 1 | 2 000 | 0.50 | 1.00 | 2.00 | 3.00 | 20 | 50 000 |"), row
         )
 
-    def test_missing(self) -> None:
+    def test_missingServerSaysHowToInstallIt(self) -> None:
         """What is not installed says how to install it."""
-        comparison = Comparison(missing={Who.REDIS: "not installed: apt-get install x"})
+        comparison = Comparison(missing={Subject.REDIS: "not installed: apt-get install x"})
         (row,) = self.rowsOf(comparison, REDIS)
         self.assertIn("apt-get install x", row)
 
-    def test_whole(self) -> None:
+    def test_everySectionCanBeDrawn(self) -> None:
         """Everything can be shown, with plots that can be drawn."""
+        drawing = requireDrawing()
         comparison = Comparison(rounds={case: [FOUND] for case in CASES})
         sections = comparisonSections(comparison, {"kernel": "6"})
-        self.assertEqual(len(sections), len(Part) + 4)
+        self.assertEqual(len(sections), len(Table) + 4)
         for section in sections:
             for picture in section.pictures:
-                self.assertIn("</svg>", picture.svg())
+                self.assertIn("</svg>", drawing.svg(picture))

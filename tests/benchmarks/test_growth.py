@@ -35,6 +35,8 @@ from benchmarks.report import writeReport
 from svcbroker.model import EventId
 from tools.signedchain import SignedChain
 
+from .test_report import requireDrawing
+
 START = Start(seconds=0.5, cpu=0.4, memory=2**26)
 
 
@@ -54,7 +56,7 @@ class AskingTests(SynchronousTestCase):
     What is asked.
     """
 
-    def test_allTopics(self) -> None:
+    def test_everyClientPublishesToEveryTopicAlike(self) -> None:
         """Every client publishes to every topic alike, and not all to the same at once."""
         topics = [str(number) for number in range(1000)]
         load = publishMany(topics, 10, batch=100, clients=4)
@@ -67,7 +69,7 @@ class AskingTests(SynchronousTestCase):
             firsts.add(topicsIn(frames[0])[0])
         self.assertEqual(len(firsts), 4)
 
-    def test_fewTopics(self) -> None:
+    def test_batchRepeatsFewTopics(self) -> None:
         """A batch goes to few topics more than once."""
         load = publishMany(["a", "b"], 10, batch=100)
         (frame,) = load.frames(0)
@@ -75,12 +77,12 @@ class AskingTests(SynchronousTestCase):
         self.assertFalse(load.isOwn)
         self.assertEqual(load.wantedTimes, 100)
 
-    def test_one(self) -> None:
+    def test_onePublishHasContentOfSize(self) -> None:
         """One publish has a content of the size."""
         (frame,) = publishOne("t", 5).frames(0)
         self.assertTrue(frame.endswith(b"topic=t&content=xxxxx"), frame)
 
-    def test_events(self) -> None:
+    def test_askedEventIdsExist(self) -> None:
         """Ids are those of events that are there, of any topic and block."""
         directory = Path(self.mktemp())
         directory.mkdir()
@@ -96,7 +98,7 @@ class AskingTests(SynchronousTestCase):
                 asked.add(frame.split(b" ")[1].partition(b"eventId=")[2].decode("ascii"))
         self.assertEqual({str(EventId.parse(each)) for each in asked}, known)
 
-    def test_pages(self) -> None:
+    def test_askedPagesAreWithinList(self) -> None:
         """Pages are anywhere in a list, and none is behind its end."""
         for load, name, lowest, highest in (
             (topicLists(95, Random(1)), b"pageIndex=", 0, 9),
@@ -115,14 +117,15 @@ class PageTests(SynchronousTestCase):
     The report.
     """
 
-    def test_sizes(self) -> None:
+    def test_chainIsMeasuredAtPowersOfTen(self) -> None:
         """A chain is looked at at every power of ten, and when it is as long as it gets."""
         self.assertEqual(sizesUpTo(1000), [1000])
         self.assertEqual(sizesUpTo(25_000), [1000, 10_000, 25_000])
         self.assertEqual(sizesUpTo(10_000_000)[-2:], [1_000_000, 10_000_000])
 
-    def test_page(self) -> None:
+    def test_pageHasAllCurvesAndNumbers(self) -> None:
         """All curves are on it, with their numbers."""
+        requireDrawing()
         lengths = [
             Length(
                 events=events,

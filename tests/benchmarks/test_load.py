@@ -16,20 +16,20 @@ class SplitAnswerTests(SynchronousTestCase):
     Answers are taken apart where they end.
     """
 
-    def test_whole(self) -> None:
+    def test_wholeAnswerGivesBodyAndRest(self) -> None:
         """A whole answer gives its body and what follows it."""
         self.assertEqual(splitAnswer(HEAD + b"bodyrest"), (b"body", b"rest"))
 
-    def test_everyPart(self) -> None:
+    def test_partialAnswerGivesNothing(self) -> None:
         """As long as anything is missing there is no answer."""
         whole = HEAD + b"body"
         for length in range(len(whole)):
             self.assertIsNone(splitAnswer(whole[:length]))
 
-    def test_otherStatus(self) -> None:
+    def test_otherStatusIsAnError(self) -> None:
         """Any status but 200 ends the measurement."""
         self.assertRaises(Broken, splitAnswer, HEAD.replace(b"200", b"500") + b"body")
 
-    def test_noLength(self) -> None:
+    def test_answerWithoutLengthIsAnError(self) -> None:
         """An answer of unknown length ends the measurement."""
         self.assertRaises(Broken, splitAnswer, b"HTTP/1.1 200 OK\r\n\r\n")

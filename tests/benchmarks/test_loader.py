@@ -15,13 +15,13 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from benchmarks.building import buildLoader
 from benchmarks.children import Missing
 from benchmarks.load import Broken, Measured
-from benchmarks.loader import Kind, Load, driveOn
+from benchmarks.loader import Load, Protocol, driveOn
 from benchmarks.wires import amqp, http, mqtt, nats, resp, stomp
 from benchmarks.wires.amqp import method
 from benchmarks.wires.http import request
 from benchmarks.wires.talk import readExactly
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 _HEAD = b"HTTP/1.1 200 OK\r\nX: y\r\ncontent-length: %d\r\n\r\n%b"
 GOOD = b'{"status":"SUCCESS"}'
 
@@ -70,13 +70,13 @@ class LoaderTestCase(SynchronousTestCase):
             for pair in pairs:
                 for each in pair:
                     stack.enter_context(each)
-                pair[1].settimeout(PATIENCE)
+                pair[1].settimeout(TIMEOUT)
             server = Thread(target=run, args=([theirs for _, theirs in pairs],))
             server.start()
             try:
-                found = driveOn([ours for ours, _ in pairs], load, PATIENCE, requests)
+                found = driveOn([ours for ours, _ in pairs], load, TIMEOUT, requests)
             finally:
-                server.join(PATIENCE)
+                server.join(TIMEOUT)
         self.assertEqual(failures, [])
         return found
 
@@ -101,7 +101,7 @@ class HttpTests(LoaderTestCase):
     HTTP.
     """
 
-    def test_counted(self) -> None:
+    def test_everyAnswerIsEventAndLatency(self) -> None:
         """Requests are sent in turn on each connection; every answer is an event and a latency."""
         frames = [request(b"GET", b"/%d" % number) for number in range(3)]
         load = evolve(http.postForm(), frames=lambda number: frames)
@@ -117,7 +117,7 @@ class HttpTests(LoaderTestCase):
         self.assertEqual((found.events, len(found.latencies)), (8, 8))
         self.assertTrue(all(0 < each <= found.seconds for each in found.latencies))
 
-    def test_batch(self) -> None:
+    def test_batchAnswerCountsAllEvents(self) -> None:
         """An answer to a batch is as many events as the batch has, in whatever pieces it comes."""
         load = http.rpc(3)
         answer = httpAnswer(b"[%b]" % b",".join([GOOD] * 3))
@@ -129,7 +129,7 @@ class HttpTests(LoaderTestCase):
 
         self.assertEqual(self.drive(load, serve, 1).events, 3)
 
-    def test_large(self) -> None:
+    def test_requestsAndAnswersMayExceedOneRead(self) -> None:
         """An answer may be larger than one read, and so may a request."""
         big = request(b"POST", b"/", b"text/plain", b"x" * 3_000_000)
         load = evolve(http.postForm(), frames=lambda number: [big])
@@ -141,7 +141,7 @@ class HttpTests(LoaderTestCase):
 
         self.assertEqual(self.drive(load, serve, 2).events, 2)
 
-    def test_pipelined(self) -> None:
+    def test_windowKeepsRequestsUnderWay(self) -> None:
         """With a window several requests are under way."""
         one = http.postForm().frames(0)[0]
         load = evolve(http.postForm(), window=4, frames=lambda number: [one] * 4)
@@ -153,7 +153,7 @@ class HttpTests(LoaderTestCase):
 
         self.assertEqual(self.drive(load, serve, 12).events, 12)
 
-    def test_refused(self) -> None:
+    def test_wrongAnswerEndsMeasurement(self) -> None:
         """What is not the right answer ends the measurement, and is shown."""
         load = http.postForm()
         for answer, words in (
@@ -167,7 +167,7 @@ class HttpTests(LoaderTestCase):
         ):
             self.assertIn(words, self.refused(load, answer))
 
-    def test_closed(self) -> None:
+    def test_closedConnectionIsAnError(self) -> None:
         """A connection that ends is an error."""
 
         def serve(ends: Sequence[socket]) -> None:
@@ -198,19 +198,19 @@ class NumberedTests(LoaderTestCase):
         self.assertEqual((found.events, len(found.latencies)), (8, 8))
         self.assertIn("nothing that is under way", self.refused(load, answer(5)))
 
-    def test_mqtt(self) -> None:
+    def test_pubackMatchesByPacketId(self) -> None:
         """PUBACKs have packet identifiers."""
         load = mqtt.publishes("t", 4)
         self.check(load, lambda number: b"\x40\2" + (number + 1).to_bytes(2, "big"))
         self.assertIn("not PUBACK", self.refused(load, b"\x50\2\0\1"))
 
-    def test_stomp(self) -> None:
+    def test_receiptMatchesById(self) -> None:
         """Receipts have ids; there may be line feeds between them."""
         load = stomp.publishes("t", 4)
         self.check(load, lambda number: b"RECEIPT\nreceipt-id:%06d\nx:y\n\n\0\n\n" % number)
         self.assertIn("ERROR.message", self.refused(load, b"ERROR\nmessage:no\n\n\0"))
 
-    def test_nats(self) -> None:
+    def test_natsAcknowledgementMatchesByInbox(self) -> None:
         """Acknowledgements come to inboxes, with pings between them."""
         load = nats.publishes("s", 4)
         body = b'{"stream":"s", "seq":5}'
@@ -224,7 +224,7 @@ class NumberedTests(LoaderTestCase):
         self.assertIn("wrong acknowledgement", self.refused(load, wrong))
         self.assertIn("-ERR", self.refused(load, b"-ERR 'no'\r\n"))
 
-    def test_ownFrames(self) -> None:
+    def test_natsConnectionsHaveOwnInboxes(self) -> None:
         """Each NATS connection has inboxes of its own."""
         load = nats.publishes("s", 1)
 
@@ -236,7 +236,7 @@ class NumberedTests(LoaderTestCase):
 
         self.assertEqual(self.drive(load, serve, 3, connections=3).events, 3)
 
-    def test_amqp(self) -> None:
+    def test_amqpConfirmMatchesByTag(self) -> None:
         """Confirms have tags that rise for ever, and may be for several."""
 
         def ack(tag: int, isForAll: bool = False) -> bytes:
@@ -262,7 +262,7 @@ class RespTests(LoaderTestCase):
     Redis.
     """
 
-    def test_counted(self) -> None:
+    def test_redisIdsAreCountedInOrder(self) -> None:
         """Ids are counted, in order; errors are errors."""
         load = resp.publishes("s", 2)
         one = load.frames(0)[0]
@@ -301,12 +301,12 @@ class FanOutTests(LoaderTestCase):
 
         return self.drive(load, serve, 4, connections=4)
 
-    def test_counted(self) -> None:
+    def test_deliveriesAreCountedAndAcknowledged(self) -> None:
         """Deliveries are counted, and acknowledged where they want it."""
         for qos in (0, 1):
             self.assertEqual(self._serve(qos, lambda data: data).events, 12)
 
-    def test_wrong(self) -> None:
+    def test_wrongDeliveryIsAnError(self) -> None:
         """Anything but what was published is an error."""
         wrong = mqtt.publishPacket("u", 1, 1)
         load = evolve(mqtt.fanOut("t", 1, window=1))
@@ -324,7 +324,7 @@ class PlanTests(SynchronousTestCase):
     What the program is told.
     """
 
-    def test_window(self) -> None:
+    def test_fewerFramesThanWindowIsAnError(self) -> None:
         """There are as many frames as are under way, so that answers can tell them apart."""
-        load = Load(kind=Kind.MQTT, frames=lambda number: [b"x"], window=2)
+        load = Load(protocol=Protocol.MQTT, frames=lambda number: [b"x"], window=2)
         self.assertRaises(ValueError, driveOn, [], load, 1.0)

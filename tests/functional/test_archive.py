@@ -70,7 +70,7 @@ class ArchiveTests(DaemonTestCase):
         self.dataDir = dataDir
         return await self.start(ledger="pbft:nodes=4")
 
-    async def test_backup(self) -> None:
+    async def test_daemonGoesOnFromBackupMadeUnderLoad(self) -> None:
         """
         A copy that is made under load, while the nodes get new keys, has all that was answered
         before; a daemon goes on from it, in rounds that the original never used.
@@ -128,7 +128,7 @@ class ArchiveTests(DaemonTestCase):
         finally:
             store.close()
 
-    async def test_moving(self) -> None:
+    async def test_exportedChainGoesOnElsewhere(self) -> None:
         """A chain is exported under load, imported elsewhere in two parts, and goes on there."""
         daemon = await self.startOn(self.root / "data")
         for name in ("topic/0", "topic/1"):
@@ -165,7 +165,7 @@ class KilledTests(SynchronousTestCase):
     Commands that do not live to their end.
     """
 
-    def test_import(self) -> None:
+    def test_killedImportIsContinuedByRepeatingIt(self) -> None:
         """An import that is killed has kept whole blocks, and is gone on with by doing it again."""
         root = Path(self.mktemp()).absolute()
         (root / "data" / "1").mkdir(parents=True)

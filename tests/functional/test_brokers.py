@@ -89,7 +89,7 @@ class BrokerTests(DaemonTestCase):
         general = (await daemon.call("/admin/group/general"))["data"]
         return int(general["latestBlock"])
 
-    async def test_killed(self) -> None:
+    async def test_killedBrokerCatchesUpWithOthers(self) -> None:
         """
         A broker is killed under load: its engine ends with it, the others go on. Started again
         it has what the others have; nothing that was answered is lost or there twice.

@@ -123,7 +123,7 @@ class DurabilityTests(DaemonTestCase):
         self.assertEqual(await daemon.stop(), 0)
         return total
 
-    async def test_killed(self) -> None:
+    async def test_answeredEventsSurviveKill(self) -> None:
         """After SIGKILL in the middle of publishing, everything that was answered is there."""
         ledger = "pbft:nodes=4"
         answered, code = await self.publishUntil(signal.SIGKILL, 300, ledger)
@@ -131,7 +131,7 @@ class DurabilityTests(DaemonTestCase):
         total = await self.check(answered, ledger)
         self.assertGreaterEqual(total, len(answered))
 
-    async def test_killedTwice(self) -> None:
+    async def test_answeredEventsSurviveTwoKills(self) -> None:
         """Again after a second one: a restart is a start like any other."""
         ledger = "pbft:nodes=4"
         first, _ = await self.publishUntil(signal.SIGKILL, 50, ledger)
@@ -142,7 +142,7 @@ class DurabilityTests(DaemonTestCase):
             event = await daemon.call("/rest/getEvent", eventId=eventId)
             self.assertEqual(b64decode(event["content"]).decode(), content)
 
-    async def test_terminated(self) -> None:
+    async def test_sigtermAnswersEveryAcceptedPublish(self) -> None:
         """
         On SIGTERM in the middle of publishing the daemon ends with 0, and no event is in the
         log whose publisher was not told: what was accepted was answered.

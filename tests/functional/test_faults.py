@@ -89,7 +89,7 @@ class ViewChangeTests(FaultTestCase):
         number = None if sent["eventId"] is None else int(sent["eventId"].split("-")[1])
         return sent["status"], number
 
-    async def test_leader(self) -> None:
+    async def test_stoppedLeaderCausesViewChangeWithoutGap(self) -> None:
         """The leader's node is stopped: publishing goes on in a higher view, without a gap."""
         daemon = await self.start("--faults", ledger=LEDGER)
         self.assertIn("FAULTS ARE ON", daemon.protocol.output)
@@ -111,7 +111,7 @@ class ViewChangeTests(FaultTestCase):
         self.assertEqual([node["nodeActive"] for node in await self.nodes(daemon)], [1] * 4)
         self.assertEqual(await daemon.stop(), 0)
 
-    async def test_cut(self) -> None:
+    async def test_publishWithoutQuorumTimesOutUntilHealed(self) -> None:
         """Without a quorum the answer is TIMEOUT and readyz says why; healed, nothing is lost."""
         daemon = await self.start("--faults", "--chain-timeout=1", ledger=LEDGER)
         root = evolve(daemon, base=daemon.base.removesuffix("/svcbroker"))
@@ -134,7 +134,7 @@ class ViewChangeTests(FaultTestCase):
         general = (await daemon.call("/admin/group/general"))["data"]
         self.assertEqual(general["transactionCount"], "4")
 
-    async def test_bounds(self) -> None:
+    async def test_impossibleFaultsAreRefused(self) -> None:
         """What the ledger could not have been started with is refused."""
         await self.start("--faults", ledger=LEDGER)
         for arguments, words in [
@@ -153,7 +153,7 @@ class TLSTests(FaultTestCase):
     HTTP by TLS, with a certificate that nobody vouches for, of another name.
     """
 
-    async def test_show(self) -> None:
+    async def test_commandAcceptsAnyCertificateOfThisMachine(self) -> None:
         """The command reaches it on this machine all the same."""
         key = Ed25519PrivateKey.generate()
         name = Name([NameAttribute(NameOID.COMMON_NAME, "broker.example")])
@@ -173,7 +173,7 @@ class RefusalTests(FaultTestCase):
     Who may not, and what is not.
     """
 
-    async def test_off(self) -> None:
+    async def test_faultsAreRefusedWithoutOption(self) -> None:
         """Without the option nothing can be broken, and the option is named."""
         daemon = await self.start(ledger=LEDGER)
         self.assertNotIn("FAULTS", daemon.protocol.output)
@@ -182,12 +182,12 @@ class RefusalTests(FaultTestCase):
         nodes = (await daemon.call("/admin/node/nodeList"))["data"]["pageData"]
         self.assertEqual([node["nodeActive"] for node in nodes], [1] * 4)
 
-    async def test_memory(self) -> None:
+    async def test_memoryLedgerHasNoReplicasToStop(self) -> None:
         """The memory ledger has no nodes to break."""
         await self.start("--faults")
         self.assertIn("no nodes to make fail", await self.refused("stop", "0"))
 
-    async def test_token(self) -> None:
+    async def test_wrongOrOldTokenIsRefused(self) -> None:
         """Who has not the file's token, or only an old one, is refused."""
         first = await self.start("--faults", ledger=LEDGER)
         path = self.dataDir / "operator.json"
@@ -215,7 +215,7 @@ class RefusalTests(FaultTestCase):
         (line,) = errors.splitlines()
         self.assertIn("no daemon that can be operated runs on", line)
 
-    async def test_unreachable(self) -> None:
+    async def test_withoutHttpThereIsNoOperatorFile(self) -> None:
         """Without HTTP there is nothing to operate by."""
         daemon = self.run_(["--http=", "--ledger=memory", f"--data-dir={self.dataDir}", "--faults"])
         await daemon.protocol.waitFor("There are no operator calls")
@@ -245,13 +245,13 @@ class ImpatientTests(FaultTestCase):
         operating = {"url": f"http://127.0.0.1:{port.getHost().port}", "token": "00"}
         (self.dataDir / "operator.json").write_text(json.dumps(operating))
 
-    async def test_timeout(self) -> None:
+    async def test_commandTimesOut(self) -> None:
         """The command gives up."""
         code, output, errors = await self.fault("show", "--timeout=0.2")
         self.assertEqual((code, output), (2, ""))
         self.assertEqual(errors, "svcbroker fault: the daemon gave no answer in 0.2 seconds\n")
 
-    async def test_interrupted(self) -> None:
+    async def test_interruptEndsCommandQuietly(self) -> None:
         """Ctrl-C ends it quietly."""
         protocol = DaemonProtocol()
         arguments = [sys.executable, *COMMAND, str(self.dataDir), "show"]

@@ -18,7 +18,7 @@ class JournalTests(DaemonTestCase):
     A plugin from a directory of its own.
     """
 
-    async def test_journal(self) -> None:
+    async def test_exampleLedgerServesAndPersists(self) -> None:
         """It is found, shown, chosen, and goes on after SIGKILL where it was."""
         self.pluginPath = Path(shutil.copytree(EXAMPLE, self.root / "elsewhere"))
         shown = self.run_(["--help-ledger"])

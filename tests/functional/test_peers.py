@@ -91,7 +91,7 @@ class PictureTests(PeersTestCase):
     Three daemons that make one picture.
     """
 
-    async def test_mesh(self) -> None:
+    async def test_peersKnowEachOtherAcrossRestarts(self) -> None:
         """Each knows the others from its start; one is killed and comes back with a new name."""
         relays = {name: Relay(self) for name in NAMES}
 
@@ -131,7 +131,7 @@ class PictureTests(PeersTestCase):
         for daemon in (a, b, c):
             self.assertEqual(await daemon.stop(), 0)
 
-    async def test_order(self) -> None:
+    async def test_laterBrokerKnowsEarlierOnes(self) -> None:
         """Daemons that are named by where they listen, and one that knows the two before it."""
         a = await self.begin("a", f"--stomp={LOCAL}")
         b = await self.begin("b")
@@ -147,7 +147,7 @@ class PictureTests(PeersTestCase):
         await a.stop(signal.SIGKILL)
         self.assertEqual(await self.denied(c, names[1]), f"node {names[1]} cannot be reached")
 
-    async def test_tls(self) -> None:
+    async def test_httpsPeerNeedsValidCertificate(self) -> None:
         """A peer is spoken to by HTTPS where its certificate is good for its name, else not."""
         key, certificate = makeCertificate(self.root)
         endpoint = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
@@ -169,7 +169,7 @@ class StrangerTests(PeersTestCase):
     Peers that are no brokers, or none that can answer.
     """
 
-    async def test_hanging(self) -> None:
+    async def test_hangingPeerCostsOnlyItsTimeout(self) -> None:
         """A peer that takes questions and answers none costs its time-out, and no start."""
         stranger = Stranger(self)
         half = Stranger(self, HEAD + b'Content-Length: 1000\r\n\r\n{"code":0,')
@@ -183,7 +183,7 @@ class StrangerTests(PeersTestCase):
             self.assertEqual(text, f"node {each.name} gave no answer in time")
         self.assertEqual(len(await self.subscriptions(daemon)), 1)
 
-    async def test_nonsense(self) -> None:
+    async def test_malformedAnswersAreRefused(self) -> None:
         """What is no answer is none, however it looks and however long it goes on."""
         cases = {
             "that is not HTTP": Stranger(self, b"220 smtp.example ESMTP\r\n"),
@@ -208,7 +208,7 @@ class StrangerTests(PeersTestCase):
         self.assertEqual(len(await self.nodes(daemon)), 1 + len(cases))
         self.assertEqual(await daemon.stop(), 0)
 
-    async def test_stop(self) -> None:
+    async def test_stopAnswersClientThatWaitsForPeer(self) -> None:
         """A client that waits for a peer when the daemon stops has its answer."""
         stranger = Stranger(self)
         daemon = await self.begin("a", f"--peer={stranger.url}", "--peer-timeout=60")

@@ -60,7 +60,7 @@ class ProofTests(DaemonTestCase):
         self.assertIs(found["proved"], True)
         return found
 
-    def test_life(self) -> Deferred[None]:
+    def test_proofsHoldAcrossKeyChangesAndKills(self) -> Deferred[None]:
         """
         Publish, prove; change all keys and the number of nodes; kill; whatever was proved
         before still is, and what comes later can be.
@@ -150,7 +150,7 @@ class ProofTests(DaemonTestCase):
         self.assertEqual(code, 1)
         self.assertEqual(await daemon.stop(), 0)
 
-    def test_memory(self) -> Deferred[None]:
+    def test_memoryLedgerProvesNothing(self) -> Deferred[None]:
         """A ledger that proves nothing, and has no nodes to change, says so."""
         return Deferred.fromCoroutine(self.memory())
 

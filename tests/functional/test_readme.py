@@ -98,7 +98,7 @@ class ReadmeTests(DaemonTestCase):
     What README shows is what happens.
     """
 
-    async def test_tour(self) -> None:
+    async def test_tourPrintsWhatReadmeSays(self) -> None:
         """Every command of the tour prints what README says."""
         missing = [name for name in PROGRAMS if shutil.which(name) is None]
         if missing:

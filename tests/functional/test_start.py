@@ -66,7 +66,7 @@ class StopTests(DaemonTestCase):
     Signals.
     """
 
-    async def test_signals(self) -> None:
+    async def test_signalsStopDaemonWithStatusZero(self) -> None:
         """SIGTERM and SIGINT end the daemon in order, with status 0."""
         for number in (signal.SIGTERM, signal.SIGINT):
             daemon = await self.start()
@@ -74,7 +74,7 @@ class StopTests(DaemonTestCase):
             self.assertIn("Stopped", daemon.protocol.output)
             self.assertEqual(daemon.protocol.errors, "")
 
-    async def test_daemonized(self) -> None:
+    async def test_daemonizedBrokerServesAndStops(self) -> None:
         """In the background: the starter ends with 0, the daemon serves, and stops in order."""
         pidFile, logFile = self.root / "x.pid", self.root / "x.log"
         starter = self.run_(
@@ -97,7 +97,7 @@ class RefusalTests(DaemonTestCase):
     A start that cannot be: one line, and a status that says so.
     """
 
-    async def test_busyPort(self) -> None:
+    async def test_busyPortIsRefused(self) -> None:
         """A port that somebody else has."""
         first = await self.start()
         http = f"tcp:{portOf(first.base)}:interface=127.0.0.1"
@@ -106,7 +106,7 @@ class RefusalTests(DaemonTestCase):
         )
         self.assertEqual(line, f"svcbroker: http: cannot listen on {http}: Address already in use")
 
-    async def test_secondDaemon(self) -> None:
+    async def test_usedDataDirectoryIsRefused(self) -> None:
         """A data directory that another daemon is using; after its end it is free."""
         first = await self.start()
         arguments = (f"--http={LOCAL}", "--ledger=memory", f"--data-dir={self.dataDir}")
@@ -115,14 +115,14 @@ class RefusalTests(DaemonTestCase):
         await first.stop(signal.SIGKILL)
         await self.start()
 
-    async def test_belowAFile(self) -> None:
+    async def test_dataDirectoryBelowFileIsRefused(self) -> None:
         """A data directory that nobody could make."""
         (self.root / "file").write_text("")
         path = self.root / "file" / "data"
         line = await self.refused(f"--http={LOCAL}", "--ledger=memory", f"--data-dir={path}")
         self.assertEqual(line, f"svcbroker: data-dir: cannot write to {path}: Not a directory")
 
-    async def test_unwritable(self) -> None:
+    async def test_unwritableDataDirectoryIsRefused(self) -> None:
         """A data directory without the right to write."""
         if os.geteuid() == 0:
             raise SkipTest("root may write anywhere")
@@ -132,7 +132,7 @@ class RefusalTests(DaemonTestCase):
         )
         self.assertIn("Permission denied", line)
 
-    async def test_damagedLedger(self) -> None:
+    async def test_damagedLedgerIsRefused(self) -> None:
         """A ledger file that is not one."""
         for path in (self.dataDir, self.dataDir / "1"):
             path.mkdir()
@@ -143,7 +143,7 @@ class RefusalTests(DaemonTestCase):
         self.assertTrue(line.startswith("svcbroker: group 1: "), line)
         self.assertIn("ledger.sqlite", line)
 
-    async def test_damagedSecond(self) -> None:
+    async def test_damagedSecondLedgerIsRefused(self) -> None:
         """One of several, while twistd can still say so from the background."""
         (self.dataDir / "b").mkdir(parents=True)
         (self.dataDir / "b" / "ledger.sqlite").write_bytes(b"not a database" * 1000)
@@ -156,7 +156,7 @@ class RefusalTests(DaemonTestCase):
         self.assertIn("group b: ", starter.protocol.errors)
         self.assertFalse(pidFile.exists())
 
-    async def test_late(self) -> None:
+    async def test_ledgerFailingLateStopsStart(self) -> None:
         """A ledger that finds out when the reactor runs."""
         self.pluginPath = self.root / "elsewhere"
         plugins = self.pluginPath / "twisted" / "plugins"
@@ -165,7 +165,7 @@ class RefusalTests(DaemonTestCase):
         line = await self.refused(f"--http={LOCAL}", "--ledger=late", f"--data-dir={self.dataDir}")
         self.assertEqual(line, "svcbroker: group 1: the chain is not there")
 
-    async def test_daemonized(self) -> None:
+    async def test_daemonizedRefusalReachesStarter(self) -> None:
         """In the background too the starter says it, and no pid file stays."""
         await self.start()
         pidFile, logFile = self.root / "x.pid", self.root / "x.log"
@@ -193,7 +193,7 @@ class OptionTests(DaemonTestCase):
         self.assertNotIn("Traceback", output)
         return output.strip().splitlines()[-1]
 
-    async def test_bad(self) -> None:
+    async def test_badValuesAreRefusedByName(self) -> None:
         """What cannot be is refused by the setting's name, before anything is touched."""
         for argument, words in [
             ("--max-content=0", "max-content: is not between"),
@@ -208,7 +208,7 @@ class OptionTests(DaemonTestCase):
             self.assertIn(words, line)
         self.assertFalse(self.dataDir.exists())
 
-    async def test_file(self) -> None:
+    async def test_commandLineWinsOverFile(self) -> None:
         """A TOML file gives the settings; the command line wins."""
         path = self.root / "svcbroker.toml"
         path.write_text(
@@ -223,21 +223,21 @@ class OptionTests(DaemonTestCase):
             (await daemon.call("/rest/publish", topic="t", content="123456"))["code"], 100201
         )
 
-    async def test_badFile(self) -> None:
+    async def test_badFileIsRefusedByLineAndKey(self) -> None:
         """What cannot be in a file is told with the file, the line and the key."""
         path = self.root / "svcbroker.toml"
         path.write_text("max-content = 5\nmax-contend = 6\n")
         line = await self.usageError(f"--config={path}")
         self.assertIn(f"{path}, line 2: max-contend: there is no such setting", line)
 
-    async def test_helpLedger(self) -> None:
+    async def test_helpLedgerShowsLedgersAndSettings(self) -> None:
         """The ledgers and their settings are shown."""
         daemon = self.run_(["--help-ledger"])
         self.assertEqual(await daemon.exits(), 0)
         for words in ("memory\n", "pbft\n", "nodes "):
             self.assertIn(words, daemon.protocol.output)
 
-    async def test_help(self) -> None:
+    async def test_helpShowsOptionsWithDefaults(self) -> None:
         """Every option is shown with its default."""
         daemon = self.run_(["--help"])
         self.assertEqual(await daemon.exits(), 0)
@@ -250,7 +250,7 @@ class GroupTests(DaemonTestCase):
     Several groups.
     """
 
-    async def test_twoLedgers(self) -> None:
+    async def test_groupsHaveSeparateLedgers(self) -> None:
         """Each group has a log of its own, on a ledger of its own."""
         daemon = await self.start("--group=1", "--group=2=memory", ledger="pbft:nodes=4")
         for group, nodes in (("1", "4"), ("2", "1")):
@@ -297,7 +297,7 @@ class LogTests(DaemonTestCase):
         self.assertNotIn(self.CONTENT, output)
         self.assertNotIn(b64encode(self.CONTENT.encode()).decode(), output)
 
-    async def test_json(self) -> None:
+    async def test_jsonLogHasNoContent(self) -> None:
         """Each line is JSON, with a time, a level and a message; content is in none."""
         output = await self.work("--log-format=json", "--access-log", ledger="pbft:nodes=4")
         lines: list[dict[str, Any]] = [json.loads(line) for line in output.splitlines()]
@@ -309,13 +309,13 @@ class LogTests(DaemonTestCase):
             if key.is_file():
                 self.assertNotIn(key.read_bytes().hex(), output)
 
-    async def test_text(self) -> None:
+    async def test_textLogHasNoRequests(self) -> None:
         """Without an access log, requests leave no line."""
         output = await self.work()
         self.assertNotIn("/rest/", output)
         self.checkPrivate(output)
 
-    async def test_jsonFile(self) -> None:
+    async def test_jsonLogGoesToFile(self) -> None:
         """In a file too, when twistd is told one."""
         path = self.root / "x.log"
         daemon = self.run_(

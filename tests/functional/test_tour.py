@@ -21,7 +21,7 @@ class Tour:
     nodeCount: int
     options: tuple[str, ...] = ()
 
-    def test_tour(self: Any) -> Deferred[None]:
+    def test_publishReadPageAndClose(self: Any) -> Deferred[None]:
         """Open, publish, read back, ask for the state, page, close."""
         return Deferred.fromCoroutine(self.tour())
 

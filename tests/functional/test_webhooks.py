@@ -134,7 +134,7 @@ class WebhookTests(DaemonTestCase):
         (records,) = answer["data"].values()
         return records  # type: ignore[no-any-return]
 
-    async def test_tour(self) -> None:
+    async def test_bothFormsArriveSignedAndInOrder(self) -> None:
         """Both forms arrive, signed and in order; operators see them; unSubscribe ends them."""
         daemon = await self.begin(ledger="memory")
         await daemon.call("/rest/open", topic="a")
@@ -180,7 +180,7 @@ class WebhookTests(DaemonTestCase):
         self.assertEqual(failed["code"], 100504)
         self.assertEqual(await daemon.stop(), 0)
 
-    async def test_refused(self) -> None:
+    async def test_loopbackIsRefusedByDefault(self) -> None:
         """Without the operator's leave nothing is sent to loopback, by whatever name."""
         daemon = await self.start()
         await daemon.call("/rest/open", topic="a")
@@ -188,7 +188,7 @@ class WebhookTests(DaemonTestCase):
             answer = await daemon.call("/rest/subscribe", topic="a", url=f"http://{host}:1/")
             self.assertEqual(answer["code"], 100501, host)
 
-    async def test_receiverFails(self) -> None:
+    async def test_failingReceiverGetsEverythingInOrder(self) -> None:
         """A receiver that refuses, hangs and is gone for a time gets everything, in order."""
         daemon = await self.begin()
         await daemon.call("/rest/open", topic="a")
@@ -207,7 +207,7 @@ class WebhookTests(DaemonTestCase):
         (record,) = (await self.records(daemon)).values()
         self.assertEqual((record["notifiedEventCount"], record["notifyingEventCount"]), ("7", "0"))
 
-    async def test_brokerKilled(self) -> None:
+    async def test_killedBrokerResumesDeliveries(self) -> None:
         """
         A broker that is killed and started, also with a delivery under way, goes on by itself.
         Nothing is lost and the first arrivals are in order.
