@@ -1,5 +1,5 @@
 """
-The command: C{python -m tools.simulate}.
+The simulator's command line: C{python -m tools.simulate}.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from itertools import islice
 
 from tqdm import tqdm
 
-from tools.simulation.hunt import huntAll
 from tools.simulation.mutations import MUTATIONS
 from tools.simulation.outcome import Outcome
 from tools.simulation.report import failure, findings, summary
@@ -22,7 +21,8 @@ from tools.simulation.runs import (
     SIZES,
     WORLDS,
     Schedule,
-    Tally,
+    Totals,
+    huntAll,
     quiet,
     runAll,
     schedules,
@@ -31,18 +31,18 @@ from tools.simulation.runs import (
 from tools.simulation.trace import Trace
 
 SEEDS = 1000
-"""How many seeds are run where nothing else was asked for."""
+"""How many seeds are run by default."""
 MOST_VIOLATIONS = 10
-"""After so many of them it is clear that something is wrong."""
+"""How many violations end a run."""
 
 
 def parser() -> ArgumentParser:
-    """What can be asked for."""
+    """The options."""
     made = ArgumentParser(
         prog="python -m tools.simulate",
-        description="Bad days for PBFT, by the thousand: each seed is one run of a whole set of "
-        "nodes with its disks, clients, accidents and traitors. The status is 1 when anything "
-        "that must hold did not.",
+        description="Simulate PBFT under faults. Each seed is one run of a whole replica set with "
+        "its disks and clients, injected faults and Byzantine replicas. The exit status is 1 if "
+        "an invariant was violated.",
     )
     count = made.add_mutually_exclusive_group()
     count.add_argument("--seeds", type=_count, metavar="N", help=f"run N seeds (default {SEEDS})")
@@ -51,7 +51,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--first", type=int, default=0, metavar="K", help="begin with seed K")
     made.add_argument("--nodes", type=_numbers, default=SIZES, help="such as 4,7,10 (default)")
     made.add_argument(
-        "--world", choices=WORLDS, action="append", help="only this one (default: each)"
+        "--world", choices=WORLDS, action="append", help="cluster or embedded (default: both)"
     )
     made.add_argument(
         "--break",
@@ -59,15 +59,17 @@ def parser() -> ArgumentParser:
         default="",
         dest="broken",
         metavar="MUTATION",
-        help="break the protocol on purpose; --mutations shows in which ways it can be",
+        help="run this unsafe variant of the protocol; --mutations lists them",
     )
     made.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, help="how many processes")
-    made.add_argument("--trace", action="store_true", help="with --seed: show what happens")
+    made.add_argument("--trace", action="store_true", help="with --seed: show the trace")
     made.add_argument(
-        "--mutations", action="store_true", help="break the protocol on purpose, see it found"
+        "--mutations", action="store_true", help="search for each unsafe variant of the protocol"
     )
     made.add_argument(
-        "--focus", action="store_true", help="with --mutations: schedules to the point"
+        "--focus",
+        action="store_true",
+        help="with --mutations: schedules that concentrate on the mutation",
     )
     return made
 
@@ -85,7 +87,7 @@ def _numbers(text: str) -> Sequence[int]:
 
 def main(arguments: Sequence[str]) -> int:
     """
-    Run it.
+    Run the command.
 
     @return: the exit status.
     """
@@ -130,24 +132,24 @@ def _many(options: Namespace) -> int:
     count = None if options.seconds is not None else options.seeds or SEEDS
     if count is not None:
         wanted = islice(wanted, count)
-    tally, begun = Tally(), time.monotonic()
+    totals, begun = Totals(), time.monotonic()
     with (
         tqdm(total=count, unit=" seeds", disable=None) as bar,
         closing(runAll(wanted, options.jobs)) as outcomes,
     ):
         try:
             for outcome in outcomes:
-                tally.add(outcome)
+                totals.add(outcome)
                 bar.update()
                 if outcome.violation is not None:
                     bar.write("\n".join(_explained(outcome)), file=sys.stdout)
                 isLate = options.seconds is not None and time.monotonic() - begun > options.seconds
-                if isLate or len(tally.violations) >= MOST_VIOLATIONS:
+                if isLate or len(totals.violations) >= MOST_VIOLATIONS:
                     break
         except KeyboardInterrupt:
             pass
-    _show(summary(tally, time.monotonic() - begun))
-    return 1 if tally.violations else 0
+    _show(summary(totals, time.monotonic() - begun))
+    return 1 if totals.violations else 0
 
 
 def _show(lines: Iterable[str]) -> None:
@@ -156,7 +158,7 @@ def _show(lines: Iterable[str]) -> None:
 
 
 def _explained(outcome: Outcome) -> Iterator[str]:
-    """A run that went wrong, once more, with its trace."""
+    """Repeat a run with a violation, and show its trace."""
     trace = Trace(isKept=True)
     simulate(Schedule(outcome.world, outcome.nodes, outcome.seed, outcome.broken), trace)
     return failure(outcome, trace.lines)

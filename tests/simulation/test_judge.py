@@ -21,6 +21,7 @@ from svcbroker.chain import (
     Transaction,
     proposeBlock,
 )
+from tools.simulation.adversary import Adversary
 from tools.simulation.genesis import genesisOf, seedsOf
 from tools.simulation.judge import (
     AGREEMENT,
@@ -31,7 +32,6 @@ from tools.simulation.judge import (
     Judge,
     Violation,
 )
-from tools.simulation.plot import Plot
 
 
 class JudgeTests(SynchronousTestCase):
@@ -41,7 +41,7 @@ class JudgeTests(SynchronousTestCase):
         self.state = self.genesis.state()
         self.head = self.genesis.header()
         # All four keys, to sign anything.
-        self.keys = Plot(Random(0), self.genesis.chain, 4, dict(enumerate(seedsOf(4))))
+        self.keys = Adversary(Random(0), self.genesis.chain, 4, dict(enumerate(seedsOf(4))))
         self.opening = self.transaction(1, Kind.OPEN)
 
     def transaction(self, nonce: int, kind: Kind = Kind.PUBLISH) -> Transaction:
@@ -170,11 +170,11 @@ class JudgeTests(SynchronousTestCase):
         votes = [
             self.keys.vote(0, Phase.PREPARE, 1, 0, digest) for digest in (bytes(32), b"x" * 32)
         ]
-        self.judge.said(0, votes[0])
-        self.judge.said(0, votes[0])
-        self.judge.said(0, replace(votes[1], round=1))
-        self.judge.said(0, replace(votes[1], phase=Phase.COMMIT))
-        self.violates(SIGNATURE, self.judge.said, 0, votes[1])
+        self.judge.sent(0, votes[0])
+        self.judge.sent(0, votes[0])
+        self.judge.sent(0, replace(votes[1], round=1))
+        self.judge.sent(0, replace(votes[1], phase=Phase.COMMIT))
+        self.violates(SIGNATURE, self.judge.sent, 0, votes[1])
 
     def test_disk(self) -> None:
         """Another block on disk than was decided."""

@@ -23,24 +23,24 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.pbft._messages import Proposal
 from tests.ledgers.pbft.rig import LedgerRig
+from tools.simulation.behaviours import SilentLeader
 from tools.simulation.cluster import Cluster, Focus
-from tools.simulation.directed import boundApart
+from tools.simulation.directed import lockedApart
 from tools.simulation.disk import Moment
 from tools.simulation.embedded import Embedded
 from tools.simulation.faults import CrashAtWrite, Planned
-from tools.simulation.replicas import SOUND
-from tools.simulation.stage import A, B, C, Stage
-from tools.simulation.traitors import SilentLeader
+from tools.simulation.harness import A, B, C, Harness
+from tools.simulation.replicas import CORRECT
 
 
 class KnownBugTests(SynchronousTestCase):
     def test_lockedApart(self) -> None:
         """Nodes that are bound to different blocks find together. In IBFT 1 (EIP-650; Saltini and
         Hyland-Wood, arXiv 1901.07160) they block each other for ever, or decide both."""
-        stage = Stage(SOUND)
-        x, y = boundApart(stage)
+        harness = Harness(CORRECT)
+        x, y = lockedApart(harness)
         self.assertNotEqual(x.header.hash, y.header.hash)
-        heads = {stage.replicas[node].head.hash for node in (A, B, C)}
+        heads = {harness.replicas[node].head.hash for node in (A, B, C)}
         self.assertEqual(heads, {y.header.hash})
 
     def test_lostDisks(self) -> None:
@@ -56,7 +56,7 @@ class KnownBugTests(SynchronousTestCase):
         kind for each traitor (Besu, issue 7642: "round 10 will expire in 4096 seconds"); and a
         block that was proposed long ago may be proposed again (Besu, pull request 7875)."""
         for seed in range(3):
-            focus = Focus(vices=[SilentLeader], isLong=True)
+            focus = Focus(behaviours=[SilentLeader], isLong=True)
             outcome = Cluster(seed, 4, focus=focus).run()
             self.assertIsNone(outcome.violation, outcome.replay)
 
@@ -91,8 +91,8 @@ class KnownBugTests(SynchronousTestCase):
 
     def test_proposalKept(self) -> None:
         """Bound nodes hand on the whole block: a leader that never saw it can propose it."""
-        stage = Stage(SOUND)
-        boundApart(stage)
-        said = stage.said("proposal", 3, A)
-        assert isinstance(said, Proposal)
-        self.assertEqual(said.digest, stage.replicas[A].head.hash)
+        harness = Harness(CORRECT)
+        lockedApart(harness)
+        sent = harness.sent("proposal", 3, A)
+        assert isinstance(sent, Proposal)
+        self.assertEqual(sent.digest, harness.replicas[A].head.hash)

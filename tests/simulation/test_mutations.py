@@ -7,10 +7,10 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tools.simulation.directed import DIRECTED, play
-from tools.simulation.hunt import hunt
 from tools.simulation.judge import AGREEMENT, CERTIFICATE
 from tools.simulation.mutations import MUTATIONS
-from tools.simulation.replicas import SOUND
+from tools.simulation.replicas import CORRECT
+from tools.simulation.runs import hunt
 
 SEEDS = 250
 """How many random seeds a mutation may take that no directed schedule is aimed at."""
@@ -24,13 +24,13 @@ class DirectedTests(SynchronousTestCase):
     def test_sound(self) -> None:
         """The protocol as it is comes through all of them."""
         for name in DIRECTED:
-            self.assertIsNone(play(name, SOUND), name)
+            self.assertIsNone(play(name, CORRECT), name)
 
     def test_aimed(self) -> None:
         """Each of them brings the mutation that it is aimed at to decide what it must not."""
         aimed = {mutation.schedule: mutation for mutation in MUTATIONS.values()}
         for name in DIRECTED:
-            violation = play(name, aimed[name].parts)
+            violation = play(name, aimed[name].components)
             assert violation is not None, name
             self.assertIn(violation.invariant, (AGREEMENT, CERTIFICATE), name)
 

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from tools import simulate
 from tools.simulation import runs
-from tools.simulation.report import Finding
+from tools.simulation.runs import Finding
 
 
 class CommandTests(SynchronousTestCase):
@@ -31,7 +31,7 @@ class CommandTests(SynchronousTestCase):
         status, said = self.run_("--seeds", "12", "--jobs", "1", "--nodes", "4")
         self.assertEqual(status, 0)
         self.assertIn("12 schedules in ", said)
-        self.assertIn("faults and treason", said)
+        self.assertIn("faults and Byzantine actions", said)
         self.assertIn("\n0 violations\n", said)
 
     def test_jobs(self) -> None:

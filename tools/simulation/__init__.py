@@ -1,19 +1,20 @@
 """
-A deterministic simulator of node sets: bad days, by the thousand.
+A deterministic simulator of replica sets under faults.
 
-From one seed it runs a whole set of nodes on a virtual clock, with disks and clients, injects
-faults, lets up to f of the nodes be traitors, and looks after every step whether what must hold
-does. C{docs/simulation.rst} says how to use it; C{python -m tools.simulate} does.
+From one seed it runs a whole replica set with its disks and clients on a virtual clock, injects
+faults, makes up to f of the replicas Byzantine, and checks the invariants after every step.
+C{docs/simulation.rst} explains its use; C{python -m tools.simulate} runs it.
 
-The parts, from the bottom:
+The modules, from the bottom:
 
- - L{clock}, L{disk}, L{platter}, L{network}: what is simulated below the nodes;
- - L{chain}, L{replicas}, L{host}, L{process}: a node of either world, around the production
+ - L{clock}, L{disk}, L{crashingdisk}, L{network}: the simulated environment;
+ - L{chain}, L{replicas}, L{host}, L{process}: a replica of either world, around the production
    classes;
- - L{faults}, L{embeddedfaults}: what goes wrong, and when; L{plot}, L{traitors}: Byzantine nodes;
- - L{clients}, L{customers}: who publishes; L{judge}: what must hold;
+ - L{faults}, L{embeddedfaults}: the faults and their schedules;
+ - L{adversary}, L{behaviours}, L{byzantine}: Byzantine replicas;
+ - L{clients}: the clients; L{judge}: the invariants;
  - L{cluster}, L{embedded}: the two worlds;
- - L{stage}, L{directed}: schedules written by hand;
- - L{mutations}, L{hunt}: protocols broken on purpose, and whether that is noticed;
- - L{runs}, L{report}: many seeds, and what is shown of them.
+ - L{harness}, L{directed}: schedules written by hand;
+ - L{mutations}: unsafe variants of the protocol;
+ - L{runs}, L{report}: running many seeds, and reporting the results.
 """

@@ -1,5 +1,5 @@
 """
-One host's chain: what it has stored, and what may come next.
+A host's chain: its stored blocks, and the application that its replica runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_TRANSACTIONS = 8
 
 @frozen(kw_only=True)
 class StoredBlock:
-    """A block as it stands on a host's disk."""
+    """A block as stored on a host's disk."""
 
     header: Header
     certificate: Certificate
@@ -45,10 +45,10 @@ def variant(
     more: Sequence[Transaction] = (),
 ) -> ProposedBlock | None:
     """
-    A block of what waits; each C{delay} (milliseconds) gives another one, and all are valid.
+    A valid block of the waiting transactions; each C{delay} (milliseconds) gives another one.
 
-    @param more: what else to put in; then it is not valid.
-    @return: the block, or C{None} where nothing can be proposed.
+    @param more: further transactions; with any, the block is not valid.
+    @return: the block, or C{None} if nothing can be proposed.
     """
     made = application.propose(view)
     if made is None:
@@ -67,13 +67,13 @@ def variant(
 
 class HostChain:
     """
-    The L{Application<svcbroker.ledgers.pbft._ports.Application>} of a replica that lives on a
-    host of its own: its own state, its own pool of what clients sent it, its own disk.
+    The L{Application<svcbroker.ledgers.pbft._ports.Application>} of a replica on a host of its own,
+    with its own state, transaction pool and disk.
 
     @ivar blocks: the stored blocks; the first has height 1.
     @ivar state: the state after the last of them.
-    @ivar pool: what waits, by hash, in the order of its coming.
-    @ivar executed: what became of each transaction, by its hash.
+    @ivar pool: the waiting transactions by hash, in order of arrival.
+    @ivar executed: the results of transactions, by hash.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class HostChain:
     ) -> None:
         """
         @param skew: how many seconds the host's wall clock is ahead.
-        @param signed: the hashes of all transactions that carry their sender's signature. Nobody
-            else can add to it; that stands for the signatures themselves.
+        @param signed: the hashes of all transactions that clients have sent. Replicas cannot add to
+            it; it stands for client signatures.
         """
         self.blocks: list[StoredBlock] = []
         self.state = genesis.state()
@@ -106,20 +106,20 @@ class HostChain:
 
     @property
     def isStoring(self) -> bool:
-        """Whether a decided block is on its way to the disk."""
+        """Whether a decided block is being written to disk."""
         return self._pending is not None
 
     def add(self, transaction: Transaction) -> None:
-        """A client sent something. What is known already changes nothing."""
+        """Add a client's transaction to the pool, unless it was executed before."""
         if transaction.hash not in self.executed:
             self.pool.setdefault(transaction.hash, transaction)
 
     def waiting(self) -> Sequence[Transaction]:
-        """What goes into the next block."""
+        """The transactions of the next block."""
         return selectTransactions(self.pool.values(), MAX_BYTES, MAX_TRANSACTIONS)
 
     def milliseconds(self) -> int:
-        """The host's wall clock."""
+        """The host's wall clock, in milliseconds."""
         return int((self._clock.seconds() + self.skew) * 1000)
 
     def propose(self, view: int) -> Candidate | None:
@@ -139,14 +139,14 @@ class HostChain:
             raise InvalidBlock("its time is too far ahead")
         for transaction in transactions:
             if transaction.hash not in self._signed or transaction.hash in self.executed:
-                raise InvalidBlock("nobody has sent that, or it was executed before")
+                raise InvalidBlock("no client has sent a transaction, or it was executed before")
         return self.execute(block)
 
     def execute(self, block: ProposedBlock) -> Candidate:
         """
-        Execute a block that follows the head.
+        Execute a block on top of the head.
 
-        @raise InvalidBlock: it may not be decided.
+        @raise InvalidBlock: it is not valid.
         """
         return checkBlock(self.state, self.head, block.header, block.transactions)
 
@@ -162,15 +162,15 @@ class HostChain:
 
     def reserve(self, height: int, round: int) -> bool:
         """See L{Application.reserve<svcbroker.ledgers.pbft._ports.Application.reserve>}."""
-        return True  # nothing leaves a host before the disk has it
+        return True  # the host writes promises to disk before it sends messages
 
     def beginStoring(self, block: StoredBlock) -> None:
-        """A decided block is on its way to the disk."""
+        """Note that a decided block is being written to disk."""
         self._pending = block
 
     def load(self, block: StoredBlock) -> None:
         """
-        A block is on stable storage: go on from it.
+        Apply a block that is on stable storage.
 
         @raise InvalidBlock: it does not follow the last one.
         """

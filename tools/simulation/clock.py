@@ -1,5 +1,5 @@
 """
-Time that passes only when somebody makes it.
+A virtual clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zope.interface import implementer
 @implementer(IDelayedCall)
 class Alarm:
     """
-    Something that is to happen at a time.
+    A delayed call of a L{VirtualClock}.
     """
 
     def __init__(self, clock: VirtualClock, time: float, call: Callable[[], Any]) -> None:
@@ -44,7 +44,7 @@ class Alarm:
         self._move(self._clock.seconds() + secondsFromNow)
 
     def ring(self) -> None:
-        """It is time."""
+        """Make the call."""
         call, self._call = self._call, None
         assert call is not None
         call()
@@ -64,9 +64,9 @@ class Alarm:
 @implementer(IReactorTime)
 class VirtualClock:
     """
-    A reactor's clock on a heap: what C{twisted.internet.task.Clock} does by sorting a list, fast
-    enough for thousands of messages under way. What is due at one time happens in the order in
-    which it was asked for.
+    A reactor's clock on a heap. C{twisted.internet.task.Clock} sorts a list instead, which is too
+    slow for thousands of delayed calls. Calls due at the same time are made in the order in which
+    they were scheduled.
     """
 
     def __init__(self, now: float = 0.0) -> None:
@@ -86,9 +86,9 @@ class VirtualClock:
 
     def enqueue(self, time: float, alarm: Alarm) -> int:
         """
-        Put an alarm, or one that was moved, into its place.
+        Put a delayed call into the heap, again if it was moved.
 
-        @return: what tells this entry from the alarm's earlier ones.
+        @return: a ticket that tells this entry from earlier ones of the same call.
         """
         ticket = next(self._tickets)
         heappush(self._heap, (time, ticket, alarm))
@@ -96,9 +96,9 @@ class VirtualClock:
 
     def runUntil(self, end: float, isEnough: Callable[[], bool] = lambda: False) -> None:
         """
-        Let everything happen that is due up to a time, and then be it that time.
+        Make all calls due up to a time, and advance to that time.
 
-        @param isEnough: asked after each event; C{True} ends it there and then.
+        @param isEnough: called after each call; C{True} stops at once.
         """
         while self._heap and self._heap[0][0] <= end:
             time, ticket, alarm = heappop(self._heap)

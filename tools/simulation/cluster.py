@@ -1,7 +1,7 @@
 """
-The world of separate machines: each replica on a host of its own, with its own state and disk.
+The cluster: each replica on a host of its own, with its own state, clock and disk.
 
-This is where agreement is put to the test: nothing is shared but the cables.
+This is the test of agreement: the hosts share nothing but the network.
 """
 
 from __future__ import annotations
@@ -19,44 +19,45 @@ from svcbroker.ledgers.pbft._keys import DoubleSign, Verifier
 from svcbroker.ledgers.pbft._messages import Message
 from svcbroker.ledgers.pbft._ports import Timing
 
+from .adversary import Adversary
+from .behaviours import Behaviour
+from .byzantine import drawBehaviours, makeByzantine
 from .chain import StoredBlock
 from .clients import Client
 from .clock import VirtualClock
-from .faults import FAULTS, Faults, Planned, longNight, lostDisks, plan
+from .faults import FAULTS, Faults, Planned, longOutage, lostDisks, plan
 from .genesis import NOW, genesisOf, seedsOf
-from .host import Host, Identity
+from .host import Identity, ReplicaHost
 from .judge import ERROR, LIVENESS, SIGNATURE, Judge, Violation
-from .network import Network, Weather
+from .network import LinkConditions, Network
 from .outcome import Outcome
-from .plot import Plot
-from .replicas import SOUND, Parts
+from .replicas import CORRECT, Components
 from .trace import Trace, short
-from .traitors import Vice, corrupted, someVices
 
 CLIENTS = 2
 LONGEST = 8.0
-"""Seconds of the longest round."""
+"""The maximum timeout of a round, in seconds."""
 SYNC = 0.002
-"""Seconds that a good disk takes to sync."""
-NIGHT = 600.0
-"""Seconds that the longest fault lasts."""
+"""How long a healthy disk takes to sync, in seconds."""
+OUTAGE = 600.0
+"""How long the longest fault lasts, in seconds."""
 AFTERWARDS = 3
-"""How many blocks must be decided once all is well again."""
+"""How many blocks must be decided once all faults are over."""
 
 
 @frozen(kw_only=True)
 class Focus:
     """
-    What the schedules of a run are about, where they are to be about something.
+    What the schedules of a run concentrate on.
 
-    @ivar vices: what all traitors are like, of which there are as many as can be stood.
-    @ivar faults: what else goes wrong.
-    @ivar isLong: whether there is a long night.
-    @ivar isWiped: whether disks get lost, and there are no traitors.
-    @ivar script: all that goes wrong, in place of what is drawn.
+    @ivar behaviours: the behaviours of all Byzantine replicas, of which there are f.
+    @ivar faults: the other faults to draw from.
+    @ivar isLong: whether there is a long outage.
+    @ivar isWiped: whether disks are lost, in place of Byzantine replicas.
+    @ivar script: all faults, instead of random ones.
     """
 
-    vices: Sequence[Callable[[], Vice]] = ()
+    behaviours: Sequence[Callable[[], Behaviour]] = ()
     faults: Faults = FAULTS
     isLong: bool = False
     isWiped: bool = False
@@ -67,20 +68,20 @@ class Cluster:
     """
     One run of a cluster.
 
-    @ivar faults: how often what was done to it.
+    @ivar faults: how often each kind of fault was injected.
     """
 
     def __init__(
         self,
         seed: int,
         nodes: int,
-        parts: Parts = SOUND,
+        components: Components = CORRECT,
         trace: Trace | None = None,
         focus: Focus | None = None,
     ) -> None:
         self.seed = seed
         self.nodes = nodes
-        self.parts = parts
+        self.components = components
         self.trace = Trace() if trace is None else trace
         self.faults: Counter[str] = Counter()
         self.random = Random(f"cluster {nodes} {seed}")
@@ -91,72 +92,74 @@ class Cluster:
         self.lasts = self.random.uniform(5.0, 14.0)
         self.focus = Focus(isLong=self.random.random() < 0.01) if focus is None else focus
         if self.focus.isLong:
-            self.lasts += NIGHT
+            self.lasts += OUTAGE
         self.signed: set[bytes] = set()
         self._bodies: dict[bytes, Sequence[Transaction]] = {}
         self._active: list[Planned] = []
-        self._isWell = False
-        self._pickTraitors()
+        self._isHealed = False
+        self._pickByzantine()
         self.hosts = [self._makeHost(index) for index in range(nodes)]
         self._clients = [
             Client(number, self.genesis.chain, self.clock, self.random, self.trace, self._submit)
             for number in range(CLIENTS)
         ]
 
-    def _pickTraitors(self) -> None:
+    def _pickByzantine(self) -> None:
         random, nodes, focus = self.random, self.nodes, self.focus
         worst = faultsTolerated(nodes)
-        count = worst if focus.vices or random.random() < 0.7 else random.randint(0, worst)
+        count = worst if focus.behaviours or random.random() < 0.7 else random.randint(0, worst)
         if focus.isWiped:
             count = 0
         bad = random.sample(range(nodes), worst)
-        self._traitors = sorted(bad[:count])
-        # Who loses its disk counts as a traitor until it has caught up.
+        self._byzantine = sorted(bad[:count])
+        # A host that loses its disk counts as Byzantine until it has caught up.
         self._mayBeWiped = bad[count:] if focus.isWiped or random.random() < 0.5 else []
-        seeds = {index: seedsOf(nodes)[index] for index in self._traitors}
-        self.plot = Plot(random, self.genesis.chain, nodes, seeds)
+        seeds = {index: seedsOf(nodes)[index] for index in self._byzantine}
+        self.adversary = Adversary(random, self.genesis.chain, nodes, seeds)
 
-    def _makeHost(self, index: int) -> Host:
-        random, isTraitor = self.random, index in self._traitors
-        make = self.parts.replica
-        if isTraitor:
-            focused = [vice() for vice in self.focus.vices]
-            vices = focused or someVices(self.plot)
-            self._note(f"node {index} is a traitor: {', '.join(type(v).__name__ for v in vices)}")
-            make = corrupted(make, self.plot, vices)  # type: ignore[assignment]
+    def _makeHost(self, index: int) -> ReplicaHost:
+        random, isByzantine = self.random, index in self._byzantine
+        make = self.components.replica
+        if isByzantine:
+            focused = [behaviour() for behaviour in self.focus.behaviours]
+            behaviours = focused or drawBehaviours(self.adversary)
+            self._note(
+                f"node {index} is Byzantine: {', '.join(type(b).__name__ for b in behaviours)}"
+            )
+            make = makeByzantine(make, self.adversary, behaviours)  # type: ignore[assignment]
         drift = random.choice((1.0, 1.0, random.uniform(0.8, 1.25)))
         if drift != 1.0:
             self.faults["clock drift"] += 1
-        longest = LONGEST if self.parts.longest is None else self.parts.longest
+        longest = LONGEST if self.components.longest is None else self.components.longest
         identity = Identity(
             index=index,
             seed=seedsOf(self.nodes)[index],
             genesis=self.genesis,
             timing=Timing(round=random.uniform(0.6, 1.2), longest=longest, resend=0.4),
             drift=drift,
-            isTraitor=isTraitor,
+            isByzantine=isByzantine,
             makeReplica=make,
         )
-        rules = self.parts.rules(chain=self.genesis.chain, verifier=_verifier(self.nodes))
-        disk = self.parts.disk(self.clock, random)
+        rules = self.components.rules(chain=self.genesis.chain, verifier=_verifier(self.nodes))
+        disk = self.components.disk(self.clock, random)
         disk.latency = SYNC
         disk.crashed = partial(self._lostPower, index)
-        host = Host(identity, self.parts, rules, self, self.clock, disk)
+        host = ReplicaHost(identity, self.components, rules, self, self.clock, disk)
         host.skew = random.uniform(-5.0, 5.0) if drift != 1.0 else 0.0
         return host
 
-    # The course of a run.
+    # Running.
 
     def run(self) -> Outcome:
-        """Let it run to its end."""
+        """Run to the end."""
         violation: Violation | None = None
         try:
             self._run()
         except Violation as found:
             violation = found
         except DoubleSign as error:
-            violation = Violation(SIGNATURE, f"a replica was about to contradict itself: {error}")
-        except Exception as error:  # what it is, is for whoever reads the report
+            violation = Violation(SIGNATURE, f"a replica tried to sign twice: {error}")
+        except Exception as error:  # reported as a violation
             self.trace.note(self.clock.seconds(), traceback.format_exc())
             violation = Violation(ERROR, repr(error))
         if violation is not None:
@@ -170,7 +173,7 @@ class Cluster:
             answered=sum(client.answered for client in self._clients),
             messages=self.network.carried,
             seconds=self.clock.seconds() - NOW,
-            faults=self.faults + self.plot.acts,
+            faults=self.faults + self.adversary.actions,
             digest=self.trace.digest(),
         )
 
@@ -182,38 +185,39 @@ class Cluster:
         for planned in self.focus.script or (
             *plan(self.random, self.nodes, self.lasts, self.focus.faults),
             *lostDisks(self.random, self._mayBeWiped, self.lasts),
-            *(longNight(self.lasts) if self.focus.isLong else ()),
+            *(longOutage(self.lasts) if self.focus.isLong else ()),
         ):
             self.clock.callLater(planned.at, self._begin, planned)
             self.clock.callLater(planned.until, self._end, planned)
         self.clock.runUntil(NOW + self.lasts)
         self._heal()
         goal = self.judge.height + AFTERWARDS
-        patience = self._patience()
-        self.clock.runUntil(self.clock.seconds() + patience, lambda: self._isDone(goal))
+        bound = self._livenessBound()
+        self.clock.runUntil(self.clock.seconds() + bound, lambda: self._isDone(goal))
         if not self._isDone(goal):
             heights = [host.chain.head.height for host in self._correct]
             raise Violation(
                 LIVENESS,
-                f"{patience:.0f} seconds after all was well again the nodes are at {heights}, "
+                f"{bound:.0f} seconds after the end of all faults the nodes are at {heights}, "
                 f"not at {goal}",
             )
         self.judge.finish([(host.index, host.chain.headers) for host in self._correct], goal)
 
     @property
-    def _correct(self) -> Sequence[Host]:
-        return [host for host in self.hosts if not host.identity.isTraitor]
+    def _correct(self) -> Sequence[ReplicaHost]:
+        return [host for host in self.hosts if not host.identity.isByzantine]
 
     def _isDone(self, goal: int) -> bool:
         return all(host.isUp and host.chain.head.height >= goal for host in self._correct)
 
-    def _patience(self) -> float:
+    def _livenessBound(self) -> float:
         """
-        How long it may take at most: the rounds that the last one has to catch up with the
-        first, and for each block a round of every traitor and some more.
+        The time within which the replicas must catch up and decide, in seconds: enough for the last
+        one to reach the round of the first, and for each block a round of every Byzantine leader
+        and two more.
         """
         spread = max((host.replica.round for host in self._correct), default=0)
-        rounds = spread + (AFTERWARDS + 1) * (len(self._traitors) + 2)
+        rounds = spread + (AFTERWARDS + 1) * (len(self._byzantine) + 2)
         return 1.3 * LONGEST * rounds
 
     # Faults.
@@ -233,21 +237,21 @@ class Cluster:
     def _heal(self) -> None:
         for planned in list(self._active):
             self._end(planned)
-        self._isWell = True
+        self._isHealed = True
         self.network.obstacles.clear()
-        self.network.weather = Weather()
+        self.network.conditions = LinkConditions()
         for host in self.hosts:
             host.disk.arm(None)
             if not host.isUp:
                 self.boot(host.index)
             host.resume()
-        self._note("ALL IS WELL from here on")
+        self._note("END of all faults")
 
     def _lostPower(self, index: int) -> None:
         self.crash(index, self.random.uniform(0.05, 3.0))
 
     def crash(self, index: int, downFor: float | None) -> None:
-        """A host loses power, for some seconds or until L{boot}."""
+        """Take the power from a host, for some seconds or until L{boot}."""
         host = self.hosts[index]
         if host.isUp:
             self._note(f"node {index} crashes")
@@ -256,32 +260,32 @@ class Cluster:
                 self.clock.callLater(downFor, self.boot, index)
 
     def wipe(self, index: int) -> None:
-        """A host that is down loses its disk."""
+        """Erase the disk of a host that is down."""
         heights = [host.replica.height for host in self.hosts]
         self.hosts[index].wipe(max(heights) + 1)
 
     def boot(self, index: int) -> None:
-        """A host that is down comes back."""
+        """Start a host that is down."""
         if not self.hosts[index].isUp:
             self._note(f"node {index} starts")
             self.hosts[index].boot()
 
-    # What hosts want of the world.
+    # Calls of the hosts.
 
     def send(self, index: int, target: int | None, message: Message) -> None:
         host = self.hosts[index]
-        if not host.identity.isTraitor:
-            self.judge.said(index, message)
+        if not host.identity.isByzantine:
+            self.judge.sent(index, message)
         for other in range(self.nodes) if target is None else (target,):
             if other != index:
                 self.network.send(index, other, message)
 
     def _deliver(self, sender: int, target: int, message: Message) -> None:
         if message.sender == sender:
-            self.hosts[target].hear(message)
+            self.hosts[target].receive(message)
 
     def fetch(self, hash: bytes) -> Sequence[Transaction] | None:
-        known = self.plot.blocks.get(hash)
+        known = self.adversary.blocks.get(hash)
         return self._bodies.get(hash) if known is None else known.transactions
 
     def decided(self, index: int, block: StoredBlock) -> None:
@@ -291,37 +295,37 @@ class Cluster:
             f"node {index} DECIDES h{header.height} r{block.certificate.round} "
             f"{short(header.hash)} of {len(block.transactions)}"
         )
-        if self.hosts[index].identity.isTraitor:
+        if self.hosts[index].identity.isByzantine:
             return
         isNew = self.judge.isNew(header)
         self.judge.decided(index, header, block.certificate, block.transactions)
         self.judge.final(header.height)
         if isNew:
             for planned in self._active:
-                planned.fault.noticed(self, index)
+                planned.fault.onDecided(self, index)
 
     def answer(self, index: int, hash: bytes, sequence: int) -> None:
-        if self.hosts[index].identity.isTraitor:
+        if self.hosts[index].identity.isByzantine:
             return
         self.judge.acknowledged(index, hash, sequence)
         for client in self._clients:
-            client.hear(hash)
+            client.onAnswer(hash)
 
     def loaded(self, index: int) -> None:
         host = self.hosts[index]
-        if not host.identity.isTraitor:
+        if not host.identity.isByzantine:
             self.judge.loaded(index, host.chain.headers, host.acknowledged)
 
     def stepped(self, index: int) -> None:
         host = self.hosts[index]
-        if not host.identity.isTraitor:
+        if not host.identity.isByzantine:
             self.judge.measured(index, host.replica)
 
     def _submit(self, transaction: Transaction) -> None:
         self.judge.submitted(transaction)
         self.signed.add(transaction.hash)
         for host in self.hosts:
-            if self._isWell or self.random.random() > 0.1:
+            if self._isHealed or self.random.random() > 0.1:
                 delay = self.random.uniform(0.001, 0.02)
                 self.clock.callLater(delay, host.submit, transaction)
 
@@ -331,5 +335,5 @@ class Cluster:
 
 @lru_cache(maxsize=16)
 def _verifier(nodes: int) -> Verifier:
-    # Whether a signature holds does not change from run to run, so it is verified once.
+    # Shared by all runs, so that each signature is verified once.
     return Verifier(genesisOf(nodes).validators)

@@ -1,10 +1,9 @@
 """
-Schedules written by hand, for what random ones find too rarely.
+Schedules written by hand, for attacks that random schedules find too rarely.
 
-Each takes a L{Stage} of four nodes, of which Z is the traitor, and plays one attack on it. Sound
-replicas come through: nobody decides two blocks. Where the rule that the attack is aimed at is
-missing, the judge sees a fork. Who wants to know why a rule of round changes is there may read its
-schedule.
+Each plays one attack on a L{Harness} of four replicas, of which Z is Byzantine. Correct replicas
+withstand it: no two of them decide different blocks. Without the rule that the attack aims at, the
+judge reports a violation. To see why a rule of round changes is needed, read its schedule.
 """
 
 from __future__ import annotations
@@ -22,210 +21,217 @@ from svcbroker.ledgers.pbft._messages import (
     Vote,
 )
 
+from .harness import A, B, C, Harness, Z
 from .judge import ERROR, Violation
-from .replicas import Parts
-from .stage import A, B, C, Stage, Z
+from .replicas import Components
 from .trace import Trace
 
 
-def _proposed(stage: Stage, round: int, leader: int) -> ProposedBlock:
-    proposal = stage.said("proposal", round, leader)
+def _proposed(harness: Harness, round: int, leader: int) -> ProposedBlock:
+    proposal = harness.sent("proposal", round, leader)
     assert isinstance(proposal, Proposal)
     return proposal.block
 
 
-def _vote(stage: Stage, phase: Phase, round: int, block: ProposedBlock) -> Vote:
-    return stage.plot.vote(Z, phase, block.header.height, round, block.header.hash)
+def _vote(harness: Harness, phase: Phase, round: int, block: ProposedBlock) -> Vote:
+    return harness.adversary.vote(Z, phase, block.header.height, round, block.header.hash)
 
 
-def _decided(stage: Stage) -> ProposedBlock:
+def _decideAtA(harness: Harness) -> ProposedBlock:
     """
-    A alone decides X in round 0, and is not heard of any more. B and C are bound to X.
+    Only A decides X in round 0, and is then cut off. B and C are locked on X.
     """
-    stage.pass_("proposal", 0, [B], A)
-    stage.pass_("proposal", 0, [B], C)
-    x = _proposed(stage, 0, B)
+    harness.deliver("proposal", 0, [B], A)
+    harness.deliver("proposal", 0, [B], C)
+    x = _proposed(harness, 0, B)
     for node in (A, B, C):
-        stage.pass_("prepare", 0, [A, B, C], node)
-    stage.pass_("commit", 0, [B, C], A)
+        harness.deliver("prepare", 0, [A, B, C], node)
+    harness.deliver("commit", 0, [B, C], A)
     return x
 
 
-def _alone(stage: Stage) -> ProposedBlock:
+def _leaveRoundToZ(harness: Harness) -> ProposedBlock:
     """
-    A alone decides X. B and C come to round 2, which is Z's. Z lets them: it says that it is there
-    already.
+    Only A decides X. B and C enter round 2, which Z leads; Z speeds this up by entering it first.
     """
-    x = _decided(stage)
-    stage.timeOut(B, C)
-    ahead = stage.plot.roundChange(Z, 1, 2)
+    x = _decideAtA(harness)
+    harness.timeOut(B, C)
+    ahead = harness.adversary.roundChange(Z, 1, 2)
     for node, other in ((B, C), (C, B)):
-        stage.pass_("round-change", 1, [other], node)
-        stage.hear(node, ahead)
-    stage.timeOut(B, C)
+        harness.deliver("round-change", 1, [other], node)
+        harness.receive(node, ahead)
+    harness.timeOut(B, C)
     return x
 
 
-def _usurped(stage: Stage, block: ProposedBlock, excuse: Sequence[RoundChange]) -> None:
+def _proposeFalsely(
+    harness: Harness, block: ProposedBlock, justification: Sequence[RoundChange]
+) -> None:
     """
-    Z proposes a block in round 2 with an excuse, and helps whoever takes it to decide it.
+    Z proposes a block in round 2 with a false justification, and votes for it.
     """
     for node in (B, C):
-        stage.hear(node, stage.plot.proposal(Z, 2, block, excuse))
-    _helped(stage, 2, block, B, C)
+        harness.receive(node, harness.adversary.proposal(Z, 2, block, justification))
+    _completeRound(harness, 2, block, B, C)
 
 
-def _helped(stage: Stage, round: int, block: ProposedBlock, *nodes: int) -> None:
+def _completeRound(harness: Harness, round: int, block: ProposedBlock, *nodes: int) -> None:
     for kind, phase in (("prepare", Phase.PREPARE), ("commit", Phase.COMMIT)):
         for node in nodes:
-            said = [other for other in nodes if stage.hasSaid(kind, round, other)]
-            stage.pass_(kind, round, said, node)
-            stage.hear(node, _vote(stage, phase, round, block))
+            sent = [other for other in nodes if harness.hasSent(kind, round, other)]
+            harness.deliver(kind, round, sent, node)
+            harness.receive(node, _vote(harness, phase, round, block))
 
 
 def _claim(
-    stage: Stage, block: ProposedBlock, signatures: Sequence[tuple[int, bytes]]
+    harness: Harness, block: ProposedBlock, signatures: Sequence[tuple[int, bytes]]
 ) -> RoundChange:
-    """Z says that it was bound to a block in round 1."""
+    """Z claims a lock on a block in round 1."""
     certificate = PreparedCertificate(
         round=1, digest=block.header.hash, signatures=tuple(signatures)
     )
-    return stage.plot.roundChange(Z, 1, 2, certificate, block)
+    return harness.adversary.roundChange(Z, 1, 2, certificate, block)
 
 
-def unjustified(stage: Stage) -> None:
+def unjustified(harness: Harness) -> None:
     """Z proposes Y without any round changes."""
-    _alone(stage)
-    _usurped(stage, stage.variant(2), ())
+    _leaveRoundToZ(harness)
+    _proposeFalsely(harness, harness.variant(2), ())
 
 
-def duplicateSenders(stage: Stage) -> None:
+def duplicateSenders(harness: Harness) -> None:
     """Z justifies Y by its own round change, three times."""
-    _alone(stage)
-    _usurped(stage, stage.variant(2), [stage.plot.roundChange(Z, 1, 2)] * 3)
+    _leaveRoundToZ(harness)
+    _proposeFalsely(harness, harness.variant(2), [harness.adversary.roundChange(Z, 1, 2)] * 3)
 
 
-def forgedSenders(stage: Stage) -> None:
-    """Z justifies Y by round changes of B and C that these never signed."""
-    _alone(stage)
-    own = stage.plot.roundChange(Z, 1, 2)
-    _usurped(stage, stage.variant(2), [own, replace(own, sender=B), replace(own, sender=C)])
+def forgedSenders(harness: Harness) -> None:
+    """Z justifies Y by forged round changes of B and C."""
+    _leaveRoundToZ(harness)
+    own = harness.adversary.roundChange(Z, 1, 2)
+    _proposeFalsely(
+        harness, harness.variant(2), [own, replace(own, sender=B), replace(own, sender=C)]
+    )
 
 
-def emptyCertificate(stage: Stage) -> None:
-    """Z says that it was bound to Y in round 1, and shows no signatures. B's and C's round
-    changes say that they are bound to X, in round 0."""
-    _alone(stage)
-    y = stage.variant(2)
-    _usurped(stage, y, [_claim(stage, y, ()), *stage.changes(2, B, C)])
-
-
-def duplicateSigners(stage: Stage) -> None:
-    """The same, and Z shows its own signature, three times."""
-    _alone(stage)
-    y = stage.variant(2)
-    signed = (Z, _vote(stage, Phase.PREPARE, 1, y).signature)
-    _usurped(stage, y, [_claim(stage, y, [signed] * 3), *stage.changes(2, B, C)])
-
-
-def tooFewSigners(stage: Stage) -> None:
-    """The same, and Z shows its own signature, once."""
-    _alone(stage)
-    y = stage.variant(2)
-    signed = (Z, _vote(stage, Phase.PREPARE, 1, y).signature)
-    _usurped(stage, y, [_claim(stage, y, [signed]), *stage.changes(2, B, C)])
-
-
-def lostLock(stage: Stage) -> None:
-    """A alone decides X. B and C crash, and begin in round 1, which is C's. If they do not know any
-    more that they are bound to X, C proposes another block."""
-    _decided(stage)
-    stage.crash(B, C)
-    stage.hear(C, stage.plot.roundChange(Z, 1, 1))
-    stage.pass_("round-change", 1, [B], C)
-    block = _proposed(stage, 1, C)
-    stage.pass_("proposal", 1, [C], B)
-    _helped(stage, 1, block, B, C)
-
-
-def _twice(stage: Stage) -> tuple[ProposedBlock, ProposedBlock]:
+def emptyCertificate(harness: Harness) -> None:
     """
-    A alone is bound to X, in round 0. B and C do not know, and Y is proposed in round 1. C alone
-    decides it, and is not heard of any more. B is bound to Y. A and B come to round 2.
+    Z claims a lock on Y in round 1 without signatures. The round changes of B and C claim their
+    locks on X in round 0.
     """
-    stage.pass_("proposal", 0, [B], A)
-    stage.pass_("proposal", 0, [B], C)
-    x = _proposed(stage, 0, B)
-    stage.pass_("prepare", 0, [B, C], A)
-    stage.timeOut(A, B, C)
-    free = stage.plot.roundChange(Z, 1, 1)
-    stage.hear(C, free)
-    stage.pass_("round-change", 1, [B], C)
-    y = _proposed(stage, 1, C)
-    stage.pass_("proposal", 1, [C], B)
+    _leaveRoundToZ(harness)
+    y = harness.variant(2)
+    _proposeFalsely(harness, y, [_claim(harness, y, ()), *harness.changes(2, B, C)])
+
+
+def duplicateSigners(harness: Harness) -> None:
+    """Z claims a lock on Y in round 1 with its own signature, three times."""
+    _leaveRoundToZ(harness)
+    y = harness.variant(2)
+    signed = (Z, _vote(harness, Phase.PREPARE, 1, y).signature)
+    _proposeFalsely(harness, y, [_claim(harness, y, [signed] * 3), *harness.changes(2, B, C)])
+
+
+def tooFewSigners(harness: Harness) -> None:
+    """Z claims a lock on Y in round 1 with its own signature, once."""
+    _leaveRoundToZ(harness)
+    y = harness.variant(2)
+    signed = (Z, _vote(harness, Phase.PREPARE, 1, y).signature)
+    _proposeFalsely(harness, y, [_claim(harness, y, [signed]), *harness.changes(2, B, C)])
+
+
+def lostLock(harness: Harness) -> None:
+    """
+    Only A decides X. B and C crash and restart in round 1, which C leads. If they have lost their
+    locks on X, C proposes another block.
+    """
+    _decideAtA(harness)
+    harness.crash(B, C)
+    harness.receive(C, harness.adversary.roundChange(Z, 1, 1))
+    harness.deliver("round-change", 1, [B], C)
+    block = _proposed(harness, 1, C)
+    harness.deliver("proposal", 1, [C], B)
+    _completeRound(harness, 1, block, B, C)
+
+
+def _lockTwice(harness: Harness) -> tuple[ProposedBlock, ProposedBlock]:
+    """
+    A is locked on X in round 0. B and C are not, and Y is proposed in round 1. Only C decides Y,
+    and is then cut off. B is locked on Y. A and B enter round 2.
+    """
+    harness.deliver("proposal", 0, [B], A)
+    harness.deliver("proposal", 0, [B], C)
+    x = _proposed(harness, 0, B)
+    harness.deliver("prepare", 0, [B, C], A)
+    harness.timeOut(A, B, C)
+    free = harness.adversary.roundChange(Z, 1, 1)
+    harness.receive(C, free)
+    harness.deliver("round-change", 1, [B], C)
+    y = _proposed(harness, 1, C)
+    harness.deliver("proposal", 1, [C], B)
     for node in (B, C):
-        stage.pass_("prepare", 1, [B, C], node)
-        stage.hear(node, _vote(stage, Phase.PREPARE, 1, y))
-    stage.pass_("commit", 1, [B], C)
-    stage.hear(C, _vote(stage, Phase.COMMIT, 1, y))
+        harness.deliver("prepare", 1, [B, C], node)
+        harness.receive(node, _vote(harness, Phase.PREPARE, 1, y))
+    harness.deliver("commit", 1, [B], C)
+    harness.receive(C, _vote(harness, Phase.COMMIT, 1, y))
     for node, other in ((A, B), (B, A)):
-        stage.pass_("round-change", 1, [other, C], node)
-    stage.timeOut(A, B)
+        harness.deliver("round-change", 1, [other, C], node)
+    harness.timeOut(A, B)
     return x, y
 
 
-def unboundCertificate(stage: Stage) -> None:
-    """Z says that it was bound to X in round 1, and shows the signatures of round 0."""
-    x, _ = _twice(stage)
-    certificate = stage.changes(2, A)[0].prepared
+def unboundCertificate(harness: Harness) -> None:
+    """Z claims a lock on X in round 1 with the signatures of round 0."""
+    x, _ = _lockTwice(harness)
+    certificate = harness.changes(2, A)[0].prepared
     assert certificate is not None
-    lie = _claim(stage, x, certificate.signatures)
-    stage.hear(A, stage.plot.proposal(Z, 2, x, [lie, *stage.changes(2, A, B)]))
-    stage.hear(B, stage.plot.proposal(Z, 2, x, [lie, *stage.changes(2, A, B)]))
-    _helped(stage, 2, x, A, B)
+    lie = _claim(harness, x, certificate.signatures)
+    harness.receive(A, harness.adversary.proposal(Z, 2, x, [lie, *harness.changes(2, A, B)]))
+    harness.receive(B, harness.adversary.proposal(Z, 2, x, [lie, *harness.changes(2, A, B)]))
+    _completeRound(harness, 2, x, A, B)
 
 
-def lowestPrepared(stage: Stage) -> None:
-    """Z proposes X again, although somebody was bound to Y later."""
-    x, _ = _twice(stage)
-    excuse = [stage.plot.roundChange(Z, 1, 2), *stage.changes(2, A, B)]
+def lowestPrepared(harness: Harness) -> None:
+    """Z proposes X again, although B was locked on Y in a later round."""
+    x, _ = _lockTwice(harness)
+    justification = [harness.adversary.roundChange(Z, 1, 2), *harness.changes(2, A, B)]
     for node in (A, B):
-        stage.hear(node, stage.plot.proposal(Z, 2, x, excuse))
-    _helped(stage, 2, x, A, B)
+        harness.receive(node, harness.adversary.proposal(Z, 2, x, justification))
+    _completeRound(harness, 2, x, A, B)
 
 
-def boundApart(stage: Stage) -> tuple[ProposedBlock, ProposedBlock]:
+def lockedApart(harness: Harness) -> tuple[ProposedBlock, ProposedBlock]:
     """
-    A is bound to X, in round 0, and B to Y, in round 1. All three correct nodes are needed, and
-    Z says nothing. They come to round 3, which is A's, and decide.
+    A is locked on X in round 0, and B on Y in round 1. Z is silent, so all three correct replicas
+    are needed. They enter round 3, which A leads, and decide.
 
     @return: X and Y.
     """
-    stage.pass_("proposal", 0, [B], A)
-    stage.pass_("proposal", 0, [B], C)
-    x = _proposed(stage, 0, B)
-    stage.pass_("prepare", 0, [B, C], A)
-    stage.timeOut(A, B, C)
-    stage.hear(C, stage.plot.roundChange(Z, 1, 1))
-    stage.pass_("round-change", 1, [B], C)
-    y = _proposed(stage, 1, C)
-    stage.pass_("proposal", 1, [C], B)
-    stage.pass_("prepare", 1, [C], B)
-    stage.hear(B, _vote(stage, Phase.PREPARE, 1, y))
+    harness.deliver("proposal", 0, [B], A)
+    harness.deliver("proposal", 0, [B], C)
+    x = _proposed(harness, 0, B)
+    harness.deliver("prepare", 0, [B, C], A)
+    harness.timeOut(A, B, C)
+    harness.receive(C, harness.adversary.roundChange(Z, 1, 1))
+    harness.deliver("round-change", 1, [B], C)
+    y = _proposed(harness, 1, C)
+    harness.deliver("proposal", 1, [C], B)
+    harness.deliver("prepare", 1, [C], B)
+    harness.receive(B, _vote(harness, Phase.PREPARE, 1, y))
     for round in (1, 2):
         for node in (A, B, C):
-            stage.pass_("round-change", round, [A, B, C], node)
-        stage.timeOut(A, B, C)
-    stage.pass_("round-change", 3, [B, C], A)
+            harness.deliver("round-change", round, [A, B, C], node)
+        harness.timeOut(A, B, C)
+    harness.deliver("round-change", 3, [B, C], A)
     for node in (B, C):
-        stage.pass_("proposal", 3, [A], node)
+        harness.deliver("proposal", 3, [A], node)
     for kind in ("prepare", "commit"):
         for node in (A, B, C):
-            stage.pass_(kind, 3, [A, B, C], node)
+            harness.deliver(kind, 3, [A, B, C], node)
     return x, y
 
 
-DIRECTED: Mapping[str, Callable[[Stage], None]] = {
+DIRECTED: Mapping[str, Callable[[Harness], None]] = {
     "unjustified": unjustified,
     "duplicate senders": duplicateSenders,
     "forged senders": forgedSenders,
@@ -236,20 +242,20 @@ DIRECTED: Mapping[str, Callable[[Stage], None]] = {
     "unbound certificate": unboundCertificate,
     "lowest prepared": lowestPrepared,
 }
-"""All of them."""
+"""All directed schedules, by name."""
 
 
-def play(name: str, parts: Parts, trace: Trace | None = None) -> Violation | None:
+def play(name: str, components: Components, trace: Trace | None = None) -> Violation | None:
     """
-    Play one of them.
+    Play a directed schedule.
 
-    @return: what did not hold.
+    @return: the violation, if any.
     """
     try:
-        DIRECTED[name](Stage(parts, trace))
+        DIRECTED[name](Harness(components, trace))
     except Violation as violation:
         return violation
     except (KeyError, AssertionError) as error:
-        # Somebody has not said what the script needs: the protocol is broken in another way.
+        # A replica has not sent a message that the script needs.
         return Violation(ERROR, f"the schedule {name} cannot be played: {error!r}")
     return None

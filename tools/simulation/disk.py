@@ -1,5 +1,5 @@
 """
-A disk that can be pulled out at any moment.
+A disk of a simulated host, which can lose power at any moment.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from .clock import VirtualClock
 
 
 class Moment(Enum):
-    """When, in the course of a write, the power fails."""
+    """The moment of a write at which the power fails."""
 
     BEFORE = "before"
-    """Nothing of it was written."""
+    """Before it: nothing was written."""
     INSIDE = "inside"
-    """It was written, but not synced."""
+    """During it: it was written, but not synced."""
     AFTER = "after"
-    """It is on stable storage, but who wrote it was not told."""
+    """After it: it is on stable storage, but the writer was not told."""
 
 
 @define
 class Slot:
     """
-    A crash that waits for its write.
+    A power failure at a later write.
 
-    @ivar writes: how many writes go well before.
+    @ivar writes: how many writes succeed before it.
     """
 
     moment: Moment
@@ -38,14 +38,13 @@ class Slot:
 
 
 Record: TypeAlias = Any
-"""A value that is never changed; what it looks like in bytes does not matter here."""
+"""An immutable value. Its encoding does not matter here."""
 
 
 class Disk:
     """
-    A log that is only appended to. What was written is safe once it has been synced. Of what was
-    not, a crash leaves any beginning: the record after it is torn, which its checksum would show,
-    and those behind that are lost.
+    An append-only log. Synced records survive a crash. Of the records that were not synced, a crash
+    keeps any prefix.
 
     @ivar latency: seconds that a sync takes.
     @ivar isFull: whether writes fail.
@@ -61,22 +60,22 @@ class Disk:
         self._records: list[Record] = []
         self._synced = 0
         self._armed: Slot | None = None
-        # Syncs that were begun before a crash are of no avail after it.
+        # The number of crashes: syncs that were started before one have no effect.
         self._power = 0
-        # The power has failed, and nobody has noticed yet: nothing more is written.
+        # The power has failed, but the host still runs: nothing more is written.
         self._isOut = False
         self._free = 0.0
 
     def read(self) -> Sequence[Record]:
-        """Everything that is there."""
+        """All records."""
         return list(self._records)
 
     def write(self, record: Record, done: Callable[[], None]) -> bool:
         """
-        Append a record and sync. Records are synced in their order.
+        Append a record and sync. Records are synced in order.
 
-        @param done: called once it is on stable storage, and not before this has returned.
-        @return: C{False} where the disk is full; then nothing has happened.
+        @param done: called once the record is on stable storage, never before this has returned.
+        @return: C{False} if the disk is full and nothing was written.
         """
         if self.isFull:
             return False
@@ -96,11 +95,11 @@ class Disk:
         return True
 
     def arm(self, slot: Slot | None) -> None:
-        """Have the power fail at a write to come; C{None}: have it not."""
+        """Have the power fail at a later write, or C{None} to cancel that."""
         self._armed = slot
 
     def crash(self) -> None:
-        """The power fails: some of what was not synced is gone."""
+        """Lose power: some of the unsynced records are lost."""
         self._power += 1
         self._armed = None
         self._isOut = False
@@ -111,7 +110,7 @@ class Disk:
         self._synced = kept
 
     def wipe(self) -> None:
-        """Everything on it is gone."""
+        """Erase everything."""
         self._records.clear()
         self._synced = 0
 

@@ -1,6 +1,6 @@
 """
-The world of the daemon: the whole embedded ledger, with SQLite in real files, in one process that
-dies and comes back.
+The embedded world: the whole embedded ledger with SQLite in real files, in one process that crashes
+and restarts.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._settings import PbftSettings
 from svcbroker.storage import StorageError, Store
 
+from .adversary import Adversary
+from .behaviours import Behaviour
+from .byzantine import drawBehaviours, makeByzantine
+from .clients import LedgerClient
 from .clock import VirtualClock
-from .customers import Customer
+from .cluster import AFTERWARDS
+from .crashingdisk import DATABASE, CrashingDisk
 from .embeddedfaults import EMBEDDED_FAULTS
 from .faults import MOST, Planned, plan
 from .genesis import NOW
 from .judge import DURABILITY, ERROR, LIVENESS, Judge, Violation
-from .network import Obstacle, Weather
+from .network import LinkConditions, Obstacle
 from .outcome import Outcome
-from .platter import DATABASE, Platter
-from .plot import Plot
-from .process import LogWatch, Node, ProcessClock, watched
+from .process import EmbeddedMachine, LogWatch, ProcessClock, observed
 from .trace import Trace, kindOf, short
-from .traitors import Vice, corrupted, someVices
 
-CUSTOMERS = 3
-LONGEST = 60.0  # seconds of the ledger's longest round
-AFTERWARDS = 3
-"""How many blocks must be decided once all is well again."""
+CLIENTS = 3
+LONGEST = 60.0  # the ledger's maximum timeout of a round, in seconds
 MEMORY = Path("/dev/shm")
-"""Where files cost least, if it is there."""
+"""A directory in memory, where files cost least; used if it exists."""
 
 
 class Embedded:
     """
     One run of an embedded ledger.
 
-    @ivar obstacles: what holds up messages now.
-    @ivar platter: the disk.
-    @ivar ledger: the ledger of the process that runs, or ran last.
-    @ivar isUp: whether a process runs.
+    @ivar obstacles: the obstacles that block messages now.
+    @ivar disk: the disk.
+    @ivar ledger: the ledger of the current process, or of the last one.
+    @ivar isUp: whether the process runs.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Embedded:
         script: Sequence[Planned] = (),
     ) -> None:
         """
-        @param script: all that goes wrong, in place of what is drawn.
+        @param script: all faults, instead of random ones.
         """
         self.seed = seed
         self.nodes = nodes
@@ -86,40 +86,42 @@ class Embedded:
         self.skew = 0.0
         self.messages = 0
         self._kind, self._script = makeReplica, script
-        self._weather = Weather(delay=(0.0, self.random.choice((0.0, 0.01, 0.05))))
+        self._conditions = LinkConditions(delay=(0.0, self.random.choice((0.0, 0.01, 0.05))))
         self._active: list[Planned] = []
         self._entropy = 0
         self._acknowledged = 0
-        self._mishap: Violation | None = None
+        self._error: Violation | None = None
         self._root = Path(mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
-        self.platter = Platter(self.clock, self.random, self._root)
-        self.platter.crashed = self._lostPower
-        self.platter.stored = self._stored
-        self.platter.gaveUp = lambda: self._judge.gaveUp()
+        self.disk = CrashingDisk(self.clock, self.random, self._root)
+        self.disk.crashed = self._lostPower
+        self.disk.stored = self._stored
+        self.disk.gaveUp = lambda: self._judge.gaveUp()
         self._settings = PbftSettings(
             nodes=nodes,
             interval=self.random.choice((0.0, 0.01, 0.1)),
             empty=self.random.choice((None, None, 0.5)),
             timeout=self.random.uniform(0.5, 1.0),
-            conditions=Conditions(delay=self._weather.delay),
+            conditions=Conditions(delay=self._conditions.delay),
             seed=seed,
         )
-        self._pickTraitors()
-        self.customers = [Customer(self, number) for number in range(CUSTOMERS)]
+        self._pickByzantine()
+        self.clients = [LedgerClient(self, number) for number in range(CLIENTS)]
 
-    def _pickTraitors(self) -> None:
+    def _pickByzantine(self) -> None:
         worst = faultsTolerated(self.nodes)
         count = worst if self.random.random() < 0.6 else self.random.randint(0, worst)
-        self.plot = Plot(self.random, bytes(32), self.nodes, {})
-        self.traitors: dict[int, Sequence[Vice]] = {}
+        self.adversary = Adversary(self.random, bytes(32), self.nodes, {})
+        self.byzantine: dict[int, Sequence[Behaviour]] = {}
         for index in sorted(self.random.sample(range(self.nodes), count)):
-            self.traitors[index] = vices = someVices(self.plot)
-            self.note(f"node {index} is a traitor: {', '.join(type(v).__name__ for v in vices)}")
+            self.byzantine[index] = behaviours = drawBehaviours(self.adversary)
+            self.note(
+                f"node {index} is Byzantine: {', '.join(type(b).__name__ for b in behaviours)}"
+            )
 
-    # The course of a run.
+    # Running.
 
     def run(self) -> Outcome:
-        """Let it run to its end."""
+        """Run to the end."""
         watch = LogWatch(self._logged)
         globalLogPublisher.addObserver(watch)
         violation: Violation | None = None
@@ -127,7 +129,7 @@ class Embedded:
             self._run()
         except Violation as found:
             violation = found
-        except Exception as error:  # what it is, is for whoever reads the report
+        except Exception as error:  # reported as a violation
             self.note(traceback.format_exc())
             violation = Violation(ERROR, repr(error))
         finally:
@@ -142,17 +144,17 @@ class Embedded:
             seed=self.seed,
             violation=violation,
             blocks=self.judge.height if self.judge else 0,
-            answered=sum(customer.answered for customer in self.customers),
+            answered=sum(client.answered for client in self.clients),
             messages=self.messages,
             seconds=self.clock.seconds() - NOW,
-            faults=self.faults + self.plot.acts,
+            faults=self.faults + self.adversary.actions,
             digest=self.trace.digest(),
         )
 
     def _run(self) -> None:
         self.boot(0)
-        for customer in self.customers:
-            customer.start()
+        for client in self.clients:
+            client.start()
         faults = plan(self.random, self.nodes, self.lasts, EMBEDDED_FAULTS)
         for planned in self._script or faults:
             self.clock.callLater(planned.at, self._begin, planned)
@@ -160,21 +162,21 @@ class Embedded:
         self._pass(self.lasts)
         self._heal()
         goal = self._judge.height + AFTERWARDS
-        patience = self._patience()
-        self._pass(patience, goal)
+        bound = self._livenessBound()
+        self._pass(bound, goal)
         if not self._isDone(goal):
             raise Violation(
                 LIVENESS,
-                f"{patience:.0f} seconds after all was well again the ledger is at "
+                f"{bound:.0f} seconds after the end of all faults the ledger is at "
                 f"{self._judge.height}, not at {goal}",
             )
         self._check()
 
     def _pass(self, seconds: float, goal: int | None = None) -> None:
         """
-        Let time pass.
+        Advance the clock.
 
-        @param goal: the height that is enough.
+        @param goal: the height at which to stop early.
         """
 
         def isEnough() -> bool:
@@ -191,8 +193,8 @@ class Embedded:
 
     @property
     def _found(self) -> Violation | None:
-        """What the judge has seen, also where its exception ended in a Deferred."""
-        return self._judge.verdict or self._mishap
+        """The first violation, even if its exception was lost in a Deferred."""
+        return self._judge.verdict or self._error
 
     def _isDone(self, goal: int) -> bool:
         if not self.isUp or self._judge.height < goal:
@@ -200,36 +202,36 @@ class Embedded:
         return all(
             replica.head.height >= goal
             for replica in self.ledger.nodes.replicas
-            if replica.index not in self.traitors
+            if replica.index not in self.byzantine
         )
 
-    def _patience(self) -> float:
+    def _livenessBound(self) -> float:
         rounds = [replica.round - replica._firstRound for replica in self.ledger.nodes.replicas]
-        return 10 + 1.3 * LONGEST * (max(rounds) + (AFTERWARDS + 1) * (len(self.traitors) + 2))
+        return 10 + 1.3 * LONGEST * (max(rounds) + (AFTERWARDS + 1) * (len(self.byzantine) + 2))
 
     def _logged(self, failure: Failure) -> None:
-        """Errors that are logged are errors, but for those of the disk that were asked for."""
+        """Record a logged failure as an error, unless it is an injected disk failure."""
         if not failure.check(StorageError, Violation):
-            self._mishap = self._mishap or Violation(ERROR, repr(failure.value))
+            self._error = self._error or Violation(ERROR, repr(failure.value))
             self.note(failure.getTraceback())
 
     # The process.
 
     def boot(self, index: int) -> None:
-        """The process starts from what is on the disk."""
+        """Start the process with the files on the disk."""
         if self.isUp:
             return
         self.note("the process starts")
-        self.platter.directory.parent.mkdir(parents=True, exist_ok=True)
+        self.disk.directory.parent.mkdir(parents=True, exist_ok=True)
         self._processClock = ProcessClock(self.clock)
         self.ledger = PbftLedger(
             LedgerContext(
                 group="1",
-                directory=self.platter.directory,
+                directory=self.disk.directory,
                 reactor=self._processClock,
                 now=lambda: self.clock.seconds() + self.skew,
                 entropy=self._random,
-                runInThread=self.platter,
+                runInThread=self.disk,
                 maxContent=1024,
             ),
             self._settings,
@@ -246,8 +248,8 @@ class Embedded:
         self._setConditions()
 
     def _openJudge(self) -> None:
-        """Look at what is on the disk, before the ledger does."""
-        path = self.platter.directory / DATABASE
+        """Check the files on the disk before the ledger opens them."""
+        path = self.disk.directory / DATABASE
         if not path.exists():
             return
         store = Store.open(path)
@@ -264,18 +266,16 @@ class Embedded:
 
     def _makeReplica(self, signer: Signer, *arguments: Any) -> Replica:
         if self.judge is None:
-            # The first replica of a new chain: its genesis has just been made.
+            # The first replica of a new chain: the ledger has just made the genesis.
             self.judge = Judge(Genesis.decode(self.ledger._producer._store.genesis))
-            self.plot.chain = self.judge.genesis.chain
-        self.plot.nodes = len(self.ledger._state.validators.keys)
-        kind = watched(self._kind, self)
-        if signer.index not in self.traitors:
+            self.adversary.chain = self.judge.genesis.chain
+        self.adversary.nodes = len(self.ledger._state.validators.keys)
+        kind = observed(self._kind, self)
+        if signer.index not in self.byzantine:
             return kind(signer, *arguments)
-        self.plot.enlist(signer.index, signer._secret[:32])
-        traitor: Replica = corrupted(kind, self.plot, self.traitors[signer.index])(
-            signer, *arguments
-        )
-        return traitor
+        self.adversary.addKey(signer.index, signer._secret[:32])
+        make = makeByzantine(kind, self.adversary, self.byzantine[signer.index])
+        return make(signer, *arguments)  # type: ignore[no-any-return]
 
     def _watchPool(self) -> None:
         pool, judge = self.ledger._pool, self._judge
@@ -289,7 +289,7 @@ class Embedded:
         setattr(pool, "add", watchedAdd)  # noqa: B010
 
     def _abandon(self) -> None:
-        """The process is gone: nothing that it had begun happens."""
+        """End the process: none of its pending calls is made."""
         if self.isUp:
             self.isUp = False
             self._processClock.die()
@@ -298,10 +298,10 @@ class Embedded:
             shutil.rmtree(left.parent)
 
     def crash(self, index: int, downFor: float | None) -> None:
-        """The process dies at any time."""
+        """Kill the process."""
         if self.isUp:
             self.note("the process is killed")
-            self.platter.crash()
+            self.disk.crash()
             self._lost(downFor)
 
     def _lostPower(self) -> None:
@@ -310,13 +310,13 @@ class Embedded:
 
     def _lost(self, downFor: float | None) -> None:
         self._abandon()
-        for customer in self.customers:
-            customer.hangUp()
+        for client in self.clients:
+            client.disconnect()
         if downFor is not None:
             self.clock.callLater(downFor, self.boot, 0)
 
     def restart(self) -> None:
-        """The process, which is up, is told to end, and started again."""
+        """Stop the running process in an orderly way, and start it again."""
         process = self._processClock
 
         def stopped(_: object) -> None:
@@ -329,39 +329,39 @@ class Embedded:
         self.ledger.stop().addCallback(stopped)
 
     def wipe(self, index: int) -> None:
-        """There is no other disk to recover from."""
+        """Do nothing: there is no other disk to recover from."""
 
     # Faults.
 
     @property
-    def hosts(self) -> Sequence[Node]:
-        """The nodes of now, as faults see them."""
-        return [Node(self, index) for index in range(MOST)]
+    def hosts(self) -> Sequence[EmbeddedMachine]:
+        """The current replicas, as seen by faults."""
+        return [EmbeddedMachine(self, index) for index in range(MOST)]
 
     @property
     def network(self) -> Embedded:
-        """What faults see of the network."""
+        """The network, as seen by faults."""
         return self
 
     @property
-    def weather(self) -> Weather:
-        """How bad the network is everywhere."""
-        return self._weather
+    def conditions(self) -> LinkConditions:
+        """The conditions of all links."""
+        return self._conditions
 
-    @weather.setter
-    def weather(self, weather: Weather) -> None:
-        self._weather = weather
+    @conditions.setter
+    def conditions(self, conditions: LinkConditions) -> None:
+        self._conditions = conditions
         self._setConditions()
 
     def _setConditions(self) -> None:
         if self.isUp:
-            weather = self._weather
+            conditions = self._conditions
             network = self.ledger.nodes.network
             network.conditions = evolve(
                 network.conditions,
-                delay=weather.delay,
-                loss=weather.loss,
-                duplication=weather.duplication,
+                delay=conditions.delay,
+                loss=conditions.loss,
+                duplication=conditions.duplication,
             )
 
     def _begin(self, planned: Planned) -> None:
@@ -380,36 +380,36 @@ class Embedded:
         for planned in list(self._active):
             self._end(planned)
         self.obstacles.clear()
-        self.weather = Weather(delay=(0.0, 0.01))
-        self.platter.arm(None)
+        self.conditions = LinkConditions(delay=(0.0, 0.01))
+        self.disk.arm(None)
         self.boot(0)
         for index in range(len(self.ledger.nodes.replicas)):
             self.ledger.nodes.startNode(index)
-        self.note("ALL IS WELL from here on")
+        self.note("END of all faults")
 
-    # What is seen of the ledger.
+    # Observing the ledger.
 
     def isBlocked(self, sender: int, target: int, message: Any) -> bool:
-        """Whether a message does not get through."""
+        """Whether an obstacle blocks a message."""
         self.messages += 1
         if not self.obstacles:
             return False
         kind = kindOf(message)
         return any(obstacle.blocks(sender, target, kind) for obstacle in self.obstacles)
 
-    def saw(self, replica: Replica, effects: Sequence[Effect]) -> None:
-        """A replica wants something done."""
+    def observe(self, replica: Replica, effects: Sequence[Effect]) -> None:
+        """Check the effects of a replica."""
         for effect in effects:
             if isinstance(effect, Send):
                 target = -1 if effect.target is None else effect.target
                 now = self.clock.seconds()
                 self.trace.sent(now, replica.index, target, effect.message, "is sent")
-                if replica.index not in self.traitors:
-                    self._judge.said(replica.index, effect.message)
+                if replica.index not in self.byzantine:
+                    self._judge.sent(replica.index, effect.message)
             elif isinstance(effect, Decide):
-                # A traitor's as well: the ledger stores whatever is decided first.
+                # Also of Byzantine replicas: the ledger stores the first decision of any.
                 self._decided(replica.index, effect)
-        if replica.index not in self.traitors:
+        if replica.index not in self.byzantine:
             self._judge.measured(replica.index, replica)
 
     def _decided(self, index: int, decide: Decide) -> None:
@@ -419,23 +419,23 @@ class Embedded:
         self._judge.decided(index, header, decide.certificate, decide.candidate.transactions)
         if isNew:
             for planned in list(self._active):
-                planned.fault.noticed(self, index)
+                planned.fault.onDecided(self, index)
 
     def _stored(self, height: int) -> None:
         self.note(f"block {height} is on disk")
         self._judge.final(height)
 
     def acknowledged(self, hash: bytes, height: int, sequence: int) -> None:
-        """A customer was told that its transaction is final."""
+        """Check an answer to a client that its transaction is final."""
         self._judge.acknowledged(0, hash, sequence)
         self._acknowledged = max(self._acknowledged, height)
 
     def refused(self, hash: bytes) -> None:
-        """A customer was told that its transaction was not executed."""
+        """Check an answer to a client that its transaction was not executed."""
         self._judge.refused(hash)
 
     def _check(self) -> None:
-        """What the readers of the ledger see is what was decided."""
+        """Check that readers of the ledger see the decided blocks."""
         for header in self._judge.chain[1:]:
             row = self.ledger._producer._store.blockHead(header.height)
             if row is None or row.hash != header.hash:
@@ -446,5 +446,5 @@ class Embedded:
         return sha256(b"%d" % self._entropy).digest()[:size]
 
     def note(self, text: str) -> None:
-        """Something happened."""
+        """Add a line to the trace."""
         self.trace.note(self.clock.seconds(), text)

@@ -1,5 +1,5 @@
 """
-What can go wrong with an embedded ledger, on top of what goes wrong with any set of nodes.
+Faults of the embedded ledger, in addition to those of any replica set.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from svcbroker.chain import ValidatorSet, faultsTolerated
 from svcbroker.errors import BrokerError
 
-from .faults import FAULTS, BasicFault, Fault, Faults, World
+from .faults import FAULTS, BasicFault, Fault, Faults, FaultTarget
 
 if TYPE_CHECKING:
     from .embedded import Embedded
@@ -21,43 +21,43 @@ if TYPE_CHECKING:
 
 @define
 class UncertainDisk(BasicFault):
-    """Writes fail in the middle of the sync, and nobody knows whether they left a trace."""
+    """Writes fail during the sync, and it is uncertain whether they left a trace."""
 
-    def begin(self, world: World) -> None:
-        cast("Embedded", world).platter.trouble = True
+    def begin(self, target: FaultTarget) -> None:
+        cast("Embedded", target).disk.failsUncertainly = True
 
-    def end(self, world: World) -> None:
-        cast("Embedded", world).platter.trouble = None
+    def end(self, target: FaultTarget) -> None:
+        cast("Embedded", target).disk.failsUncertainly = None
 
 
 @define
 class Restart(BasicFault):
-    """The process is told to end, and started again."""
+    """The process is stopped in an orderly way and started again."""
 
-    def begin(self, world: World) -> None:
-        embedded = cast("Embedded", world)
+    def begin(self, target: FaultTarget) -> None:
+        embedded = cast("Embedded", target)
         if embedded.isUp:
             embedded.restart()
 
 
 @define
 class NodesChanged(BasicFault):
-    """Nodes get new keys, or become more or fewer, by a transaction."""
+    """Replicas get new keys, or their number changes, by a transaction."""
 
     rotated: int | None
     count: int | None
 
-    def begin(self, world: World) -> None:
-        embedded = cast("Embedded", world)
+    def begin(self, target: FaultTarget) -> None:
+        embedded = cast("Embedded", target)
         if not embedded.isUp:
             return
         now = len(embedded.ledger._state.validators.keys)
         count = now if self.count is None else self.count
         rotate = [self.rotated] if self.rotated is not None and self.rotated < count else []
-        # Not more traitors than the smaller set stands.
+        # No more Byzantine replicas than the smaller set tolerates.
         worst = faultsTolerated(count)
-        if max([len(embedded.traitors), *embedded.traitors], default=0) and not (
-            len(embedded.traitors) <= worst and max(embedded.traitors) < count
+        if max([len(embedded.byzantine), *embedded.byzantine], default=0) and not (
+            len(embedded.byzantine) <= worst and max(embedded.byzantine) < count
         ):
             return
         if not rotate and count == now:
@@ -67,8 +67,8 @@ class NodesChanged(BasicFault):
             lambda validators: self._changed(embedded, validators), self._notChanged
         )
 
-    def _changed(self, world: Embedded, validators: ValidatorSet) -> None:
-        world.note(f"{len(validators.keys)} nodes, generation {validators.generation}")
+    def _changed(self, target: Embedded, validators: ValidatorSet) -> None:
+        target.note(f"{len(validators.keys)} nodes, generation {validators.generation}")
 
     def _notChanged(self, failure: Failure) -> None:
         failure.trap(BrokerError)
@@ -92,9 +92,9 @@ def _resized(random: Random, nodes: int, lasts: float) -> Fault:
 
 EMBEDDED_FAULTS: Faults = (
     *FAULTS,
-    ("disk that is not sure", 1, _uncertain),
+    ("uncertain disk", 1, _uncertain),
     ("restart", 2, _restart),
     ("rotated key", 2, _rotated),
     ("resized set", 1, _resized),
 )
-"""What can go wrong at any time."""
+"""All faults of the embedded ledger, with their weights."""

@@ -1,7 +1,8 @@
 """
-What goes wrong, and the schedule of it.
+Faults and their schedules.
 
-A fault begins and ends. To add one, write its class and put it into L{FAULTS} with its weight.
+A fault has a beginning and an end. To add one, write its class and add it to L{FAULTS} with a
+weight.
 """
 
 from __future__ import annotations
@@ -13,153 +14,153 @@ from typing import Protocol
 from attrs import define, field, frozen
 
 from .disk import Moment, Slot
-from .network import Cut, Isolation, Obstacle, Partition, Starvation, Weather
+from .network import Cut, Isolation, LinkConditions, Obstacle, Partition, Starvation
 
 MOST = 16
-"""More nodes than any set has, however it grows."""
+"""An upper bound of the number of replicas in any set."""
 
 
-class Storage(Protocol):
-    """A machine's disk."""
+class FaultyDisk(Protocol):
+    """The disk of a host, as seen by faults."""
 
     latency: float
     isFull: bool
 
     def arm(self, slot: Slot | None) -> None:
-        """Have the power fail at a write to come; C{None}: have it not."""
+        """Have the power fail at a later write, or C{None} to cancel that."""
 
 
-class Machine(Protocol):
-    """A node, as far as faults can get hold of it."""
+class FaultyMachine(Protocol):
+    """A host, as seen by faults."""
 
     @property
-    def disk(self) -> Storage:
+    def disk(self) -> FaultyDisk:
         """Its disk."""
 
     def pause(self) -> None:
         """Suspend its process."""
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue its process."""
 
-    def leap(self, seconds: float) -> None:
-        """Have its wall clock jump."""
+    def jumpClock(self, seconds: float) -> None:
+        """Move its wall clock."""
 
 
-class Air(Protocol):
-    """The network, as far as faults can get hold of it."""
+class FaultyNetwork(Protocol):
+    """The network, as seen by faults."""
 
     obstacles: list[Obstacle]
-    weather: Weather
+    conditions: LinkConditions
 
 
-class World(Protocol):
-    """What faults can get hold of."""
-
-    @property
-    def hosts(self) -> Sequence[Machine]:
-        """The nodes."""
+class FaultTarget(Protocol):
+    """Everything that faults can act on."""
 
     @property
-    def network(self) -> Air:
+    def hosts(self) -> Sequence[FaultyMachine]:
+        """The hosts."""
+
+    @property
+    def network(self) -> FaultyNetwork:
         """The network between them."""
 
     def crash(self, index: int, downFor: float | None) -> None:
-        """A host loses power, for some seconds or until L{boot}."""
+        """Take the power from a host, for some seconds or until L{boot}."""
 
     def wipe(self, index: int) -> None:
-        """A host that is down loses its disk."""
+        """Erase the disk of a host that is down."""
 
     def boot(self, index: int) -> None:
-        """A host that is down comes back."""
+        """Start a host that is down."""
 
 
 class Fault(Protocol):
-    """Something that goes wrong for a while."""
+    """A fault that lasts for a while."""
 
-    def begin(self, world: World) -> None:
-        """It goes wrong."""
+    def begin(self, target: FaultTarget) -> None:
+        """Start the fault."""
 
-    def end(self, world: World) -> None:
-        """It is over."""
+    def end(self, target: FaultTarget) -> None:
+        """End the fault."""
 
-    def noticed(self, world: World, index: int) -> None:
-        """A correct replica has decided a block that nobody had decided before."""
+    def onDecided(self, target: FaultTarget, index: int) -> None:
+        """React to the first decision of a correct replica at a height."""
 
 
 class BasicFault:
-    """Most faults do not look at what happens."""
+    """A fault that does not react to decisions; the base of the others."""
 
-    def begin(self, world: World) -> None:
+    def begin(self, target: FaultTarget) -> None:
         pass
 
-    def end(self, world: World) -> None:
+    def end(self, target: FaultTarget) -> None:
         pass
 
-    def noticed(self, world: World, index: int) -> None:
+    def onDecided(self, target: FaultTarget, index: int) -> None:
         pass
 
 
 @define
 class Obstructed(BasicFault):
-    """Some messages do not get through."""
+    """An obstacle blocks messages."""
 
     obstacle: Obstacle
 
-    def begin(self, world: World) -> None:
-        world.network.obstacles.append(self.obstacle)
+    def begin(self, target: FaultTarget) -> None:
+        target.network.obstacles.append(self.obstacle)
 
-    def end(self, world: World) -> None:
-        if self.obstacle in world.network.obstacles:
-            world.network.obstacles.remove(self.obstacle)
+    def end(self, target: FaultTarget) -> None:
+        if self.obstacle in target.network.obstacles:
+            target.network.obstacles.remove(self.obstacle)
 
 
 @define
 class Ambush(Obstructed):
     """
-    Only one node hears commits. Once it has decided, nobody hears of it any more: if the others
-    can be brought to decide something else, they will.
+    Only one replica receives commits. Once it has decided, it is isolated: if the others can be
+    brought to decide another block, they will.
     """
 
     victim: int
 
-    def noticed(self, world: World, index: int) -> None:
+    def onDecided(self, target: FaultTarget, index: int) -> None:
         if index == self.victim and isinstance(self.obstacle, Starvation):
-            self.end(world)
+            self.end(target)
             self.obstacle = Isolation(self.victim)
-            self.begin(world)
+            self.begin(target)
 
 
 @define
-class FirstDecider(BasicFault):
-    """Whoever decides first is cut off."""
+class FirstDecidedIsolated(BasicFault):
+    """The first replica to decide is isolated."""
 
     _cut: Isolation | None = field(init=False, default=None)
 
-    def noticed(self, world: World, index: int) -> None:
+    def onDecided(self, target: FaultTarget, index: int) -> None:
         if self._cut is None:
             self._cut = Isolation(index)
-            world.network.obstacles.append(self._cut)
+            target.network.obstacles.append(self._cut)
 
-    def end(self, world: World) -> None:
+    def end(self, target: FaultTarget) -> None:
         if self._cut is not None:
-            world.network.obstacles.remove(self._cut)
+            target.network.obstacles.remove(self._cut)
             self._cut = None
 
 
 @define
-class Storm(BasicFault):
+class BadLinks(BasicFault):
     """Messages are slow, get lost and arrive twice."""
 
-    weather: Weather
-    _before: Weather | None = field(init=False, default=None)
+    conditions: LinkConditions
+    _before: LinkConditions | None = field(init=False, default=None)
 
-    def begin(self, world: World) -> None:
-        self._before, world.network.weather = world.network.weather, self.weather
+    def begin(self, target: FaultTarget) -> None:
+        self._before, target.network.conditions = target.network.conditions, self.conditions
 
-    def end(self, world: World) -> None:
+    def end(self, target: FaultTarget) -> None:
         if self._before is not None:
-            world.network.weather = self._before
+            target.network.conditions = self._before
 
 
 @define
@@ -169,38 +170,38 @@ class PowerCut(BasicFault):
     indexes: Sequence[int]
     lasts: float
 
-    def begin(self, world: World) -> None:
+    def begin(self, target: FaultTarget) -> None:
         for index in self.indexes:
-            world.crash(index, self.lasts)
+            target.crash(index, self.lasts)
 
 
 @define
 class CrashAtWrite(BasicFault):
-    """A host loses power in the course of a write to come."""
+    """A host loses power at a later write."""
 
     index: int
     moment: Moment
     writes: int
 
-    def begin(self, world: World) -> None:
-        world.hosts[self.index].disk.arm(Slot(self.moment, self.writes))
+    def begin(self, target: FaultTarget) -> None:
+        target.hosts[self.index].disk.arm(Slot(self.moment, self.writes))
 
-    def end(self, world: World) -> None:
-        world.hosts[self.index].disk.arm(None)
+    def end(self, target: FaultTarget) -> None:
+        target.hosts[self.index].disk.arm(None)
 
 
 @define
 class LostDisk(BasicFault):
-    """A host comes back without anything that was on its disk."""
+    """A host restarts with an empty disk."""
 
     index: int
 
-    def begin(self, world: World) -> None:
-        world.crash(self.index, None)
-        world.wipe(self.index)
+    def begin(self, target: FaultTarget) -> None:
+        target.crash(self.index, None)
+        target.wipe(self.index)
 
-    def end(self, world: World) -> None:
-        world.boot(self.index)
+    def end(self, target: FaultTarget) -> None:
+        target.boot(self.index)
 
 
 @define
@@ -209,11 +210,11 @@ class Suspended(BasicFault):
 
     index: int
 
-    def begin(self, world: World) -> None:
-        world.hosts[self.index].pause()
+    def begin(self, target: FaultTarget) -> None:
+        target.hosts[self.index].pause()
 
-    def end(self, world: World) -> None:
-        world.hosts[self.index].resume()
+    def end(self, target: FaultTarget) -> None:
+        target.hosts[self.index].resume()
 
 
 @define
@@ -223,40 +224,40 @@ class SlowDisk(BasicFault):
     index: int
     latency: float
 
-    def begin(self, world: World) -> None:
-        world.hosts[self.index].disk.latency += self.latency
+    def begin(self, target: FaultTarget) -> None:
+        target.hosts[self.index].disk.latency += self.latency
 
-    def end(self, world: World) -> None:
-        world.hosts[self.index].disk.latency -= self.latency
+    def end(self, target: FaultTarget) -> None:
+        target.hosts[self.index].disk.latency -= self.latency
 
 
 @define
 class FullDisk(BasicFault):
-    """A host's disk takes nothing more."""
+    """A host's disk is full."""
 
     index: int
 
-    def begin(self, world: World) -> None:
-        world.hosts[self.index].disk.isFull = True
+    def begin(self, target: FaultTarget) -> None:
+        target.hosts[self.index].disk.isFull = True
 
-    def end(self, world: World) -> None:
-        world.hosts[self.index].disk.isFull = False
+    def end(self, target: FaultTarget) -> None:
+        target.hosts[self.index].disk.isFull = False
 
 
 @define
 class ClockJump(BasicFault):
-    """A host's wall clock jumps, ahead or back."""
+    """A host's wall clock jumps, forwards or backwards."""
 
     index: int
     seconds: float
 
-    def begin(self, world: World) -> None:
-        world.hosts[self.index].leap(self.seconds)
+    def begin(self, target: FaultTarget) -> None:
+        target.hosts[self.index].jumpClock(self.seconds)
 
 
 @frozen
 class Planned:
-    """A fault with its place in time."""
+    """A fault with its time."""
 
     kind: str
     at: float
@@ -284,13 +285,13 @@ def _ambush(random: Random, nodes: int, lasts: float) -> Fault:
     return Ambush(Starvation(("commit", "decided"), victim), victim)
 
 
-def _firstDecider(random: Random, nodes: int, lasts: float) -> Fault:
-    return FirstDecider()
+def _firstDecidedIsolated(random: Random, nodes: int, lasts: float) -> Fault:
+    return FirstDecidedIsolated()
 
 
-def _storm(random: Random, nodes: int, lasts: float) -> Fault:
-    return Storm(
-        Weather(
+def _badLinks(random: Random, nodes: int, lasts: float) -> Fault:
+    return BadLinks(
+        LinkConditions(
             delay=(0.001, random.choice((0.02, 0.2, 0.8))),
             loss=random.choice((0.0, 0.05, 0.3)),
             duplication=random.choice((0.0, 0.1, 0.5)),
@@ -324,15 +325,15 @@ def _clockJump(random: Random, nodes: int, lasts: float) -> Fault:
 
 
 Faults = Sequence[tuple[str, int, Callable[[Random, int, float], Fault]]]
-"""Kinds of faults: the name, how often it is chosen, and how it is made."""
+"""Kinds of faults: name, weight, and factory."""
 
 FAULTS: Faults = (
     ("partition", 2, _partition),
     ("one-way cut", 1, _oneWay),
     ("starvation", 3, _starvation),
     ("ambush", 5, _ambush),
-    ("first decider cut off", 2, _firstDecider),
-    ("storm", 2, _storm),
+    ("first decided isolated", 2, _firstDecidedIsolated),
+    ("bad links", 2, _badLinks),
     ("power cut", 2, _powerCut),
     ("crash at a write", 4, _crashAtWrite),
     ("suspended process", 1, _suspended),
@@ -340,15 +341,15 @@ FAULTS: Faults = (
     ("full disk", 1, _fullDisk),
     ("clock jump", 1, _clockJump),
 )
-"""What can go wrong at any time."""
+"""The faults of any replica set, with their weights."""
 
 
 def plan(random: Random, nodes: int, lasts: float, faults: Faults = FAULTS) -> Sequence[Planned]:
     """
-    A schedule.
+    Draw a schedule.
 
-    @param lasts: seconds until everything is well again.
-    @param faults: what can go wrong.
+    @param lasts: seconds until all faults are over.
+    @param faults: the faults to draw from.
     """
     planned = []
     for kind, _, make in random.choices(
@@ -361,7 +362,7 @@ def plan(random: Random, nodes: int, lasts: float, faults: Faults = FAULTS) -> S
 
 
 def lostDisks(random: Random, indexes: Sequence[int], lasts: float) -> Sequence[Planned]:
-    """Some hosts lose their disks at some time."""
+    """Schedule a lost disk for each of some hosts."""
     planned = []
     for index in indexes:
         at = random.uniform(0.5, lasts / 2)
@@ -370,7 +371,7 @@ def lostDisks(random: Random, indexes: Sequence[int], lasts: float) -> Sequence[
     return planned
 
 
-def longNight(lasts: float) -> Sequence[Planned]:
-    """For a long time nobody hears a proposal, so that one round after the other passes."""
+def longOutage(lasts: float) -> Sequence[Planned]:
+    """Schedule a long time without any proposal, so that many rounds pass."""
     silence = Obstructed(Starvation(("proposal", "decided"), -1))
-    return [Planned("long night", 1.0, lasts - 1.0, silence)]
+    return [Planned("long outage", 1.0, lasts - 1.0, silence)]

@@ -1,5 +1,5 @@
 """
-One host of a cluster: a replica with a disk, a clock and clients of its own.
+A host of the cluster: a replica with its own disk, clock and clients.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from svcbroker.ledgers.pbft._rounds import Refused, Rules
 from .chain import StoredBlock
 from .clock import Alarm, VirtualClock
 from .disk import Disk
-from .replicas import HostReplica, Parts, Promise
+from .replicas import Components, HostReplica, Promise
 
 
-class Surroundings(Protocol):
+class HostDependencies(Protocol):
     """
-    What a host sees of the world, and what the world wants to hear of it.
+    What a host calls on its environment.
 
-    @ivar signed: the hashes of all transactions that clients have signed.
+    @ivar signed: the hashes of all transactions that clients have sent.
     """
 
     signed: set[bytes]
@@ -53,19 +53,21 @@ class Surroundings(Protocol):
         """Send a message; to all others where C{target} is C{None}."""
 
     def fetch(self, hash: bytes) -> Sequence[Transaction] | None:
-        """The transactions of a block, from whoever has them. A header's hash names them."""
+        """
+        The transactions of a block, from any host that has them. The header's hash identifies them.
+        """
 
     def decided(self, index: int, block: StoredBlock) -> None:
-        """A block is decided, and on this host's disk."""
+        """Report that a decided block is on this host's disk."""
 
     def answer(self, index: int, hash: bytes, sequence: int) -> None:
         """Tell clients that a transaction is final."""
 
     def loaded(self, index: int) -> None:
-        """The chain was read from disk."""
+        """Report that the chain was read from disk."""
 
     def stepped(self, index: int) -> None:
-        """The replica has done something."""
+        """Report that the replica has handled an input."""
 
 
 @define
@@ -73,7 +75,7 @@ class _Batch:
     """
     Messages that wait for the disk.
 
-    @ivar writes: how many records must be on stable storage before they are sent.
+    @ivar writes: how many writes must be synced before they are sent.
     """
 
     sends: Sequence[Send]
@@ -83,10 +85,10 @@ class _Batch:
 @frozen(kw_only=True)
 class Identity:
     """
-    What a host keeps when it loses everything else.
+    What a host keeps when it loses its disk.
 
-    @ivar drift: how fast its clock runs; 1 is right.
-    @ivar isTraitor: whether it is one of those that the protocol has to stand.
+    @ivar drift: the speed of its clock; 1 is correct.
+    @ivar isByzantine: whether its replica is Byzantine.
     @ivar makeReplica: makes its replica.
     """
 
@@ -95,30 +97,30 @@ class Identity:
     genesis: Genesis
     timing: Timing
     drift: float
-    isTraitor: bool
+    isByzantine: bool
     makeReplica: Callable[..., HostReplica]
 
 
-class Host:
+class ReplicaHost:
     """
-    Runs one replica as a machine of its own would: what it has promised is on its disk before
-    anybody hears of it, what it has decided is on its disk before a client hears of it, and what
-    it knows after a crash is what is on its disk.
+    Runs one replica as a separate machine would. A promise is on disk before any message that
+    follows from it is sent; a decided block is on disk before a client is answered; after a crash
+    the host knows only what is on its disk.
 
     @ivar isUp: whether it runs.
-    @ivar isPaused: whether its process is suspended: it hears nothing and its timers stand still.
+    @ivar isPaused: whether its process is suspended: it receives nothing and its timers do not run.
     @ivar acknowledged: the height up to which it has answered clients.
-    @ivar votesFrom: the height from which on it votes. It is above 0 where the disk was lost: an
-        operator has looked up what the others are at.
+    @ivar votesFrom: the first height at which it votes. Above 0 after its disk was lost: an
+        operator has looked up the height of the others.
     @ivar skew: how many seconds its wall clock is ahead.
     """
 
     def __init__(
         self,
         identity: Identity,
-        parts: Parts,
+        components: Components,
         rules: Rules,
-        world: Surroundings,
+        dependencies: HostDependencies,
         clock: VirtualClock,
         disk: Disk,
     ) -> None:
@@ -130,29 +132,31 @@ class Host:
         self.acknowledged = 0
         self.votesFrom = 0
         self.skew = 0.0
-        self._parts = parts
+        self._components = components
         self._rules = rules
-        self._world = world
+        self._dependencies = dependencies
         self._clock = clock
         self._timers: dict[Timer, Alarm] = {}
         self._outbox: deque[_Batch] = deque()
         self._promised: set[tuple[type, int, int, int]] = set()
-        # The height of the last block that the world has been told of.
-        self._told = 0
-        # A disk that tells of a write after a crash is told of by nobody.
+        # The height of the last block that was reported.
+        self._reported = 0
+        # The number of crashes: the results of earlier writes are ignored.
         self._life = 0
 
-    # Beginning and ending.
+    # Starting and stopping.
 
     def boot(self) -> None:
-        """Read the disk and begin."""
+        """Read the disk and start."""
         identity = self.identity
         self.isUp, self.isPaused = True, False
-        self.chain = self._parts.chain(identity.genesis, self._clock, self.skew, self._world.signed)
+        self.chain = self._components.chain(
+            identity.genesis, self._clock, self.skew, self._dependencies.signed
+        )
         promise: Promise | None = None
         for record in self.disk.read():
             if isinstance(record, StoredBlock):
-                self._tell(record)
+                self._report(record)
                 self.chain.load(record)
             else:
                 promise = record
@@ -164,7 +168,7 @@ class Host:
             identity.timing,
             self.chain.head,
         )
-        self._world.loaded(self.index)
+        self._dependencies.loaded(self.index)
         if promise is not None and promise.height == self.replica.height:
             self._perform(self.replica.recall(promise))
         else:
@@ -181,13 +185,13 @@ class Host:
 
     def wipe(self, votesFrom: int) -> None:
         """
-        Lose the disk as well; to be called while it is down.
+        Lose the disk; only while it is down.
 
         @param votesFrom: a height at which it cannot have voted.
         """
         self.disk.wipe()
-        self.acknowledged = self._told = 0
-        self.votesFrom = 0 if self._parts.wipedVotes else votesFrom
+        self.acknowledged = self._reported = 0
+        self.votesFrom = 0 if self._components.wipedVotes else votesFrom
 
     def pause(self) -> None:
         """Suspend the process."""
@@ -195,39 +199,39 @@ class Host:
         self._stopTimers()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Continue the process."""
         if self.isUp and self.isPaused:
             self.isPaused = False
             self._flush()
             self._perform(self.replica.resume())
             self.work()
 
-    def leap(self, seconds: float) -> None:
-        """Have its wall clock jump."""
+    def jumpClock(self, seconds: float) -> None:
+        """Move its wall clock."""
         self.skew += seconds
         if self.isUp:
             self.chain.skew = self.skew
 
-    # What it hears.
+    # Inputs.
 
     @property
     def _isMute(self) -> bool:
         return self.replica.height < self.votesFrom
 
-    def hear(self, message: Message) -> None:
-        """A message has arrived."""
+    def receive(self, message: Message) -> None:
+        """Handle a message."""
         if not self.isUp or self.isPaused:
             return
         if isinstance(message, DecidedBlock):
-            self._takeOver(message)
+            self._adopt(message)
         elif not self._isMute or isinstance(message, BlockRequest):
             self._perform(self.replica.receive(message))
         elif message.height > self.replica.height:
             request = BlockRequest(sender=self.index, height=self.replica.height)
-            self._world.send(self.index, message.sender, request)
+            self._dependencies.send(self.index, message.sender, request)
 
     def submit(self, transaction: Transaction) -> None:
-        """A client wants a transaction executed."""
+        """Handle a client's transaction."""
         if not self.isUp or self.isPaused:
             return
         executed = self.chain.executed.get(transaction.hash)
@@ -238,18 +242,18 @@ class Host:
         self.work()
 
     def work(self) -> None:
-        """Have what waits decided."""
+        """Have the waiting transactions decided."""
         if self.isUp and not self.isPaused and not self._isMute and self.chain.pool:
             self._perform(self.replica.propose(self.chain.head.height + 1))
 
-    def _takeOver(self, message: DecidedBlock) -> None:
+    def _adopt(self, message: DecidedBlock) -> None:
         """
-        A decided block from somebody else: fetch its transactions, execute them, and only then
-        let the replica go on from it.
+        Adopt a decided block of another host: fetch and execute its transactions before the replica
+        advances.
         """
-        header, isTaken = message.header, False
+        header, isAdopted = message.header, False
         if header.height == self.replica.height and header.parent == self.chain.head.hash:
-            transactions = self._world.fetch(header.hash)
+            transactions = self._dependencies.fetch(header.hash)
             with suppress(Refused, InvalidBlock):
                 self._rules.checkDecided(message)
                 if transactions is not None and not self.chain.isStoring:
@@ -258,13 +262,13 @@ class Host:
                         header=header, certificate=message.certificate, transactions=transactions
                     )
                     self.chain.beginStoring(block)
-                    isTaken = True
+                    isAdopted = True
         effects = self.replica.receive(message)
-        if isTaken and not any(isinstance(effect, Decide) for effect in effects):
+        if isAdopted and not any(isinstance(effect, Decide) for effect in effects):
             self._store(block)
         self._perform(effects)
 
-    # What it does.
+    # Effects.
 
     def _perform(self, effects: Sequence[Effect]) -> None:
         if not self.isUp:
@@ -294,16 +298,20 @@ class Host:
         batch = _Batch(said)
         self._outbox.append(batch)
         if block is not None:
-            # It stands for all that was promised of its height.
+            # The block replaces all promises of its height.
             self._store(block, batch)
         if isNew:
-            promise = self._parts.keep(self.replica.promise)
+            promise = self._components.keep(self.replica.promise)
             self._write(promise, lambda: None, batch)
         self._flush()
-        self._world.stepped(self.index)
+        self._dependencies.stepped(self.index)
 
     def _promise(self, message: Proposal | Vote | RoundChange) -> bool:
-        """Take note of what is said; whether it was not said before."""
+        """
+        Record a message that is a promise.
+
+        @return: whether it was not sent before.
+        """
         phase = 0 if isinstance(message, RoundChange) else int(message.phase)
         place = (type(message), message.height, message.round, phase)
         if place in self._promised:
@@ -314,25 +322,25 @@ class Host:
     def _flush(self) -> None:
         while self._outbox and not self._outbox[0].writes and not self.isPaused:
             for send in self._outbox.popleft().sends:
-                self._world.send(self.index, send.target, send.message)
+                self._dependencies.send(self.index, send.target, send.message)
 
     def _store(self, block: StoredBlock, batch: _Batch | None = None) -> None:
         self.chain.beginStoring(block)
         self._write(block, lambda: self._stored(block), batch)
 
     def _stored(self, block: StoredBlock) -> None:
-        self._tell(block)
+        self._report(block)
         self.chain.load(block)
         height = block.header.height
         self._promised = {place for place in self._promised if place[1] > height}
         self._acknowledge(block)
         self.work()
 
-    def _tell(self, block: StoredBlock) -> None:
-        """The world hears of each block once it is safe."""
-        if block.header.height > self._told:
-            self._told = block.header.height
-            self._world.decided(self.index, block)
+    def _report(self, block: StoredBlock) -> None:
+        """Report each block once, when it is on disk."""
+        if block.header.height > self._reported:
+            self._reported = block.header.height
+            self._dependencies.decided(self.index, block)
 
     def _acknowledge(self, block: StoredBlock) -> None:
         self.acknowledged = max(self.acknowledged, block.header.height)
@@ -342,14 +350,14 @@ class Host:
     def _answer(self, hash: bytes) -> None:
         executed = self.chain.executed.get(hash)
         if executed is not None:
-            self._world.answer(self.index, hash, executed.sequence)
+            self._dependencies.answer(self.index, hash, executed.sequence)
 
     def _write(
         self, record: StoredBlock | Promise, done: Callable[[], None], batch: _Batch | None
     ) -> None:
         """
         @param done: called once the record is on stable storage.
-        @param batch: what is not sent before.
+        @param batch: messages that are not sent before that.
         """
         life = self._life
         if batch is not None:
@@ -363,7 +371,7 @@ class Host:
                 self._flush()
 
         if not self.disk.write(record, synced):
-            # A disk that takes nothing more: better to fall silent than to say what it forgets.
+            # A full disk: stop, since promises could not be kept.
             self.disk.crashed()
 
     def _startTimer(self, kind: Timer, delay: float) -> None:

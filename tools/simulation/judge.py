@@ -1,5 +1,5 @@
 """
-What must hold whatever happens.
+The invariants, and the judge that checks them.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from svcbroker.chain import (
     checkBlock,
     votePayload,
 )
-from svcbroker.ledgers.pbft._early import MESSAGES_KEPT
 from svcbroker.ledgers.pbft._messages import Message, Proposal, RoundChange, Vote
 from svcbroker.ledgers.pbft._replica import ROUNDS_AHEAD, Replica
+from svcbroker.ledgers.pbft._votes import MESSAGES_KEPT
 from svcbroker.model import Execution
 
 from .trace import short
 
 AGREEMENT = "agreement"
-"""No two different blocks are final at one height, ever."""
+"""No two different blocks are ever final at one height."""
 VALIDITY = "validity"
-"""Blocks follow from their parents and hold what clients sent, once each, numbered without gap."""
+"""Blocks follow from their parents and hold what clients sent, each once, numbered without gaps."""
 CERTIFICATE = "certificate"
-"""What is decided is signed by a quorum of distinct replicas, in one round."""
+"""A decided block is signed by a quorum of distinct replicas, in one round."""
 SIGNATURE = "signature"
-"""No correct replica signs two things for one height, round and phase."""
+"""No correct replica signs two values for one height, round and phase."""
 DURABILITY = "durability"
-"""What was answered SUCCESS is in every later chain."""
+"""A transaction answered SUCCESS is in every later chain."""
 LIVENESS = "liveness"
-"""Once the faults stop, blocks are decided within a bounded time."""
+"""Once all faults are over, blocks are decided within a bounded time."""
 MEMORY = "memory"
-"""Nobody can fill a replica's memory."""
+"""A Byzantine replica cannot fill a correct one's memory."""
 ERROR = "error"
-"""Nothing fails in a way that nobody has thought of."""
+"""No unexpected exception is raised."""
 
 INVARIANTS = (
     AGREEMENT,
@@ -62,13 +62,13 @@ INVARIANTS = (
 
 class Violation(Exception):
     """
-    Something that must hold does not.
+    An invariant does not hold.
 
-    @ivar invariant: which; one of L{INVARIANTS}.
+    @ivar invariant: one of L{INVARIANTS}.
     """
 
     def __init__(self, invariant: str, message: str) -> None:
-        # These are what it is made of again in another process.
+        # The arguments with which it is unpickled in another process.
         super().__init__(invariant, message)
         self.invariant = invariant
 
@@ -79,9 +79,9 @@ class Violation(Exception):
 @frozen
 class Executed:
     """
-    What became of a transaction.
+    The result of a transaction.
 
-    @ivar sequence: the sequence number that its event got, or 0.
+    @ivar sequence: the sequence number of its event, or 0.
     """
 
     height: int
@@ -90,7 +90,7 @@ class Executed:
 
 @define
 class _TopicModel:
-    """A topic as the judge counts it, by other means than the chain."""
+    """A topic, as modelled by the judge independently of the chain."""
 
     isOpen: bool = False
     sequence: int = 0
@@ -99,15 +99,15 @@ class _TopicModel:
 @define
 class Judge:
     """
-    Sees everything that correct replicas do, and raises L{Violation} at once.
+    Observes everything that correct replicas do, and raises L{Violation} at once.
 
-    It executes every block on a state of its own, verifies every certificate by code of its own,
-    and counts sequence numbers by itself.
+    It executes every block on its own state, verifies every certificate with its own code, and
+    counts sequence numbers itself.
 
-    @ivar genesis: the chain's.
-    @ivar chain: the final blocks' headers; the genesis is the first.
-    @ivar executed: what became of each transaction, by its hash.
-    @ivar verdict: the first violation that it has found, also where its exception got lost.
+    @ivar genesis: the chain's genesis.
+    @ivar chain: the headers of the final blocks; the genesis is the first.
+    @ivar executed: the results of transactions, by hash.
+    @ivar verdict: the first violation found, kept in case its exception is lost.
     """
 
     genesis: Genesis
@@ -135,11 +135,11 @@ class Judge:
         return self.chain[-1].height
 
     def submitted(self, transaction: Transaction) -> None:
-        """A client sent this."""
+        """Record a transaction sent by a client."""
         self._known.add(transaction.hash)
 
-    def said(self, index: int, message: Message) -> None:
-        """A correct replica's message leaves it."""
+    def sent(self, index: int, message: Message) -> None:
+        """Check a message sent by a correct replica."""
         if not isinstance(message, Proposal | Vote | RoundChange):
             return
         phase = Phase.ROUND_CHANGE if isinstance(message, RoundChange) else message.phase
@@ -158,7 +158,7 @@ class Judge:
         certificate: Certificate,
         transactions: Sequence[Transaction],
     ) -> None:
-        """A correct replica has decided a block or taken it over."""
+        """Check a block that a correct replica has decided or adopted."""
         self._checkCertificate(index, header, certificate)
         height = header.height
         if height <= self.height:
@@ -177,11 +177,11 @@ class Judge:
             )
 
     def isNew(self, header: Header) -> bool:
-        """Whether nobody has decided anything at a block's height before."""
+        """Whether no block was decided at this height before."""
         return header.height > self.height and header.height not in self._decided
 
     def final(self, height: int) -> None:
-        """What was decided at a height can no longer come to nothing."""
+        """Record that the block decided at a height can no longer be lost."""
         if height <= self.height:
             return
         header, transactions = self._decided.pop(height)
@@ -198,9 +198,9 @@ class Judge:
 
     def found(self, header: Header) -> None:
         """
-        What was decided last may have been lost in a crash. What is found on disk now was not.
+        Check the last block on disk after a crash. A decided block that is not there was lost.
 
-        @param header: the last one on disk.
+        @param header: the header of the last block on disk.
         """
         pending = self._decided.get(header.height)
         if pending is not None and pending[0].hash == header.hash:
@@ -208,15 +208,15 @@ class Judge:
         self.gaveUp()
 
     def gaveUp(self) -> None:
-        """What was decided and is not final has come to nothing, and no trace of it got out."""
+        """Record that decided blocks that are not final were lost without a trace."""
         self._decided.clear()
 
     def refused(self, hash: bytes) -> None:
-        """A client was told that its transaction was not executed and will not be."""
+        """Record an answer to a client that its transaction was not executed and will not be."""
         self._refused.add(hash)
 
     def acknowledged(self, index: int, hash: bytes, sequence: int) -> None:
-        """A correct node answered a client that its transaction is final and on disk."""
+        """Check an answer to a client that its transaction is final and on disk."""
         executed = self.executed.get(hash)
         if executed is None:
             raise self._verdict(
@@ -231,10 +231,10 @@ class Judge:
 
     def loaded(self, index: int, chain: Sequence[Header], least: int) -> None:
         """
-        A correct node has read its chain from disk.
+        Check the chain that a correct replica has read from disk.
 
         @param chain: its headers; the genesis is the first.
-        @param least: the height up to which it has told somebody that it is on its disk.
+        @param least: the height up to which it has told others that blocks are on its disk.
         """
         if len(chain) <= least:
             raise self._verdict(
@@ -249,9 +249,9 @@ class Judge:
                 )
 
     def measured(self, index: int, replica: Replica) -> None:
-        """Look at what a correct replica keeps."""
-        early = replica._early._kept.values()
-        # Of each sender one message a kind and round: the rounds gone by, and those to come.
+        """Check how many messages a correct replica stores."""
+        future = replica._future._kept.values()
+        # One message of each kind from each sender, for past rounds and for those ahead.
         most = 3 * (replica.round + ROUNDS_AHEAD + 1)
         tallies = replica._rounds.values()
         kept = sum(len(t._prepares) + len(t._commits) + len(t.changes) for t in tallies)
@@ -263,15 +263,15 @@ class Judge:
                 for sender in votes
             )
             kept = max(senders.values())
-        if kept > most or any(len(messages) > MESSAGES_KEPT for messages in early):
+        if kept > most or any(len(messages) > MESSAGES_KEPT for messages in future):
             raise self._verdict(MEMORY, f"node {index} keeps {kept} messages of one sender")
 
     def finish(self, chains: Sequence[tuple[int, Sequence[Header]]], height: int) -> None:
         """
-        The run is over: whatever was acknowledged is in everybody's chain.
+        Check at the end of a run that every acknowledged transaction is in every chain.
 
-        @param chains: the chains of the correct nodes, with their indexes.
-        @param height: the height that they all have reached.
+        @param chains: the chains of the correct replicas, with their indexes.
+        @param height: the height that all of them have reached.
         """
         told = (executed.height for executed in self._acknowledged.values())
         last = max((known for known in told if known <= height), default=0)
@@ -307,7 +307,7 @@ class Judge:
             for signer, signature in certificate.signatures
             if 0 <= signer < len(keys) and self._isSigned(keys[signer], payload, signature)
         }
-        # More than two thirds of all, as the theory wants it.
+        # More than two thirds of all replicas.
         if 3 * len(signers) <= 2 * len(keys):
             raise self._verdict(
                 CERTIFICATE,
@@ -332,13 +332,13 @@ class Judge:
     def _count(
         self, height: int, transaction: Transaction, execution: Execution, sequence: int
     ) -> None:
-        """Execute one transaction by rules of the judge's own."""
+        """Execute one transaction by the judge's own rules, and compare the result."""
         topic = self._topics.setdefault(transaction.topic, _TopicModel())
         expected = 0
         if transaction.hash in self.executed:
             outcome = Execution.REPEATED
         elif transaction.kind is Kind.VALIDATORS:
-            # Whether it holds is checked by who decides the next block.
+            # The next certificate shows whether the change took effect.
             outcome = Execution.REFUSED if execution is Execution.REFUSED else Execution.DONE
         elif transaction.kind is Kind.OPEN:
             outcome, topic.isOpen = Execution.DONE, True

@@ -1,8 +1,8 @@
 """
-Ways to break the protocol on purpose. A simulator that finds none of them proves nothing.
+Mutations: unsafe variants of the protocol, which the simulator has to find.
 
-Each one is a set of worse parts (L{Parts}): subclasses at the places where a host takes its
-replica, its rules, its application and its disk from. Nothing is patched.
+Each is a set of faulty L{Components}: subclasses of the replica, the rules, the application or the
+disk of a host. Nothing is patched.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from svcbroker.ledgers.pbft._messages import (
 )
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._rounds import Refused, Rules
-from svcbroker.ledgers.pbft._tally import Tally
+from svcbroker.ledgers.pbft._votes import VoteSet
 
+from .behaviours import Flooder, Forger, SilentLeader, TransactionInventor, WrongRoot
 from .chain import HostChain, StoredBlock
 from .cluster import Focus
 from .disk import Disk, Record
 from .faults import FAULTS, Faults
-from .replicas import HostReplica, Parts, Promise
-from .traitors import Flooder, Forger, Inventor, SilentLeader, WrongRoot
+from .replicas import Components, HostReplica, Promise
 
-# Rules that let too much through.
+# Rules that accept too much.
 
 
 class SmallQuorum(Rules):
-    """Half of the nodes are taken for a quorum."""
+    """Takes half of the replicas for a quorum."""
 
     @property
     def quorum(self) -> int:
@@ -63,7 +63,7 @@ class SmallQuorum(Rules):
 
 
 class DuplicateSigners(Rules):
-    """One signature counts as often as it stands in a certificate."""
+    """Counts repeated signatures of a certificate."""
 
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         for sender, signature in prepared.signatures:
@@ -82,21 +82,21 @@ class DuplicateSigners(Rules):
 
 
 class BlindSync(Rules):
-    """A decided block is taken from anybody, whatever its certificate says."""
+    """Adopts a decided block whatever its certificate."""
 
     def checkDecided(self, decided: DecidedBlock) -> None:
         pass
 
 
 class UncheckedBinding(Rules):
-    """What a round change says it is bound to is believed."""
+    """Does not check the prepared certificates of round changes."""
 
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         pass
 
 
 class UnboundCertificate(Rules):
-    """A prepared certificate's signatures may be from an earlier round than it says."""
+    """Accepts signatures of an earlier round in a prepared certificate."""
 
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         for round in range(prepared.round, -1, -1):
@@ -107,7 +107,7 @@ class UnboundCertificate(Rules):
 
 
 class UnjustifiedProposal(Rules):
-    """The leader of a later round may propose whatever it likes."""
+    """Accepts any proposal in later rounds."""
 
     def checkProposal(self, proposal: Proposal, parent: Header) -> None:
         self.checkVote(proposal)
@@ -116,7 +116,7 @@ class UnjustifiedProposal(Rules):
 
 
 class DuplicateSenders(Rules):
-    """One round change counts as often as it stands in a justification."""
+    """Counts repeated round changes of a justification."""
 
     def checkJustification(
         self, height: int, round: int, justification: Sequence[RoundChange]
@@ -130,7 +130,7 @@ class DuplicateSenders(Rules):
 
 
 class UnsignedVotes(Rules):
-    """Nobody verifies signatures under votes, proposals and round changes."""
+    """Does not verify the signatures of votes, proposals and round changes."""
 
     def checkSignature(self, *args: Any) -> None:
         pass
@@ -143,7 +143,7 @@ def lowestPrepared(changes: Sequence[RoundChange]) -> RoundChange | None:
 
 
 class LowestRules(Rules):
-    """A new leader is held to the block that was prepared first."""
+    """Requires a new leader to propose the block that was prepared first."""
 
     def checkProposal(self, proposal: Proposal, parent: Header) -> None:
         lowest = lowestPrepared(proposal.justification)
@@ -156,17 +156,17 @@ class LowestRules(Rules):
             raise Refused("the round changes bind the leader to another block")
 
 
-# Replicas that do something wrong.
+# Faulty replicas.
 
 
 class LowestLeader(HostReplica):
-    """As a leader it proposes the block that was prepared first."""
+    """As a leader, proposes the block that was prepared first."""
 
     def _proposeIfDue(self) -> None:
         changes = self._roundOf(self.round).changes if self.round else {}
         lowest = lowestPrepared(list(changes.values()))
         if lowest is not None:
-            # Of those that are bound, only the lowest one is shown to the code below.
+            # Hide all locks but the lowest from the code below.
             kept = {s: c for s, c in changes.items() if c.prepared is None or c is lowest}
             if len(kept) >= self._rules.quorum:
                 changes.clear()
@@ -175,29 +175,29 @@ class LowestLeader(HostReplica):
 
 
 class NoCatchUp(HostReplica):
-    """It does not tell anybody what was decided."""
+    """Sends no decided blocks to others."""
 
     def _answer(self, target: int, height: int) -> None:
         pass
 
 
 class MixedCommits(HostReplica):
-    """It counts the commits of all rounds together."""
+    """Counts the commits of all rounds together."""
 
     def _onVote(self, vote: Vote) -> None:
         height = self.height
         super()._onVote(vote)
         if vote.phase is not Phase.COMMIT or vote.height != height:
             return
-        for tally in self._rounds.values():
-            tally.votes(Phase.COMMIT).setdefault(vote.sender, vote)
+        for votes_ in self._rounds.values():
+            votes_.votes(Phase.COMMIT).setdefault(vote.sender, vote)
         for round in list(self._rounds):
             if self.height == height:
                 self._decideIfCommitted(round)
 
 
 class ForgottenLock(HostReplica):
-    """It forgets in the next round what it was bound to."""
+    """Forgets its lock when it enters a round."""
 
     def _enterRound(self, round: int) -> bool:
         self._prepared = self._preparedBlock = None
@@ -205,7 +205,7 @@ class ForgottenLock(HostReplica):
 
 
 class StaleView(HostReplica):
-    """It goes back to an earlier round when that one's leader proposes something."""
+    """Returns to an earlier round when the leader of that one proposes."""
 
     def _onProposal(self, proposal: Proposal) -> None:
         isStale = proposal.height == self.height and proposal.round < self.round
@@ -214,24 +214,24 @@ class StaleView(HostReplica):
         ):
             self.round = proposal.round
             self._firstRound = min(self._firstRound, self.round)
-            self._rounds.setdefault(proposal.round, Tally())
+            self._rounds.setdefault(proposal.round, VoteSet())
         super()._onProposal(proposal)
 
 
-class Follower(HostReplica):
-    """It follows anybody to any round."""
+class FollowsAnyone(HostReplica):
+    """Follows any replica to any round."""
 
     def _followOthers(self) -> None:
-        ahead = max(self._ahead.values(), default=0)
+        ahead = max(self._reached.values(), default=0)
         if ahead > self.round:
             self._activate()
             self._enterRound(ahead)
 
 
-class Loner(HostReplica):
-    """It follows nobody, and never waits for the others."""
+class NeverWaits(HostReplica):
+    """Follows no replica, and does not wait for the others."""
 
-    def _timeRound(self) -> None:
+    def _startRoundTimer(self) -> None:
         self._isTimed = True
         timeout = self._timing.roundTimeout(self.round - self._firstRound)
         self._effects.append(StartTimer(Timer.ROUND, timeout))
@@ -240,29 +240,29 @@ class Loner(HostReplica):
         pass
 
 
-class SaysOnce(HostReplica):
-    """It says nothing again."""
+class NoRetransmission(HostReplica):
+    """Does not retransmit."""
 
     def timeOut(self, timer: Timer) -> Sequence[Effect]:
         return () if timer is Timer.RESEND else super().timeOut(timer)
 
 
-class Hoarder(HostReplica):
-    """It keeps whatever it hears, however far ahead."""
+class UnboundedRounds(HostReplica):
+    """Stores the messages of all rounds."""
 
-    def _roundOf(self, number: int) -> Tally:
-        return self._rounds.setdefault(number, Tally())
+    def _roundOf(self, number: int) -> VoteSet:
+        return self._rounds.setdefault(number, VoteSet())
 
 
-class RoundUser(Replica):
-    """It begins in round 0, whatever has been set aside."""
+class RoundReuser(Replica):
+    """Starts in round 0, whatever was reserved."""
 
     def start(self, round: int) -> Sequence[Effect]:
         return super().start(0)
 
 
-class Trusting(HostChain):
-    """It does not look whether a block's header follows from its execution."""
+class NoExecutionCheck(HostChain):
+    """Does not check a block's header against its execution."""
 
     def execute(self, block: ProposedBlock) -> Candidate:
         header = block.header
@@ -274,8 +274,8 @@ class Trusting(HostChain):
         return evolve(executed, header=header)
 
 
-class Repeater(HostChain):
-    """It takes transactions that nobody sent it."""
+class AnyTransaction(HostChain):
+    """Accepts transactions that no client sent."""
 
     def check(self, block: ProposedBlock) -> Candidate | None:
         if self.isStoring or block.header.parent != self.head.hash:
@@ -283,11 +283,11 @@ class Repeater(HostChain):
         return self.execute(block)
 
 
-# Disks that are believed too early.
+# Faulty disks.
 
 
-class Amnesia(Disk):
-    """Promises are not written at all."""
+class VolatilePromises(Disk):
+    """Does not write promises."""
 
     def write(self, record: Record, done: Callable[[], None]) -> bool:
         if isinstance(record, Promise):
@@ -296,8 +296,8 @@ class Amnesia(Disk):
         return super().write(record, done)
 
 
-class EagerDisk(Disk):
-    """Blocks count as stored before they have been synced."""
+class UnsyncedAcknowledgement(Disk):
+    """Reports blocks as stored before they are synced."""
 
     def write(self, record: Record, done: Callable[[], None]) -> bool:
         if not isinstance(record, StoredBlock):
@@ -317,67 +317,81 @@ class EagerDisk(Disk):
 @frozen
 class Mutation:
     """
-    A protocol that is broken.
+    An unsafe variant of the protocol.
 
-    @ivar parts: what it is built of.
-    @ivar schedule: the name of the directed schedule that finds it; empty where there is none.
-    @ivar focus: what schedules must be about to find it soon.
+    @ivar components: its components.
+    @ivar schedule: the name of the directed schedule that finds it; empty if there is none.
+    @ivar focus: what random schedules must concentrate on to find it soon.
     @ivar replica: the class of the embedded ledger's replicas.
-    @ivar isEmbedded: whether it can only be found there.
+    @ivar isEmbedded: whether it can only be found in the embedded world.
     """
 
-    parts: Parts
+    components: Components
     schedule: str = ""
     focus: Focus | None = None
     replica: type[Replica] = Replica
     isEmbedded: bool = False
 
 
-UNBROKEN = Mutation(Parts())
-"""No mutation at all."""
+UNBROKEN = Mutation(Components())
+"""The correct protocol."""
 
 
 _AMBUSHES: Faults = [fault for fault in FAULTS if fault[0] in ("ambush", "starvation", "power cut")]
 _CRASHES: Faults = [fault for fault in FAULTS if fault[0] in ("crash at a write", "power cut")]
 
 MUTATIONS: Mapping[str, Mutation] = {
-    # Rules that let too much through.
-    "quorum too small": Mutation(Parts(rules=SmallQuorum), "too few signers"),
-    "signers counted twice": Mutation(Parts(rules=DuplicateSigners), "duplicate signers"),
-    "decided block not checked": Mutation(Parts(rules=BlindSync), "", Focus(vices=[Forger])),
-    "certificates not checked": Mutation(Parts(rules=UncheckedBinding), "empty certificate"),
-    "certificate of any round": Mutation(Parts(rules=UnboundCertificate), "unbound certificate"),
-    "proposal not justified": Mutation(Parts(rules=UnjustifiedProposal), "unjustified"),
-    "senders counted twice": Mutation(Parts(rules=DuplicateSenders), "duplicate senders"),
-    "signatures not checked": Mutation(Parts(rules=UnsignedVotes), "forged senders"),
+    # Rules that accept too much.
+    "quorum too small": Mutation(Components(rules=SmallQuorum), "too few signers"),
+    "signers counted twice": Mutation(Components(rules=DuplicateSigners), "duplicate signers"),
+    "decided block not checked": Mutation(
+        Components(rules=BlindSync), "", Focus(behaviours=[Forger])
+    ),
+    "certificates not checked": Mutation(Components(rules=UncheckedBinding), "empty certificate"),
+    "certificate of any round": Mutation(
+        Components(rules=UnboundCertificate), "unbound certificate"
+    ),
+    "proposal not justified": Mutation(Components(rules=UnjustifiedProposal), "unjustified"),
+    "senders counted twice": Mutation(Components(rules=DuplicateSenders), "duplicate senders"),
+    "signatures not checked": Mutation(Components(rules=UnsignedVotes), "forged senders"),
     "lowest, not highest": Mutation(
-        Parts(rules=LowestRules, replica=LowestLeader), "lowest prepared"
+        Components(rules=LowestRules, replica=LowestLeader), "lowest prepared"
     ),
-    # Replicas that forget, or listen to what is over.
-    "commits mixed over rounds": Mutation(Parts(replica=MixedCommits)),
-    "forgotten lock": Mutation(Parts(replica=ForgottenLock), "", Focus(faults=_AMBUSHES)),
+    # Replicas that forget, or act on past rounds.
+    "commits mixed over rounds": Mutation(Components(replica=MixedCommits)),
+    "forgotten lock": Mutation(Components(replica=ForgottenLock), "", Focus(faults=_AMBUSHES)),
     "lock lost in a crash": Mutation(
-        Parts(keep=lambda kept: evolve(kept, prepared=None, block=None)), "lost lock"
+        Components(keep=lambda kept: evolve(kept, prepared=None, block=None)), "lost lock"
     ),
-    "promises not written": Mutation(Parts(disk=Amnesia), "", Focus(faults=_CRASHES)),
+    "promises not written": Mutation(Components(disk=VolatilePromises), "", Focus(faults=_CRASHES)),
     "older round after a crash": Mutation(
-        Parts(keep=lambda kept: evolve(kept, round=kept.round - 1)), "", Focus(faults=_CRASHES)
+        Components(keep=lambda kept: evolve(kept, round=kept.round - 1)), "", Focus(faults=_CRASHES)
     ),
-    "stale view accepted": Mutation(Parts(replica=StaleView)),
-    "votes after a lost disk": Mutation(Parts(wipedVotes=True), "", Focus(isWiped=True)),
-    "rounds used again": Mutation(Parts(), replica=RoundUser, isEmbedded=True),
-    "success before the sync": Mutation(Parts(disk=EagerDisk), "", Focus(faults=_CRASHES)),
-    # Replicas that believe others.
-    "execution not checked": Mutation(Parts(chain=Trusting), "", Focus(vices=[WrongRoot])),
-    "anybody's transactions": Mutation(Parts(chain=Repeater), "", Focus(vices=[Inventor])),
-    "rounds without bound": Mutation(Parts(replica=Hoarder), "", Focus(vices=[Flooder])),
-    "anybody followed": Mutation(Parts(replica=Follower), "", Focus(vices=[Flooder])),
-    # Replicas that do not find together.
-    "no catching up": Mutation(Parts(replica=NoCatchUp)),
-    "nothing said again": Mutation(Parts(replica=SaysOnce)),
-    "nobody waited for": Mutation(Parts(replica=Loner)),
-    "time-outs without bound": Mutation(
-        Parts(longest=1e9), "", Focus(vices=[SilentLeader], isLong=True)
+    "stale view accepted": Mutation(Components(replica=StaleView)),
+    "votes after a lost disk": Mutation(Components(wipedVotes=True), "", Focus(isWiped=True)),
+    "rounds used again": Mutation(Components(), replica=RoundReuser, isEmbedded=True),
+    "success before the sync": Mutation(
+        Components(disk=UnsyncedAcknowledgement), "", Focus(faults=_CRASHES)
+    ),
+    # Replicas that trust others.
+    "execution not checked": Mutation(
+        Components(chain=NoExecutionCheck), "", Focus(behaviours=[WrongRoot])
+    ),
+    "unsent transactions": Mutation(
+        Components(chain=AnyTransaction), "", Focus(behaviours=[TransactionInventor])
+    ),
+    "rounds without bound": Mutation(
+        Components(replica=UnboundedRounds), "", Focus(behaviours=[Flooder])
+    ),
+    "one replica followed": Mutation(
+        Components(replica=FollowsAnyone), "", Focus(behaviours=[Flooder])
+    ),
+    # Replicas that fail to agree on a round.
+    "no catching up": Mutation(Components(replica=NoCatchUp)),
+    "no retransmission": Mutation(Components(replica=NoRetransmission)),
+    "no waiting for others": Mutation(Components(replica=NeverWaits)),
+    "timeouts without bound": Mutation(
+        Components(longest=1e9), "", Focus(behaviours=[SilentLeader], isLong=True)
     ),
 }
-"""Protocols that are broken, by what is wrong with them."""
+"""All mutations, by name."""

@@ -1,5 +1,5 @@
 """
-A network that is as bad as a run's schedule wants it.
+The network of the cluster.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .trace import Trace, kindOf
 
 
 class Obstacle(Protocol):
-    """Something that holds messages up for good."""
+    """Blocks messages."""
 
     def blocks(self, sender: int, target: int, kind: str) -> bool:
-        """Whether a message of a kind does not get through."""
+        """Whether it blocks a message of this kind."""
 
 
 @frozen
 class Partition:
     """
-    Nothing passes between islands.
+    Blocks all messages between islands.
 
-    @ivar islands: the island that each node is on, by the node's index.
+    @ivar islands: the island of each replica, by index.
     """
 
     islands: tuple[int, ...]
@@ -40,7 +40,7 @@ class Partition:
 @frozen
 class Cut:
     """
-    Nothing passes on some links, each in one direction.
+    Blocks all messages on some links.
 
     @ivar links: pairs (from, to).
     """
@@ -53,7 +53,7 @@ class Cut:
 
 @frozen
 class Isolation:
-    """Nothing passes to and from one node."""
+    """Blocks all messages from and to one replica."""
 
     node: int
 
@@ -64,10 +64,10 @@ class Isolation:
 @frozen
 class Starvation:
     """
-    Messages of some kinds get through to one node only.
+    Lets messages of some kinds reach one replica only.
 
     @ivar kinds: the kinds of messages.
-    @ivar fed: the node that gets them; C{-1} for none.
+    @ivar fed: the replica that receives them; C{-1} for none.
     """
 
     kinds: Sequence[str]
@@ -78,13 +78,13 @@ class Starvation:
 
 
 @define(kw_only=True)
-class Weather:
+class LinkConditions:
     """
-    How bad the network is everywhere.
+    The conditions of all links.
 
-    @ivar delay: the shortest and the longest time that a message takes. Where they differ,
-        messages overtake each other.
-    @ivar loss: the share of messages that get lost.
+    @ivar delay: the minimum and maximum time that a message takes. If they differ, messages
+        overtake each other.
+    @ivar loss: the share of messages that are lost.
     @ivar duplication: the share of messages that arrive twice.
     """
 
@@ -95,11 +95,11 @@ class Weather:
 
 class Network:
     """
-    Carries messages between hosts. Who a message is from is known, as over authenticated links.
+    Carries messages between hosts. Links are authenticated: the sender of a message is known.
 
-    @ivar weather: may be exchanged at any time.
-    @ivar obstacles: those of now.
-    @ivar carried: how many messages arrived.
+    @ivar conditions: the conditions of all links; may be replaced at any time.
+    @ivar obstacles: the current obstacles.
+    @ivar carried: how many messages have arrived.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Network:
         """
         @param deliver: C{deliver(sender, target, message)} is called for each arrival.
         """
-        self.weather = Weather()
+        self.conditions = LinkConditions()
         self.obstacles: list[Obstacle] = []
         self.carried = 0
         self._clock = clock
@@ -122,21 +122,21 @@ class Network:
 
     def send(self, sender: int, target: int, message: Message) -> None:
         """Send a message."""
-        weather, now, random = self.weather, self._clock.seconds(), self._random
+        conditions, now, random = self.conditions, self._clock.seconds(), self._random
         if self._isBlocked(sender, target, message):
             self._trace.sent(now, sender, target, message, "cut off")
             return
-        if weather.loss and random.random() < weather.loss:
+        if conditions.loss and random.random() < conditions.loss:
             self._trace.sent(now, sender, target, message, "lost")
             return
-        copies = 2 if weather.duplication and random.random() < weather.duplication else 1
+        copies = 2 if conditions.duplication and random.random() < conditions.duplication else 1
         for _ in range(copies):
-            delay = random.uniform(*weather.delay)
+            delay = random.uniform(*conditions.delay)
             self._trace.sent(now, sender, target, message, f"arrives after {delay:.4f}")
             self._clock.callLater(delay, self._arrive, sender, target, message)
 
     def _arrive(self, sender: int, target: int, message: Message) -> None:
-        # What is under way when a cable is cut does not arrive either.
+        # Obstacles also block messages that are already in flight.
         if not self._isBlocked(sender, target, message):
             self.carried += 1
             self._deliver(sender, target, message)

@@ -1,5 +1,5 @@
 """
-What came of a run.
+The outcome of a run.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from .judge import Violation
 @frozen(kw_only=True)
 class Outcome:
     """
-    What came of a run.
+    The outcome of a run.
 
-    @ivar violation: what did not hold; C{None} where all did.
+    @ivar violation: the violation found, or C{None}.
     @ivar blocks: how many blocks became final.
-    @ivar answered: how many transactions clients were told of.
+    @ivar answered: how many transactions were answered.
     @ivar messages: how many messages arrived.
-    @ivar seconds: how much virtual time has passed.
-    @ivar faults: how often which fault was injected, and what traitors did.
-    @ivar digest: what stands for the whole trace.
-    @ivar broken: the name of the mutation that its nodes were of.
+    @ivar seconds: the virtual time of the run.
+    @ivar faults: how often each kind of fault and of Byzantine action occurred.
+    @ivar digest: the digest of the trace.
+    @ivar broken: the name of the mutation that was run, or empty.
     """
 
     world: str
@@ -40,7 +40,7 @@ class Outcome:
 
     @property
     def replay(self) -> str:
-        """The command that runs it again and shows what happens."""
+        """The command that repeats the run and shows its trace."""
         broken = f"--break {self.broken!r} " if self.broken else ""
         return (
             f"python -m tools.simulate {broken}--world {self.world} --nodes {self.nodes} "

@@ -1,5 +1,5 @@
 """
-A process that can die at any moment, and replicas that are looked at.
+The process of the embedded ledger, which can be killed, and replicas that report their effects.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from svcbroker.ledgers.pbft._messages import Message
 from svcbroker.ledgers.pbft._replica import Replica
 
 from .clock import Alarm, VirtualClock
-from .platter import Platter
+from .crashingdisk import CrashingDisk
 
 if TYPE_CHECKING:
     from .embedded import Embedded
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @implementer(IReactorTime)
 class ProcessClock:
     """
-    The clock as one process sees it. What it had asked for does not happen once it is dead.
+    The clock as seen by one process. Calls scheduled by a killed process are not made.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -34,7 +34,7 @@ class ProcessClock:
         self._isDead = False
 
     def die(self) -> None:
-        """The process is gone."""
+        """Kill the process."""
         self._isDead = True
 
     def seconds(self) -> float:
@@ -54,7 +54,7 @@ class ProcessClock:
 @implementer(ILogObserver)
 class LogWatch:
     """
-    Sees the failures that are logged: a Deferred that nobody waits for ends there.
+    Collects logged failures, such as those of Deferreds without an errback.
     """
 
     def __init__(self, seen: Callable[[Failure], None]) -> None:
@@ -66,54 +66,54 @@ class LogWatch:
             self._seen(failure)
 
 
-class Node:
+class EmbeddedMachine:
     """
-    One node of the embedded ledger, as faults see it. All nodes share a disk and a clock.
+    A replica of the embedded ledger, as seen by faults. All share a disk and a clock.
     """
 
-    def __init__(self, world: Embedded, index: int) -> None:
-        self._world = world
+    def __init__(self, embedded: Embedded, index: int) -> None:
+        self._embedded = embedded
         self._index = index
 
     @property
-    def disk(self) -> Platter:
-        """The one disk."""
-        return self._world.platter
+    def disk(self) -> CrashingDisk:
+        """The shared disk."""
+        return self._embedded.disk
 
     def pause(self) -> None:
-        """Stop it."""
+        """Stop the replica."""
         if self._isThere:
-            self._world.ledger.nodes.stopNode(self._index)
+            self._embedded.ledger.nodes.stopNode(self._index)
 
     def resume(self) -> None:
-        """Start it."""
+        """Start the replica."""
         if self._isThere:
-            self._world.ledger.nodes.startNode(self._index)
+            self._embedded.ledger.nodes.startNode(self._index)
 
-    def leap(self, seconds: float) -> None:
-        """Have the wall clock jump."""
-        self._world.skew += seconds
+    def jumpClock(self, seconds: float) -> None:
+        """Move the wall clock."""
+        self._embedded.skew += seconds
 
     @property
     def _isThere(self) -> bool:
-        return self._world.isUp and self._index < len(self._world.ledger.nodes.replicas)
+        return self._embedded.isUp and self._index < len(self._embedded.ledger.nodes.replicas)
 
 
-def watched(kind: type[Replica], world: Embedded) -> type[Replica]:
+def observed(kind: type[Replica], embedded: Embedded) -> type[Replica]:
     """
-    A class of replicas that hear what the world lets through, and are looked at.
+    A class of replicas whose messages pass the obstacles and whose effects are checked.
     """
 
     class Watched(kind):  # type: ignore[misc, valid-type]
         def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
-            if world.isBlocked(message.sender, self.index, message):
+            if embedded.isBlocked(message.sender, self.index, message):
                 return ()
             effects: Sequence[Effect] = super().receive(message, isLast)
             return effects
 
         def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
             effects: Sequence[Effect] = super()._finish(mayVote)
-            world.saw(self, effects)
+            embedded.observe(self, effects)
             return effects
 
     return Watched

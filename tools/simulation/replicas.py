@@ -1,5 +1,5 @@
 """
-The production replica, with what a host of its own needs on top.
+The production replica with what a separate host needs in addition.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from .disk import Disk
 @frozen(kw_only=True)
 class Promise:
     """
-    What a replica must not forget: it is on disk before any message that follows from it leaves
-    the host.
+    What a replica must not forget. It is on disk before any message that follows from it is sent.
 
-    @ivar height: the height that it is deciding.
-    @ivar round: the highest round in which it may have signed something.
-    @ivar prepared: what it is bound to.
-    @ivar block: the block of that.
+    @ivar height: the height that is being decided.
+    @ivar round: the highest round in which the replica may have signed something.
+    @ivar prepared: its lock.
+    @ivar block: the block of the lock.
     """
 
     height: int
@@ -37,13 +36,13 @@ class Promise:
 
 class HostReplica(Replica):
     """
-    A replica that can be begun anew from what its host has on disk. The embedded ledger needs
-    none of this: there, all replicas share one fate (docs/decisions/reserved-rounds.rst).
+    A replica that can be restarted from its host's disk. The embedded ledger does not need this,
+    since its replicas crash together (docs/decisions/reserved-rounds.rst).
     """
 
     @property
     def promise(self) -> Promise:
-        """What it is bound to now."""
+        """What the replica must not forget now."""
         return Promise(
             height=self.height,
             round=self.round,
@@ -53,24 +52,24 @@ class HostReplica(Replica):
 
     def recall(self, promise: Promise) -> Sequence[Effect]:
         """
-        Begin as somebody who has promised something: in the next round, bound as before.
+        Restart after a promise: in the next round, with the same lock.
         """
         self._prepared, self._preparedBlock = promise.prepared, promise.block
         return self.start(promise.round + 1)
 
 
 @frozen(kw_only=True)
-class Parts:
+class Components:
     """
-    What a node set is built of. A mutation is a set of worse parts.
+    The components of a replica set. A mutation replaces some of them.
 
     @ivar replica: the class of correct replicas.
     @ivar rules: the class of their rules.
     @ivar chain: the class of their applications.
     @ivar disk: the class of their disks.
-    @ivar keep: what of a promise goes to the disk.
+    @ivar keep: the part of a promise that is written to disk.
     @ivar wipedVotes: whether a host that has lost its disk votes at once.
-    @ivar longest: seconds of the longest round; C{None}: what the schedule says.
+    @ivar longest: the maximum timeout of a round in seconds; C{None} for the default.
     """
 
     replica: type[HostReplica] = HostReplica
@@ -82,5 +81,5 @@ class Parts:
     longest: float | None = None
 
 
-SOUND = Parts()
-"""The parts as they should be."""
+CORRECT = Components()
+"""The correct components."""

@@ -1,50 +1,48 @@
 """
-What is shown of many runs, as lines of text.
+The results of many runs as lines of text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attrs import frozen
-
 from .outcome import Outcome
-from .runs import Tally
+from .runs import Finding, Totals
 
 LAST_LINES = 40
-"""How much of a trace is shown where all of it was not asked for."""
+"""How many lines of a trace are shown by default."""
 
 
-def summary(tally: Tally, seconds: float) -> Iterator[str]:
+def summary(totals: Totals, seconds: float) -> Iterator[str]:
     """
-    What came of some runs.
+    Summarize runs.
 
     @param seconds: how long they took.
     """
-    total = tally.schedules.total()
+    total = totals.schedules.total()
     yield f"{total} schedules in {seconds:.1f} s, {total / max(seconds, 0.001):.1f} a second"
     yield ""
     rows = [("world", "nodes", "schedules", "blocks decided")]
-    for world, nodes in sorted(tally.schedules):
-        count, blocks = tally.schedules[world, nodes], tally.blocks[world, nodes]
+    for world, nodes in sorted(totals.schedules):
+        count, blocks = totals.schedules[world, nodes], totals.blocks[world, nodes]
         rows.append((world, str(nodes), str(count), str(blocks)))
-    rows.append(("all", "", str(total), str(tally.blocks.total())))
+    rows.append(("all", "", str(total), str(totals.blocks.total())))
     yield from table(rows)
     yield ""
     yield (
-        f"{tally.answered} transactions answered, {tally.messages} messages carried, "
-        f"{tally.seconds / 3600:.1f} hours of virtual time"
+        f"{totals.answered} transactions answered, {totals.messages} messages carried, "
+        f"{totals.seconds / 3600:.1f} hours of virtual time"
     )
     yield ""
-    faults = [(kind, str(count)) for kind, count in tally.faults.most_common()]
-    yield from table([("faults and treason", "times"), *faults])
+    faults = [(kind, str(count)) for kind, count in totals.faults.most_common()]
+    yield from table([("faults and Byzantine actions", "times"), *faults])
     yield ""
-    yield f"{len(tally.violations)} violations"
+    yield f"{len(totals.violations)} violations"
 
 
 def failure(outcome: Outcome, lines: Sequence[str]) -> Iterator[str]:
     """
-    One run that went wrong.
+    Describe a run with a violation.
 
     @param lines: its trace.
     """
@@ -55,32 +53,8 @@ def failure(outcome: Outcome, lines: Sequence[str]) -> Iterator[str]:
     yield from lines[-LAST_LINES:]
 
 
-@frozen(kw_only=True)
-class Finding:
-    """
-    How a mutation was found.
-
-    @ivar name: what is wrong with it.
-    @ivar schedule: the directed schedule that was played, if any.
-    @ivar directed: the invariant that did not hold in it; empty where all did.
-    @ivar random: the invariant that did not hold with random seeds; empty where all did.
-    @ivar seeds: how many seeds that took, or how many were tried.
-    """
-
-    name: str
-    schedule: str
-    directed: str
-    random: str
-    seeds: int
-
-    @property
-    def isFound(self) -> bool:
-        """Whether it was found at all."""
-        return bool(self.directed or self.random)
-
-
 def findings(found: Sequence[Finding]) -> Iterator[str]:
-    """Which mutations were found, and how."""
+    """A table of the mutations and how they were found."""
     rows = [("mutation", "random seeds", "by", "directed schedule", "by")]
     for one in found:
         seeds = f"seed {one.seeds}" if one.random else f"not in {one.seeds}"
@@ -91,7 +65,7 @@ def findings(found: Sequence[Finding]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows in columns, with a line below the first."""
+    """Format rows as columns, with a line below the header."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for number, row in enumerate(rows):
         cells = [

@@ -1,5 +1,5 @@
 """
-Running seeds: one, or as many as one likes, on all cores.
+Running one seed, or many on all cores, and searching for mutations.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from attrs import define, evolve, field, frozen
 from twisted.logger import globalLogBeginner
 
 from .cluster import Cluster
+from .directed import play
 from .embedded import Embedded
 from .judge import Violation
-from .mutations import MUTATIONS, UNBROKEN
+from .mutations import MUTATIONS, UNBROKEN, Mutation
 from .outcome import Outcome
 from .trace import Trace
 
@@ -26,7 +27,7 @@ EMBEDDED = "embedded"
 WORLDS = (CLUSTER, EMBEDDED)
 SIZES = (4, 7, 10)
 TWICE = 100
-"""Every so many schedules, one is run again: it must take the same course."""
+"""Of how many schedules one is run twice, to check that it takes the same course."""
 
 DETERMINISM = "determinism"
 """The same seed gives the same trace."""
@@ -35,10 +36,10 @@ DETERMINISM = "determinism"
 @frozen
 class Schedule:
     """
-    One run to be made.
+    One run to make.
 
     @ivar world: L{CLUSTER} or L{EMBEDDED}.
-    @ivar broken: the name of the mutation that its nodes are of; empty for sound ones.
+    @ivar broken: the name of the mutation to run; empty for the correct protocol.
     """
 
     world: str
@@ -54,8 +55,8 @@ def schedules(
     broken: str = "",
 ) -> Iterator[Schedule]:
     """
-    What to run, without end: each seed gives one schedule. Small sets, and clusters, get the more
-    seeds, since they take less time and have less slack.
+    An endless sequence of schedules, one for each seed. Small sets and clusters get more seeds,
+    since they are faster and tolerate less.
     """
     seed = first
     while True:
@@ -67,18 +68,18 @@ def schedules(
 
 
 def simulate(schedule: Schedule, trace: Trace | None = None) -> Outcome:
-    """Make one run."""
+    """Run a schedule."""
     mutation = MUTATIONS.get(schedule.broken, UNBROKEN)
     world: Cluster | Embedded
     if schedule.world == CLUSTER:
-        world = Cluster(schedule.seed, schedule.nodes, mutation.parts, trace)
+        world = Cluster(schedule.seed, schedule.nodes, mutation.components, trace)
     else:
         world = Embedded(schedule.seed, schedule.nodes, mutation.replica, trace)
     return evolve(world.run(), broken=schedule.broken)
 
 
 def check(schedule: Schedule) -> Outcome:
-    """Make one run, and now and then see that it can be repeated."""
+    """Run a schedule, and sometimes check that it can be repeated."""
     outcome = simulate(schedule)
     if schedule.seed % TWICE == 0 and outcome.violation is None:
         again = simulate(schedule)
@@ -89,7 +90,8 @@ def check(schedule: Schedule) -> Outcome:
 
 def runAll(schedules: Iterator[Schedule], jobs: int) -> Generator[Outcome, None, None]:
     """
-    Make many runs, on some cores. Ends when the caller stops asking, or when they do.
+    Run many schedules on several cores. Ends when the caller stops iterating, or with the
+    schedules.
     """
     quiet()
     if jobs == 1:
@@ -97,7 +99,7 @@ def runAll(schedules: Iterator[Schedule], jobs: int) -> Generator[Outcome, None,
         return
     pool = get_context("fork").Pool(jobs, _begin)
     try:
-        # No more at a time than will be looked at: there may be no end of them.
+        # Bounded, since the iterator may be endless.
         waiting: deque[AsyncResult[Outcome]] = deque()
         for schedule in schedules:
             waiting.append(pool.apply_async(check, [schedule]))
@@ -106,28 +108,28 @@ def runAll(schedules: Iterator[Schedule], jobs: int) -> Generator[Outcome, None,
         for result in waiting:
             yield result.get()
     finally:
-        # What was begun is let finish, so that it can remove its files.
+        # Let running schedules finish, so that they remove their files.
         pool.close()
         pool.join()
 
 
 def quiet() -> None:
-    """Keep what the ledger logs off the screen: a simulation is full of accidents."""
+    """Discard the ledger's log: a simulation is full of failures."""
     globalLogBeginner.beginLoggingTo([], redirectStandardIO=False, discardBuffer=True)
 
 
 def _begin() -> None:
-    # Ctrl-C is for the one who asked.
+    # The parent process handles Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @define
-class Tally:
+class Totals:
     """
-    The sum of many runs.
+    The totals of many runs.
 
-    @ivar schedules: how many runs there were, by world and number of nodes.
-    @ivar violations: those that went wrong.
+    @ivar schedules: how many runs there were, by world and number of replicas.
+    @ivar violations: the runs with a violation.
     """
 
     schedules: Counter[tuple[str, int]] = field(factory=Counter)
@@ -139,7 +141,7 @@ class Tally:
     violations: list[Outcome] = field(factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        """Count one run."""
+        """Add a run."""
         place = (outcome.world, outcome.nodes)
         self.schedules[place] += 1
         self.blocks[place] += outcome.blocks
@@ -149,3 +151,66 @@ class Tally:
         self.faults.update(outcome.faults)
         if outcome.violation is not None:
             self.violations.append(outcome)
+
+
+@frozen(kw_only=True)
+class Finding:
+    """
+    How a mutation was found.
+
+    @ivar name: the mutation's name.
+    @ivar schedule: the directed schedule that was played, if any.
+    @ivar directed: the invariant that it violated; empty if none.
+    @ivar random: the invariant that a random seed violated; empty if none.
+    @ivar seeds: the seed that violated it, or how many were tried.
+    """
+
+    name: str
+    schedule: str
+    directed: str
+    random: str
+    seeds: int
+
+    @property
+    def isFound(self) -> bool:
+        """Whether it was found."""
+        return bool(self.directed or self.random)
+
+
+def hunt(name: str, seeds: int, isFocused: bool) -> Finding:
+    """
+    Search for a mutation with its directed schedule and with random seeds.
+
+    @param seeds: how many random seeds to try at most.
+    @param isFocused: whether random schedules concentrate on the mutation.
+    """
+    mutation = MUTATIONS[name]
+    directed = play(mutation.schedule, mutation.components) if mutation.schedule else None
+    random, tried = _randomly(mutation, seeds, isFocused)
+    return Finding(
+        name=name,
+        schedule=mutation.schedule,
+        directed=directed.invariant if directed else "",
+        random=random,
+        seeds=tried,
+    )
+
+
+def _randomly(mutation: Mutation, seeds: int, isFocused: bool) -> tuple[str, int]:
+    focus = mutation.focus if isFocused else None
+    for seed in range(seeds):
+        world = (
+            Embedded(seed, 4, mutation.replica)
+            if mutation.isEmbedded
+            else Cluster(seed, 4, mutation.components, focus=focus)
+        )
+        violation = world.run().violation
+        if violation is not None:
+            return violation.invariant, seed
+    return "", seeds
+
+
+def huntAll(seeds: int, isFocused: bool) -> Iterator[Finding]:
+    """Search for all mutations."""
+    for name in MUTATIONS:
+        yield hunt(name, seeds, isFocused)

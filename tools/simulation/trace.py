@@ -1,5 +1,5 @@
 """
-What happened, in a form to compare and in a form to read.
+The trace of a run, to compare and to read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .genesis import NOW
 
 class Trace:
     """
-    Everything that happens in one run. Two runs of one seed have equal digests.
+    Everything that happens in a run. Two runs of one seed have equal digests.
 
-    @ivar lines: what happened, to be read, where it is kept.
+    @ivar lines: the trace, if it is kept.
     """
 
     def __init__(self, isKept: bool = False) -> None:
@@ -32,7 +32,7 @@ class Trace:
         self._digest = sha256()
 
     def note(self, time: float, text: str) -> None:
-        """Something happened."""
+        """Add a line."""
         line = f"{time - NOW:9.4f}  {text}"
         self._digest.update(line.encode())
         if self._isKept:
@@ -40,19 +40,19 @@ class Trace:
 
     def sent(self, time: float, sender: int, target: int, message: Message, fate: str) -> None:
         """
-        A message was sent.
+        Add a message.
 
         @param fate: when it will arrive, or why it will not.
         """
         self.note(time, f"{sender} -> {target}  {describe(message):<34}  {fate}")
 
     def digest(self) -> str:
-        """What stands for all of it."""
+        """The digest of the whole trace."""
         return self._digest.hexdigest()[:16]
 
 
 def kindOf(message: Message) -> str:
-    """What a message is, in one word."""
+    """The kind of a message."""
     match message:
         case Vote(phase=Phase.PREPARE):
             return "prepare"
@@ -69,7 +69,7 @@ def kindOf(message: Message) -> str:
 
 
 def describe(message: Message) -> str:
-    """A message in some words."""
+    """A short description of a message."""
     where = f"{kindOf(message)} h{message.height}"
     match message:
         case Vote():
@@ -87,5 +87,5 @@ def describe(message: Message) -> str:
 
 
 def short(hash: bytes) -> str:
-    """Enough of a hash to tell it from others."""
+    """The first digits of a hash."""
     return hash[:3].hex()

@@ -1,9 +1,9 @@
 """
-The embedded ledger: a set of PBFT replicas in this process, their blocks on this disk.
+The embedded ledger: a set of PBFT replicas in this process, with their blocks on this disk.
 
-The replicas are real: they exchange signed pre-prepares, prepares, commits and view changes, and
-a block is final with the signatures of a quorum. The set is simulated: one process runs all of
-it and one operator holds all keys.
+The replicas are real: they exchange signed pre-prepares, prepares, commits and view changes, and a
+block is final with the signatures of a quorum. Their separation is simulated: one process runs them
+all, and one operator holds all keys.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What the replicas decide about: blocks of the transactions that wait.
+The application that the replicas run: blocks of the transactions in the pool.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from ._messages import ProposedBlock
 from ._pool import TransactionPool
 
 MAX_TRANSACTIONS = 10_000
-"""The most transactions that a block holds."""
+"""The maximum number of transactions in a block."""
 
 MAX_DRIFT = 60_000
-"""How far a block's time may lie ahead of the replicas' clock, in milliseconds."""
+"""How far a block's time may be ahead of the replicas' clock, in milliseconds."""
 
 ROUNDS_RESERVED = 8
-"""How many rounds of a height may be used before they are set aside on disk one by one."""
+"""How many rounds of a height are reserved on disk at a time."""
 
 
 class BlockApplication:
     """
-    The L{Application<svcbroker.ledgers.pbft._ports.Application>} of all replicas of a set.
+    The L{Application<svcbroker.ledgers.pbft._ports.Application>} that all replicas of a set share.
 
-    Each block is executed once in this process, whoever asks. The state is that after the last
-    stored block, so only its successor can be judged.
+    Each block is executed once in this process, for all replicas. The state is the one after the
+    last stored block, so only a block on top of that one can be checked.
 
     @ivar head: the header of the last stored block.
-    @ivar isStoring: whether a decided block is on its way to the disk.
-    @ivar mayBeEmpty: whether it is time for a block without transactions.
+    @ivar isStoring: whether a decided block is being written to disk.
+    @ivar mayBeEmpty: whether a block without transactions is due.
     """
 
     _log = Logger()
@@ -60,7 +60,8 @@ class BlockApplication:
         """
         @param now: the wall clock: seconds since the epoch.
         @param head: the header of the last stored block.
-        @param maxBytes: how many bytes of transactions go into a block, unless it is one.
+        @param maxBytes: the maximum size of a block's transactions in bytes; a single transaction
+            may be larger.
         @param takesEmpty: whether blocks without transactions are accepted.
         """
         self.head = head
@@ -78,10 +79,10 @@ class BlockApplication:
 
     def firstRound(self) -> int:
         """
-        The first round of the next height that no earlier run of this set can have signed in,
-        set aside on disk for this run.
+        The first round of the next height in which no earlier run of this set can have signed. It
+        is reserved on disk for this run.
 
-        @raise svcbroker.storage.StorageError: it could not be set aside.
+        @raise svcbroker.storage.StorageError: it could not be reserved.
         """
         height = self.head.height + 1
         reservedHeight, reservedRound = self._store.reservation()
@@ -90,17 +91,17 @@ class BlockApplication:
         elif reservedHeight == 0:
             first = 0
         else:
-            # Rounds below this may have been used at a later height without being set aside.
+            # A later height may have used the first rounds without reserving them.
             first = ROUNDS_RESERVED
         self.setAside(height, first)
         return first
 
     def setAside(self, height: int, round: int) -> None:
         """
-        Set some rounds aside on disk, from this one on. Blocks; may be called in any thread
-        while nothing else is written.
+        Reserve C{ROUNDS_RESERVED} rounds on disk, starting with this one. Blocks; may be called in
+        any thread while nothing else is written.
 
-        @raise svcbroker.storage.StorageError: it could not be done.
+        @raise svcbroker.storage.StorageError: they could not be reserved.
         """
         self._store.reserve(height, round + ROUNDS_RESERVED)
         self._reserved = (height, round + ROUNDS_RESERVED)
@@ -145,14 +146,14 @@ class BlockApplication:
             raise InvalidBlock("it is empty")
         if not self._pool.beginsWith(transactions):
             raise InvalidBlock("its transactions are not the first that wait")
-        # The pool's own: their contents are the ones that their hashes name.
+        # Use the pool's objects: their contents match their hashes.
         transactions = self._pool.first(len(transactions))
         size = sum(transaction.size for transaction in transactions)
         if len(transactions) > 1 and (
             size > self._maxBytes or len(transactions) > MAX_TRANSACTIONS
         ):
             raise InvalidBlock("it is too large")
-        # Where the clock went back, the parent's time is as good as now.
+        # If the clock was set back, the parent's time counts as now.
         if header.timestamp > max(self._milliseconds(), self.head.timestamp) + MAX_DRIFT:
             raise InvalidBlock("its time is too far ahead")
         candidate = checkBlock(self._state, self.head, header, transactions)
@@ -173,13 +174,13 @@ class BlockApplication:
             return None
 
     def beginStoring(self, header: Header, certificate: Certificate) -> None:
-        """A block is decided and on its way to the disk."""
+        """Note that a decided block is being written to disk."""
         self.isStoring = True
         self._decided = (header, certificate)
 
     def endStoring(self, isStored: bool) -> None:
         """
-        The decided block is on stable storage, or it is known that it is not and will not be.
+        Note that the decided block is on stable storage, or that it is not and will not be.
         """
         self.isStoring = False
         self.mayBeEmpty = False

@@ -1,5 +1,5 @@
 """
-What a replica wants done.
+The effects of a replica's inputs, for the caller to carry out.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ._messages import Message, Proposal, Vote
 
 
 class Timer(Enum):
-    """The two times that a replica waits for."""
+    """The two timers of a replica."""
 
     ROUND = "round"
-    """The round has lasted too long."""
+    """The round has timed out."""
     RESEND = "resend"
-    """What was said last may have been lost."""
+    """It is time to retransmit."""
 
 
 class Send(Struct, frozen=True):
@@ -35,7 +35,8 @@ class Send(Struct, frozen=True):
 
 class StartTimer(Struct, frozen=True):
     """
-    Wait: hand in C{timer} after C{delay} seconds. A running one of the same kind ends.
+    Start a timer: call L{timeOut<svcbroker.ledgers.pbft._replica.Replica.timeOut>} with C{timer}
+    after C{delay} seconds. Replaces a running timer of the same kind.
     """
 
     timer: Timer
@@ -43,11 +44,11 @@ class StartTimer(Struct, frozen=True):
 
 
 class StopTimers(Struct, frozen=True):
-    """Wait for nothing."""
+    """Stop both timers."""
 
 
 class Decide(Struct, frozen=True):
-    """A block is decided."""
+    """Store a decided block."""
 
     candidate: Candidate
     certificate: Certificate
@@ -55,10 +56,10 @@ class Decide(Struct, frozen=True):
 
 class Evidence(Struct, frozen=True):
     """
-    A replica contradicted itself.
+    Report that a replica has signed two different values for one height, round and phase.
 
-    @ivar first: what it signed first; this is what counts.
-    @ivar second: what it signed then for the same height, round and phase.
+    @ivar first: the message received first; it is the one that counts.
+    @ivar second: the contradicting message.
     """
 
     first: Vote | Proposal
@@ -66,4 +67,4 @@ class Evidence(Struct, frozen=True):
 
 
 Effect: TypeAlias = Send | StartTimer | StopTimers | Decide | Evidence
-"""Anything that a replica can want."""
+"""Any effect of a replica."""

@@ -1,5 +1,5 @@
 """
-Faults made on purpose: what operators do to the nodes and to their network.
+Fault injection: the controls with which operators stop replicas and disturb their network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ._nodeset import NodeSet
 
 class FaultControls:
     """
-    Stops and starts the nodes of a set, and changes their network; see
+    Stops and starts the replicas of a set and changes their network; see
     L{IFaultyLedger<svcbroker.interfaces.IFaultyLedger>}.
     """
 
@@ -27,24 +27,25 @@ class FaultControls:
 
     def __init__(self, group: str, nodes: NodeSet, calm: Conditions) -> None:
         """
-        @param group: the group, for the log.
-        @param calm: the network without faults.
+        @param group: the group's name, for the log.
+        @param nodes: the replicas.
+        @param calm: the network's conditions without injected faults.
         """
         self._group = group
         self._nodes = nodes
         self._calm = calm
 
     def stopNode(self, index: int) -> None:
-        """Stop a node."""
+        """Stop a replica."""
         self._check(index)
         self._nodes.stopNode(index)
-        self._tell(f"node {index} was stopped")
+        self._warn(f"node {index} was stopped")
 
     def startNode(self, index: int) -> None:
-        """Let a node go on."""
+        """Start a stopped replica."""
         self._check(index)
         self._nodes.startNode(index)
-        self._tell(f"node {index} was started")
+        self._warn(f"node {index} was started")
 
     def setNetwork(
         self,
@@ -65,18 +66,18 @@ class FaultControls:
         changes = {name: value for name, value in given.items() if value is not None}
         network = self._nodes.network
         network.conditions = evolve(network.conditions, **changes)
-        told = ", ".join(f"{name} {_text(value)}" for name, value in changes.items())
-        self._tell(f"the network has {told}")
+        text = ", ".join(f"{name} {_text(value)}" for name, value in changes.items())
+        self._warn(f"the network has {text}")
 
     def heal(self) -> None:
-        """End all faults."""
+        """End all injected faults."""
         self._nodes.network.conditions = self._calm
         for index in range(len(self._nodes.replicas)):
             self._nodes.startNode(index)
-        self._tell("all is well again")
+        self._warn("all is well again")
 
     def describe(self) -> FaultReport:
-        """How it is now."""
+        """The current faults, and the state of each replica."""
         running = set(self._nodes.running)
         replicas = self._nodes.replicas
         conditions = self._nodes.network.conditions
@@ -106,26 +107,26 @@ class FaultControls:
 
     def isolation(self) -> str:
         """
-        In words, that the network is cut so that nothing can be decided; otherwise empty.
+        The reason why nothing can be decided, if cut links leave no quorum; otherwise empty.
         """
         running, cut = self._nodes.running, self._nodes.network.conditions.cut
         needed = quorum(len(self._nodes.replicas))
-        # A node hears itself.
-        hearing = [
+        # Each replica also counts itself.
+        connected = [
             target
             for target in running
             if sum((sender, target) not in cut for sender in running) >= needed
         ]
-        if len(hearing) >= needed:
+        if len(connected) >= needed:
             return ""
-        return f"the network is cut: {len(hearing)} nodes hear a quorum, {needed} must"
+        return f"the network is cut: {len(connected)} nodes hear a quorum, {needed} must"
 
     def _check(self, index: int) -> None:
         count = len(self._nodes.replicas)
         if not 0 <= index < count:
             raise ParameterInvalid(f"there is no node {index}, only 0 to {count - 1}")
 
-    def _tell(self, what: str) -> None:
+    def _warn(self, what: str) -> None:
         self._log.warn(
             "a fault made on purpose in group {group}: {what}", group=self._group, what=what
         )

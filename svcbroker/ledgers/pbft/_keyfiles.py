@@ -1,5 +1,5 @@
 """
-The files that the replicas' private keys are in: one a key, for their owner's eyes only.
+The files of the replicas' private keys: one file for each key, readable by its owner only.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _SUFFIX = ".key"
 
 
 class KeysDamaged(Exception):
-    """Key files that cannot be used. The text is one line for the operator."""
+    """A key file is missing or damaged. The text is one line for the operator."""
 
 
 def makeSeeds(directory: Path, count: int, entropy: Callable[[int], bytes]) -> Sequence[bytes]:
     """
-    Make the private keys of a new chain's replicas. Keys that are there already are kept, so
-    that a start that was cut off can go on.
+    Make the private keys of a new chain's replicas. Existing keys are kept, so an interrupted first
+    start can be repeated.
 
-    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-    @raise OSError: they cannot be written.
-    @raise KeysDamaged: one that is there is not a key.
+    @param entropy: C{entropy(n)} returns C{n} random bytes for keys.
+    @raise OSError: a file cannot be written.
+    @raise KeysDamaged: an existing file does not hold a key.
     """
     seeds: list[bytes] = []
     missing: dict[str, bytes] = {}
@@ -41,9 +41,9 @@ def makeSeeds(directory: Path, count: int, entropy: Callable[[int], bytes]) -> S
 
 def writeSeeds(directory: Path, seeds: Mapping[str, bytes]) -> None:
     """
-    Write private keys to files of these names, on stable storage when this returns.
+    Write private keys to files of these names. They are on stable storage when this returns.
 
-    @raise OSError: they cannot be written.
+    @raise OSError: a file cannot be written.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name, seed in seeds.items():
@@ -64,9 +64,10 @@ def writeSeeds(directory: Path, seeds: Mapping[str, bytes]) -> None:
 
 def loadSeeds(directory: Path, keys: Sequence[bytes]) -> Sequence[bytes]:
     """
-    Read the private keys of some public ones, in their order, whatever files they are in.
+    Read the private keys that belong to some public keys, in the order of those. The names of the
+    files do not matter.
 
-    @raise KeysDamaged: one is missing, or a file is not a key.
+    @raise KeysDamaged: one is missing, or a file does not hold a key.
     """
     found = {key: seed for _, key, seed in _read(directory)}
     if not found:
@@ -85,7 +86,7 @@ def loadSeeds(directory: Path, keys: Sequence[bytes]) -> Sequence[bytes]:
 
 def removeSeeds(directory: Path, keys: Collection[bytes]) -> None:
     """
-    Remove the private keys of some public ones.
+    Remove the private keys that belong to some public keys.
 
     @raise OSError: one cannot be removed.
     """
@@ -97,7 +98,7 @@ def removeSeeds(directory: Path, keys: Collection[bytes]) -> None:
 
 
 def _read(directory: Path) -> Iterator[tuple[Path, bytes, bytes]]:
-    """Each key file with its public key and its private one."""
+    """Each key file with its public and its private key."""
     for path in sorted(directory.glob("*" + _SUFFIX)):
         seed = _readSeed(path)
         yield path, publicKey(seed), seed

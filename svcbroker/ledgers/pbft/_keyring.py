@@ -1,5 +1,5 @@
 """
-The private keys of a set of replicas whose members change.
+The private keys of a replica set that changes over time.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ._settings import MAX_NODES
 
 class KeyRing:
     """
-    Keeps the private keys of the nodes that decide, and makes those of the ones to come.
+    Stores the private keys of the current replicas, and makes those of their successors.
 
-    A new key is on stable storage before anybody may vote with it; an old one is removed once
-    nobody will ask for it any more.
+    A new key is on stable storage before it is used; an old key is removed once the change that
+    replaced it is final.
     """
 
     _log = Logger()
@@ -37,10 +37,10 @@ class KeyRing:
         runInThread: Callable[..., Deferred[Any]],
     ) -> None:
         """
-        @param directory: where the key files are.
+        @param directory: the directory of the key files.
         @param chain: the chain's id.
-        @param seeds: the private keys of the nodes that decide.
-        @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+        @param seeds: the private keys of the current replicas.
+        @param entropy: C{entropy(n)} returns C{n} random bytes for keys.
         @param runInThread: runs blocking disk work.
         """
         self._directory = directory
@@ -50,19 +50,19 @@ class KeyRing:
         self._runInThread = runInThread
 
     def seeds(self, validators: ValidatorSet) -> Sequence[bytes]:
-        """The private keys of a set of nodes, by index."""
+        """The private keys of a validator set, by index."""
         return [self._seeds[key] for key in validators.keys]
 
     async def prepare(
         self, current: ValidatorSet, rotate: Sequence[int], count: int | None
     ) -> ValidatorChange:
         """
-        Make a change of the set of nodes and the keys that it takes.
+        Make a change of the validator set, and write the new private keys to disk.
 
         @param rotate: the indexes of the nodes that get new keys.
-        @param count: how many nodes there are to be; C{None} for as many as there are.
-        @raise ParameterInvalid: there is no such node, nothing would change, or the number of
-            nodes is out of range.
+        @param count: the new number of nodes; C{None} to keep the current one.
+        @raise ParameterInvalid: an index or the number of nodes is out of range, or nothing would
+            change.
         @raise LedgerUnavailable: the keys cannot be written.
         """
         keys = list(current.keys)
@@ -79,7 +79,7 @@ class KeyRing:
         for index in sorted(changing | set(range(len(keys), size))):
             seed = self._entropy(SEED_SIZE)
             key = publicKey(seed)
-            # Never the name of another key: that one may be about to decide.
+            # A name of its own, so that it never overwrites a key that is in use.
             made[f"node{index}-{key.hex()[:16]}"] = seed
             keys[index : index + 1] = [key]
         try:
@@ -91,7 +91,7 @@ class KeyRing:
 
     async def retire(self, change: ValidatorChange) -> None:
         """
-        Remove the keys that a change, which is final, has put out of use.
+        Remove the keys that a final change has replaced.
         """
         gone = set(self._seeds) - set(change.following.keys)
         for key in gone:
@@ -99,5 +99,5 @@ class KeyRing:
         try:
             await self._runInThread(removeSeeds, self._directory, gone)
         except (OSError, KeysDamaged):
-            # They are of no use to anybody who has not the chain before the change.
+            # Not an error: the next start tries again.
             self._log.failure("old keys could not be removed from {path}", path=self._directory)

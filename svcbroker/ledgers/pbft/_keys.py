@@ -1,5 +1,5 @@
 """
-The replicas' keys: signers that refuse to contradict themselves, and verification.
+The replicas' keys: signers that refuse to sign twice, and the verification of signatures.
 """
 
 from __future__ import annotations
@@ -33,38 +33,38 @@ _CACHE_SIZE = 4096
 
 class DoubleSign(Exception):
     """
-    A replica was about to sign two different things for one height, round and phase. It never
-    does; that it tried is a bug in the replica.
+    A replica tried to sign two different values for one height, round and phase. This is a bug in
+    the replica; the signer has refused.
     """
 
 
 class Verifier:
     """
-    Verifies the replicas' signatures, each of them once in this process.
+    Verifies signatures of the replicas, each signature once in this process.
 
     @ivar keys: the public keys (32 bytes each) by the replicas' index.
     """
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
-        self._known: set[tuple[int, bytes, bytes] | Vote] = set()
+        self._verified: set[tuple[int, bytes, bytes] | Vote] = set()
 
-    def isKnown(self, vote: Vote) -> bool:
-        """Whether this very vote was verified before."""
-        return vote in self._known
+    def isVerified(self, vote: Vote) -> bool:
+        """Whether exactly this vote was verified before."""
+        return vote in self._verified
 
-    def know(self, vote: Vote) -> None:
-        """Take note of a vote that was verified."""
+    def addVerified(self, vote: Vote) -> None:
+        """Record a verified vote."""
         self._remember(vote)
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """
-        Whether a signature is that of a replica under a payload.
+        Whether a signature over a payload is a replica's.
 
-        @param index: the replica that is said to have signed; any number.
+        @param index: the index of the claimed signer; any number.
         """
         entry = (index, payload, signature)
-        if entry in self._known:
+        if entry in self._verified:
             return True
         if not 0 <= index < len(self.keys):
             return False
@@ -73,23 +73,23 @@ class Verifier:
         self._remember(entry)
         return True
 
-    def vouch(self, index: int, payload: bytes, signature: bytes) -> None:
+    def addSigned(self, index: int, payload: bytes, signature: bytes) -> None:
         """
-        Take note of a signature that was just made by its owner in this process: there is
-        nothing to verify.
+        Record a signature that its owner has just made in this process and that needs no
+        verification.
         """
         self._remember((index, payload, signature))
 
     def _remember(self, entry: tuple[int, bytes, bytes] | Vote) -> None:
-        if len(self._known) >= _CACHE_SIZE:
-            self._known.clear()
-        self._known.add(entry)
+        if len(self._verified) >= _CACHE_SIZE:
+            self._verified.clear()
+        self._verified.add(entry)
 
 
 class Signer:
     """
-    One replica's private key. It outlives the replica's crashes, and it signs no two different
-    things for one height, round and phase.
+    The private key of one replica. It outlives restarts of the replica, and refuses to sign two
+    different values for one height, round and phase.
 
     @ivar index: the replica's index.
     """
@@ -97,11 +97,11 @@ class Signer:
     def __init__(self, index: int, seed: bytes, chain: bytes, verifier: Verifier) -> None:
         """
         @param seed: the private key: 32 bytes.
-        @param chain: the chain's id; it is part of all that is signed.
+        @param chain: the chain's id; it is part of every signed payload.
         """
         self.index = index
-        # Six signatures are made for each block. libsodium makes the same bytes as OpenSSL in two
-        # thirds of the time (docs/decisions/cost-of-a-block.rst).
+        # Six signatures are made for each block. libsodium computes them in two
+        # thirds of OpenSSL's time (docs/decisions/cost-of-a-block.rst).
         _, self._secret = crypto_sign_seed_keypair(seed)
         self._chain = chain
         self._verifier = verifier
@@ -109,8 +109,9 @@ class Signer:
 
     def sign(self, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
         """
-        Vote.
+        Sign a digest for one height, round and phase.
 
+        @return: the signature, the same one if this digest was signed here before.
         @raise DoubleSign: another digest was signed for this height, round and phase.
         """
         place = (height, round, phase)
@@ -122,14 +123,14 @@ class Signer:
         payload = votePayload(phase, self._chain, height, round, digest)
         signature = crypto_sign(payload, self._secret)[:SIGNATURE_SIZE]
         self._signed[place] = (digest, signature)
-        self._verifier.vouch(self.index, payload, signature)
+        self._verifier.addSigned(self.index, payload, signature)
         return signature
 
     def propose(
         self, height: int, round: int, block: ProposedBlock, justification: Sequence[RoundChange]
     ) -> Proposal:
         """
-        Propose a block.
+        Sign a proposal.
 
         @raise DoubleSign: as for L{sign}.
         """
@@ -144,7 +145,7 @@ class Signer:
 
     def vote(self, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
         """
-        Prepare a block or commit to it.
+        Sign a prepare or a commit.
 
         @raise DoubleSign: as for L{sign}.
         """
@@ -165,7 +166,7 @@ class Signer:
         block: ProposedBlock | None,
     ) -> RoundChange:
         """
-        Go on to a round.
+        Sign a round change.
 
         @raise DoubleSign: as for L{sign}.
         """
@@ -180,19 +181,19 @@ class Signer:
         )
 
     def nextRound(self, height: int) -> int:
-        """The first round of a height from which on nothing was signed."""
+        """The first round of a height after the last one with a signature."""
         return max((r + 1 for h, r, _ in self._signed if h == height), default=0)
 
     def forgetBelow(self, height: int) -> None:
         """
-        Forget what was signed below a height. Only for heights that are final and stored: the
+        Forget the signatures below a height. Only for heights that are final and stored: the
         replica never votes there again.
         """
         self._signed = {place: vote for place, vote in self._signed.items() if place[0] >= height}
 
 
 def publicKey(seed: bytes) -> bytes:
-    """The public key (32 bytes) of a private one."""
+    """The public key (32 bytes) of a private key."""
     return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
 
 
@@ -200,7 +201,7 @@ def signChange(
     chain: bytes, current: ValidatorSet, keys: Sequence[bytes], seeds: Sequence[bytes]
 ) -> ValidatorChange:
     """
-    A change of the set of replicas, approved by all of them and by all that are to come.
+    Make a change of the replica set, signed by all current and all future replicas.
 
     @param chain: the chain's id.
     @param keys: the public keys of the new set.

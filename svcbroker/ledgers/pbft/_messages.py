@@ -1,13 +1,12 @@
 """
-What replicas say to each other.
+The messages between replicas.
 
-Messages are values; the simulated network hands them over as they are. What makes each of them
-trustworthy is the signature over L{votePayload<svcbroker.chain.votePayload>}; the names are
-those of the literature: pre-prepare (L{Proposal}), prepare and commit (L{Vote}), view change
-(L{RoundChange}).
+Messages are values; the simulated network passes them on as they are. Each is authenticated by the
+signature over L{votePayload<svcbroker.chain.votePayload>}. In the literature's terms they are:
+pre-prepare (L{Proposal}), prepare and commit (L{Vote}), view change (L{RoundChange}).
 
-Many are made for each block, so they are C{msgspec} structures, which are made in a fraction of
-the time that other frozen values take.
+They are C{msgspec} structures because many are made for each block, and these are made in a
+fraction of the time of attrs classes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NOT_PREPARED = sha256(b"svcbroker/not-prepared").digest()
 
 class ProposedBlock(Struct, frozen=True, kw_only=True):
     """
-    A block on the wire: its header and what is in it. The header's hash stands for both.
+    A block as it is sent: its header and its transactions. The header's hash identifies both.
     """
 
     header: Header
@@ -37,7 +36,7 @@ class Vote(Struct, frozen=True, kw_only=True, cache_hash=True):
     A prepare or a commit.
 
     @ivar phase: C{PREPARE} or C{COMMIT}.
-    @ivar sender: the index of the replica that votes.
+    @ivar sender: the index of the voting replica.
     @ivar digest: the hash of the header voted for.
     """
 
@@ -51,10 +50,11 @@ class Vote(Struct, frozen=True, kw_only=True, cache_hash=True):
 
 class PreparedCertificate(Struct, frozen=True, kw_only=True):
     """
-    A quorum's prepares for one header in one round: no other block can have been decided in
-    that round.
+    A quorum's prepares for one header in one round. It proves that no other block can have been
+    decided in that round.
 
-    @ivar signatures: pairs of a replica's index and its prepare's signature, by rising index.
+    @ivar signatures: pairs of a replica's index and the signature of its prepare, by ascending
+        index.
     """
 
     round: int
@@ -64,10 +64,10 @@ class PreparedCertificate(Struct, frozen=True, kw_only=True):
 
 class RoundChange(Struct, frozen=True, kw_only=True):
     """
-    A replica's word that it has gone on to a round, and what it is bound to.
+    A replica's announcement that it has entered a round, with its lock.
 
-    @ivar round: the round gone to.
-    @ivar prepared: the certificate of the highest round in which it was prepared, if it was.
+    @ivar round: the round entered.
+    @ivar prepared: the replica's prepared certificate of the highest round, if it has one.
     @ivar block: the block of that certificate.
     """
 
@@ -80,7 +80,7 @@ class RoundChange(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> bytes:
-        """What stands for the binding in the signature."""
+        """The digest of the lock, which the signature covers."""
         return roundChangeDigest(self.prepared)
 
 
@@ -100,18 +100,18 @@ class Proposal(Struct, frozen=True, kw_only=True):
 
     @property
     def phase(self) -> Phase:
-        """What it is signed as."""
+        """The phase that its signature covers."""
         return Phase.PROPOSE
 
     @property
     def digest(self) -> bytes:
-        """The hash of the header proposed: what it signs."""
+        """The hash of the proposed header, which its signature covers."""
         return self.block.header.hash
 
 
 class BlockRequest(Struct, frozen=True, kw_only=True):
     """
-    A replica that may be behind asks for the decided block of a height.
+    A request for the decided block of a height, from a replica that may be behind.
     """
 
     sender: int
@@ -134,13 +134,13 @@ class DecidedBlock(Struct, frozen=True, kw_only=True):
 
 
 Message: TypeAlias = Proposal | Vote | RoundChange | BlockRequest | DecidedBlock
-"""Anything that replicas say to each other."""
+"""Any message between replicas."""
 
 
 def roundChangeDigest(prepared: PreparedCertificate | None) -> bytes:
     """
-    What a round change signs in place of a header's hash: the round and the block it is bound
-    to, or that there is none.
+    The digest that a round change signs in place of a header's hash: of the round and the block of
+    its lock, or of the fact that it has none.
     """
     if prepared is None:
         return _NOT_PREPARED

@@ -13,26 +13,26 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from ._messages import Message
 
-Letter: TypeAlias = tuple[int, Message]
-"""Who sends a message, and the message."""
+Envelope: TypeAlias = tuple[int, Message]
+"""The index of the replica that sends a message, and the message."""
 
 MAX_IN_FLIGHT = 100_000
-"""How many messages may be under way; further ones are lost, as on a real network."""
+"""How many messages may be in flight. Further ones are lost, as on a real network."""
 
 DELIVERIES_PER_TURN = 500
-"""How many messages are delivered before the reactor gets its turn."""
+"""How many messages are delivered before control returns to the reactor."""
 
 
 @frozen(kw_only=True)
 class Conditions:
     """
-    How bad the network is. By default it is perfect.
+    The faults of the network. By default there are none.
 
-    @ivar delay: the shortest and the longest time that a message takes, in seconds. Where they
-        differ, messages overtake each other.
+    @ivar delay: the minimum and maximum time that a message takes, in seconds. If they differ,
+        messages overtake each other.
     @ivar loss: the share of messages that are lost, 0 to 1.
     @ivar duplication: the share of messages that arrive twice, 0 to 1.
-    @ivar cut: pairs (from, to) of replicas between which nothing passes, in that direction.
+    @ivar cut: pairs (from, to) of replicas; no message passes from the first to the second.
     """
 
     delay: tuple[float, float] = (0.0, 0.0)
@@ -41,7 +41,7 @@ class Conditions:
     cut: frozenset[tuple[int, int]] = frozenset()
 
     def partition(self, *islands: set[int]) -> Conditions:
-        """These conditions, with nothing passing between replicas on different islands."""
+        """These conditions, with all links between different islands cut."""
         cut = {
             (sender, target)
             for island in islands
@@ -54,38 +54,40 @@ class Conditions:
 
     @property
     def arePerfect(self) -> bool:
-        """Whether every message arrives once and at once."""
+        """Whether every message arrives exactly once and without delay."""
         return not (self.delay[1] or self.loss or self.duplication or self.cut)
 
 
 class SimulatedNetwork:
     """
-    Carries messages from replica to replica, with L{flush} where the conditions are perfect, and
-    otherwise as badly as they say.
+    Carries messages between replicas: undelayed ones with the next L{flush}, the others as the
+    conditions say.
 
-    What has arrived for one replica is delivered together, in the order of arrival. So a replica
-    knows before it answers what others have said meanwhile; and who heard first is served first.
+    All messages that have arrived for one replica are delivered together, in order of arrival, so a
+    replica has seen them all before it votes. Replicas are served in the order of their first
+    waiting message.
 
-    Links are authenticated, as links between real nodes are: who a message is from is known.
+    Links are authenticated, as links between separate machines are: the sender of a message is
+    known.
     """
 
     def __init__(
         self,
         reactor: IReactorTime,
         random: Random,
-        deliver: Callable[[int, Sequence[Letter]], None],
+        deliver: Callable[[int, Sequence[Envelope]], None],
         conditions: Conditions | None = None,
     ) -> None:
         """
-        @param random: decides what happens to each message.
-        @param deliver: C{deliver(target, letters)} is called with what has arrived.
+        @param random: the source of delays and losses.
+        @param deliver: C{deliver(target, envelopes)} is called with the messages that have arrived.
         """
         self.conditions = Conditions() if conditions is None else conditions
         self._reactor = reactor
         self._random = random
         self._deliver = deliver
-        # What has arrived, by target. The order of the keys is the order of the first arrivals.
-        self._arrived: dict[int, list[Letter]] = {}
+        # Undelivered messages by target. The keys are in the order of the first arrivals.
+        self._arrived: dict[int, list[Envelope]] = {}
         self._arrivedCount = 0
         self._isDelivering = False
         self._inFlight: set[IDelayedCall] = set()
@@ -93,13 +95,13 @@ class SimulatedNetwork:
 
     @property
     def conditions(self) -> Conditions:
-        """How bad it is; may be set at any time."""
+        """The current faults; may be set at any time."""
         return self._conditions
 
     @conditions.setter
     def conditions(self, conditions: Conditions) -> None:
         self._conditions = conditions
-        # Looked at for each message.
+        # Cached, since it is read for each message.
         self._isPerfect = conditions.arePerfect
 
     def sendToAll(self, sender: int, count: int, message: Message) -> None:
@@ -114,10 +116,10 @@ class SimulatedNetwork:
 
     def send(self, sender: int, target: int, message: Message) -> None:
         """
-        Send a message. It is not delivered before L{flush}.
+        Send a message. It is not delivered before the next L{flush}.
         """
         if self._isPerfect:
-            self._keep(sender, target, message)
+            self._enqueue(sender, target, message)
             return
         conditions = self._conditions
         if (sender, target) in conditions.cut:
@@ -128,12 +130,12 @@ class SimulatedNetwork:
         if conditions.duplication and self._random.random() < conditions.duplication:
             copies = 2
         for _ in range(copies):
-            self._carry(sender, target, message)
+            self._transmit(sender, target, message)
 
-    def _carry(self, sender: int, target: int, message: Message) -> None:
+    def _transmit(self, sender: int, target: int, message: Message) -> None:
         shortest, longest = self._conditions.delay
         if not longest:
-            self._keep(sender, target, message)
+            self._enqueue(sender, target, message)
         elif self._hasRoom():
             delay = self._random.uniform(shortest, longest)
             arrival = self._reactor.callLater(
@@ -141,15 +143,15 @@ class SimulatedNetwork:
             )
             self._inFlight.add(arrival)
 
-    def _keep(self, sender: int, target: int, message: Message) -> None:
+    def _enqueue(self, sender: int, target: int, message: Message) -> None:
         if not self._hasRoom():
             return
         self._arrivedCount += 1
-        letters = self._arrived.get(target)
-        if letters is None:
+        envelopes = self._arrived.get(target)
+        if envelopes is None:
             self._arrived[target] = [(sender, message)]
         else:
-            letters.append((sender, message))
+            envelopes.append((sender, message))
 
     def _hasRoom(self) -> bool:
         return self._arrivedCount + len(self._inFlight) < MAX_IN_FLIGHT
@@ -157,12 +159,12 @@ class SimulatedNetwork:
     def _arrive(self, arrival: IDelayedCall, sender: int, target: int, message: Message) -> None:
         self._inFlight.discard(arrival)
         if (sender, target) not in self._conditions.cut:
-            self._keep(sender, target, message)
+            self._enqueue(sender, target, message)
             self.flush()
 
     def stop(self) -> None:
         """
-        Lose whatever is under way.
+        Drop all messages in flight.
         """
         self._arrived.clear()
         self._arrivedCount = 0
@@ -175,8 +177,8 @@ class SimulatedNetwork:
 
     def flush(self) -> None:
         """
-        Deliver what was sent and is not delayed. What is sent during a delivery waits for its
-        target's turn.
+        Deliver all undelayed messages. Messages sent during a delivery wait for their target's
+        turn.
         """
         if self._isDelivering or self._nextTurn is not None:
             return
@@ -187,18 +189,18 @@ class SimulatedNetwork:
                 if not self._arrived:
                     return
                 target = next(iter(self._arrived))
-                letters = self._arrived.pop(target)
-                if len(letters) > left:
-                    self._arrived[target] = letters[left:]
-                    del letters[left:]
-                self._arrivedCount -= len(letters)
-                left -= len(letters)
-                self._deliver(target, letters)
+                envelopes = self._arrived.pop(target)
+                if len(envelopes) > left:
+                    self._arrived[target] = envelopes[left:]
+                    del envelopes[left:]
+                self._arrivedCount -= len(envelopes)
+                left -= len(envelopes)
+                self._deliver(target, envelopes)
         finally:
             self._isDelivering = False
-        # A replica that was away for long must not hold everybody up while it catches up.
-        self._nextTurn = self._reactor.callLater(0, self._goOn)
+        # A replica that catches up over many blocks must not block the reactor.
+        self._nextTurn = self._reactor.callLater(0, self._continue)
 
-    def _goOn(self) -> None:
+    def _continue(self) -> None:
         self._nextTurn = None
         self.flush()

@@ -1,5 +1,5 @@
 """
-The set of replicas in one process: their network, their clocks, and who of them runs.
+The set of replicas in one process: their network, timers, and which of them run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...chain import Candidate, Certificate, Header
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
 from ._keys import Signer
 from ._messages import DecidedBlock
-from ._network import Conditions, Letter, SimulatedNetwork
+from ._network import Conditions, Envelope, SimulatedNetwork
 from ._ports import Application, Timing
 from ._replica import Replica
 from ._rounds import Rules
@@ -27,7 +27,7 @@ EVIDENCE_KEPT = 100
 
 @define
 class _Node:
-    """A place in the set: a replica with its key and its timers."""
+    """A replica with its key and its timers."""
 
     signer: Signer
     replica: Replica
@@ -37,13 +37,13 @@ class _Node:
 
 class NodeSet:
     """
-    Runs replicas: hands them messages and time-outs, and does what they want done.
+    Runs the replicas of one process: delivers messages and timeouts, and carries out their effects.
 
-    A stopped node hears nothing and its time stands still; what it had said and what it is
-    bound to, it still knows when it goes on, as a node does that keeps its votes on disk.
+    A stopped replica receives nothing and its timers do not run. It keeps its votes and its lock,
+    as a node does that stores its votes on disk.
 
     @ivar network: the network between the replicas; its conditions may be set at any time.
-    @ivar evidence: the latest proofs of replicas that contradicted themselves.
+    @ivar evidence: the latest evidence of double signing.
     """
 
     _log = Logger()
@@ -61,8 +61,8 @@ class NodeSet:
         makeReplica: Callable[[Signer, Rules, Application, Timing, Header], Replica] = Replica,
     ) -> None:
         """
-        @param decided: called for each block that is decided, once.
-        @param makeReplica: makes a replica; a test may make worse ones.
+        @param decided: called once for each decided block.
+        @param makeReplica: makes a replica; tests pass faulty ones.
         """
         self.network = SimulatedNetwork(reactor, random, self._deliver, conditions)
         self.evidence: deque[Evidence] = deque(maxlen=EVIDENCE_KEPT)
@@ -82,27 +82,27 @@ class NodeSet:
 
     def start(self, head: Header, round: int) -> None:
         """
-        Have all replicas begin, or begin anew after what was decided last came to nothing.
+        Start all replicas, or start them again after a decided block could not be stored.
 
-        @param head: the header of the last block that is stored.
-        @param round: the first round of the next height in which nothing was ever signed.
+        @param head: the header of the last stored block.
+        @param round: the first round of the next height in which no replica has ever signed.
         """
         self.stop()
         self._isStopped = False
         self._height = self._storedHeight = head.height
         self._hasWork = False
         self._nodes = [self._makeNode(signer, head) for signer in self._signers]
-        # All of them begin before any is heard, so that none takes the others to be ahead; and
-        # a stopped one, too, must know in which round it may begin.
-        begun = [node.replica.start(round) for node in self._nodes]
+        # Start all replicas before any message is delivered, or some would take the others to be
+        # ahead. Stopped ones, too, must know their first round.
+        started = [node.replica.start(round) for node in self._nodes]
         for index in self.running:
-            self._perform(index, begun[index])
+            self._perform(index, started[index])
 
     def reform(self, rules: Rules, signers: Sequence[Signer], head: Header) -> None:
         """
-        Have another set of replicas decide from here on.
+        Replace the replicas after a change of the validator set.
 
-        @param head: the header of the last block, which is stored and brought the change.
+        @param head: the header of the last block, which is stored and contains the change.
         """
         round = self.nextRound(head.height + 1)
         self._rules = rules
@@ -125,7 +125,7 @@ class NodeSet:
 
     def stop(self) -> None:
         """
-        Have all replicas end, for good or until L{start}. They can still be looked at.
+        Stop all replicas, for good or until L{start}. They can still be inspected.
         """
         self._isStopped = True
         self.network.stop()
@@ -135,7 +135,7 @@ class NodeSet:
 
     @property
     def running(self) -> Sequence[int]:
-        """The indexes of the nodes that run."""
+        """The indexes of the running replicas."""
         if self._isStopped:
             return []
         return [index for index, node in enumerate(self._nodes) if node.isRunning]
@@ -147,7 +147,7 @@ class NodeSet:
 
     def stopNode(self, index: int) -> None:
         """
-        Stop one node. Stopping a stopped one changes nothing.
+        Stop a replica. Stopping a stopped one changes nothing.
         """
         node = self._nodes[index]
         self._stopped.add(index)
@@ -157,7 +157,7 @@ class NodeSet:
 
     def startNode(self, index: int) -> None:
         """
-        Let a stopped node go on. Starting a running one changes nothing.
+        Start a stopped replica. Starting a running one changes nothing.
         """
         node = self._nodes[index]
         if node.isRunning:
@@ -170,30 +170,31 @@ class NodeSet:
 
     def propose(self) -> None:
         """
-        It is time for a block. Where the set is stopped, nothing happens.
+        Have the replicas produce a block. Does nothing while the set is stopped.
         """
         self._hasWork = True
         for index in self.running:
-            # On a perfect network the block is decided as soon as its leader has had its turn.
+            # On a perfect network the block may be decided within the leader's turn.
             if self._hasWork:
                 self._perform(index, self._nodes[index].replica.propose(self._height + 1))
 
     def stored(self, height: int) -> None:
         """
-        The block of this height is on stable storage: nobody will vote on it again.
+        Record that the block of this height is on stable storage: no replica will vote at this
+        height again.
         """
         self._storedHeight = height
         for signer in self._signers:
             signer.forgetBelow(height + 1)
 
     def nextRound(self, height: int) -> int:
-        """The first round of a height from which on no replica signed anything."""
+        """The first round of a height in which no replica has signed anything."""
         return max(signer.nextRound(height) for signer in self._signers)
 
     def _timeOut(self, replica: Replica, timer: Timer) -> None:
         index, height = replica.index, replica.height
-        # All replicas share a disk. What this one has missed may be there, and be told by nobody:
-        # the only one that knows of it may be stopped, or silent.
+        # All replicas share a disk, so a block that this one has missed may be there, even if the
+        # only replica that decided it is stopped or faulty.
         decided = self._application.decided(height) if height <= self._storedHeight else None
         if decided is not None:
             header, certificate = decided
@@ -202,15 +203,15 @@ class NodeSet:
         if replica.height == height:
             self._perform(index, replica.timeOut(timer))
 
-    def _deliver(self, target: int, letters: Sequence[Letter]) -> None:
+    def _deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
         nodes = self._nodes
         if not 0 <= target < len(nodes):
             return
         node = nodes[target]
-        messages = [message for sender, message in letters if message.sender == sender]
+        messages = [message for sender, message in envelopes if message.sender == sender]
         left = len(messages)
         for message in messages:
-            # What was done meanwhile may have ended the set, or begun another one.
+            # The effects of a message may stop or replace the set.
             if self._isStopped or self._nodes is not nodes or not node.isRunning:
                 return
             left -= 1
@@ -236,10 +237,10 @@ class NodeSet:
             elif isinstance(effect, Decide):
                 self._decide(effect.candidate, effect.certificate)
             else:
-                self._accuse(effect)
+                self._reportEvidence(effect)
         self.network.flush()
 
-    def _accuse(self, evidence: Evidence) -> None:
+    def _reportEvidence(self, evidence: Evidence) -> None:
         self.evidence.append(evidence)
         first = evidence.first
         self._log.warn(

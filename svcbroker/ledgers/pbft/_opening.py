@@ -1,5 +1,5 @@
 """
-Opening a chain's directory, or laying out a new one.
+Opening the directory of a chain, or creating a new chain in it.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _log = Logger()
 @frozen(kw_only=True)
 class OpenedChain:
     """
-    A chain that can go on.
+    An open chain.
 
     @ivar seeds: the private keys of its nodes, by index.
     @ivar state: the state after its last block.
-    @ivar head: the header of its last block, or that of its genesis.
+    @ivar head: the header of its last block, or of its genesis.
     """
 
     genesis: Genesis
@@ -56,12 +56,12 @@ def openChain(
     entropy: Callable[[int], bytes],
 ) -> OpenedChain:
     """
-    Open the chain in a directory. Where there is none, begin one.
+    Open the chain in a directory, or create one if there is none.
 
-    @param nodes: how many nodes a new chain gets. One that exists keeps its own.
+    @param nodes: the number of nodes of a new chain. An existing chain keeps its own number.
     @param now: the wall clock: seconds since the epoch.
-    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-    @raise LedgerUnavailable: it cannot be opened. The message is one line for the operator.
+    @param entropy: C{entropy(n)} returns C{n} random bytes for keys.
+    @raise LedgerUnavailable: the chain cannot be opened. The message is one line for the operator.
     """
     path = directory / STORE_NAME
     try:
@@ -107,7 +107,7 @@ def _layOut(
     )
     store = Store.create(directory / STORE_NAME, chainId=genesis.chain, genesis=genesis.encoded)
     store.close()
-    # The directory's own entry must outlive a crash as the blocks in it do.
+    # The directory entry itself must survive a crash.
     syncFile(directory.parent)
 
 
@@ -140,8 +140,8 @@ def _load(directory: Path, store: Store, group: str) -> OpenedChain:
 
 def _removeOldKeys(directory: Path, store: Store, stored: StoredChain) -> None:
     """
-    Remove keys of nodes that decide no more, where a crash has come in between. Keys that were
-    never in a set are left: they are of no use to anybody, or of a chain that went on further.
+    Remove the keys of former nodes that a crash has left. Keys that were never in a validator set
+    of this chain are kept: they may belong to a longer copy of it.
     """
     old = set(stored.genesis.validators)
     for row in store.validatorSets():

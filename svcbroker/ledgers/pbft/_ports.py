@@ -1,5 +1,5 @@
 """
-What a replica is given: something to decide about, and how long to wait.
+The dependencies of a replica: the application it runs, and its timeouts.
 """
 
 from __future__ import annotations
@@ -14,44 +14,48 @@ from ._messages import ProposedBlock
 
 class Application(Protocol):
     """
-    What replicas decide about.
+    The application that replicas run.
     """
 
     def propose(self, view: int) -> Candidate | None:
         """
-        A new block on top of the last stored one, or C{None} where there is nothing to put in.
+        Make a new block on top of the last stored one.
 
-        @param view: the view it is proposed in.
+        @param view: the view in which it is proposed.
+        @return: the block, or C{None} if there is nothing to propose.
         """
 
     def check(self, block: ProposedBlock) -> Candidate | None:
         """
         Execute another replica's block.
 
-        @return: the block executed, or C{None} where it cannot be judged now because the state
-            has gone on.
-        @raise InvalidBlock: it may not be decided.
+        @return: the block executed, or C{None} if it cannot be checked now because the state has
+            moved on.
+        @raise InvalidBlock: the block is not valid.
         """
 
     def decided(self, height: int) -> tuple[Header, Certificate] | None:
-        """A decided block of a height, for a replica that is behind."""
+        """
+        The decided block of a height, for a replica that is behind; C{None} if it is not known.
+        """
 
     def reserve(self, height: int, round: int) -> bool:
         """
-        Make sure, on disk where it must be, that a restart will not use a round again.
+        Ensure that no later run of the set uses this round again, with a write to disk if
+        necessary.
 
-        @return: whether that could be done; if not, the round is not entered now.
+        @return: whether that succeeded. If not, the replica does not enter the round now.
         """
 
 
 @frozen(kw_only=True)
 class Timing:
     """
-    How long a replica waits, in seconds.
+    The timeouts of a replica, in seconds.
 
-    @ivar round: the first round's time-out. Each further round of a height doubles it.
-    @ivar longest: the longest time-out.
-    @ivar resend: how often what was said last is said again.
+    @ivar round: the timeout of the first round of a height. Each further round doubles it.
+    @ivar longest: the maximum timeout of a round.
+    @ivar resend: the interval of retransmissions.
     """
 
     round: float = 1.0
@@ -61,9 +65,9 @@ class Timing:
     @classmethod
     def forNetwork(cls, round: float, longestDelay: float) -> Timing:
         """
-        Times that leave enough for a round's three messages and one that was lost.
+        Timeouts that leave enough time for the three messages of a round and a retransmission.
 
-        @param round: the first round's time-out where messages take no time.
+        @param round: the timeout of the first round on a network without delay.
         @param longestDelay: the longest time that a message takes.
         """
         usual = cls(round=round + 4 * longestDelay)
@@ -74,5 +78,5 @@ class Timing:
         )
 
     def roundTimeout(self, round: int) -> float:
-        """The time-out of the C{round}-th round tried at a height, from 0."""
+        """The timeout of the C{round}-th round tried at a height, from 0."""
         return min(self.longest, self.round * float(1 << min(round, 16)))

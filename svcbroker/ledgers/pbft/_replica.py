@@ -1,15 +1,14 @@
 """
-One replica: a state machine without input or output.
+A PBFT replica as a state machine without input or output.
 
-In go messages, time-outs and the word that it is time for a block; out come effects. Inputs are
-taken one after the other, the replica's own messages among them, so feeding the same inputs
-again gives the same effects. One instance of the protocol runs for each height:
+Inputs are messages, timeouts and requests to produce a block; outputs are effects. The same inputs
+always give the same effects. One instance of the protocol runs for each height:
 
  - the leader of a round proposes a block (pre-prepare);
- - who accepts it sends a prepare; a quorum of prepares binds the replica to the block, and it
-   sends a commit; a quorum of commits decides the block;
- - who waits too long goes on to the next round and says what it is bound to; the next leader
-   proposes what the highest bound in a quorum of such round changes demands.
+ - a replica that accepts it sends a prepare; a quorum of prepares locks the replica on the block,
+   and it sends a commit; a quorum of commits decides the block;
+ - a replica whose round times out enters the next round and reports its lock; the leader of that
+   round proposes the block of the highest lock in a quorum of such round changes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from ...chain import (
     faultsTolerated,
     leaderIndex,
 )
-from ._early import EarlyMessages
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
 from ._keys import Signer
 from ._messages import (
@@ -40,22 +38,25 @@ from ._messages import (
 )
 from ._ports import Application, Timing
 from ._rounds import Refused, Rules, highestPrepared
-from ._tally import Tally
+from ._votes import FutureMessages, VoteSet
 
-_PREPARE, _COMMIT = Phase.PREPARE, Phase.COMMIT  # Python looks a member up anew each time
+_PREPARE, _COMMIT = Phase.PREPARE, Phase.COMMIT  # attribute access on an Enum is slow
 
 ROUNDS_AHEAD = 32
-"""How far above its own a replica keeps messages of other rounds."""
+"""
+How many rounds beyond its own a replica stores messages for. Bounds the memory that a Byzantine
+replica can fill with votes of far rounds.
+"""
 
 
 class Replica:
     """
-    One replica of the set.
+    A PBFT replica.
 
-    @ivar index: its index.
-    @ivar head: the header of the last block it has decided or taken over.
+    @ivar index: its index in the replica set.
+    @ivar head: the header of the last block it has decided or adopted.
     @ivar height: the height it is deciding.
-    @ivar round: the round it is in at that height.
+    @ivar round: its round at that height.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Replica:
         self._timing = timing
         self._effects: list[Effect] = []
         self._own: list[Message] = []
-        self._early = EarlyMessages()
+        self._future = FutureMessages()
         self._due = 0
         self._handlers: dict[type[Message], Callable[..., None]] = {
             Proposal: self._onProposal,
@@ -85,48 +86,48 @@ class Replica:
     def _beginHeight(self) -> None:
         self.height = self.head.height + 1
         self.round = self._firstRound = 0
-        self._rounds: dict[int, Tally] = {}
-        self._ahead: dict[int, int] = {}
+        self._rounds: dict[int, VoteSet] = {}
+        self._reached: dict[int, int] = {}
         self._candidates: dict[bytes, Candidate] = {}
         self._prepared: PreparedCertificate | None = None
         self._preparedBlock: ProposedBlock | None = None
         self._toPrepare: bytes | None = None
         self._toCommit: bytes | None = None
         self._isActive = self._isTimed = False
-        self._said: list[Message] = []
+        self._broadcasts: list[Message] = []
 
     @property
     def view(self) -> int:
-        """The view it is in."""
+        """The view: the view of the last block plus the round."""
         return self.head.view + self.round
 
     @property
     def isLeader(self) -> bool:
-        """Whether it is the leader of its round."""
+        """Whether this replica leads its current round."""
         return leaderIndex(self.view, self.height, self._rules.nodes) == self.index
 
-    # Inputs. Each gives the effects wanted, in order.
+    # Inputs. Each returns its effects, in order.
 
     def start(self, round: int) -> Sequence[Effect]:
-        """Begin in the first round of its height in which it has signed nothing, ever."""
-        self._askForBlock()
+        """Start in the first round of this height in which this replica never signed anything."""
+        self._requestBlock()
         if round:
             self._firstRound = round
             self._enterRound(round)
         return self._finish()
 
     def resume(self) -> Sequence[Effect]:
-        """Go on after a pause: ask for what was decided meanwhile, say again what was said last."""
-        self._askForBlock()
-        self._sayAgain()
+        """Continue after a pause: request missed blocks and retransmit the last messages."""
+        self._requestBlock()
+        self._retransmit()
         if self._isActive:
             self._startTimers()
         return self._finish()
 
     def propose(self, height: int) -> Sequence[Effect]:
         """
-        It is time for the block of a height: propose it, or wait for whose turn it is. A replica
-        that is behind remembers it until it gets there.
+        Produce the block of a height, or wait for the leader to propose it. A replica that is
+        behind remembers the request until it reaches that height.
         """
         self._due = height
         self._begin()
@@ -134,57 +135,58 @@ class Replica:
 
     def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
         """
-        A message has arrived. What a correct replica would not send is passed over.
+        Handle a message. Messages that a correct replica would not send are ignored.
 
-        @param isLast: whether no other has arrived with it, which may make a vote needless.
+        @param isLast: whether no further message has arrived together with this one. A later
+            message may make a vote unnecessary.
         """
-        self._take(message)
+        self._handle(message)
         return self._finish(isLast)
 
     def timeOut(self, timer: Timer) -> Sequence[Effect]:
-        """A time that was waited for has passed."""
+        """Handle a timeout."""
         if timer is Timer.ROUND:
-            if self._isTimed:  # else it was begun in an earlier round
+            if self._isTimed:  # else it was started in an earlier round
                 self._enterRound(self.round + 1)
         elif self._isActive:
-            self._sayAgain()
+            self._retransmit()
             self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
         return self._finish()
 
-    # The order of inputs: what it says itself it also hears, before anything else.
+    # A replica handles its own messages before any other input.
 
     def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
         while True:
             while self._own:
-                self._take(self._own.pop(0))
+                self._handle(self._own.pop(0))
             if not (mayVote and self._voteIfNeeded()):
                 break
         effects, self._effects = self._effects, []
         return effects
 
-    def _take(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if message.height > self.height:
-            self._early.keep(message, self.height)
+            self._future.add(message, self.height)
             if not isinstance(message, BlockRequest):
-                self._askForBlock(message.sender)
+                self._requestBlock(message.sender)
             return
         try:
             self._handlers[type(message)](message)
         except Refused:
-            return  # only a faulty replica sends it; it must not be able to fill the log
+            return  # not logged, so that a faulty replica cannot fill the log
 
     def _send(self, message: Message, target: int | None = None) -> None:
         self._effects.append(Send(message, target))
 
-    def _say(self, message: Message) -> None:
-        """Send to all, oneself included, and again when it may have been lost."""
+    def _broadcast(self, message: Message) -> None:
+        """Send a message to all replicas, this one included, and keep it for retransmission."""
         self._send(message)
-        self._said.append(message)
+        self._broadcasts.append(message)
         self._own.append(message)
 
-    def _sayAgain(self) -> None:
-        """What was said last may have been lost, or what others said, so that this is missing."""
-        for message in self._said:
+    def _retransmit(self) -> None:
+        """Send this round's messages again, since messages may have been lost."""
+        for message in self._broadcasts:
             self._send(message)
         self._prepareIfDue()
 
@@ -195,28 +197,28 @@ class Replica:
 
     def _startTimers(self) -> None:
         self._isTimed = False
-        self._timeRound()
+        self._startRoundTimer()
         self._effects.append(StartTimer(Timer.RESEND, self._timing.resend))
 
-    def _timeRound(self) -> None:
+    def _startRoundTimer(self) -> None:
         """
-        Begin to lose patience with a round, once a quorum has got as far. Who is ahead waits for
-        the others (Castro and Liskov, 1999, 4.5.2); or else, as time-outs are bounded, it might
-        be ahead for ever.
+        Start the round timer once a quorum has reached this round. A replica that is ahead waits
+        for the others (Castro and Liskov, 1999, 4.5.2): timeouts are bounded, so otherwise it could
+        stay ahead for ever.
         """
-        reached = sum(round >= self.round for round in self._ahead.values())
-        if not self.round or reached >= self._rules.quorum:
+        count = sum(round >= self.round for round in self._reached.values())
+        if not self.round or count >= self._quorum:
             self._isTimed = True
             timeout = self._timing.roundTimeout(self.round - self._firstRound)
             self._effects.append(StartTimer(Timer.ROUND, timeout))
 
-    def _roundOf(self, number: int) -> Tally:
+    def _roundOf(self, number: int) -> VoteSet:
         if not 0 <= number <= self.round + ROUNDS_AHEAD:
             raise Refused("the round is too far away")
-        tally = self._rounds.get(number)
-        if tally is None:
-            tally = self._rounds[number] = Tally()
-        return tally
+        voteSet = self._rounds.get(number)
+        if voteSet is None:
+            voteSet = self._rounds[number] = VoteSet()
+        return voteSet
 
     # The normal case.
 
@@ -226,36 +228,36 @@ class Replica:
             self._proposeIfDue()
 
     def _proposeIfDue(self) -> None:
-        if not self.isLeader or any(isinstance(said, Proposal) for said in self._said):
+        if not self.isLeader or any(isinstance(sent, Proposal) for sent in self._broadcasts):
             return
-        tally = self._roundOf(self.round)
+        voteSet = self._roundOf(self.round)
         justification: Sequence[RoundChange] = ()
         block: ProposedBlock | None = None
         if self.round:
-            if len(tally.changes) < self._rules.quorum:
+            if len(voteSet.changes) < self._quorum:
                 return
-            justification = tuple(tally.changes.values())
-            bound = highestPrepared(justification)
-            block = None if bound is None else bound.block
+            justification = tuple(voteSet.changes.values())
+            highest = highestPrepared(justification)
+            block = None if highest is None else highest.block
         if block is None:
             if self._due != self.height:
                 return
             candidate = self._application.propose(self.view)
-            # Where others have decided this height already, there is nothing to propose here.
+            # If others have already decided this height, there is nothing to propose.
             if candidate is None or candidate.header.parent != self.head.hash:
                 return
             block = ProposedBlock(header=candidate.header, transactions=candidate.transactions)
-        self._say(self._signer.propose(self.height, self.round, block, justification))
+        self._broadcast(self._signer.propose(self.height, self.round, block, justification))
 
     def _onProposal(self, proposal: Proposal) -> None:
         if proposal.height < self.height or proposal.round < self.round:
             return
         leader = leaderIndex(self.head.view + proposal.round, self.height, self._rules.nodes)
-        tally = self._roundOf(proposal.round)
+        voteSet = self._roundOf(proposal.round)
         if proposal.sender != leader:
-            raise Refused("it is not its sender's turn")
-        if tally.proposal is not None:
-            self._compare(tally, tally.proposal, proposal)
+            raise Refused("the sender does not lead this round")
+        if voteSet.proposal is not None:
+            self._compare(voteSet, voteSet.proposal, proposal)
             return
         self._rules.checkProposal(proposal, self.head)
         try:
@@ -264,14 +266,14 @@ class Replica:
             raise Refused(str(error)) from None
         if candidate is None:
             return
-        # A quorum has gone on to that round, so it is right to follow.
+        # The justification proves that a quorum has entered that round.
         if proposal.round > self.round:
             if not self._enterRound(proposal.round):
                 return
             for change in proposal.justification:
-                self._noteRound(change)
-        tally.proposal, tally.accepted = proposal, candidate
-        tally.votes(_PREPARE).setdefault(leader, proposal)
+                self._recordRound(change)
+        voteSet.proposal, voteSet.accepted = proposal, candidate
+        voteSet.votes(_PREPARE).setdefault(leader, proposal)
         self._candidates[candidate.header.hash] = candidate
         self._activate()
         self._toPrepare = None if leader == self.index else candidate.header.hash
@@ -279,7 +281,7 @@ class Replica:
         self._decideIfCommitted(proposal.round)
 
     def _voteIfNeeded(self) -> bool:
-        """Say the vote that is due. A prepare after a quorum's waits for L{_sayAgain}."""
+        """Send the vote that is due. Once prepared, the own prepare waits for L{_retransmit}."""
         if self._toCommit is not None:
             digest, self._toCommit = self._toCommit, None
             self._vote(_COMMIT, digest)
@@ -294,11 +296,11 @@ class Replica:
 
     @property
     def _isPrepared(self) -> bool:
-        """Whether it is bound to a block by the prepares of this very round."""
+        """Whether this replica is locked on a block by the prepares of its current round."""
         return self._prepared is not None and self._prepared.round == self.round
 
     def _vote(self, phase: Phase, digest: bytes) -> None:
-        self._say(self._signer.vote(phase, self.height, self.round, digest))
+        self._broadcast(self._signer.vote(phase, self.height, self.round, digest))
 
     def _onVote(self, vote: Vote) -> None:
         isPrepare = vote.phase is _PREPARE
@@ -306,11 +308,11 @@ class Replica:
             return
         if isPrepare and vote.round < self.round:
             return
-        tally = self._roundOf(vote.round)
-        votes = tally.votes(vote.phase)
+        voteSet = self._roundOf(vote.round)
+        votes = voteSet.votes(vote.phase)
         first = votes.get(vote.sender)
         if first is not None:
-            self._compare(tally, first, vote)
+            self._compare(voteSet, first, vote)
             return
         self._rules.checkVote(vote)
         votes[vote.sender] = vote
@@ -321,21 +323,21 @@ class Replica:
         else:
             self._decideIfCommitted(vote.round)
 
-    def _compare(self, tally: Tally, first: Vote | Proposal, second: Vote | Proposal) -> None:
-        """Two messages where there may be one: the first one counts."""
-        if first.digest != second.digest and tally.mayAccuse(second):
+    def _compare(self, voteSet: VoteSet, first: Vote | Proposal, second: Vote | Proposal) -> None:
+        """Compare two messages of which a correct replica sends only one. The first one counts."""
+        if first.digest != second.digest and voteSet.mayAccuse(second):
             self._rules.checkVote(second)
-            tally.accuse(second)
+            voteSet.accuse(second)
             self._effects.append(Evidence(first, second))
 
     def _commitIfPrepared(self) -> None:
-        """A quorum of prepares binds this replica to the block."""
-        tally = self._roundOf(self.round)
-        candidate = tally.accepted
+        """Lock on the block that a quorum has prepared."""
+        voteSet = self._roundOf(self.round)
+        candidate = voteSet.accepted
         if candidate is None or self._isPrepared:
             return
         digest = candidate.header.hash
-        signatures = tally.signatures(_PREPARE, digest, self._quorum)
+        signatures = voteSet.signatures(_PREPARE, digest, self._quorum)
         if signatures is None:
             return
         self._prepared = PreparedCertificate(round=self.round, digest=digest, signatures=signatures)
@@ -345,10 +347,10 @@ class Replica:
         self._toCommit = digest
 
     def _decideIfCommitted(self, round: int) -> None:
-        """A quorum of commits of one round decides the block, whatever round it is now."""
-        tally = self._roundOf(round)
-        for digest in tally.committed():
-            signatures = tally.signatures(_COMMIT, digest, self._quorum)
+        """Decide the block that a quorum has committed to in a round, even in an earlier one."""
+        voteSet = self._roundOf(round)
+        for digest in voteSet.committed():
+            signatures = voteSet.signatures(_COMMIT, digest, self._quorum)
             candidate = self._candidates.get(digest)
             if signatures is not None and candidate is not None:
                 certificate = Certificate(round=round, signatures=signatures)
@@ -362,29 +364,31 @@ class Replica:
         self._own.clear()
         self._effects.append(StopTimers())
         self._begin()
-        for message in self._early.take(self.height):
-            self._take(message)
+        for message in self._future.pop(self.height):
+            self._handle(message)
 
     # Round changes.
 
     def _enterRound(self, round: int) -> bool:
         """
-        Go on to a round and say so.
+        Enter a round and broadcast the round change.
 
         @return: whether the round could be entered.
         """
         if not self._application.reserve(self.height, round):
-            self._timeRound()
+            self._startRoundTimer()
             return False
         self.round = round
         self._isTimed = False
         self._toPrepare = self._toCommit = None
-        self._said.clear()
+        self._broadcasts.clear()
         self._rounds = {
-            number: tally if number >= round else tally.onlyCommits()
-            for number, tally in self._rounds.items()
+            number: voteSet if number >= round else voteSet.onlyCommits()
+            for number, voteSet in self._rounds.items()
         }
-        self._say(self._signer.changeRound(self.height, round, self._prepared, self._preparedBlock))
+        self._broadcast(
+            self._signer.changeRound(self.height, round, self._prepared, self._preparedBlock)
+        )
         return True
 
     def _onRoundChange(self, change: RoundChange) -> None:
@@ -395,32 +399,29 @@ class Replica:
         if change.round < max(1, self.round) or (known and change.sender in known.changes):
             return
         self._rules.checkRoundChange(change)
-        # Of one that is far ahead only its round is kept, so that it can still be followed.
-        self._noteRound(change)
+        # Of a round far ahead only the number is stored, which is enough to follow it.
+        self._recordRound(change)
         if change.round <= self.round + ROUNDS_AHEAD:
             self._roundOf(change.round).changes[change.sender] = change
         self._followOthers()
         if self._isActive and not self._isTimed:
-            self._timeRound()
+            self._startRoundTimer()
         if change.round == self.round:
             self._proposeIfDue()
 
-    def _noteRound(self, change: RoundChange) -> None:
-        self._ahead[change.sender] = max(change.round, self._ahead.get(change.sender, 0))
+    def _recordRound(self, change: RoundChange) -> None:
+        self._reached[change.sender] = max(change.round, self._reached.get(change.sender, 0))
 
     def _followOthers(self) -> None:
-        """
-        When more than f others have gone on, at least one correct replica has: join the lowest
-        of their rounds. Fewer are not followed.
-        """
-        ahead = [round for round in self._ahead.values() if round > self.round]
+        """Enter the lowest round that more than f others have entered: one of them is correct."""
+        ahead = [round for round in self._reached.values() if round > self.round]
         if len(ahead) > faultsTolerated(self._rules.nodes):
             self._activate()
             self._enterRound(min(ahead))
 
     # Catching up.
 
-    def _askForBlock(self, target: int | None = None) -> None:
+    def _requestBlock(self, target: int | None = None) -> None:
         self._send(BlockRequest(sender=self.index, height=self.height), target)
 
     def _onBlockRequest(self, request: BlockRequest) -> None:
@@ -431,9 +432,8 @@ class Replica:
         decided = self._application.decided(height)
         if decided is not None and target != self.index:
             header, certificate = decided
-            self._send(
-                DecidedBlock(sender=self.index, header=header, certificate=certificate), target
-            )
+            answer = DecidedBlock(sender=self.index, header=header, certificate=certificate)
+            self._send(answer, target)
 
     def _onDecidedBlock(self, decided: DecidedBlock) -> None:
         header = decided.header
@@ -444,7 +444,7 @@ class Replica:
         if candidate is not None:
             self._effects.append(Decide(candidate, decided.certificate))
         elif self._application.decided(header.height) is None:
-            # Nobody has it but the sender: it could be agreed upon, but not stored.
+            # Its transactions are not known here, so it could not be stored.
             return
         self._advance(header)
-        self._askForBlock(decided.sender)
+        self._requestBlock(decided.sender)

@@ -1,9 +1,9 @@
 """
-The rules of round changes, as pure functions: what may be claimed, and what a leader of a later
-round may propose.
+The rules of round changes as pure functions: which claims are valid, and which block the leader of
+a later round may propose.
 
-They follow QBFT (arXiv 2002.03613). Whoever receives a claim computes it again; nobody's choice
-is believed.
+They follow QBFT (arXiv 2002.03613). Every receiver verifies every claim and repeats the leader's
+choice.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _DIGEST_SIZE = 32
 
 
 class Refused(Exception):
-    """A message that a correct replica does not follow. The text says why."""
+    """The message breaks a rule of the protocol. The text says which."""
 
 
 @frozen(kw_only=True)
 class Rules:
     """
-    What holds for all replicas of a chain.
+    The rules that all replicas of a chain apply to messages.
 
     @ivar chain: the chain's id.
     @ivar verifier: the replicas' public keys.
@@ -46,19 +46,19 @@ class Rules:
 
     @property
     def nodes(self) -> int:
-        """How many replicas there are."""
+        """The number of replicas."""
         return len(self.verifier.keys)
 
     @property
     def quorum(self) -> int:
-        """How many of them must agree."""
+        """The number of replicas that must agree."""
         return quorum(self.nodes)
 
     def checkSignature(
         self, phase: Phase, sender: int, height: int, round: int, digest: bytes, signature: bytes
     ) -> None:
         """
-        @raise Refused: the signature is not the sender's, or nothing can be signed like that.
+        @raise Refused: the signature is not the sender's, or a field is out of range.
         """
         if not (0 <= height <= _MAX and 0 <= round <= _MAX and len(digest) == _DIGEST_SIZE):
             raise Refused(f"the {phase.name} is not one")
@@ -68,20 +68,20 @@ class Rules:
 
     def checkVote(self, vote: Vote | Proposal) -> None:
         """
-        @raise Refused: it is not signed by its sender.
+        @raise Refused: the vote is not signed by its sender.
         """
-        # The same vote comes to each replica, and to pack it costs more than all else.
-        if isinstance(vote, Vote) and self.verifier.isKnown(vote):
+        # Each vote comes to every replica, and encoding its payload is the largest cost.
+        if isinstance(vote, Vote) and self.verifier.isVerified(vote):
             return
         self.checkSignature(
             vote.phase, vote.sender, vote.height, vote.round, vote.digest, vote.signature
         )
         if isinstance(vote, Vote):
-            self.verifier.know(vote)
+            self.verifier.addVerified(vote)
 
     def checkDecided(self, decided: DecidedBlock) -> None:
         """
-        @raise Refused: it is not decided.
+        @raise Refused: the commit certificate is not valid for the block.
         """
         if not 0 <= decided.certificate.round <= _MAX:
             raise Refused("the certificate's round is not one")
@@ -92,7 +92,7 @@ class Rules:
 
     def checkPrepared(self, height: int, prepared: PreparedCertificate) -> None:
         """
-        @raise Refused: it is not a quorum of distinct prepares for exactly its height, round
+        @raise Refused: it does not hold a quorum of distinct prepares for exactly its height, round
             and digest.
         """
         last = -1
@@ -108,9 +108,10 @@ class Rules:
         self, height: int, prepared: PreparedCertificate, sender: int, signature: bytes
     ) -> None:
         """
-        A leader's proposal is its prepare: it says no less, and there is one in a round.
+        Check one signature of a prepared certificate. The leader's proposal counts as its prepare,
+        since a leader proposes one block in a round.
 
-        @raise Refused: it is neither, or not signed by its sender.
+        @raise Refused: it is neither a prepare nor a proposal signed by its sender.
         """
         for phase in (Phase.PREPARE, Phase.PROPOSE):
             with suppress(Refused):
@@ -122,8 +123,8 @@ class Rules:
 
     def checkRoundChange(self, change: RoundChange) -> None:
         """
-        @raise Refused: it is not signed by its sender, or it claims to be bound to a block
-            that was not prepared before its round.
+        @raise Refused: it is not signed by its sender, or claims a lock on a block that was not
+            prepared in an earlier round.
         """
         self.checkSignature(
             Phase.ROUND_CHANGE,
@@ -146,11 +147,11 @@ class Rules:
 
     def checkProposal(self, proposal: Proposal, parent: Header) -> None:
         """
-        Whether a leader may propose this block in this round. Whether the block itself is
-        valid is another question.
+        Check that the leader may propose this block in this round. Whether the block is valid is
+        checked elsewhere.
 
-        @param parent: the header of the block before.
-        @raise Refused: it may not.
+        @param parent: the header of the previous block.
+        @raise Refused: the leader may not propose it.
         """
         header, round = proposal.block.header, proposal.round
         self.checkVote(proposal)
@@ -172,8 +173,8 @@ class Rules:
         self, height: int, round: int, justification: Sequence[RoundChange]
     ) -> None:
         """
-        @raise Refused: these are not round changes of a quorum of distinct replicas to exactly
-            this height and round.
+        @raise Refused: these are not round changes of a quorum of distinct replicas to exactly this
+            height and round.
         """
         senders: set[int] = set()
         for change in justification:
@@ -189,7 +190,8 @@ class Rules:
 
 def highestPrepared(changes: Sequence[RoundChange]) -> RoundChange | None:
     """
-    The round change that binds a new leader: the one prepared in the highest round.
+    The round change that decides what a new leader must propose: the one prepared in the highest
+    round. C{None} if no sender is locked.
     """
     return max(
         (change for change in changes if change.prepared is not None),

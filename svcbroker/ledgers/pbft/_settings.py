@@ -36,10 +36,10 @@ SETTINGS: Mapping[str, str] = {
 @frozen(kw_only=True)
 class PbftSettings:
     """
-    The settings of the embedded ledger; L{SETTINGS} says what they mean.
+    The settings of the embedded ledger; L{SETTINGS} explains them.
 
-    @ivar empty: C{None} where no empty blocks are made.
-    @ivar seed: C{None} where the network's accidents cannot be foreseen.
+    @ivar empty: C{None} if no empty blocks are made.
+    @ivar seed: C{None} for a random seed.
     """
 
     nodes: int = DEFAULT_NODES
@@ -76,9 +76,9 @@ _OF_THE_NETWORK = ("delay", "loss", "duplication")
 
 def readSettings(settings: Mapping[str, str]) -> PbftSettings:
     """
-    Read a description's settings.
+    Read the settings of a ledger description.
 
-    @raise InvalidDescription: one is unknown or has a bad value.
+    @raise InvalidDescription: one is unknown or has an invalid value.
     """
     values = readValues("pbft", settings, _READERS)
     network = {key: values.pop(key) for key in _OF_THE_NETWORK if key in values}

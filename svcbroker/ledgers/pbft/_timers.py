@@ -1,5 +1,5 @@
 """
-Timers that are set far more often than they fire.
+Timers that are started far more often than they fire.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 class LazyTimer:
     """
-    One timer that is started and stopped at every block and almost never fires. Moving it
-    costs the reactor nothing: a call that comes too early waits again.
+    A timer that is restarted at every block and almost never fires. Restarting it does not touch
+    the reactor's heap: a delayed call that comes too early is scheduled again.
     """
 
     def __init__(self, reactor: IReactorTime, fire: Callable[[], None]) -> None:
@@ -26,7 +26,7 @@ class LazyTimer:
         self._isClosed = False
 
     def start(self, delay: float) -> None:
-        """Fire after C{delay} seconds, and not when it was to fire before."""
+        """Fire after C{delay} seconds. Replaces an earlier start."""
         if self._isClosed:
             return
         deadline = self._deadline = self._reactor.seconds() + delay
@@ -36,11 +36,11 @@ class LazyTimer:
             self._call.reset(delay)
 
     def stop(self) -> None:
-        """Do not fire."""
+        """Cancel the timer."""
         self._deadline = None
 
     def close(self) -> None:
-        """Do not fire, leave nothing with the reactor, and take no more starts."""
+        """Cancel the timer for good, and remove its call from the reactor."""
         self.stop()
         self._isClosed = True
         if self._call is not None:

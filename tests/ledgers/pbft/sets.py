@@ -41,7 +41,7 @@ T = TypeVar("T")
 NOW = 1_700_000_000
 
 
-class Committee:
+class SigningReplicas:
     """
     The nodes of a chain, all of whose keys are in the hands of the test: it signs anything.
     """
@@ -181,21 +181,21 @@ class PlainApplication:
     @ivar mayReserve: whether that works.
     """
 
-    def __init__(self, committee: Committee) -> None:
-        self.head = committee.head
+    def __init__(self, signing: SigningReplicas) -> None:
+        self.head = signing.head
         self.hasWork = True
         self.invalid: set[bytes] = set()
         self.unknown: set[bytes] = set()
         self.blocks: dict[int, tuple[Header, Certificate]] = {}
         self.reserved: list[tuple[int, int]] = []
         self.mayReserve = True
-        self._committee = committee
+        self._replicas = signing
         self._count = 1000
 
     def propose(self, view: int) -> Candidate | None:
         """A new block, another one each time."""
         self._count += 1
-        return self._committee.candidate(self._count, view, self.head) if self.hasWork else None
+        return self._replicas.candidate(self._count, view, self.head) if self.hasWork else None
 
     def check(self, block: ProposedBlock) -> Candidate | None:
         """The block, where it is neither invalid nor unknown."""
@@ -203,7 +203,7 @@ class PlainApplication:
             raise InvalidBlock("the test says so")
         if block.header.hash in self.unknown:
             return None
-        made = self._committee.candidate()
+        made = self._replicas.candidate()
         return Candidate(
             header=block.header,
             transactions=block.transactions,

@@ -173,5 +173,5 @@ class MemoryTests(LedgerTestCase):
             self.assertEqual(len(signer._signed), 0)
         for replica in rig.nodes.replicas:
             self.assertEqual((len(replica._rounds), len(replica._candidates)), (0, 0))
-            self.assertLessEqual(sum(map(len, replica._early._kept.values())), 0)
+            self.assertLessEqual(sum(map(len, replica._future._kept.values())), 0)
         rig.check()

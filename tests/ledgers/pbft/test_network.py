@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.pbft import _network
 from svcbroker.ledgers.pbft._messages import BlockRequest
-from svcbroker.ledgers.pbft._network import Conditions, Letter, SimulatedNetwork
+from svcbroker.ledgers.pbft._network import Conditions, Envelope, SimulatedNetwork
 
 
 class NetworkTests(SynchronousTestCase):
@@ -24,8 +24,8 @@ class NetworkTests(SynchronousTestCase):
         """A network that writes down what arrives."""
         return SimulatedNetwork(self.clock, Random(1), self.deliver, conditions)
 
-    def deliver(self, target: int, letters: Sequence[Letter]) -> None:
-        self.arrived += [(sender, target, message.height) for sender, message in letters]
+    def deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
+        self.arrived += [(sender, target, message.height) for sender, message in envelopes]
 
     def sendMany(self, network: SimulatedNetwork, count: int) -> None:
         """Send numbered messages from 0 to 1."""
@@ -57,8 +57,8 @@ class NetworkTests(SynchronousTestCase):
         network = self.network()
         deliveries: list[int] = []
 
-        def deliver(target: int, letters: Sequence[Letter]) -> None:
-            self.deliver(target, letters)
+        def deliver(target: int, envelopes: Sequence[Envelope]) -> None:
+            self.deliver(target, envelopes)
             deliveries.append(target)
 
         self.patch(network, "_deliver", deliver)
@@ -74,8 +74,8 @@ class NetworkTests(SynchronousTestCase):
         """What is sent during a delivery waits for those whose turn is before."""
         network = self.network()
 
-        def deliver(target: int, letters: Sequence[Letter]) -> None:
-            self.deliver(target, letters)
+        def deliver(target: int, envelopes: Sequence[Envelope]) -> None:
+            self.deliver(target, envelopes)
             if target < 3:
                 network.send(1, 3, BlockRequest(sender=1, height=target + 10))
                 network.send(1, target, BlockRequest(sender=1, height=9))
@@ -92,7 +92,7 @@ class NetworkTests(SynchronousTestCase):
         network = self.network()
         real = network._deliver
 
-        def deliver(target: int, letters: Sequence[Letter]) -> None:
+        def deliver(target: int, envelopes: Sequence[Envelope]) -> None:
             self.patch(network, "_deliver", real)
             raise ZeroDivisionError
 

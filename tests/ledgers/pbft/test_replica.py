@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase, checkCertificate
-from svcbroker.ledgers.pbft._early import HEIGHTS_AHEAD, MESSAGES_KEPT, EarlyMessages
 from svcbroker.ledgers.pbft._effects import (
     Decide,
     Effect,
@@ -32,7 +31,8 @@ from svcbroker.ledgers.pbft._messages import (
 )
 from svcbroker.ledgers.pbft._ports import Timing
 from svcbroker.ledgers.pbft._replica import ROUNDS_AHEAD, Replica
-from tests.ledgers.pbft.sets import Committee, PlainApplication, sent
+from svcbroker.ledgers.pbft._votes import HEIGHTS_AHEAD, MESSAGES_KEPT, FutureMessages
+from tests.ledgers.pbft.sets import PlainApplication, SigningReplicas, sent
 
 TIMERS = [StartTimer(Timer.ROUND, 1.0), StartTimer(Timer.RESEND, 0.5)]
 
@@ -44,7 +44,7 @@ class ReplicaTestCase(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.set = Committee()
+        self.set = SigningReplicas()
         self.application = PlainApplication(self.set)
         self.replica = self.makeReplica(2)
         self.x = self.set.block(1)
@@ -56,7 +56,7 @@ class ReplicaTestCase(SynchronousTestCase):
         signer = Signer(index, self.set.seeds[index], self.set.genesis.chain, rules.verifier)
         return Replica(signer, rules, self.application, Timing(), self.set.head)
 
-    def hear(self, *messages: Message) -> list[Effect]:
+    def receive(self, *messages: Message) -> list[Effect]:
         """Hand in messages."""
         return [effect for message in messages for effect in self.replica.receive(message)]
 
@@ -68,8 +68,10 @@ class ReplicaTestCase(SynchronousTestCase):
     def prepare(self, block: ProposedBlock, round: int = 0) -> list[Effect]:
         """Have it propose or accept a block, and get prepared."""
         leader = (round + 1) % 4
-        effects = self.hear(self.set.proposal(leader, block, round)) if leader != 2 else []
-        return effects + self.hear(*(self.set.prepare(sender, block, round) for sender in (0, 1)))
+        effects = self.receive(self.set.proposal(leader, block, round)) if leader != 2 else []
+        return effects + self.receive(
+            *(self.set.prepare(sender, block, round) for sender in (0, 1))
+        )
 
     def timeOut(self) -> Sequence[Effect]:
         """Let the round pass."""
@@ -77,7 +79,7 @@ class ReplicaTestCase(SynchronousTestCase):
 
     def join(self) -> list[Effect]:
         """Let two others come to its round, so that it begins to lose patience with it."""
-        return self.hear(*(self.set.roundChange(other, self.replica.round) for other in (0, 1)))
+        return self.receive(*(self.set.roundChange(other, self.replica.round) for other in (0, 1)))
 
 
 class NormalTests(ReplicaTestCase):
@@ -92,9 +94,11 @@ class NormalTests(ReplicaTestCase):
         self.assertEqual(proposal, replace(expected, justification=()))
         self.assertEqual(effects, [*TIMERS, Send(proposal)])
         self.ignores(self.set.prepare(2, block))
-        self.assertEqual(self.hear(self.set.prepare(3, block)), [Send(self.set.commit(1, block))])
+        self.assertEqual(
+            self.receive(self.set.prepare(3, block)), [Send(self.set.commit(1, block))]
+        )
         self.ignores(self.set.commit(0, block))
-        decide, stop = self.hear(self.set.commit(3, block))
+        decide, stop = self.receive(self.set.commit(3, block))
         assert isinstance(decide, Decide)
         self.assertEqual(decide.candidate.header, block.header)
         self.assertEqual(
@@ -112,12 +116,14 @@ class NormalTests(ReplicaTestCase):
 
     def test_follower(self) -> None:
         """A follower prepares what the leader proposes, though nobody told it that it is time."""
-        effects = self.hear(self.set.proposal(1, self.x))
+        effects = self.receive(self.set.proposal(1, self.x))
         self.assertEqual(effects, [*TIMERS, Send(self.set.prepare(2, self.x))])
         self.ignores(self.set.prepare(1, self.x), self.set.prepare(2, self.x))
-        self.assertEqual(self.hear(self.set.prepare(0, self.x)), [Send(self.set.commit(2, self.x))])
+        self.assertEqual(
+            self.receive(self.set.prepare(0, self.x)), [Send(self.set.commit(2, self.x))]
+        )
         self.ignores(self.set.commit(0, self.x))
-        decide, _ = self.hear(self.set.commit(1, self.x))
+        decide, _ = self.receive(self.set.commit(1, self.x))
         self.assertIsInstance(decide, Decide)
 
     def test_anyOrder(self) -> None:
@@ -125,10 +131,10 @@ class NormalTests(ReplicaTestCase):
         votes = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
         votes += [self.set.prepare(sender, self.x) for sender in (0, 1, 3)]
         self.ignores(*votes)
-        effects = self.hear(self.set.proposal(1, self.x))
+        effects = self.receive(self.set.proposal(1, self.x))
         self.assertEqual([type(effect) for effect in effects[-2:]], [Decide, StopTimers], effects)
 
-    def hearTogether(self, *messages: Message) -> list[Effect]:
+    def receiveTogether(self, *messages: Message) -> list[Effect]:
         """Hand in messages that have arrived together."""
         effects: list[Effect] = []
         for message in messages:
@@ -141,7 +147,7 @@ class NormalTests(ReplicaTestCase):
         when things are said again, since not all need have heard the others.
         """
         prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
-        effects = self.hearTogether(self.set.proposal(1, self.x), *prepares)
+        effects = self.receiveTogether(self.set.proposal(1, self.x), *prepares)
         commit, prepare = self.set.commit(2, self.x), self.set.prepare(2, self.x)
         self.assertEqual(effects, [*TIMERS, Send(commit)])
         again = [Send(commit), Send(prepare), TIMERS[1]]
@@ -150,9 +156,9 @@ class NormalTests(ReplicaTestCase):
 
     def test_needlessCommit(self) -> None:
         """Who hears of a quorum's commits before it has said its own has decided."""
-        self.hear(self.set.proposal(1, self.x))
+        self.receive(self.set.proposal(1, self.x))
         messages = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
-        decide, stop = self.hearTogether(self.set.prepare(0, self.x), *messages)
+        decide, stop = self.receiveTogether(self.set.prepare(0, self.x), *messages)
         assert isinstance(decide, Decide)
         self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 3])
         self.assertEqual(stop, StopTimers())
@@ -160,7 +166,7 @@ class NormalTests(ReplicaTestCase):
     def test_needlessInTheNextRound(self) -> None:
         """What was not said in a round that is over is not said any more."""
         prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
-        self.hearTogether(self.set.proposal(1, self.x), *prepares)
+        self.receiveTogether(self.set.proposal(1, self.x), *prepares)
         [change] = sent(self.timeOut(), RoundChange)
         self.assertEqual(change.block, self.x)
         self.assertEqual(self.replica.timeOut(Timer.RESEND)[:-1], [Send(change)])
@@ -168,7 +174,7 @@ class NormalTests(ReplicaTestCase):
     def test_together(self) -> None:
         """Nobody votes twice for what came together."""
         first = self.set.prepare(0, self.x)
-        effects = self.hearTogether(first, self.set.proposal(1, self.x), first)
+        effects = self.receiveTogether(first, self.set.proposal(1, self.x), first)
         commit, prepare = self.set.commit(2, self.x), self.set.prepare(2, self.x)
         self.assertEqual(effects, [*TIMERS, Send(prepare), Send(commit)])
 
@@ -189,7 +195,7 @@ class NormalTests(ReplicaTestCase):
 
     def test_oneNode(self) -> None:
         """A node alone is a quorum."""
-        self.set = Committee(1)
+        self.set = SigningReplicas(1)
         self.application = PlainApplication(self.set)
         self.replica = self.makeReplica(0)
         for height in (1, 2):
@@ -237,14 +243,14 @@ class ProposalTests(ReplicaTestCase):
         """What the application refuses gets no vote; another block may come."""
         self.application.invalid.add(self.x.header.hash)
         self.ignores(self.set.proposal(1, self.x))
-        self.assertEqual(len(self.hear(self.set.proposal(1, self.y))), 3)
+        self.assertEqual(len(self.receive(self.set.proposal(1, self.y))), 3)
 
     def test_notJudged(self) -> None:
         """What cannot be judged now can be when it is said again."""
         self.application.unknown.add(self.x.header.hash)
         self.ignores(self.set.proposal(1, self.x))
         self.application.unknown.clear()
-        self.assertEqual(len(self.hear(self.set.proposal(1, self.x))), 3)
+        self.assertEqual(len(self.receive(self.set.proposal(1, self.x))), 3)
 
     def test_unjustified(self) -> None:
         """A later round's proposal is nothing without a quorum's round changes."""
@@ -258,7 +264,7 @@ class ProposalTests(ReplicaTestCase):
         """A justified proposal of a later round is followed there."""
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
         block = self.set.block(3, view=2)
-        effects = self.hear(self.set.proposal(3, block, 2, changes))
+        effects = self.receive(self.set.proposal(3, block, 2, changes))
         self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 2)])
         self.assertEqual(sent(effects, Vote), [self.set.prepare(2, block, 2)])
         self.assertEqual((self.replica.round, self.replica.view), (2, 2))
@@ -281,7 +287,7 @@ class ProposalTests(ReplicaTestCase):
     def test_repeated(self) -> None:
         """The same proposal again does nothing."""
         proposal = self.set.proposal(1, self.x)
-        self.hear(proposal)
+        self.receive(proposal)
         self.ignores(proposal)
 
 
@@ -291,36 +297,36 @@ class ContradictionTests(ReplicaTestCase):
         for make in (self.set.prepare, self.set.commit):
             first, second = make(0, self.x), make(0, self.y)
             self.ignores(first, first)
-            self.assertEqual(self.hear(second), [Evidence(first, second)])
+            self.assertEqual(self.receive(second), [Evidence(first, second)])
             self.ignores(second, make(0, self.set.block(7)))
-        votes = sent(self.hear(self.set.proposal(1, self.x)), Vote)
+        votes = sent(self.receive(self.set.proposal(1, self.x)), Vote)
         self.assertEqual(votes, [self.set.prepare(2, self.x), self.set.commit(2, self.x)])
 
     def test_proposals(self) -> None:
         """So is a second proposal, justified or not."""
         first, second = self.set.proposal(1, self.x), self.set.proposal(1, self.y)
-        self.hear(first)
-        self.assertEqual(self.hear(second), [Evidence(first, second)])
+        self.receive(first)
+        self.assertEqual(self.receive(second), [Evidence(first, second)])
         self.ignores(second, self.set.proposal(1, self.set.block(7)))
 
     def test_forged(self) -> None:
         """Nobody can be accused by a signature that is not its own."""
-        self.hear(self.set.prepare(0, self.x), self.set.proposal(1, self.x))
+        self.receive(self.set.prepare(0, self.x), self.set.proposal(1, self.x))
         self.ignores(replace(self.set.prepare(3, self.y), sender=0))
         self.ignores(replace(self.set.proposal(3, self.y), sender=1))
 
     def test_sameHeader(self) -> None:
         """What is signed is the header: the same one is no contradiction, whatever comes with
         it."""
-        self.hear(self.set.proposal(1, self.x))
+        self.receive(self.set.proposal(1, self.x))
         other = replace(self.x, transactions=[object()])
         self.ignores(self.set.proposal(1, other))
 
     def test_leadersPrepare(self) -> None:
         """A leader that prepares another block than it proposed contradicts itself."""
         proposal, prepare = self.set.proposal(1, self.x), self.set.prepare(1, self.y)
-        self.hear(proposal)
-        self.assertEqual(self.hear(prepare), [Evidence(proposal, prepare)])
+        self.receive(proposal)
+        self.assertEqual(self.receive(prepare), [Evidence(proposal, prepare)])
 
     def test_rounds(self) -> None:
         """Votes of different rounds contradict each other in nothing."""
@@ -331,13 +337,13 @@ class ContradictionTests(ReplicaTestCase):
 class VoteTests(ReplicaTestCase):
     def test_otherPhases(self) -> None:
         """Only prepares and commits are votes."""
-        self.hear(self.set.proposal(1, self.x))
+        self.receive(self.set.proposal(1, self.x))
         for phase in (Phase.PROPOSE, Phase.ROUND_CHANGE):
             self.ignores(*(self.set.vote(phase, sender, self.x) for sender in (0, 1, 3)))
 
     def test_forged(self) -> None:
         """A vote counts with its sender's signature for exactly what it says."""
-        self.hear(self.set.proposal(1, self.x))
+        self.receive(self.set.proposal(1, self.x))
         good = self.set.prepare(0, self.x)
         for bad in (
             replace(good, sender=3),
@@ -351,22 +357,22 @@ class VoteTests(ReplicaTestCase):
         ):
             self.ignores(bad)
         self.ignores(self.set.prepare(2, self.x), self.set.prepare(1, self.x))
-        self.assertEqual(len(self.hear(good)), 1)
+        self.assertEqual(len(self.receive(good)), 1)
 
     def test_otherBlocks(self) -> None:
         """Votes for other blocks do not add up."""
-        self.hear(self.set.proposal(1, self.x))
+        self.receive(self.set.proposal(1, self.x))
         self.ignores(self.set.prepare(0, self.y), self.set.prepare(1, self.x))
-        self.assertEqual(len(self.hear(self.set.prepare(3, self.x))), 1)
+        self.assertEqual(len(self.receive(self.set.prepare(3, self.x))), 1)
         self.ignores(self.set.commit(0, self.y), self.set.commit(1, self.x))
-        self.assertIsInstance(self.hear(self.set.commit(3, self.x))[0], Decide)
+        self.assertIsInstance(self.receive(self.set.commit(3, self.x))[0], Decide)
 
     def test_otherRounds(self) -> None:
         """Nor do commits of different rounds, nor those of the round with prepares."""
         self.prepare(self.x)
         self.ignores(self.set.commit(0, self.x, 0), self.set.commit(1, self.x, 1))
         self.ignores(self.set.commit(3, self.x, 2), self.set.prepare(3, self.x))
-        effects = self.hear(self.set.commit(1, self.x, 0))
+        effects = self.receive(self.set.commit(1, self.x, 0))
         [decide] = [effect for effect in effects if isinstance(effect, Decide)]
         self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 2])
 
@@ -380,12 +386,12 @@ class VoteTests(ReplicaTestCase):
         self.prepare(self.x)
         self.timeOut()
         self.ignores(self.set.commit(0, self.x))
-        effects = self.hear(self.set.commit(1, self.x))
+        effects = self.receive(self.set.commit(1, self.x))
         self.assertIsInstance(effects[0], Decide)
 
     def test_preparesLate(self) -> None:
         """Its prepares bind to nothing any more."""
-        self.hear(self.set.proposal(1, self.x))
+        self.receive(self.set.proposal(1, self.x))
         self.timeOut()
         self.ignores(self.set.prepare(0, self.x), self.set.prepare(3, self.x))
         self.join()
@@ -395,54 +401,54 @@ class VoteTests(ReplicaTestCase):
     def test_before(self) -> None:
         """Votes of heights that are over do nothing."""
         self.prepare(self.x)
-        self.hear(self.set.commit(0, self.x), self.set.commit(1, self.x))
+        self.receive(self.set.commit(0, self.x), self.set.commit(1, self.x))
         self.ignores(self.set.commit(3, self.x), self.set.prepare(3, self.x))
         self.ignores(self.set.proposal(1, self.x))
 
 
-class EarlyTests(ReplicaTestCase):
+class FutureMessagesTests(ReplicaTestCase):
     def test_nextHeight(self) -> None:
         """What comes a height too early is understood when the height has come."""
         following = self.set.block(9, parent=self.x.header)
-        early: list[Proposal | Vote] = [
+        future: list[Proposal | Vote] = [
             self.set.proposal(2, following),
             self.set.prepare(2, following),
         ]
         self.replica = self.makeReplica(3)
-        for message in early:
+        for message in future:
             request = BlockRequest(sender=3, height=1)
-            self.assertEqual(self.hear(message), [Send(request, message.sender)])
+            self.assertEqual(self.receive(message), [Send(request, message.sender)])
         self.prepare(self.x)
-        effects = self.hear(self.set.commit(0, self.x), self.set.commit(1, self.x))
+        effects = self.receive(self.set.commit(0, self.x), self.set.commit(1, self.x))
         self.assertEqual(sent(effects, Vote), [self.set.prepare(3, following)])
-        effects = self.hear(self.set.prepare(0, following))
+        effects = self.receive(self.set.prepare(0, following))
         self.assertEqual(sent(effects, Vote), [self.set.commit(3, following)])
 
     def test_bounds(self) -> None:
         """Of each sender only so much is kept, and nothing of what is far away."""
-        early = EarlyMessages()
+        future = FutureMessages()
         far = self.set.vote(Phase.PREPARE, 0, self.x, height=2 + HEIGHTS_AHEAD)
-        early.keep(far, 1)
-        self.assertEqual(early.take(far.height), [])
+        future.add(far, 1)
+        self.assertEqual(future.pop(far.height), [])
         votes = [
             self.set.vote(Phase.PREPARE, 0, self.x, round, height=2)
             for round in range(MESSAGES_KEPT + 5)
         ]
         for vote in votes:
-            early.keep(vote, 1)
-            early.keep(vote, 1)
+            future.add(vote, 1)
+            future.add(vote, 1)
         other = self.set.vote(Phase.PREPARE, 1, self.x, height=2)
-        early.keep(other, 1)
-        early.keep(BlockRequest(sender=3, height=2), 1)
-        self.assertEqual(early.take(2), [*votes[:MESSAGES_KEPT], other])
-        self.assertEqual(early.take(2), [])
+        future.add(other, 1)
+        future.add(BlockRequest(sender=3, height=2), 1)
+        self.assertEqual(future.pop(2), [*votes[:MESSAGES_KEPT], other])
+        self.assertEqual(future.pop(2), [])
 
     def test_forgotten(self) -> None:
         """What is of heights that are over makes room."""
-        early = EarlyMessages()
+        future = FutureMessages()
         for round in range(MESSAGES_KEPT):
-            early.keep(self.set.vote(Phase.PREPARE, 0, self.x, round, height=2), 1)
-        self.assertEqual(early.take(3), [])
+            future.add(self.set.vote(Phase.PREPARE, 0, self.x, round, height=2), 1)
+        self.assertEqual(future.pop(3), [])
         late = self.set.vote(Phase.PREPARE, 0, self.x, height=4)
-        early.keep(late, 3)
-        self.assertEqual(early.take(4), [late])
+        future.add(late, 3)
+        self.assertEqual(future.pop(4), [late])

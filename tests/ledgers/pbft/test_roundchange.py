@@ -42,7 +42,7 @@ class TimeOutTests(ReplicaTestCase):
         self.ignores(self.set.roundChange(0, 1), self.set.roundChange(0, 1))
         self.assertEqual(sent(self.timeOut(), RoundChange), [self.set.roundChange(2, 1)])
         self.assertEqual(self.timeOut(), [])
-        effects = self.hear(self.set.roundChange(3, 5))
+        effects = self.receive(self.set.roundChange(3, 5))
         self.assertIn(StartTimer(Timer.ROUND, 2.0), effects)
         self.assertEqual(sent(self.timeOut(), RoundChange), [self.set.roundChange(2, 2)])
         self.assertEqual(self.timeOut(), [])
@@ -51,7 +51,7 @@ class TimeOutTests(ReplicaTestCase):
         """Where a quorum's round changes brought it to a round, it has got as far already."""
         y = self.set.block(2, view=2)
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
-        effects = self.hear(self.set.proposal(3, y, 2, changes))
+        effects = self.receive(self.set.proposal(3, y, 2, changes))
         self.assertIn(StartTimer(Timer.ROUND, 4.0), effects)
 
     def test_longer(self) -> None:
@@ -92,8 +92,8 @@ class TimeOutTests(ReplicaTestCase):
         self.prepare(self.x)
         y = self.set.block(2, view=2)
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
-        self.hear(self.set.proposal(3, y, 2, changes))
-        effects = self.hear(self.set.prepare(0, y, 2), self.set.prepare(1, y, 2))
+        self.receive(self.set.proposal(3, y, 2, changes))
+        effects = self.receive(self.set.prepare(0, y, 2), self.set.prepare(1, y, 2))
         self.assertEqual(sent(effects, Vote), [self.set.commit(2, y, 2)])
         [change] = sent(self.timeOut(), RoundChange)
         assert change.prepared is not None
@@ -109,7 +109,7 @@ class TimeOutTests(ReplicaTestCase):
         self.ignores(self.set.proposal(3, y, 2, moved))
         honest = [self.set.bound(2, 2, self.x, 0), *(self.set.roundChange(i, 2) for i in (0, 1))]
         self.ignores(self.set.proposal(3, y, 2, honest))
-        effects = self.hear(self.set.proposal(3, self.x, 2, honest))
+        effects = self.receive(self.set.proposal(3, self.x, 2, honest))
         self.assertEqual(sent(effects, Vote), [self.set.prepare(2, self.x, 2)])
 
     def test_sayAgain(self) -> None:
@@ -129,10 +129,10 @@ class TimeOutTests(ReplicaTestCase):
         self.assertEqual(self.timeOut(), [StartTimer(Timer.ROUND, 1.0)])
         self.assertEqual(self.application.reserved, [(1, 1)])
         self.ignores(self.set.roundChange(0, 1))
-        self.assertEqual(self.hear(self.set.roundChange(3, 1)), [StartTimer(Timer.ROUND, 1.0)])
+        self.assertEqual(self.receive(self.set.roundChange(3, 1)), [StartTimer(Timer.ROUND, 1.0)])
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
         block = self.set.block(3, view=2)
-        self.assertEqual(sent(self.hear(self.set.proposal(3, block, 2, changes)), Vote), [])
+        self.assertEqual(sent(self.receive(self.set.proposal(3, block, 2, changes)), Vote), [])
         self.assertEqual(self.replica.round, 0)
         self.application.mayReserve = True
         self.assertEqual(len(sent(self.timeOut(), RoundChange)), 1)
@@ -148,15 +148,15 @@ class FollowTests(ReplicaTestCase):
     def test_lowest(self) -> None:
         """Of more than f others, the lowest round is joined."""
         self.ignores(self.set.roundChange(0, 7))
-        effects = self.hear(self.set.roundChange(1, 3))
+        effects = self.receive(self.set.roundChange(1, 3))
         self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 3)])
         self.assertEqual(self.replica.round, 3)
-        effects = self.hear(self.set.roundChange(3, 5))
+        effects = self.receive(self.set.roundChange(3, 5))
         self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 5)])
 
     def test_farAway(self) -> None:
         """A node that was away for long finds the others, however far they have gone."""
-        self.hear(self.set.roundChange(0, 1000), self.set.roundChange(1, 1001))
+        self.receive(self.set.roundChange(0, 1000), self.set.roundChange(1, 1001))
         self.assertEqual(self.replica.round, 1000)
         self.assertLess(len(self.replica._rounds), 3)
 
@@ -177,17 +177,17 @@ class NewLeaderTests(ReplicaTestCase):
     def lead(self, *changes: RoundChange) -> Sequence[Proposal]:
         """Go on to round 1, and hear round changes."""
         self.timeOut()
-        return sent(self.hear(*changes), Proposal)
+        return sent(self.receive(*changes), Proposal)
 
     def test_newBlock(self) -> None:
         """With a quorum that is bound to nothing it proposes a block of its own view."""
         self.replica.propose(1)
         self.assertEqual(self.lead(self.set.roundChange(0, 1)), [])
-        [proposal] = sent(self.hear(self.set.roundChange(3, 1)), Proposal)
+        [proposal] = sent(self.receive(self.set.roundChange(3, 1)), Proposal)
         self.assertEqual({change.sender for change in proposal.justification}, {0, 2, 3})
         self.assertEqual(proposal.block.header.view, 1)
         self.set.rules().checkProposal(proposal, self.set.head)
-        self.assertEqual(sent(self.hear(self.set.roundChange(1, 1)), Proposal), [])
+        self.assertEqual(sent(self.receive(self.set.roundChange(1, 1)), Proposal), [])
 
     def test_boundBlock(self) -> None:
         """With one that is bound, it proposes that very block."""
@@ -208,15 +208,15 @@ class NewLeaderTests(ReplicaTestCase):
         certificate = self.set.prepared(self.y, 0, (3, 3, 3))
         lie = self.set.roundChange(3, 1, certificate, self.y)
         self.assertEqual(self.lead(lie, self.set.roundChange(0, 1)), [])
-        [proposal] = sent(self.hear(self.set.roundChange(1, 1)), Proposal)
+        [proposal] = sent(self.receive(self.set.roundChange(1, 1)), Proposal)
         self.assertNotEqual(proposal.block, self.y)
 
     def test_notDue(self) -> None:
         """Where nothing is due it proposes no block of its own, but one that binds it."""
-        self.hear(self.set.proposal(1, self.x))
+        self.receive(self.set.proposal(1, self.x))
         free = [self.set.roundChange(sender, 1) for sender in (0, 3)]
         self.assertEqual(self.lead(*free), [])
-        [proposal] = sent(self.hear(self.set.bound(1, 1, self.x, 0)), Proposal)
+        [proposal] = sent(self.receive(self.set.bound(1, 1, self.x, 0)), Proposal)
         self.assertEqual(proposal.block, self.x)
 
 
@@ -226,22 +226,22 @@ class CatchUpTests(ReplicaTestCase):
         certificate = self.set.certificate(self.x, (0, 1, 3))
         self.decided = DecidedBlock(sender=3, header=self.x.header, certificate=certificate)
 
-    def know(self) -> None:
+    def storeX(self) -> None:
         """Have the set know that X is decided."""
         self.application.blocks[1] = (self.x.header, self.decided.certificate)
 
     def test_takenOver(self) -> None:
         """A decided block is taken over with its certificate, and the next one asked for."""
-        self.know()
+        self.storeX()
         self.replica.propose(1)
         request = Send(BlockRequest(sender=2, height=2), 3)
-        self.assertEqual(self.hear(self.decided), [StopTimers(), request])
+        self.assertEqual(self.receive(self.decided), [StopTimers(), request])
         self.assertEqual(self.replica.head, self.x.header)
 
     def test_handedOn(self) -> None:
         """Where it holds the block, it has decided it by that."""
-        self.hear(self.set.proposal(1, self.x))
-        effects = self.hear(self.decided)
+        self.receive(self.set.proposal(1, self.x))
+        effects = self.receive(self.decided)
         assert isinstance(effects[0], Decide)
         self.assertEqual(effects[0].candidate.header, self.x.header)
         self.assertEqual(effects[0].certificate, self.decided.certificate)
@@ -253,7 +253,7 @@ class CatchUpTests(ReplicaTestCase):
 
     def test_forged(self) -> None:
         """Without a certificate that verifies, or on another parent, nothing is taken over."""
-        self.know()
+        self.storeX()
         for certificate in (
             self.set.certificate(self.x, (0, 1)),
             self.set.certificate(self.x, (0, 1, 1)),
@@ -270,26 +270,26 @@ class CatchUpTests(ReplicaTestCase):
         """Of a later block it learns only that it is behind."""
         later = self.set.block(1, parent=self.x.header)
         certificate = self.set.certificate(later, (0, 1, 3))
-        effects = self.hear(DecidedBlock(sender=3, header=later.header, certificate=certificate))
+        effects = self.receive(DecidedBlock(sender=3, header=later.header, certificate=certificate))
         self.assertEqual(effects, [Send(BlockRequest(sender=2, height=1), 3)])
 
     def test_answers(self) -> None:
         """Who asks for a decided block, or goes on at its height, is given it."""
         request = BlockRequest(sender=0, height=1)
         self.ignores(request)
-        self.know()
-        self.hear(self.decided)
+        self.storeX()
+        self.receive(self.decided)
         answer = Send(replace(self.decided, sender=2), 0)
-        self.assertEqual(self.hear(request), [answer])
-        self.assertEqual(self.hear(self.set.roundChange(0, 1)), [answer])
+        self.assertEqual(self.receive(request), [answer])
+        self.assertEqual(self.receive(self.set.roundChange(0, 1)), [answer])
         self.ignores(BlockRequest(sender=0, height=2), BlockRequest(sender=0, height=-5))
 
     def test_dueMeanwhile(self) -> None:
         """It takes its turn at the height that is due, once it gets there."""
         self.replica.propose(2)
-        self.know()
+        self.storeX()
         self.application.head = self.x.header
-        [proposal] = sent(self.hear(self.decided), Proposal)
+        [proposal] = sent(self.receive(self.decided), Proposal)
         self.assertEqual((proposal.sender, proposal.height), (2, 2))
 
 
@@ -306,7 +306,7 @@ class BeginningTests(ReplicaTestCase):
         self.assertEqual(self.replica.start(8), [request, Send(change)])
         self.assertEqual(self.replica.propose(1), TIMERS[1:])
         self.assertEqual(self.join(), TIMERS[:1])
-        effects = self.hear(self.set.roundChange(0, 9), self.set.roundChange(1, 9))
+        effects = self.receive(self.set.roundChange(0, 9), self.set.roundChange(1, 9))
         self.assertIn(StartTimer(Timer.ROUND, 2.0), effects)
         self.ignores(self.set.proposal(1, self.x))
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.chain import Certificate, Phase
 from svcbroker.ledgers.pbft._messages import DecidedBlock, Proposal, RoundChange
 from svcbroker.ledgers.pbft._rounds import Refused, highestPrepared
-from tests.ledgers.pbft.sets import Committee
+from tests.ledgers.pbft.sets import SigningReplicas
 
 
 class RulesTestCase(SynchronousTestCase):
@@ -20,7 +20,7 @@ class RulesTestCase(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.set = Committee()
+        self.set = SigningReplicas()
         self.rules = self.set.rules()
         self.x = self.set.block(1)
         self.y = self.set.block(2)
@@ -297,5 +297,5 @@ class QuorumTests(SynchronousTestCase):
     def test_quorums(self) -> None:
         """As many must agree that any two such sets share a correct node."""
         for nodes, needed in ((1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (7, 5), (10, 7)):
-            rules = Committee(nodes).rules()
+            rules = SigningReplicas(nodes).rules()
             self.assertEqual((rules.nodes, rules.quorum), (nodes, needed))

@@ -20,7 +20,7 @@ from svcbroker.ledgers.pbft._ports import Timing
 from svcbroker.ledgers.pbft._settings import PbftSettings, readSettings
 from svcbroker.ledgers.pbft._timers import LazyTimer
 from svcbroker.model import Execution, Receipt
-from tests.ledgers.pbft.sets import Committee
+from tests.ledgers.pbft.sets import SigningReplicas
 
 
 class TimerTests(SynchronousTestCase):
@@ -182,7 +182,7 @@ class PoolTests(SynchronousTestCase):
 
 class SignerTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.set = Committee()
+        self.set = SigningReplicas()
         self.chain = self.set.genesis.chain
         self.verifier = Verifier(self.set.genesis.validators)
         self.signer = Signer(1, self.set.seeds[1], self.chain, self.verifier)
@@ -230,11 +230,11 @@ class SignerTests(SynchronousTestCase):
         """What is known to be good is forgotten at times, and then verified again."""
         self.patch(keys, "_CACHE_SIZE", 3)
         signatures = [self.signer.sign(Phase.COMMIT, 5, r, b"x" * 32) for r in range(10)]
-        self.assertLessEqual(len(self.verifier._known), 3)
+        self.assertLessEqual(len(self.verifier._verified), 3)
         for round, signature in enumerate(signatures):
             payload = votePayload(Phase.COMMIT, self.chain, 5, round, b"x" * 32)
             self.assertTrue(self.verifier.verify(1, payload, signature))
-        self.assertLessEqual(len(self.verifier._known), 3)
+        self.assertLessEqual(len(self.verifier._verified), 3)
 
 
 class SettingsTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-What traitors know and can make: everything that any of them hears, and their own keys.
+The adversary's knowledge: the messages that any Byzantine replica receives, and their keys.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ HEIGHTS_REMEMBERED = 3
 
 
 @define
-class Plot:
+class Adversary:
     """
-    The traitors of a run work together.
+    What the Byzantine replicas of a run share, since they collude.
 
     @ivar chain: the chain's id.
-    @ivar seeds: the private keys of the traitors, by index.
-    @ivar acts: how often they did what.
-    @ivar blocks: blocks that they have seen, by hash.
-    @ivar votes: votes heard: by phase, height, round and block the signatures, by sender.
-    @ivar changes: round changes heard, by place and sender.
+    @ivar seeds: the private keys of the Byzantine replicas, by index.
+    @ivar actions: how often each kind of action was taken.
+    @ivar blocks: the blocks seen, by hash.
+    @ivar votes: the votes received: signatures by sender, for each phase, height, round and block.
+    @ivar changes: the round changes received, by place and sender.
     """
 
     random: Random
     chain: bytes
     nodes: int
     seeds: dict[int, bytes]
-    acts: Counter[str] = field(factory=Counter)
+    actions: Counter[str] = field(factory=Counter)
     blocks: dict[bytes, ProposedBlock] = field(factory=dict)
     votes: dict[tuple[Phase, int, int, bytes], dict[int, bytes]] = field(factory=dict)
     changes: dict[Place, dict[int, RoundChange]] = field(factory=dict)
@@ -56,19 +56,19 @@ class Plot:
             index: Ed25519PrivateKey.from_private_bytes(seed) for index, seed in self.seeds.items()
         }
 
-    def enlist(self, index: int, seed: bytes) -> None:
-        """A traitor has a key, or a new one."""
+    def addKey(self, index: int, seed: bytes) -> None:
+        """Add a Byzantine replica's key, or replace it."""
         if self.seeds.get(index) != seed:
             self.seeds[index] = seed
             self._keys[index] = Ed25519PrivateKey.from_private_bytes(seed)
 
     @property
     def quorum(self) -> int:
-        """How many must agree."""
+        """The number of replicas that must agree."""
         return quorum(self.nodes)
 
-    def overhear(self, message: Message) -> None:
-        """One of them hears something."""
+    def observe(self, message: Message) -> None:
+        """Learn from a message that a Byzantine replica receives or sends."""
         match message:
             case Proposal():
                 self.blocks[message.digest] = message.block
@@ -90,14 +90,14 @@ class Plot:
             self.changes = {p: v for p, v in self.changes.items() if p[0] > height}
             self.blocks = {h: b for h, b in self.blocks.items() if b.header.height > height}
 
-    # Things to say. All are truly signed, by a traitor.
+    # Messages with the valid signature of a Byzantine replica.
 
     def sign(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
-        """A signature of one of them under anything."""
+        """A valid signature of a Byzantine replica over any digest."""
         return self._keys[index].sign(votePayload(phase, self.chain, height, round, digest))
 
     def vote(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
-        """A vote for anything."""
+        """A signed vote for any digest."""
         return Vote(
             phase=phase,
             sender=index,
@@ -110,7 +110,7 @@ class Plot:
     def proposal(
         self, index: int, round: int, block: ProposedBlock, justification: Sequence[RoundChange]
     ) -> Proposal:
-        """A proposal of anything."""
+        """A signed proposal of any block."""
         header = block.header
         return Proposal(
             sender=index,
@@ -129,7 +129,7 @@ class Plot:
         prepared: PreparedCertificate | None = None,
         block: ProposedBlock | None = None,
     ) -> RoundChange:
-        """A round change that claims anything."""
+        """A signed round change with any claim."""
         return RoundChange(
             sender=index,
             height=height,
@@ -141,10 +141,10 @@ class Plot:
             ),
         )
 
-    # Lies about certificates.
+    # False certificates.
 
     def stale(self, height: int, below: int) -> Sequence[tuple[PreparedCertificate, ProposedBlock]]:
-        """True prepared certificates of rounds below one, the oldest first."""
+        """Valid prepared certificates of rounds below one, oldest first."""
         found = []
         for (phase, h, round, digest), signatures in self.votes.items():
             block = self.blocks.get(digest)
@@ -159,20 +159,20 @@ class Plot:
     def padded(
         self, phase: Phase, index: int, height: int, round: int, digest: bytes
     ) -> Sequence[tuple[int, bytes]]:
-        """As many signatures as a quorum has: what was heard, and their own again and again."""
+        """As many signatures as a quorum has: those received and one's own, the latter repeated."""
         signatures = dict(self.votes.get((phase, height, round, digest), {}))
-        for traitor in self.seeds:
-            signatures[traitor] = self.sign(traitor, phase, height, round, digest)
+        for member in self.seeds:
+            signatures[member] = self.sign(member, phase, height, round, digest)
         own = signatures[index]
         padding = [(index, own)] * max(0, self.quorum - len(signatures))
         return tuple(sorted([*signatures.items(), *padding]))
 
     def certificates(self, index: int, block: ProposedBlock, round: int) -> Sequence[Certificate]:
-        """Commit certificates for a block that nobody decided."""
+        """Invalid commit certificates for a block that was not decided."""
         header = block.header
         digest = header.hash
         padded = self.padded(Phase.COMMIT, index, header.height, round, digest)
-        few = tuple((traitor, dict(padded)[traitor]) for traitor in sorted(self.seeds))
+        few = tuple((member, dict(padded)[member]) for member in sorted(self.seeds))
         prepares = self.votes.get((Phase.PREPARE, header.height, round, digest), {})
         return [
             Certificate(round=round, signatures=padded),

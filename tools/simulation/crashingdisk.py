@@ -1,5 +1,5 @@
 """
-The embedded ledger's disk: real files, of which a crash leaves what a crash would leave.
+The embedded ledger's disk: real files, left after a crash as a real disk would leave them.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ from .clock import VirtualClock
 from .disk import Moment, Slot
 
 SECTOR = 512
-"""Bytes that a disk writes whole or not at all."""
+"""How many bytes a disk writes atomically."""
 DATABASE = "ledger.sqlite"
 LOG = "ledger.sqlite-wal"
 
 
 @define
 class _Call:
-    """Something that the ledger wants done on disk."""
+    """A call that the ledger wants made."""
 
     result: Deferred[Any]
     call: Callable[..., Any]
     arguments: tuple[Any, ...]
 
 
-class Platter:
+class CrashingDisk:
     """
-    Runs the ledger's disk work, one call after the other, on a clock, and loses power when it is
-    told to.
+    Makes the ledger's disk calls one after the other on a clock, and fails or loses power on
+    request.
 
-    @ivar directory: where the files are; each crash makes it another one.
+    @ivar directory: the directory of the files. Each crash replaces it by another one.
     @ivar latency: seconds that a call takes.
-    @ivar trouble: C{None}, or whether it is uncertain that failing writes have left no trace.
-    @ivar stored: called with a block's height once it is on stable storage.
-    @ivar crashed: called after a power failure at a write.
+    @ivar failsUncertainly: C{None} while writes succeed. Otherwise they fail, and it says whether
+        they may have left a trace.
+    @ivar stored: called with a block's height once the block is on stable storage.
+    @ivar crashed: called after a power failure during a write.
     @ivar gaveUp: called when a block was not stored and will not be.
     """
 
@@ -54,7 +55,7 @@ class Platter:
         @param root: an empty directory.
         """
         self.latency = 0.002
-        self.trouble: bool | None = None
+        self.failsUncertainly: bool | None = None
         self.stored: Callable[[int], None] = lambda height: None
         self.crashed: Callable[[], None] = lambda: None
         self.gaveUp: Callable[[], None] = lambda: None
@@ -66,12 +67,12 @@ class Platter:
         self._isBusy = False
         self._armed: Slot | None = None
         self._power = 0
-        # What a write of uncertain outcome was to store: a crash may bring it back.
+        # The last write of uncertain outcome: after a crash it may be on the disk.
         self._uncertain: _Call | None = None
         self.directory = self._newDirectory()
 
     def __call__(self, call: Callable[..., Any], *arguments: Any) -> Deferred[Any]:
-        """What C{runInThread} is to the ledger."""
+        """The ledger's C{runInThread}."""
         result: Deferred[Any] = Deferred()
         self._waiting.append(_Call(result, call, arguments))
         self._begin()
@@ -79,21 +80,21 @@ class Platter:
 
     @property
     def isFull(self) -> bool:
-        """Whether writes fail, and it is certain that they leave no trace."""
-        return self.trouble is False
+        """Whether writes fail without leaving a trace."""
+        return self.failsUncertainly is False
 
     @isFull.setter
     def isFull(self, isFull: bool) -> None:
-        self.trouble = False if isFull else None
+        self.failsUncertainly = False if isFull else None
 
     def arm(self, slot: Slot | None) -> None:
-        """Have the power fail at a write to come; C{None}: have it not."""
+        """Have the power fail at a later write, or C{None} to cancel that."""
         self._armed = slot
 
     def crash(self) -> None:
         """
-        The power fails between two writes. The files are copied as they are; what comes back of a
-        write whose outcome was uncertain is a matter of luck.
+        Lose power between two writes. The files are copied as they are; a write of uncertain
+        outcome may or may not have reached the disk.
         """
         uncertain = self._uncertain
         self._leave()
@@ -115,17 +116,17 @@ class Platter:
         call = self._waiting.popleft()
         isWrite = call.call.__name__ in ("append", "setAside")
         moment = self._strike() if isWrite else None
-        if moment is not None and self.trouble is None:
+        if moment is not None and self.failsUncertainly is None:
             self._crashAt(moment, call)
             return
-        if isWrite and self.trouble is not None:
+        if isWrite and self.failsUncertainly is not None:
             isBlock = call.call.__name__ == "append"
             if isBlock:
-                # The store removes the trace of a write before it says that there is none.
-                self._uncertain = call if self.trouble else None
-            if isBlock and not self.trouble:
+                # When the store reports a certain failure, it has removed the write's trace.
+                self._uncertain = call if self.failsUncertainly else None
+            if isBlock and not self.failsUncertainly:
                 self.gaveUp()
-            error = StorageFailed("the simulated disk failed", isUncertain=self.trouble)
+            error = StorageFailed("the simulated disk failed", isUncertain=self.failsUncertainly)
             call.result.errback(Failure(error))
         else:
             self._do(call)
@@ -171,8 +172,8 @@ class Platter:
 
     def _tear(self, before: tuple[bytes, bytes], after: tuple[bytes, bytes]) -> None:
         """
-        Of a commit, some sectors of the log were written. Or the log was synced, and then some
-        sectors of the database that it was folded into.
+        Leave some sectors of a commit in the WAL; or, if the commit also ran a checkpoint, some
+        sectors of the database.
         """
         if before[0] != after[0] and self._random.random() < 0.5:
             database, log = self._mix(before[0], after[0]), after[1]
@@ -193,7 +194,7 @@ class Platter:
         return bytes(mixed)
 
     def _leave(self) -> None:
-        """Whatever was to be done is not done any more, and nobody hears of it."""
+        """Drop all pending calls without a result."""
         self._power += 1
         self._armed = None
         self._uncertain = None
@@ -201,12 +202,12 @@ class Platter:
         self._waiting.clear()
 
     def _copy(self) -> None:
-        """Go on in a copy of the files, so that the ledger that is left behind touches none."""
+        """Continue in a copy of the files, so that the abandoned ledger cannot touch them."""
         left = self.directory
         self.directory = self._newDirectory()
         if left.exists():
             shutil.copytree(left, self.directory)
-            with suppress(FileNotFoundError):  # SQLite makes it anew
+            with suppress(FileNotFoundError):  # SQLite creates it
                 (self.directory / "ledger.sqlite-shm").unlink()
 
     def _newDirectory(self) -> Path:

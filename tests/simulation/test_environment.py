@@ -16,16 +16,16 @@ from svcbroker.ledgers.pbft._messages import BlockRequest, Message
 from svcbroker.storage import Store
 from tests.storage.chains import Chain, newStore
 from tools.simulation.clock import VirtualClock
+from tools.simulation.crashingdisk import CrashingDisk
 from tools.simulation.disk import Disk, Moment, Slot
 from tools.simulation.network import (
     Cut,
     Isolation,
+    LinkConditions,
     Network,
     Partition,
     Starvation,
-    Weather,
 )
-from tools.simulation.platter import Platter
 from tools.simulation.trace import Trace
 
 
@@ -166,9 +166,9 @@ class NetworkTests(SynchronousTestCase):
     def test_weather(self) -> None:
         """Messages get lost, and arrive twice."""
         self.assertEqual(self.send(100), 600)
-        self.network.weather = Weather(loss=0.5)
+        self.network.conditions = LinkConditions(loss=0.5)
         self.assertTrue(250 < self.send(100) < 350)
-        self.network.weather = Weather(duplication=0.5)
+        self.network.conditions = LinkConditions(duplication=0.5)
         self.assertTrue(850 < self.send(100) < 950)
 
     def test_obstacles(self) -> None:
@@ -193,7 +193,7 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(self.arrived, [])
 
 
-class PlatterTests(SynchronousTestCase):
+class CrashingDiskTests(SynchronousTestCase):
     """
     Crashes in the middle of SQLite's writes.
     """
@@ -204,18 +204,18 @@ class PlatterTests(SynchronousTestCase):
         for seed in range(30):
             root = Path(self.mktemp())
             clock = VirtualClock()
-            platter = Platter(clock, Random(seed), root)
-            platter.directory.mkdir(parents=True)
+            disk = CrashingDisk(clock, Random(seed), root)
+            disk.directory.mkdir(parents=True)
             chain = Chain()
-            store = newStore(platter.directory / "ledger.sqlite")
-            left = platter.directory
-            platter.arm(Slot(Moment.INSIDE, 2))
+            store = newStore(disk.directory / "ledger.sqlite")
+            left = disk.directory
+            disk.arm(Slot(Moment.INSIDE, 2))
             for _ in range(3):
-                platter(store.append, chain.add([("t", b"x" * 3000)]))
+                disk(store.append, chain.add([("t", b"x" * 3000)]))
             clock.runUntil(10)
-            self.assertNotEqual(platter.directory, left)
+            self.assertNotEqual(disk.directory, left)
             store.close()
-            opened = Store.open(platter.directory / "ledger.sqlite")
+            opened = Store.open(disk.directory / "ledger.sqlite")
             tip = opened.tip()
             assert tip is not None
             found.add(tip.height)

@@ -1,0 +1,106 @@
+"""
+Byzantine replicas: correct replicas whose messages are altered by behaviours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from svcbroker.ledgers.pbft._effects import Effect, Send, Timer
+from svcbroker.ledgers.pbft._messages import Message
+from svcbroker.ledgers.pbft._replica import Replica
+
+from .adversary import Adversary
+from .behaviours import (
+    BaseBehaviour,
+    Behaviour,
+    ByzantineReplica,
+    DoubleVoter,
+    Equivocator,
+    FalseRoundChanges,
+    Flooder,
+    Forger,
+    Intermittent,
+    Replayer,
+    SilentLeader,
+    Strategist,
+    TransactionInventor,
+    UnjustifiedProposer,
+    WrongRoot,
+)
+
+BEHAVIOURS: Sequence[tuple[type[BaseBehaviour], int]] = (
+    (SilentLeader, 1),
+    (WrongRoot, 1),
+    (TransactionInventor, 1),
+    (Equivocator, 2),
+    (DoubleVoter, 3),
+    (FalseRoundChanges, 3),
+    (UnjustifiedProposer, 3),
+    (Forger, 2),
+    (Replayer, 1),
+    (Flooder, 1),
+    (Strategist, 3),
+    (Intermittent, 1),
+)
+"""All behaviours, with their weights."""
+
+
+def makeByzantine(
+    base: type[Replica], adversary: Adversary, behaviours: Sequence[Behaviour]
+) -> Callable[..., Any]:
+    """
+    Make a factory of replicas like C{base}, with behaviours.
+    """
+
+    class Byzantine(base, ByzantineReplica):  # type: ignore[misc, valid-type]
+        def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+            adversary.observe(message)
+            effects = list(super().receive(message, isLast))
+            for behaviour in behaviours:
+                effects += behaviour.onReceive(self, message)
+            return effects
+
+        def timeOut(self, timer: Timer) -> Sequence[Effect]:
+            effects = list(super().timeOut(timer))
+            for behaviour in behaviours:
+                effects += behaviour.onTimeOut(self)
+            return effects
+
+        def _finish(self, mayVote: bool = True) -> Sequence[Effect]:
+            effects = super()._finish(mayVote)
+            for effect in effects:
+                if isinstance(effect, Send):
+                    adversary.observe(effect.message)
+            for behaviour in behaviours:
+                effects = behaviour.alter(self, effects)
+            return effects
+
+    Byzantine.adversary = adversary
+
+    def make(signer: Any, *args: Any) -> Any:
+        replica = Byzantine(signer, *args)
+        replica.others = [index for index in range(adversary.nodes) if index != signer.index]
+        return replica
+
+    return make
+
+
+COLLUDING: Sequence[Sequence[type[BaseBehaviour]]] = (
+    (Strategist, UnjustifiedProposer),
+    (Strategist, UnjustifiedProposer, FalseRoundChanges),
+    (Strategist, DoubleVoter, Equivocator),
+    (DoubleVoter, UnjustifiedProposer, FalseRoundChanges),
+)
+"""Behaviours that work together."""
+
+
+def drawBehaviours(adversary: Adversary) -> Sequence[Behaviour]:
+    """Draw the behaviours of one Byzantine replica."""
+    random = adversary.random
+    if random.random() < 0.4:
+        return [kind() for kind in random.choice(COLLUDING)]
+    kinds, weights = zip(*BEHAVIOURS, strict=True)
+    chosen = random.choices(kinds, weights, k=random.choice((1, 2, 3)))
+    return [kind() for kind in dict.fromkeys(chosen)]
