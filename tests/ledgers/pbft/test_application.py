@@ -97,7 +97,7 @@ class ApplicationTests(SynchronousTestCase):
             {"transactionTotal": 7},
         ):
             bad = replace(good, header=evolve(good.header, **change))
-            self.refused(bad, "does not follow")
+            self.refused(bad, "not follow from")
 
     def test_time(self) -> None:
         """Its time is not before its parent's, and not far ahead of now; where the clock went
