@@ -97,7 +97,7 @@ class PahoTests(ClientTestCase):
     if not hasPaho:
         skip = "paho-mqtt is not installed"
 
-    def test_exchange(self) -> None:
+    def test_messagesGoBothWays(self) -> None:
         """Publish and subscribe with each QoS, in both versions."""
         for version in (MQTTProtocolVersion.MQTTv311, MQTTProtocolVersion.MQTTv5):
             client = Paho(self, version, uuid4().hex)
@@ -115,7 +115,7 @@ class PahoTests(ClientTestCase):
                 )
             client.leave()
 
-    def test_properties(self) -> None:
+    def test_propertiesArrive(self) -> None:
         """What MQTT 5 hands on arrives, with the event's id."""
         client = Paho(self, MQTTProtocolVersion.MQTTv5, uuid4().hex)
         client.connect()
@@ -135,7 +135,7 @@ class PahoTests(ClientTestCase):
         self.assertEqual(got.UserProperty[2][0], "svc-eventId")
         client.leave()
 
-    def test_session(self) -> None:
+    def test_sessionCatchesUp(self) -> None:
         """A session gets what was published while its client was away."""
         clientId = uuid4().hex
         expiry = Properties(PacketTypes.CONNECT)
@@ -158,7 +158,7 @@ class PahoTests(ClientTestCase):
         self.assertEqual([client.next("message").payload for _ in range(3)], [b"0", b"1", b"2"])
         client.leave()
 
-    def test_webSocket(self) -> None:
+    def test_webSocketWorks(self) -> None:
         """The same over WebSocket."""
         self.host, self.port = self.daemon.http
         client = Paho(self, MQTTProtocolVersion.MQTTv5, uuid4().hex, transport="websockets")
@@ -191,7 +191,7 @@ class MosquittoTests(ClientTestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def test_retained(self) -> None:
+    def test_retainedArrives(self) -> None:
         """What one publishes retained, the other gets, in each version and with each QoS."""
         for version in ("311", "5"):
             for qos in "012":
@@ -211,7 +211,7 @@ class MosquittoTests(ClientTestCase):
                 )
                 self.assertEqual(got, f"{qos} 1 m{qos}\n")
 
-    def test_offset(self) -> None:
+    def test_offsetReadsThePast(self) -> None:
         """A user property asks for the past of a topic."""
         for number in range(3):
             self.run_("mosquitto_pub", "-q", "1", "-m", str(number))
@@ -221,7 +221,7 @@ class MosquittoTests(ClientTestCase):
         )
         self.assertEqual(got, "0\n1\n2\n")
 
-    def test_refused(self) -> None:
+    def test_refusalIsTold(self) -> None:
         """A publish that cannot be is told by its reason code."""
         done = subprocess.run(
             [
@@ -267,11 +267,11 @@ class MqttJsTests(ClientTestCase):
                 self.assertEqual({each["contentType"] for each in messages}, {"text/plain"})
                 self.assertTrue(all(each["eventId"] for each in messages))
 
-    def test_tcp(self) -> None:
+    def test_tcpWorks(self) -> None:
         """Over TCP."""
         self.check(f"mqtt://{self.host}:{self.port}")
 
-    def test_webSocket(self) -> None:
+    def test_webSocketWorks(self) -> None:
         """Over WebSocket."""
         host, port = self.daemon.http
         self.check(f"ws://{host}:{port}/svcbroker/mqtt")

@@ -37,7 +37,7 @@ class RestTests(DaemonTestCase):
         with urlopen(url, timeout=TIMEOUT) as response:
             return json.load(response)
 
-    def test_fromRest(self) -> None:
+    def test_restPublishReachesSubscribers(self) -> None:
         """What REST publishes arrives with the QoS that was granted, and its extensions."""
         self.ask("/rest/open", topic=self.topic("a"))
         clients = [self.client(version=version) for version in (V4, V5, V5, V5)]
@@ -53,7 +53,7 @@ class RestTests(DaemonTestCase):
                 self.assertEqual(sorted(packet.user), [("svc-b", "ü"), ("svc-tag", "x")])
                 self.assertEqual(eventId(packet), sent["eventId"])
 
-    def test_toRest(self) -> None:
+    def test_acknowledgedPublishIsReadable(self) -> None:
         """PUBACK means that the event is there, with its extensions."""
         client = self.client()
         client.subscribe(self.topic("a"), qos=1)
@@ -65,7 +65,7 @@ class RestTests(DaemonTestCase):
         self.assertEqual((event["topic"], event["content"]), (self.topic("a"), "dGV4dA=="))
         self.assertEqual(event["extensions"]["svc-tag"], "t")
 
-    def test_opens(self) -> None:
+    def test_publishOpensTopic(self) -> None:
         """The first publish opens a topic, and opens one again that was closed."""
         self.assertFalse(self.ask("/rest/exist", topic=self.topic("a")))
         client = self.client(version=V4)
@@ -77,7 +77,7 @@ class RestTests(DaemonTestCase):
             self.assertTrue(self.ask("/rest/exist", topic=self.topic("a")))
             self.ask("/rest/close", topic=self.topic("a"))
 
-    def test_listed(self) -> None:
+    def test_subscriptionsAreListed(self) -> None:
         """C{listSubscription} shows who subscribes, and what a session has acknowledged."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"), qos=1)
@@ -104,7 +104,7 @@ class RestTests(DaemonTestCase):
         records = [each for node in nodes.values() for each in node.values()]
         return [each for each in records if each["topicName"] == self.topic("a")]
 
-    def test_goingDown(self) -> None:
+    def test_sigtermDisconnectsClients(self) -> None:
         """[MQTT5-3.14.2-1] A daemon that ends tells its clients: 0x8B."""
         root = Path(self.mktemp()).absolute()
         root.mkdir()

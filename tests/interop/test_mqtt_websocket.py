@@ -44,14 +44,14 @@ class WebSocketTests(DaemonTestCase):
         self.assertEqual(client.connect(self.id_(name), **more).code, 0)
         return client
 
-    def test_subprotocol(self) -> None:
+    def test_subprotocolIsMqtt(self) -> None:
         """[MQTT-6.0.0-4] The server chooses C{mqtt}."""
         for offered in ("mqtt", "chat, mqtt", "mqtt, mqttv3.1"):
             client = self.upgrade(offered)
             self.assertTrue(client.isUpgraded, client.status)
             self.assertEqual(client.headers["sec-websocket-protocol"], "mqtt")
 
-    def test_otherSubprotocol(self) -> None:
+    def test_otherSubprotocolIsRefused(self) -> None:
         """[MQTT-6.0.0-3] Without C{mqtt} on offer it may refuse, and chooses nothing else."""
         for offered in ("v12.stomp", "chat"):
             try:
@@ -63,7 +63,7 @@ class WebSocketTests(DaemonTestCase):
             else:
                 self.assertIn(client.status.split()[1], ("400", "426"))
 
-    def test_exchange(self) -> None:
+    def test_messagesGoBothWays(self) -> None:
         """[MQTT-6.0.0-1] Everything goes, in binary frames; the client checks that."""
         client, other = self.web(), self.client()
         client.subscribe(self.topic("#"))
@@ -74,7 +74,7 @@ class WebSocketTests(DaemonTestCase):
                 packet = each.message()
                 self.assertEqual((packet.payload, packet.qos), (str(qos).encode(), qos))
 
-    def test_onePacketInManyFrames(self) -> None:
+    def test_packetMaySpanFrames(self) -> None:
         """[MQTT-6.0.0-2] Packets need not end where frames do: a byte a message."""
         client = self.upgrade()
         client.sendSlowly(connect(self.version, self.id_()))
@@ -84,7 +84,7 @@ class WebSocketTests(DaemonTestCase):
         client.sendSlowly(publish(self.version, self.topic("a"), b"x" * 150))
         self.assertEqual(client.message().payload, b"x" * 150)
 
-    def test_manyPacketsInOneFrame(self) -> None:
+    def test_frameMayHoldPackets(self) -> None:
         """[MQTT-6.0.0-2] And there may be many in one."""
         client = self.upgrade()
         client.frame(
@@ -98,7 +98,7 @@ class WebSocketTests(DaemonTestCase):
         self.assertEqual(kinds[0], CONNACK)
         self.assertEqual(sorted(kinds[1:]), [PUBLISH, PUBACK, SUBACK, PINGRESP])
 
-    def test_fragments(self) -> None:
+    def test_messageMayBeFragmented(self) -> None:
         """RFC 6455, 5.4: a message may be fragmented, with control frames between."""
         client = self.web()
         client.subscribe(self.topic("a"), qos=0)
@@ -111,13 +111,13 @@ class WebSocketTests(DaemonTestCase):
         self.assertEqual(client.message().payload, b"x" * 300)
         self.assertEqual(client.controls, [(PONG, b"there?")])
 
-    def test_emptyMessage(self) -> None:
+    def test_messageMayBeEmpty(self) -> None:
         """RFC 6455, 5.2: a message may have no bytes."""
         client = self.web()
         client.frame(BINARY, b"")
         client.ping()
 
-    def test_large(self) -> None:
+    def test_largePayloadArrives(self) -> None:
         """[MQTT-6.0.0-2] Almost one MiB, in many messages and in one."""
         client = self.web()
         client.subscribe(self.topic("a"), qos=1)
@@ -127,7 +127,7 @@ class WebSocketTests(DaemonTestCase):
         client.frame(BINARY, publish(self.version, self.topic("a"), payload))
         self.assertTrue(client.message().payload == payload)
 
-    def test_text(self) -> None:
+    def test_textFrameEndsConnection(self) -> None:
         """[MQTT-6.0.0-1] A text frame is no MQTT: the connection ends."""
         watcher = self.client()
         watcher.subscribe(self.topic("a"))
@@ -139,7 +139,7 @@ class WebSocketTests(DaemonTestCase):
         client.frame(TEXT, connect(self.version, self.id_()))
         self.ends(client)
 
-    def test_malformed(self) -> None:
+    def test_malformedPacketEndsConnection(self) -> None:
         """[MQTT-4.8.0-1] A malformed packet ends the WebSocket too."""
         client = self.web()
         client.send(frame(0, 0, b""))
@@ -149,7 +149,7 @@ class WebSocketTests(DaemonTestCase):
         """The connection ends, perhaps after DISCONNECT, with a close frame or without."""
         client.closes()
 
-    def test_closeFrame(self) -> None:
+    def test_closeFramePublishesWill(self) -> None:
         """Section 3.1.2.5: a close frame is not DISCONNECT: there is a will."""
         watcher = self.client()
         watcher.subscribe(self.topic("w"), qos=1)
@@ -158,21 +158,21 @@ class WebSocketTests(DaemonTestCase):
         self.assertRaises(Closed, client.receive)
         self.assertEqual(watcher.message().payload, b"will")
 
-    def test_crash(self) -> None:
+    def test_lostConnectionPublishesWill(self) -> None:
         """Section 3.1.2.5: nor is the end of the TCP connection."""
         watcher = self.client()
         watcher.subscribe(self.topic("w"), qos=1)
         self.web(will=Will(topic=self.topic("w"))).close()
         self.assertEqual(watcher.message().payload, b"will")
 
-    def test_disconnect(self) -> None:
+    def test_disconnectDropsWill(self) -> None:
         """[MQTT-3.14.4-3] DISCONNECT is."""
         watcher = self.client()
         watcher.subscribe(self.topic("w"), qos=1)
         self.web(will=Will(topic=self.topic("w"))).leave()
         self.assertNothing(watcher)
 
-    def test_takeOver(self) -> None:
+    def test_sessionMovesBetweenTransports(self) -> None:
         """[MQTT-3.1.4-2] A session moves from WebSocket to TCP and back."""
         web = self.web("s", clean=False)
         tcp = self.persistent("s")
@@ -181,7 +181,7 @@ class WebSocketTests(DaemonTestCase):
         self.ends(tcp)
         web.ping()
 
-    def test_keepAlive(self) -> None:
+    def test_pingFramesDoNotKeepAlive(self) -> None:
         """[MQTT-3.1.2-24] The keep-alive is MQTT's; frames of WebSocket do not count."""
         client = self.web(keepAlive=1)
         client.frame(WS_PING, b"")

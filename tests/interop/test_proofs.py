@@ -47,7 +47,7 @@ class NodeTests(SynchronousTestCase):
             [node, *arguments], capture_output=True, text=True, timeout=60, **keywords
         )
 
-    def test_vectors(self) -> None:
+    def test_vectorsAreJudged(self) -> None:
         """It takes every good vector and refuses every bad one."""
         text = (DOCS / "vectors" / "proofs.json").read_text("ascii")
         done = self.node(
@@ -61,7 +61,7 @@ class NodeTests(SynchronousTestCase):
             self.assertTrue(said, vector["why"])
             self.assertNotIn("BUG", said)
 
-    def test_script(self) -> None:
+    def test_scriptJudgesProofs(self) -> None:
         """As a script it says what came of it."""
         vectors = json.loads((DOCS / "vectors" / "proofs.json").read_text("ascii"))
         path = Path(self.mktemp())

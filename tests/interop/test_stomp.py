@@ -28,7 +28,7 @@ except ImportError:
     stomp = None
 
 HERE = Path(__file__).parent
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds after which an answer that does not come counts as missing."""
 
 PACKAGES = ("@stomp/stompjs", "ws")
@@ -64,7 +64,7 @@ class Frames:
 
     def next(self, command: str) -> tuple[dict[str, str], Any]:
         """The headers and the body of the next frame, which must be of this command."""
-        found, headers, body = self._queue.get(timeout=PATIENCE)
+        found, headers, body = self._queue.get(timeout=TIMEOUT)
         assert found == command, (found, headers, body)
         return headers, body
 
@@ -105,13 +105,13 @@ class StompPyTests(InteropTestCase):
         connection.connect(wait=True, with_connect_command=False)
         return connection, frames
 
-    def test_10(self) -> Deferred[None]:
+    def test_version10Works(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self.tour("StompConnection10"))
 
-    def test_11(self) -> Deferred[None]:
+    def test_version11Works(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self.tour("StompConnection11", heartbeats=(1000, 1000)))
 
-    def test_12(self) -> Deferred[None]:
+    def test_version12Works(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self.tour("StompConnection12", heartbeats=(1000, 1000)))
 
     async def tour(self, name: str, **more: Any) -> None:
@@ -131,7 +131,7 @@ class StompPyTests(InteropTestCase):
         subscriptionId = headers["subscription-id"]
         body = b"\0h\xc3\xa4llo\xff\n\0"
         connection.send("py/one", body, headers={"svc-tag": "red", "receipt": "sent"})
-        got = dict(sorted((frames._queue.get(timeout=PATIENCE)[:2]) for _ in range(2)))
+        got = dict(sorted((frames._queue.get(timeout=TIMEOUT)[:2]) for _ in range(2)))
         self.assertEqual(got["RECEIPT"]["receipt-id"], "sent")
         message = got["MESSAGE"]
         self.assertEqual(message["eventId"], got["RECEIPT"]["eventId"])
@@ -164,7 +164,7 @@ class StompPyTests(InteropTestCase):
         else:
             connection.ack(headers["message-id"])
 
-    def test_resume(self) -> Deferred[None]:
+    def test_subscriptionResumes(self) -> Deferred[None]:
         """What was not acknowledged comes again, also from a daemon that was started again."""
         return Deferred.fromCoroutine(self.resume())
 
@@ -213,13 +213,13 @@ class StompPyTests(InteropTestCase):
 class StompJsTests(InteropTestCase):
     """@stomp/stompjs on Node."""
 
-    def test_12(self) -> Deferred[None]:
+    def test_version12Works(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self.tour("1.2"))
 
-    def test_11(self) -> Deferred[None]:
+    def test_version11Works(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self.tour("1.1"))
 
-    def test_10(self) -> Deferred[None]:
+    def test_version10Works(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self.tour("1.0"))
 
     async def tour(self, version: str) -> None:
@@ -233,7 +233,7 @@ class StompJsTests(InteropTestCase):
             env=os.environ,
             reactor=reactor,
         )
-        output, errors, code = await pending.addTimeout(PATIENCE, reactor)
+        output, errors, code = await pending.addTimeout(TIMEOUT, reactor)
         self.assertEqual(code, 0, errors.decode())
         found = json.loads(output)
         self.assertEqual(found["version"], version)

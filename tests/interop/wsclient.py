@@ -104,9 +104,9 @@ class WebSocketClient(MqttClient):
     def _take(self, count: int) -> bytes:
         while len(self._frames) < count:
             self._read()
-        taken = bytes(self._frames[:count])
+        read = bytes(self._frames[:count])
         del self._frames[:count]
-        return taken
+        return read
 
     def _fill(self, seconds: float) -> None:
         self._socket.settimeout(seconds)

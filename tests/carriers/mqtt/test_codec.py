@@ -203,31 +203,31 @@ class VectorTests(SynchronousTestCase):
     Each packet type in each version, byte for byte.
     """
 
-    def test_decode(self) -> None:
+    def test_bytesBecomeThePacket(self) -> None:
         """Bytes become the packet."""
         for version, text, packet in VECTORS:
             decoder = Decoder(MAX, 0 if isinstance(packet, Connect) else version)
             self.assertEqual(decoder.receive(unhex(text)), [packet], text)
             self.assertIsNone(decoder.error)
 
-    def test_encode(self) -> None:
+    def test_packetBecomesTheBytes(self) -> None:
         """The packet becomes the bytes."""
         for version, text, packet in VECTORS:
             self.assertEqual(encode(packet, version).hex(), unhex(text).hex())
 
-    def test_everyType(self) -> None:
+    def test_everyTypeHasAVector(self) -> None:
         """There is a vector of each type, in each version that has it."""
         for kind in PACKET_TYPES:
             versions = {version for version, _, packet in VECTORS if type(packet) is kind}
             self.assertTrue(versions, kind)
 
-    def test_shortAcknowledgements(self) -> None:
+    def test_fastAcknowledgementsAreTheSameBytes(self) -> None:
         """The fast way gives the same bytes."""
         for first, kind in ((0x40, Puback), (0x50, Pubrec), (0x62, Pubrel), (0x70, Pubcomp)):
             for version in (MQTT_311, MQTT_5):
                 self.assertEqual(encodeSuccess(first, 777), encode(kind(777), version))
 
-    def test_refused(self) -> None:
+    def test_forbiddenPacketsAreRefused(self) -> None:
         """What the specifications forbid is refused, with their reason."""
         for version, text, reason in REFUSED:
             decoder = Decoder(MAX, version)
@@ -235,21 +235,21 @@ class VectorTests(SynchronousTestCase):
             assert decoder.error is not None, text
             self.assertEqual(decoder.error.reason, reason, f"{text}: {decoder.error}")
 
-    def test_nothingAfterAnError(self) -> None:
+    def test_nothingIsReadAfterAnError(self) -> None:
         """Packets before an error are given, none after it."""
         decoder = Decoder(MAX, 4)
         self.assertEqual(decoder.receive(unhex("c000 c000 c100 c000")), [Pingreq(), Pingreq()])
         self.assertIsNotNone(decoder.error)
         self.assertEqual(decoder.receive(unhex("c000")), [])
 
-    def test_topicAliasAlone(self) -> None:
+    def test_topicMayBeEmptyWithAnAlias(self) -> None:
         """In MQTT 5 a topic may be empty; whether there is an alias is for others to say."""
         self.assertEqual(
             Decoder(MAX, 5).receive(unhex("30 06 0000 03 23 0001")),
             [Publish("", b"", properties=Properties(topicAlias=1))],
         )
 
-    def test_byteOrderMark(self) -> None:
+    def test_byteOrderMarkIsKept(self) -> None:
         """U+FEFF is a character like any other."""
         self.assertEqual(
             Decoder(MAX, 4).receive(unhex("30 05 0003 efbbbf")), [Publish("\ufeff", b"")]
@@ -261,7 +261,7 @@ class PieceTests(SynchronousTestCase):
     Packets in pieces.
     """
 
-    def test_bytes(self) -> None:
+    def test_packetsMayArriveByteByByte(self) -> None:
         """Byte by byte, everything is the same."""
         for version, text, packet in VECTORS:
             data = encode(packet, version)
@@ -274,7 +274,7 @@ class PieceTests(SynchronousTestCase):
             self.assertEqual(found[0], packet, text)
             self.assertFalse(decoder.isIncomplete)
 
-    def test_limit(self) -> None:
+    def test_oversizedPacketIsRefusedUnread(self) -> None:
         """A packet of the largest size is taken, one byte more is not, before it is there."""
         largest = encode(Publish("t", b"x" * 95), 4)
         self.assertEqual(len(largest), 100)
@@ -284,7 +284,7 @@ class PieceTests(SynchronousTestCase):
         assert decoder.error is not None
         self.assertEqual(decoder.error.reason, ReasonCode.PACKET_TOO_LARGE)
 
-    def test_large(self) -> None:
+    def test_largePacketIsJoinedOnce(self) -> None:
         """A large packet in many pieces is put together once."""
         data = encode(Publish("t", bytes(1_000_000)), 4)
         decoder = Decoder(2_000_000, 4)
@@ -434,7 +434,7 @@ class PropertyTests(SynchronousTestCase):
     """
 
     @given(st.lists(packets, max_size=4), st.integers(1, 50))
-    def test_roundTrip(self, sent: list[Packet], size: int) -> None:
+    def test_encodedIsDecodedAgain(self, sent: list[Packet], size: int) -> None:
         """Whatever is encoded is decoded again, in pieces of any size."""
         data = b"".join(encode(packet, MQTT_5) for packet in sent)
         decoder = Decoder(MAX, MQTT_5)
@@ -445,13 +445,13 @@ class PropertyTests(SynchronousTestCase):
         self.assertEqual(found, sent)
 
     @given(st.integers(0, 268_435_455))
-    def test_variableByteInteger(self, value: int) -> None:
+    def test_variableByteIntegersRoundTrip(self, value: int) -> None:
         """Numbers of one to four bytes."""
         encoded = encodeVariableByteInteger(value)
         self.assertEqual(Reader(encoded, 0, len(encoded)).variableByteInteger(), value)
 
     @given(st.binary(max_size=200), st.sampled_from([0, 4, 5]))
-    def test_anything(self, data: bytes, version: int) -> None:
+    def test_anyBytesAreReadOrRefused(self, data: bytes, version: int) -> None:
         """No bytes make it raise, or keep more than a packet."""
         decoder = Decoder(100, version)
         for start in range(0, len(data), 7):
@@ -460,7 +460,7 @@ class PropertyTests(SynchronousTestCase):
             self.assertLessEqual(sum(map(len, decoder._parts)), 100)
 
     @given(packets, st.data())
-    def test_damaged(self, packet: Packet, data: st.DataObject) -> None:
+    def test_damagedPacketIsReadOrRefused(self, packet: Packet, data: st.DataObject) -> None:
         """A packet with a changed byte is read or refused, never anything else."""
         encoded = bytearray(encode(packet, MQTT_5))
         place = data.draw(st.integers(0, len(encoded) - 1))

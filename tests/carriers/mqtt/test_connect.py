@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
-    Auth,
     Connack,
     Connect,
     Disconnect,
@@ -33,7 +31,7 @@ class ConnectTests(SynchronousTestCase):
     What a CONNECT is granted.
     """
 
-    def test_accepted(self) -> None:
+    def test_connackTellsTheBounds(self) -> None:
         """The first packet is a CONNACK, which tells a MQTT 5 client the bounds."""
         server = Server()
         self.assertEqual(server.client(MQTT_311).connect("a"), Connack())
@@ -49,37 +47,14 @@ class ConnectTests(SynchronousTestCase):
             ),
         )
 
-    def test_pieces(self) -> None:
-        """A CONNECT may come byte by byte."""
-        client = Server().client()
-        for byte in encode(Connect("a"), MQTT_5):
-            client.sendBytes(bytes((byte,)))
-        self.assertEqual(client.takeOne(Connack).reason, 0)
-
-    def test_notFirst(self) -> None:
-        """Anything before the CONNECT closes the connection without an answer."""
-        for version in VERSIONS:
-            client = Server().client(version)
-            client.send(Pingreq())
-            self.assertTrue(client.isClosed)
-            self.assertEqual(client.take(), [])
-
-    def test_twice(self) -> None:
-        """A second CONNECT closes the connection."""
-        for version in VERSIONS:
-            client = Server().connected(version=version)
-            client.send(Connect("client", version=version))
-            self.assertTrue(client.isClosed)
-        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
-
-    def test_serversPackets(self) -> None:
+    def test_serverOnlyPacketIsRefused(self) -> None:
         """Only a server sends some packets."""
         for packet in (Connack(), Pingresp()):
             client = Server().connected()
             client.send(packet)
             self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
 
-    def test_protocolLevel(self) -> None:
+    def test_unknownLevelIsRefused(self) -> None:
         """A version that is not spoken is refused in words that its client knows."""
         client = Server().client(MQTT_311)
         client.sendBytes(bytes.fromhex("100c00044d51545403020000") + b"\0\0")
@@ -89,38 +64,26 @@ class ConnectTests(SynchronousTestCase):
         client.sendBytes(bytes.fromhex("100c00044d51545406020000") + b"\0\0")
         self.assertEqual(client.reasonOfEnd(), ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
 
-    def test_protocolName(self) -> None:
+    def test_unknownProtocolIsClosedSilently(self) -> None:
         """Another protocol is closed without a word."""
         client = Server().client(MQTT_311)
         client.sendBytes(bytes.fromhex("100e00064d514973647003020000") + b"\0\0")
         self.assertTrue(client.isClosed)
         self.assertEqual(client.take(), [])
 
-    def test_malformed(self) -> None:
+    def test_malformedConnectIsToldWhy(self) -> None:
         """A malformed CONNECT of MQTT 5 is told why."""
         client = Server().client(MQTT_5)
         client.sendBytes(bytes.fromhex("100d00044d5154540503000000") + b"\0\0")
         self.assertEqual(client.reasonOfEnd(), ReasonCode.MALFORMED_PACKET)
 
-    def test_zeroLengthClientId(self) -> None:
-        """Such a client gets an identifier of its own; 3.1.1 forbids it to want a session."""
-        server = Server()
-        first = server.client().connect("").properties.assignedClientIdentifier
-        second = server.client().connect("", cleanStart=False)
-        self.assertTrue(first)
-        self.assertNotIn(second.properties.assignedClientIdentifier, (None, "", first))
-        self.assertEqual(server.client(MQTT_311).connect("").reason, 0)
-        client = server.client(MQTT_311)
-        self.assertEqual(client.connect("", cleanStart=False), Connack(False, 2))
-        self.assertTrue(client.isClosed)
-
-    def test_longClientId(self) -> None:
+    def test_longClientIdIsRefused(self) -> None:
         """A client identifier has a bound."""
         client = Server().client()
         self.assertEqual(client.connect("x" * 1025).reason, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
         self.assertEqual(Server().client(MQTT_311).connect("x" * 1025).reason, 2)
 
-    def test_group(self) -> None:
+    def test_userNameChoosesTheGroup(self) -> None:
         """The user name chooses the group; a password is not looked at."""
         server = Server()
         two = server.connected("a", userName="2/alice", password=b"any")
@@ -137,16 +100,7 @@ class ConnectTests(SynchronousTestCase):
         )
         self.assertEqual(server.client(MQTT_311).connect("e", userName="9/x").reason, 4)
 
-    def test_authentication(self) -> None:
-        """There is no enhanced authentication."""
-        client = Server().client()
-        connack = client.connect(properties=Properties(authenticationMethod="SCRAM-SHA-1"))
-        self.assertEqual(connack.reason, ReasonCode.BAD_AUTHENTICATION_METHOD)
-        client = Server().connected()
-        client.send(Auth(0x19))
-        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
-
-    def test_tooManySessions(self) -> None:
+    def test_sessionsAreBounded(self) -> None:
         """There is a bound on sessions; one that is there can be resumed."""
         server = Server(MqttSettings(maxSessions=1))
         server.connected("a", expiry=100).lose()
@@ -154,7 +108,7 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(server.client(MQTT_311).connect("b").reason, 3)
         self.assertTrue(server.client().connect("a", cleanStart=False, expiry=9).sessionPresent)
 
-    def test_takeOver(self) -> None:
+    def test_secondConnectionTakesOver(self) -> None:
         """A second connection with the same identifier ends the first one."""
         server = Server()
         old = server.connected("a")
@@ -168,49 +122,13 @@ class ConnectTests(SynchronousTestCase):
         old.lose()
         self.assertEqual(len(server.carrier.sessions), 2)
 
-    def test_sameIdOtherGroup(self) -> None:
-        """Each group is a server of its own."""
-        server = Server()
-        old = server.connected("a")
-        server.connected("a", userName="2/x")
-        self.assertFalse(old.isClosed)
-
-    def test_packetsBehindConnect(self) -> None:
-        """A client need not wait for the CONNACK."""
-        client = Server().client()
-        client.send(Connect("a"), Pingreq())
-        self.assertEqual([type(each) for each in client.take()], [Connack, Pingresp])
-
-    def test_packetsBehindARefusedConnect(self) -> None:
-        """Nothing is handled behind a CONNECT that is refused."""
-        server = Server()
-        client = server.client()
-        client.send(Connect("x" * 2000), Publish("t", b"x"))
-        self.assertEqual(len(client.take()), 1)
-        self.assertEqual(server.ledger.submitted, [])
-
 
 class KeepAliveTests(SynchronousTestCase):
     """
     Silence.
     """
 
-    def test_silent(self) -> None:
-        """One and a half times the keep-alive ends the connection."""
-        for version in VERSIONS:
-            server = Server()
-            client = server.connected(version=version, keepAlive=10)
-            server.wait(14)
-            self.assertFalse(client.isClosed)
-            client.send(Pingreq())
-            client.take()
-            server.wait(14.5)
-            self.assertFalse(client.isClosed)
-            server.wait(1)
-            self.assertTrue(client.isClosed)
-        self.assertEqual(client.reasonOfEnd(), ReasonCode.KEEP_ALIVE_TIMEOUT)
-
-    def test_anyPacket(self) -> None:
+    def test_onlyWholePacketsCount(self) -> None:
         """Every packet counts, bytes of an unfinished one do not."""
         server = Server()
         client = server.connected(keepAlive=10)
@@ -223,7 +141,7 @@ class KeepAliveTests(SynchronousTestCase):
         server.wait(7)
         self.assertTrue(client.isClosed)
 
-    def test_notReadFrom(self) -> None:
+    def test_pausedClientIsNotSilent(self) -> None:
         """Who is not read from, because the log is slow, is not taken for silent."""
         server = Server(MqttSettings(receiveMaximum=1))
         client = server.connected(keepAlive=10)
@@ -236,14 +154,14 @@ class KeepAliveTests(SynchronousTestCase):
         server.wait(100)
         self.assertTrue(client.isClosed)
 
-    def test_none(self) -> None:
+    def test_keepAliveMayBeZero(self) -> None:
         """A 3.1.1 client may have no keep-alive."""
         server = Server()
         client = server.connected(version=MQTT_311)
         server.wait(100_000)
         self.assertFalse(client.isClosed)
 
-    def test_serverKeepAlive(self) -> None:
+    def test_keepAliveIsCapped(self) -> None:
         """A MQTT 5 client that asks for more than there is gets what there is."""
         server = Server()
         for asked in (0, 120):
@@ -253,14 +171,14 @@ class KeepAliveTests(SynchronousTestCase):
             server.wait(91)
             self.assertTrue(client.isClosed)
 
-    def test_noConnect(self) -> None:
+    def test_missingConnectTimesOut(self) -> None:
         """Who does not say anything at first is not waited for."""
         server = Server()
         client = server.client()
         server.wait(11)
         self.assertTrue(client.isClosed)
 
-    def test_doesNotTakeTheEnd(self) -> None:
+    def test_unreadEndIsAborted(self) -> None:
         """Who does not take what is left is cut off."""
         server = Server()
         client = server.connected()
@@ -276,23 +194,7 @@ class DisconnectTests(SynchronousTestCase):
     DISCONNECT.
     """
 
-    def test_closes(self) -> None:
-        """The server closes, and handles nothing after it."""
-        for version in VERSIONS:
-            server = Server()
-            client = server.connected(version=version)
-            client.send(Disconnect(), Publish("t", b"late"))
-            self.assertTrue(client.isClosed)
-            self.assertEqual(client.take(), [])
-            self.assertEqual(server.ledger.submitted, [])
-
-    def test_expiryFromNothing(self) -> None:
-        """A session without expiry cannot be given one at the end."""
-        client = Server().connected()
-        client.send(Disconnect(0, Properties(sessionExpiryInterval=5)))
-        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
-
-    def test_shutDown(self) -> None:
+    def test_shutDownAnswersThenDisconnects(self) -> None:
         """The daemon stops: publishes are answered, then everybody is told."""
         server = Server()
         new = server.connected("a")

@@ -41,14 +41,7 @@ class SubscribeTests(SynchronousTestCase):
     What is granted.
     """
 
-    def test_granted(self) -> None:
-        """Each filter gets its QoS, in the order that was asked for."""
-        for version in VERSIONS:
-            client = Server().connected(version=version)
-            client.send(Subscribe(9, tuple(TopicSubscription(f"t/{n}", n % 3) for n in range(5))))
-            self.assertEqual(client.takeOne(Suback), Suback(9, (0, 1, 2, 0, 1)))
-
-    def test_malformedFilters(self) -> None:
+    def test_malformedFilterEndsConnection(self) -> None:
         """Filters that are none end the connection."""
         for topicFilter in ("", "a/#/b", "a#", "a+/b", "#/", "$share/x", "$share//t", "$share/+/t"):
             for version in VERSIONS:
@@ -60,7 +53,7 @@ class SubscribeTests(SynchronousTestCase):
         client.send(Unsubscribe(9, ("a/#/b",)))
         self.assertEqual(client.reasonOfEnd(), ReasonCode.MALFORMED_PACKET)
 
-    def test_refusedFilters(self) -> None:
+    def test_impossibleFilterIsRefused(self) -> None:
         """Filters that no topic can match here are refused, the others granted."""
         asked = (
             TopicSubscription("a", 1),
@@ -76,7 +69,7 @@ class SubscribeTests(SynchronousTestCase):
         client.send(Subscribe(9, asked))
         self.assertEqual(client.takeOne(Suback).reasons, (1, 0x80, 0x80))
 
-    def test_tooMany(self) -> None:
+    def test_subscriptionsAreBounded(self) -> None:
         """A session has so many subscriptions and no more; replacing one is always possible."""
         client = Server(MqttSettings(maxSubscriptions=2)).connected()
         client.subscribe("a")
@@ -86,53 +79,7 @@ class SubscribeTests(SynchronousTestCase):
         client.unsubscribe("a")
         self.assertEqual(client.subscribe("c").reasons, (0,))
 
-    def test_offset(self) -> None:
-        """A user property says where to begin."""
-        server = Server()
-        for content in (b"1", b"2", b"3"):
-            server.event("t", content)
-        all_ = server.connected("a")
-        all_.subscribe("t", 1, user(svc_offset="OFFSET_FIRST"))
-        messages = all_.takeMessages()
-        self.assertEqual([each.payload for each in messages], [b"1", b"2", b"3"])
-        eventId = dict(messages[0].properties.userProperties)["svc-eventId"]
-        rest = server.connected("b")
-        rest.subscribe("+", 0, user(svc_offset=eventId))
-        self.assertEqual(rest.payloads(), [b"2", b"3"])
-        now = server.connected("c")
-        now.subscribe("t")
-        self.assertEqual(now.payloads(), [])
-        for offset in ("nonsense", "00000000-1-1", "99"):
-            suback = now.subscribe("u", 0, user(svc_offset=offset))
-            self.assertEqual(suback.reasons, (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,), offset)
-        self.assertEqual(now.subscribe("t", 0, user(svc_offset="OFFSET_FIRST")).reasons, (0,))
-        self.assertEqual(now.payloads(), [b"1", b"2", b"3"])
-
-    def test_tag(self) -> None:
-        """A user property chooses a tag."""
-        server = Server()
-        client = server.connected()
-        client.subscribe("#", 1, user(svc_tag="red"))
-        server.event("t", b"1", svc_tag="red")
-        server.event("t", b"2", svc_tag="blue")
-        server.event("t", b"3")
-        self.assertEqual(client.payloads(), [b"1"])
-
-    def test_unsubscribe(self) -> None:
-        """Nothing comes after UNSUBSCRIBE, which tells what there was."""
-        for version in VERSIONS:
-            server = Server()
-            client = server.connected(version=version)
-            client.subscribe("a/+")
-            client.subscribe("b")
-            client.send(Unsubscribe(5, ("a/+", "a/b", "b")))
-            expected = (0, 0x11, 0) if version == MQTT_5 else ()
-            self.assertEqual(client.takeOne(Unsuback), Unsuback(5, expected))
-            server.event("a/b", b"x")
-            server.event("b", b"x")
-            self.assertEqual(client.take(), [])
-
-    def test_shareInOldVersion(self) -> None:
+    def test_shareWorksIn311(self) -> None:
         """Shared subscriptions work for 3.1.1 clients too."""
         server = Server()
         client = server.connected(version=MQTT_311)
@@ -140,7 +87,7 @@ class SubscribeTests(SynchronousTestCase):
         server.event("t", b"x")
         self.assertEqual(client.payloads(), [b"x"])
 
-    def test_packetsBehind(self) -> None:
+    def test_packetsBehindSubscribeWait(self) -> None:
         """Packets behind a SUBSCRIBE are handled after it, in order."""
         client = Server().connected()
         client.send(
@@ -159,7 +106,7 @@ class DeliverTests(SynchronousTestCase):
     Messages.
     """
 
-    def test_qos(self) -> None:
+    def test_lowerQosCounts(self) -> None:
         """The lower one of the publish and the subscription counts."""
         for version in VERSIONS:
             for granted in range(3):
@@ -175,7 +122,7 @@ class DeliverTests(SynchronousTestCase):
                     [min(0, granted), min(1, granted), granted, granted],
                 )
 
-    def test_message(self) -> None:
+    def test_messageCarriesEventIdAndExtensions(self) -> None:
         """The event's own topic, its bytes, and in MQTT 5 its id and extensions."""
         server = Server()
         new, old = server.connected("a"), server.connected("b", MQTT_311)
@@ -193,19 +140,7 @@ class DeliverTests(SynchronousTestCase):
         (message,) = old.takeMessages()
         self.assertEqual((message.topic, message.payload), ("a/b", b"\x00\xff"))
 
-    def test_dollar(self) -> None:
-        """No leading wildcard matches a topic with a dollar sign."""
-        server = Server()
-        client = server.connected()
-        client.subscribe("#")
-        client.subscribe("+/x")
-        client.publish("$own/x", b"hidden")
-        self.assertEqual(client.payloads(), [])
-        client.subscribe("$own/#")
-        client.publish("$own/x", b"seen")
-        self.assertEqual(client.payloads(), [b"seen"])
-
-    def test_overlapping(self) -> None:
+    def test_overlappingSubscriptionsDeliverEach(self) -> None:
         """Each matching subscription has a message of its own, with its identifier."""
         server = Server()
         client = server.connected()
@@ -219,45 +154,7 @@ class DeliverTests(SynchronousTestCase):
             [(0, ()), (1, (200,)), (2, (7,))],
         )
 
-    def test_replaced(self) -> None:
-        """The same filter again has other options, and nothing comes twice."""
-        server = Server()
-        client = server.connected(expiry=100)
-        client.subscribe("t", 0, Properties(subscriptionIdentifiers=(1,)))
-        client.subscribe("t", 2, Properties(subscriptionIdentifiers=(2,)))
-        server.event("t", b"x")
-        (message,) = client.takeMessages()
-        self.assertEqual((message.qos, message.properties.subscriptionIdentifiers), (2, (2,)))
-
-    def test_noLocal(self) -> None:
-        """A client does not get what it has published itself, where it says so."""
-        server = Server()
-        client, other = server.connected("a"), server.connected("b")
-        client.subscribe("t", 1, noLocal=True)
-        other.subscribe("t", 1)
-        client.publish("t", b"mine", 1)
-        other.publish("t", b"yours", 1)
-        self.assertEqual(client.payloads(), [b"yours"])
-        self.assertEqual(other.payloads(), [b"mine", b"yours"])
-
-    def test_noLocalShared(self) -> None:
-        """A shared subscription cannot have the option."""
-        client = Server().connected()
-        client.send(Subscribe(1, (TopicSubscription("$share/a/t", noLocal=True),)))
-        self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
-
-    def test_retainAsPublished(self) -> None:
-        """The RETAIN flag of new messages is kept only where that is asked for."""
-        server = Server()
-        client = server.connected()
-        client.subscribe("t", retainAsPublished=True)
-        client.subscribe("+")
-        client.publish("t", b"1", retain=True)
-        client.publish("t", b"2")
-        flags = sorted((each.payload, each.retain) for each in client.takeMessages())
-        self.assertEqual(flags, [(b"1", False), (b"1", True), (b"2", False), (b"2", False)])
-
-    def test_unaltered(self) -> None:
+    def test_propertiesArriveUnaltered(self) -> None:
         """What MQTT 5 hands on arrives as it was sent."""
         sent = Properties(
             payloadFormatIndicator=1,
@@ -281,7 +178,7 @@ class DeliverTests(SynchronousTestCase):
         extensions = server.ledger.submitted[-1].extensions
         self.assertEqual((extensions["svc-z"], extensions["svc-a"]), ("2", "5"))
 
-    def test_expiry(self) -> None:
+    def test_expiryIsCountedDown(self) -> None:
         """A message is delivered with what is left of its time, or not at all."""
         server = Server()
         client = server.connected(expiry=100)
@@ -298,20 +195,7 @@ class DeliverTests(SynchronousTestCase):
         self.assertEqual(long.properties.messageExpiryInterval, 15)
         self.assertIsNone(ever.properties.messageExpiryInterval)
 
-    def test_maximumPacketSize(self) -> None:
-        """What is too large for a client counts as delivered."""
-        server = Server()
-        client = server.connected(expiry=100)
-        client.lose()
-        client = server.connected(
-            properties=Properties(maximumPacketSize=64, sessionExpiryInterval=100)
-        )
-        client.subscribe("t", 1)
-        server.event("t", bytes(100))
-        server.event("t", b"small")
-        self.assertEqual(client.payloads(), [b"small"])
-
-    def test_serverAlias(self) -> None:
+    def test_serverSetsAllowedAliases(self) -> None:
         """A client that allows aliases gets them, as many as it allows."""
         server = Server()
         client = server.connected(properties=Properties(topicAliasMaximum=1))
@@ -321,7 +205,7 @@ class DeliverTests(SynchronousTestCase):
         told = [(each.topic, each.properties.topicAlias) for each in client.takeMessages()]
         self.assertEqual(told, [("a", 1), ("", 1), ("b", None), ("", 1)])
 
-    def test_pubrecWithFailure(self) -> None:
+    def test_refusedMessageIsNotRepeated(self) -> None:
         """A message that the client refuses is not sent again."""
         for qos, answer in ((1, Puback), (2, Pubrec)):
             server = Server()
@@ -335,7 +219,7 @@ class DeliverTests(SynchronousTestCase):
             client = server.connected(cleanStart=False, expiry=100)
             self.assertEqual(client.take(), [])
 
-    def test_unknownAcknowledgements(self) -> None:
+    def test_unknownAcknowledgementsAreIgnored(self) -> None:
         """Acknowledgements of nothing do no harm."""
         for version in VERSIONS:
             client = Server().connected(version=version)
@@ -355,7 +239,7 @@ class WindowTests(SynchronousTestCase):
         """Messages that have come, without acknowledging them."""
         return [each for each in client.take() if isinstance(each, Publish)]
 
-    def test_receiveMaximum(self) -> None:
+    def test_receiveMaximumBoundsUnacknowledged(self) -> None:
         """No more than Receive Maximum are unacknowledged; QoS 0 is not counted."""
         server = Server()
         client = server.connected(properties=Properties(receiveMaximum=2))
@@ -372,7 +256,7 @@ class WindowTests(SynchronousTestCase):
         client.send(Pubrec(second.packetId, 0x80), Pubrec(third.packetId, 0x80))
         self.assertEqual([each.payload for each in self.received(client)], [b"3", b"4"])
 
-    def test_manyAtOnce(self) -> None:
+    def test_backlogFlowsThroughSmallWindow(self) -> None:
         """A backlog is worked off in order through a small window."""
         server = Server()
         for number in range(300):
@@ -383,7 +267,7 @@ class WindowTests(SynchronousTestCase):
             if version == MQTT_5:
                 self.assertEqual(client.payloads(), [b"%d" % number for number in range(300)])
 
-    def test_bytes(self) -> None:
+    def test_bytesInFlightAreBounded(self) -> None:
         """The bytes that are unacknowledged have a bound too."""
         server = Server(MqttSettings(maxInFlightBytes=1000))
         client = server.connected()
@@ -392,7 +276,7 @@ class WindowTests(SynchronousTestCase):
             server.event("t", bytes(600))
         self.assertEqual(len(self.received(client)), 2)
 
-    def test_doesNotRead(self) -> None:
+    def test_unreadingClientIsHeldBack(self) -> None:
         """A client that does not read is sent nothing more; it gets all when it reads."""
         server = Server()
         client = server.connected()
@@ -409,7 +293,7 @@ class WindowTests(SynchronousTestCase):
             [b"%d" % number for number in range(1, 50)],
         )
 
-    def test_packetIdentifiers(self) -> None:
+    def test_packetIdentifiersWrapAround(self) -> None:
         """Identifiers go round, without those that are in use."""
         server = Server()
         client = server.connected()
@@ -425,7 +309,7 @@ class WindowTests(SynchronousTestCase):
         server.event("t", b"x")
         self.assertEqual([each.packetId for each in self.received(client)], [3, 4])
 
-    def test_oneWrite(self) -> None:
+    def test_blockIsOneWrite(self) -> None:
         """What one block has for a client is one write."""
         server = Server()
         client = server.connected()

@@ -41,7 +41,7 @@ class HostileTests(SynchronousTestCase):
 
     @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=60)
     @given(st.lists(packets, max_size=8), st.booleans())
-    def test_anyPackets(self, sent: list[Packet], isInOnePiece: bool) -> None:
+    def test_anyPacketsAreSurvived(self, sent: list[Packet], isInOnePiece: bool) -> None:
         """Any packets in any order, from a client that is connected."""
         server = Server()
         client = server.connected(expiry=100)
@@ -58,7 +58,7 @@ class HostileTests(SynchronousTestCase):
 
     @settings(deadline=None, max_examples=60)
     @given(st.binary(max_size=100), st.sampled_from([MQTT_311, MQTT_5]), st.booleans())
-    def test_anyBytes(self, data: bytes, version: int, isConnected: bool) -> None:
+    def test_anyBytesAreSurvived(self, data: bytes, version: int, isConnected: bool) -> None:
         """Any bytes, before and after CONNECT."""
         server = Server()
         client = server.connected(version=version) if isConnected else server.client(version)
@@ -66,7 +66,7 @@ class HostileTests(SynchronousTestCase):
         client.lose()
         self.check(server)
 
-    def test_pings(self) -> None:
+    def test_unreadPingsAreBounded(self) -> None:
         """A client that asks and does not read is not written to without end."""
         server = Server()
         client = server.connected()
@@ -80,7 +80,7 @@ class HostileTests(SynchronousTestCase):
         server.pump()
         self.assertEqual(client.transport.producerState, "producing")
 
-    def test_reconnects(self) -> None:
+    def test_reconnectsLeaveNothing(self) -> None:
         """A client that comes and goes leaves nothing behind."""
         server = Server()
         for number in range(200):
@@ -93,7 +93,7 @@ class HostileTests(SynchronousTestCase):
         self.assertEqual(server.carrier.connections, 0)
         self.check(server)
 
-    def test_neverReads(self) -> None:
+    def test_unreadingClientCostsBoundedMemory(self) -> None:
         """One that never reads costs bounded memory, and harms nobody else."""
         server = Server()
         slow, fast = server.connected("slow"), server.connected("fast")
@@ -106,7 +106,7 @@ class HostileTests(SynchronousTestCase):
         self.assertEqual(len(fast.payloads()), 100)
         self.assertLessEqual(len(slow.transport.value()), 300_000)
 
-    def test_asksWhileTheDiskIsWaitedFor(self) -> None:
+    def test_answersDuringDiskWritesAreBounded(self) -> None:
         """What is answered while the disk is waited for is bounded, and comes in order."""
         server = Server()
         client = server.connected(expiry=100)
@@ -127,7 +127,7 @@ class HostileTests(SynchronousTestCase):
         self.assertEqual(client.transport.producerState, "producing")
         self.assertEqual(client.take()[0], Suback(2, (2,)))
 
-    def test_deepFilters(self) -> None:
+    def test_deepFiltersMatch(self) -> None:
         """Topics of 128 levels and filters of as many wildcards are nothing special."""
         server = Server()
         client = server.connected()

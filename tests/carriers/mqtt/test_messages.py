@@ -64,7 +64,7 @@ class MessageTests(SynchronousTestCase):
         st.integers(0, 2),
         st.booleans(),
     )
-    def test_unaltered(self, properties: Properties, qos: int, retain: bool) -> None:
+    def test_messageRoundTrips(self, properties: Properties, qos: int, retain: bool) -> None:
         """Everything comes back as it was, in its order, with the event's id behind it."""
         packet = Publish("t", b"x", qos, retain, properties=properties)
         extensions = dict(extensionsOf(packet, now))
@@ -81,27 +81,27 @@ class MessageTests(SynchronousTestCase):
         for each in ("payloadFormatIndicator", "contentType", "responseTopic", "correlationData"):
             self.assertEqual(getattr(got, each), getattr(properties, each))
 
-    def test_compact(self) -> None:
+    def test_plainMessageCostsNothing(self) -> None:
         """A message without properties costs next to nothing."""
         self.assertEqual(extensionsOf(Publish("t", b"", 2), now), {})
         self.assertEqual(extensionsOf(Publish("t", b"", 1), now), {ENVELOPE: '{"v":1,"q":1}'})
         self.assertEqual(extensionsOf(Publish("t", b"", 2, True), now), {RETAIN: "1"})
 
-    def test_ours(self) -> None:
+    def test_ownExtensionsCannotBeForged(self) -> None:
         """What the broker itself writes cannot be forged by a client of MQTT."""
         user = (("svc-retain", "1"), ("svc-mqtt", "x"), ("svc-eventId", "y"), ("svc-z", "1"))
         packet = Publish("t", b"", 2, properties=Properties(userProperties=user))
         extensions = extensionsOf(packet, now)
         self.assertEqual(extensions, {"svc-z": "1", ENVELOPE: '{"v":1}'})
 
-    def test_otherCarriers(self) -> None:
+    def test_otherCarriersEventIsDelivered(self) -> None:
         """An event of another carrier has no QoS of its own, and its extensions."""
         message = messageOf(event(svc_b="2", svc_a="1"), hasProperties=True)
         self.assertEqual((message.qos, message.retain, message.expires), (2, False, None))
         got = delivered(event(svc_b="2", svc_a="1"))
         self.assertEqual(got.userProperties[:2], (("svc-a", "1"), ("svc-b", "2")))
 
-    def test_forged(self) -> None:
+    def test_forgedEnvelopeIsHarmless(self) -> None:
         """Whatever another carrier's client writes here, no client of MQTT is harmed by it."""
         for value in (
             "",
@@ -124,16 +124,16 @@ class MessageTests(SynchronousTestCase):
             self.assertEqual(got, Properties(userProperties=(("svc-eventId", "abcdef01-2-3"),)))
 
     @given(st.text())
-    def test_anything(self, value: str) -> None:
+    def test_anyTextIsReadAsEnvelope(self, value: str) -> None:
         """No text at all makes it raise."""
         delivered(event(svc_mqtt=value))
 
-    def test_farFuture(self) -> None:
+    def test_farExpiryIsCapped(self) -> None:
         """A time that no interval can say is not said."""
         message = messageOf(event(svc_mqtt='{"v":1,"x":99999999999999999}'), hasProperties=True)
         self.assertIsNone(message.expires)
 
-    def test_nullCharacter(self) -> None:
+    def test_nullCharacterIsLeftOut(self) -> None:
         """Another carrier may let in what no MQTT string may have; it is left out."""
         got = delivered(event(svc_a="\0", svc_b="1"))
         self.assertEqual([key for key, _ in got.userProperties], ["svc-b", "svc-eventId"])

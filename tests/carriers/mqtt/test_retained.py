@@ -42,41 +42,13 @@ class RetainedTests(SynchronousTestCase):
         self.assertTrue(all(each.retain for each in messages))
         return [each.payload for each in messages]
 
-    def test_retained(self) -> None:
-        """The last one of each topic, with the flag and its QoS."""
-        for version in VERSIONS:
-            server = Server()
-            publisher = server.connected("p", version)
-            for qos in range(3):
-                publisher.publish(f"t/{qos}", b"old", qos, retain=True)
-                publisher.publish(f"t/{qos}", b"new", qos, retain=True)
-                publisher.publish(f"t/{qos}", b"passing", qos)
-            client = server.connected("c", version)
-            client.subscribe("t/+", 2)
-            messages = client.takeMessages()
-            self.assertEqual(
-                sorted((each.topic, each.payload, each.qos, each.retain) for each in messages),
-                [("t/0", b"new", 0, True), ("t/1", b"new", 1, True), ("t/2", b"new", 2, True)],
-            )
-
-    def test_removed(self) -> None:
-        """An empty one removes it, and is delivered as any message."""
-        server = Server()
-        publisher, reader = server.connected("p"), server.connected("r")
-        publisher.publish("t", b"x", retain=True)
-        reader.subscribe("t", retainHandling=2)
-        publisher.publish("t", b"", retain=True)
-        (message,) = reader.takeMessages()
-        self.assertEqual((message.payload, message.retain), (b"", False))
-        self.assertEqual(self.retained(server.connected("c"), "#"), [])
-
-    def test_otherCarrier(self) -> None:
+    def test_eventWithExtensionIsRetained(self) -> None:
         """The log says it all: an event with the extension is retained."""
         server = Server()
         server.event("t", b"x", svc_retain="1")
         self.assertEqual(self.retained(server.connected(), "t"), [b"x"])
 
-    def test_restart(self) -> None:
+    def test_retainedSurviveRestart(self) -> None:
         """They are still there after a restart, and so is what was published meanwhile."""
         server = Server()
         publisher = server.connected("p")
@@ -89,7 +61,7 @@ class RetainedTests(SynchronousTestCase):
         server = Server(None, server.notes, server.ledgers, server.clock)
         self.assertEqual(self.retained(server.connected(), "#"), [b"1", b"3"])
 
-    def test_olderLog(self) -> None:
+    def test_olderLogIsReadAnew(self) -> None:
         """A log that was put back from a backup is read anew."""
         server = Server()
         server.connected("p").publish("a", b"1", 1, retain=True)
@@ -100,43 +72,7 @@ class RetainedTests(SynchronousTestCase):
         server.connected("p").publish("b", b"2", 1, retain=True)
         self.assertEqual(self.retained(server.connected(), "#"), [b"2"])
 
-    def test_retainHandling(self) -> None:
-        """Always, only for a new subscription, or never."""
-        server = Server()
-        server.connected("p").publish("t", b"x", 1, retain=True)
-        for handling, expected in ((0, [b"x"] * 2), (1, [b"x"]), (2, [])):
-            client = server.connected("c")
-            found = self.retained(client, "t", retainHandling=handling)
-            found += self.retained(client, "t", retainHandling=handling)
-            self.assertEqual(found, expected)
-
-    def test_dollar(self) -> None:
-        """No leading wildcard matches a topic with a dollar sign."""
-        server = Server()
-        server.connected("p").publish("$x/y", b"x", retain=True)
-        self.assertEqual(self.retained(server.connected(), "#"), [])
-        self.assertEqual(self.retained(server.connected(), "+/y"), [])
-        self.assertEqual(self.retained(server.connected(), "$x/#"), [b"x"])
-
-    def test_expired(self) -> None:
-        """A retained message expires too."""
-        server = Server()
-        expiring = Properties(messageExpiryInterval=5)
-        server.connected("p").publish("t", b"x", retain=True, properties=expiring)
-        self.assertEqual(self.retained(server.connected(), "t"), [b"x"])
-        server.wait(6)
-        self.assertEqual(self.retained(server.connected(), "t"), [])
-
-    def test_noLocal(self) -> None:
-        """Neither does a client get its own, where it says so."""
-        server = Server()
-        client = server.connected()
-        client.subscribe("t", noLocal=True)
-        client.publish("t", b"x", retain=True)
-        client.subscribe("t", noLocal=True)
-        self.assertEqual(client.take(), [])
-
-    def test_many(self) -> None:
+    def test_retainedFlowThroughSmallWindow(self) -> None:
         """Many arrive through a small window."""
         server = Server(MqttSettings(sendMaximum=3))
         publisher = server.connected("p")
@@ -148,7 +84,7 @@ class RetainedTests(SynchronousTestCase):
         payloads = client.payloads()
         self.assertEqual(payloads, [*(b"%d" % number for number in range(50)), b"live"])
 
-    def test_tooMany(self) -> None:
+    def test_retainedTopicsAreBounded(self) -> None:
         """There is a bound on topics with one; those that have one get new ones."""
         server = Server(MqttSettings(maxRetained=1))
         publisher = server.connected("p")
@@ -160,7 +96,7 @@ class RetainedTests(SynchronousTestCase):
         publisher.publish("b", b"4", 1, retain=True)
         self.assertEqual(self.retained(server.connected(), "#"), [b"4"])
 
-    def test_lostMeanwhile(self) -> None:
+    def test_clientMayLeaveDuringReplay(self) -> None:
         """A client that goes while they are sent does no harm."""
         server = Server(MqttSettings(sendMaximum=3))
         publisher = server.connected("p")
@@ -170,18 +106,6 @@ class RetainedTests(SynchronousTestCase):
         client.subscribe("t/+", 1)
         client.lose()
         self.assertEqual(self.retained(server.connected("d"), "t/1"), [b"x"])
-
-    def test_unacknowledged(self) -> None:
-        """An unacknowledged one is sent again over the next connection."""
-        server = Server()
-        server.connected("p").publish("t", b"x", 1, retain=True)
-        client = server.connected(expiry=100)
-        client.subscribe("t", 1)
-        first = client.takeOne(Publish)
-        client.lose()
-        client = server.connected(cleanStart=False, expiry=100)
-        (again,) = client.takeMessages()
-        self.assertEqual((again.packetId, again.dup, again.retain), (first.packetId, True, True))
 
 
 topics = st.lists(st.sampled_from(["a", "b", "", "$x"]), min_size=1, max_size=3).map("/".join)
@@ -196,7 +120,7 @@ class IndexTests(SynchronousTestCase):
     """
 
     @given(st.lists(st.tuples(topics, st.booleans()), max_size=20), filters)
-    def test_matches(self, changes: list[tuple[str, bool]], topicFilter: str) -> None:
+    def test_matchesEqualTheModel(self, changes: list[tuple[str, bool]], topicFilter: str) -> None:
         """It finds exactly what the filter matches, whatever was set and removed before."""
         clock = Clock()
         keeper = Keeper(Notes(), clock, maybeDeferred)
@@ -215,7 +139,7 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(index.match(topicFilter), found)
         self.assertEqual(all(index.has(topic) for topic in expected), True)
 
-    def test_onlyWhereTheyAre(self) -> None:
+    def test_blocksWithoutRetainedAreSkipped(self) -> None:
         """Blocks that surely hold none are not read."""
         read: list[int] = []
 
@@ -245,7 +169,7 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual((read, index.height), ([3, 5], 6))
         self.assertEqual([eventId.height for eventId in index.match("#")], [3])
 
-    def test_keptAfterManyEvents(self) -> None:
+    def test_heightIsKeptAfterManyEvents(self) -> None:
         """How far the log was followed is kept by events too: blocks may be large."""
         clock, notes = Clock(), Notes()
         keeper = Keeper(notes, clock, maybeDeferred)
@@ -269,68 +193,7 @@ class WillTests(SynchronousTestCase):
     Wills.
     """
 
-    def test_lost(self) -> None:
-        """A connection that breaks has its will published; one that says good-bye does not."""
-        for version in VERSIONS:
-            server = Server()
-            reader = server.connected("r", version)
-            reader.subscribe("will", 2)
-            server.connected("a", version, will=Will("will", b"gone", 1)).lose()
-            (message,) = reader.takeMessages()
-            self.assertEqual((message.payload, message.qos), (b"gone", 1))
-            server.connected("a", version, will=Will("will", b"gone", 1)).disconnect()
-            self.assertEqual(reader.takeMessages(), [])
-
-    def test_reasons(self) -> None:
-        """Errors, silence, take-over and DISCONNECT with Will Message publish it."""
-        server = Server()
-        reader = server.connected("r", MQTT_311)
-        reader.subscribe("will")
-        will = Will("will", b"gone")
-        server.connected("a", will=will).sendBytes(b"\xf5\x00")
-        self.assertEqual(reader.payloads(), [b"gone"])
-        server.connected("b", keepAlive=5, will=will)
-        server.wait(8)
-        self.assertEqual(reader.payloads(), [b"gone"])
-        server.connected("c", will=will)
-        server.connected("c")
-        self.assertEqual(reader.payloads(), [b"gone"])
-        server.connected("d", will=will).disconnect(4)
-        self.assertEqual(reader.payloads(), [b"gone"])
-
-    def test_delay(self) -> None:
-        """It waits for its delay, unless the session ends before."""
-        server = Server()
-        reader = server.connected("r", MQTT_311)
-        reader.subscribe("will")
-        will = Will("will", b"gone", properties=Properties(willDelayInterval=10))
-        server.connected("a", will=will, expiry=100).lose()
-        server.wait(9)
-        self.assertEqual(reader.payloads(), [])
-        server.wait(2)
-        self.assertEqual(reader.payloads(), [b"gone"])
-        server.connected("b", will=will, expiry=5).lose()
-        server.wait(6)
-        self.assertEqual(reader.payloads(), [b"gone"])
-        server.connected("c", will=will).lose()
-        self.assertEqual(reader.payloads(), [b"gone"])
-
-    def test_returned(self) -> None:
-        """A client that comes back in time has its will not published; a clean start does."""
-        server = Server()
-        reader = server.connected("r", MQTT_311)
-        reader.subscribe("will")
-        will = Will("will", b"gone", properties=Properties(willDelayInterval=10))
-        server.connected("a", will=will, expiry=100).lose()
-        back = server.connected("a", cleanStart=False, expiry=100)
-        server.wait(20)
-        self.assertEqual(reader.payloads(), [])
-        back.lose()
-        server.connected("b", will=will, expiry=100).lose()
-        server.connected("b", cleanStart=True)
-        self.assertEqual(reader.payloads(), [b"gone"])
-
-    def test_message(self) -> None:
+    def test_willIsRetainedWithProperties(self) -> None:
         """It is a message like any other: retained, with properties."""
         server = Server()
         reader = server.connected("r")
@@ -345,7 +208,7 @@ class WillTests(SynchronousTestCase):
         late.subscribe("will")
         self.assertEqual(late.payloads(), [b"gone"])
 
-    def test_refused(self) -> None:
+    def test_unpublishableWillIsDropped(self) -> None:
         """A will that cannot be published is logged, and nothing else."""
         server = Server()
         client = server.connected("a", will=Will("will", b"gone"))
@@ -353,7 +216,7 @@ class WillTests(SynchronousTestCase):
         client.lose()
         self.assertEqual(len(server.carrier.sessions), 0)
 
-    def test_shutDown(self) -> None:
+    def test_stopPublishesDueWills(self) -> None:
         """An orderly stop publishes what is due; what waits is published after the next start."""
         server = Server()
         delayed = Will("will", b"delayed", properties=Properties(willDelayInterval=10))
@@ -370,7 +233,7 @@ class WillTests(SynchronousTestCase):
         server.wait(2)
         self.assertEqual(server.ledger.submitted[-1].content, b"delayed")
 
-    def test_large(self) -> None:
+    def test_oversizedWillIsDropped(self) -> None:
         """A will that the log does not take is lost, and nothing else is."""
         server = Server()
         properties = Properties(userProperties=(("k", "v" * 60_000),) * 6)
@@ -379,7 +242,7 @@ class WillTests(SynchronousTestCase):
         (will,) = (each for each in server.ledger.submitted if isinstance(each, PublishEvent))
         self.assertEqual(len(will.content), 60_000)
 
-    def test_unreadable(self) -> None:
+    def test_unreadableWillIsSkipped(self) -> None:
         """One that cannot be read keeps neither the broker from starting nor others from it."""
         server = Server()
         server.connected("a", will=Will("will", b"good", 1))
@@ -389,7 +252,7 @@ class WillTests(SynchronousTestCase):
         self.assertEqual(server.ledger.submitted[-1].content, b"good")
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
 
-    def test_crash(self) -> None:
+    def test_willIsPublishedAfterCrash(self) -> None:
         """A client that was connected when the broker broke down is gone when it is back."""
         server = Server()
         server.connected("a", will=Will("will", b"at once", 1, True))

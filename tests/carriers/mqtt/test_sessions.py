@@ -11,10 +11,7 @@ from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
     MQTT_311,
     Puback,
-    Pubcomp,
     Publish,
-    Pubrec,
-    Pubrel,
 )
 from svcbroker.carriers.mqtt.settings import MqttSettings
 
@@ -42,35 +39,7 @@ class ResumeTests(SynchronousTestCase):
     A client that comes back.
     """
 
-    def test_offline(self) -> None:
-        """What was published meanwhile arrives, in order, with the granted QoS."""
-        for version in VERSIONS:
-            server = Server()
-            client = lasting(server, version=version)
-            self.assertFalse(isPresent(client))
-            client.subscribe("t/#", 2)
-            client.disconnect()
-            publisher = server.connected("p", version)
-            for qos in range(3):
-                publisher.publish(f"t/{qos}", b"%d" % qos, qos)
-            client = lasting(server, version=version)
-            self.assertTrue(isPresent(client))
-            messages = client.takeMessages()
-            self.assertEqual([each.payload for each in messages], [b"0", b"1", b"2"])
-            self.assertEqual([each.qos for each in messages], [0, 1, 2])
-            self.assertEqual([each.dup for each in messages], [False] * 3)
-
-    def test_cleanStart(self) -> None:
-        """A clean start ends the session that was there."""
-        for version in VERSIONS:
-            server = Server()
-            lasting(server, version=version).subscribe("t", 1)
-            client = server.client(version)
-            self.assertFalse(client.connect("client", cleanStart=True).sessionPresent)
-            server.event("t", b"x")
-            self.assertEqual(client.take(), [])
-
-    def test_noExpiry(self) -> None:
+    def test_sessionWithoutExpiryEnds(self) -> None:
         """Without expiry a session ends with its connection."""
         server = Server()
         client = server.connected(cleanStart=False)
@@ -80,7 +49,7 @@ class ResumeTests(SynchronousTestCase):
         self.assertFalse(server.client().connect(cleanStart=False).sessionPresent)
         self.assertEqual(server.notes.kept, {})
 
-    def test_expires(self) -> None:
+    def test_sessionExpiresAcrossRestart(self) -> None:
         """A session ends when its interval is over, also through a restart."""
         server = Server()
         for isRestarted in (False, True):
@@ -100,18 +69,7 @@ class ResumeTests(SynchronousTestCase):
             client.disconnect(properties=Properties(sessionExpiryInterval=0))
             self.assertEqual(len(server.carrier.sessions), 0)
 
-    def test_expiryOnDisconnect(self) -> None:
-        """DISCONNECT can change the interval."""
-        server = Server()
-        lasting(server).disconnect(properties=Properties(sessionExpiryInterval=5))
-        server.wait(4)
-        client = lasting(server)
-        self.assertTrue(isPresent(client))
-        client.disconnect(properties=Properties(sessionExpiryInterval=5))
-        server.wait(6)
-        self.assertFalse(isPresent(lasting(server)))
-
-    def test_never(self) -> None:
+    def test_sessionMayNeverExpire(self) -> None:
         """The largest interval, and 3.1.1 without Clean Session, never expire."""
         server = Server()
         server.connected("a", expiry=0xFFFFFFFF).lose()
@@ -119,7 +77,7 @@ class ResumeTests(SynchronousTestCase):
         server.wait(10**9)
         self.assertEqual(len(server.carrier.sessions), 2)
 
-    def test_cappedExpiry(self) -> None:
+    def test_expiryIsCapped(self) -> None:
         """The operator can bound the interval; the client is told."""
         server = Server(MqttSettings(maxSessionExpiry=60))
         client = server.client()
@@ -128,38 +86,7 @@ class ResumeTests(SynchronousTestCase):
         server.wait(61)
         self.assertEqual(len(server.carrier.sessions), 0)
 
-    def test_redelivery(self) -> None:
-        """Unacknowledged messages come again, marked, with their identifiers, in order."""
-        for version in VERSIONS:
-            server = Server()
-            client = lasting(server, version=version)
-            client.subscribe("t", 2)
-            publisher = server.connected("p", version)
-            publisher.publish("t", b"1", 1)
-            publisher.publish("t", b"2", 2)
-            publisher.publish("t", b"3", 2)
-            first = [each for each in client.take() if isinstance(each, Publish)]
-            client.send(Pubrec(first[2].packetId))
-            self.assertEqual(client.take(), [Pubrel(first[2].packetId)])
-            client.lose()
-            publisher.publish("t", b"4", 1)
-            client = lasting(server, version=version)
-            pubrel, *again = client.take()
-            self.assertEqual(pubrel, Pubrel(first[2].packetId))
-            messages = [each for each in again if isinstance(each, Publish)]
-            self.assertEqual(
-                [(each.payload, each.dup, each.packetId) for each in messages[:2]],
-                [(each.payload, True, each.packetId) for each in first[:2]],
-            )
-            self.assertEqual([(each.payload, each.dup) for each in messages[2:]], [(b"4", False)])
-            client.send(Pubcomp(first[2].packetId), Puback(messages[0].packetId))
-            client.send(Pubrec(messages[1].packetId), Pubcomp(messages[1].packetId))
-            client.take()
-            client.lose()
-            messages = lasting(server, version=version).takeMessages()
-            self.assertEqual([(each.payload, each.dup) for each in messages], [(b"4", True)])
-
-    def test_expiredAfterSending(self) -> None:
+    def test_sentMessageIsRepeatedThoughExpired(self) -> None:
         """What was sent once is sent again, expired or not."""
         server = Server()
         client = lasting(server)
@@ -172,7 +99,7 @@ class ResumeTests(SynchronousTestCase):
         (message,) = lasting(server).takeMessages()
         self.assertTrue(message.dup)
 
-    def test_unsubscribedInFlight(self) -> None:
+    def test_unsubscribedInFlightIsCompleted(self) -> None:
         """What was sent before UNSUBSCRIBE is completed, also over the next connection."""
         server = Server()
         client = lasting(server)
@@ -185,7 +112,7 @@ class ResumeTests(SynchronousTestCase):
         self.assertEqual((message.payload, message.dup), (b"x", True))
         server.event("t", b"y")
 
-    def test_restart(self) -> None:
+    def test_sessionSurvivesRestart(self) -> None:
         """A session survives the end of the broker, with all that it is owed."""
         for version in VERSIONS:
             server = Server()
@@ -208,7 +135,7 @@ class ResumeTests(SynchronousTestCase):
             (again,) = [each for each in messages if each.payload == b"2"]
             self.assertEqual((again.dup, again.packetId), (True, second.packetId))
 
-    def test_restartBeforeAnything(self) -> None:
+    def test_grantedSubscriptionMissesNothing(self) -> None:
         """A subscription that was granted misses nothing, whatever happens then."""
         server = Server()
         client = lasting(server)
@@ -217,23 +144,7 @@ class ResumeTests(SynchronousTestCase):
         server.event("t", b"x")
         self.assertEqual(lasting(server).payloads(), [b"x"])
 
-    def test_releasedSurvives(self) -> None:
-        """After PUBREC a message is never sent again, also after the end of the broker."""
-        server = Server()
-        client = lasting(server)
-        client.subscribe("t", 2)
-        server.event("t", b"x")
-        message = client.takeOne(Publish)
-        client.send(Pubrec(message.packetId))
-        self.assertEqual(client.take(), [Pubrel(message.packetId)])
-        server = server.restarted()
-        client = lasting(server)
-        self.assertEqual(client.take(), [Pubrel(message.packetId)])
-        client.send(Pubcomp(message.packetId))
-        client.lose()
-        self.assertEqual(lasting(server).take(), [])
-
-    def test_qos0Subscription(self) -> None:
+    def test_qos0SubscriptionCatchesUp(self) -> None:
         """A session with QoS 0 gets what came meanwhile too: the log has it anyway."""
         server = Server()
         client = lasting(server)
@@ -244,7 +155,7 @@ class ResumeTests(SynchronousTestCase):
         server.event("t", b"2")
         self.assertEqual(lasting(server).payloads(), [b"2"])
 
-    def test_groupGone(self) -> None:
+    def test_sessionOfRemovedGroupIsSkipped(self) -> None:
         """A session of a group that is no longer served does no harm."""
         server = Server()
         server.connected("a", userName="2/x", expiry=100).lose()
@@ -253,7 +164,7 @@ class ResumeTests(SynchronousTestCase):
         server = server.restarted()
         self.assertEqual(len(server.carrier.sessions), 0)
 
-    def test_leavesNothing(self) -> None:
+    def test_endedSessionLeavesNothing(self) -> None:
         """An ended session leaves nothing on the disk."""
         server = Server()
         client = lasting(server)
@@ -279,7 +190,7 @@ class ShareTests(SynchronousTestCase):
             client.subscribe("$share/g/t/#", qos)
         return clients
 
-    def test_shared(self) -> None:
+    def test_membersTakeTurns(self) -> None:
         """Each message goes to one member, in turn; other subscriptions are apart."""
         server = Server()
         one, two = self.members(server, "a", "b")
@@ -293,7 +204,7 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(sorted(first + second), [b"0", b"1", b"1", b"2", b"3", b"4", b"5"])
         self.assertEqual(len(other.payloads()), 6)
 
-    def test_full(self) -> None:
+    def test_fullMemberIsPassedOver(self) -> None:
         """Who cannot take more is passed over; what nobody can take waits in the log."""
         server = Server(MqttSettings(sendMaximum=2))
         one, two = self.members(server, "a", "b")
@@ -307,7 +218,7 @@ class ShareTests(SynchronousTestCase):
             sorted([*fast, *(each.payload for each in slow)]), [b"%d" % n for n in range(10)]
         )
 
-    def test_leave(self) -> None:
+    def test_leaverMessagesGoToOthers(self) -> None:
         """What a member did not acknowledge goes to another when it leaves."""
         server = Server()
         one, two = self.members(server, "a", "b")
@@ -318,7 +229,7 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(sorted(two.payloads()), [b"1", b"2"])
         self.assertEqual(lasting(server, "a").take(), [])
 
-    def test_qos2Stays(self) -> None:
+    def test_qos2StaysWithItsSession(self) -> None:
         """What was sent with QoS 2 stays with its session."""
         server = Server()
         one, two = self.members(server, "a", "b", qos=2)
@@ -340,7 +251,7 @@ class ShareTests(SynchronousTestCase):
         two.lose()
         self.assertEqual(lasting(server, "b").take(), [])
 
-    def test_allAbsent(self) -> None:
+    def test_messagesWaitForAbsentMembers(self) -> None:
         """What is published while all are absent waits, also through a restart."""
         server = Server()
         for client in self.members(server, "a", "b"):
@@ -351,7 +262,7 @@ class ShareTests(SynchronousTestCase):
         self.assertEqual(lasting(server, "b").payloads(), [b"1", b"2"])
         self.assertEqual(lasting(server, "a").payloads(), [])
 
-    def test_lastLeaves(self) -> None:
+    def test_emptyShareBeginsAnew(self) -> None:
         """When the last session is gone, the share begins anew."""
         server = Server()
         (client,) = self.members(server, "a")
@@ -362,14 +273,7 @@ class ShareTests(SynchronousTestCase):
         server.event("t", b"seen")
         self.assertEqual(client.payloads(), [b"seen"])
 
-    def test_noRetained(self) -> None:
-        """Retained messages are not sent to shared subscriptions."""
-        server = Server()
-        server.connected("p").publish("t", b"x", retain=True)
-        (client,) = self.members(server, "a")
-        self.assertEqual(client.take(), [])
-
-    def test_refused(self) -> None:
+    def test_refusedIsNotOfferedToOthers(self) -> None:
         """A member with its own granted QoS; a refusal is not offered to others."""
         server = Server()
         one, two = self.members(server, "a", "b")

@@ -42,24 +42,45 @@ class ConnectTests(MqttTestCase):
         self.assertNotEqual(answer.code, 0)
         self.assertRaises(Closed, client.receive)
 
-    def test_accepted(self) -> None:
+    def test_connackComesFirst(self) -> None:
         """[MQTT-3.2.0-1] [MQTT-3.1.4-4] [MQTT-3.2.2-1] CONNACK is the first answer."""
         client = self.client()
         self.assertEqual((client.connack.code, client.connack.sessionPresent), (0, False))
 
-    def test_wrongName(self) -> None:
-        """[MQTT-3.1.2-1] Another protocol's name is not served."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), name="MQTX"))
-        self.assertRefused(client)
+    def test_otherProtocolNameIsRefused(self) -> None:
+        """[MQTT-3.1.2-1] Another protocol's name is not served, nor none."""
+        for name in ("MQTX", ""):
+            client = self.open()
+            client.send(connect(self.version, self.id_(), name=name))
+            self.assertRefused(client)
 
-    def test_emptyName(self) -> None:
-        """[MQTT-3.1.2-1] Nor none."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), name=""))
-        self.assertRefused(client)
+    def test_malformedConnectIsRefused(self) -> None:
+        """Fields and flags that contradict each other."""
+        noProperties = b"\0" if self.version == V5 else b""
+        id_ = self.id_()
+        for packet in (
+            # [MQTT-3.1.2-3] The reserved bit of the connect flags is checked.
+            connect(self.version, id_, flags=0x01),
+            # [MQTT-3.1.2-14] [MQTT5-3.1.2-12] There is no QoS 3, for wills too.
+            connect(self.version, id_, will=Will(topic="w", qos=3)),
+            # [MQTT-3.1.2-13] [MQTT5-3.1.2-11] No will, no will QoS.
+            connect(self.version, id_, flags=0x08),
+            # [MQTT-3.1.2-15] [MQTT5-3.1.2-13] No will, no will retain.
+            connect(self.version, id_, flags=0x20),
+            # [MQTT-3.1.2-19] A user name that is announced must be there.
+            connect(self.version, id_, flags=0x80),
+            # [MQTT-3.1.3-1] [MQTT5-3.1.3-1] The payload ends after what the flags announce.
+            connect(self.version, id_, extra=b"\0\1x"),
+            # [MQTT-3.1.3-3] The client identifier must be there.
+            frame(1, 0, b"\0\4MQTT" + bytes([self.version, 2, 0, 60]) + noProperties),
+            # [MQTT-2.2.2-2] [MQTT5-2.1.3-1] The flags of CONNECT's first byte are reserved.
+            b"\x11" + connect(self.version, id_)[1:],
+        ):
+            client = self.open()
+            client.send(packet)
+            self.assertRefused(client, 0x81, 0x82)
 
-    def test_unsupportedLevel(self) -> None:
+    def test_unsupportedLevelIsRefused(self) -> None:
         """[MQTT-3.1.2-2] [MQTT5-3.1.2-2] A level of the future is refused, in either's code."""
         for level in (0, 1, 2, 6, 127):
             client = self.open(V4)
@@ -77,72 +98,21 @@ class ConnectTests(MqttTestCase):
             self.assertIn("more bytes", str(error))
         self.assertRaises(Closed, client.receive)
 
-    def test_reservedFlag(self) -> None:
-        """[MQTT-3.1.2-3] The reserved bit of the connect flags is checked."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), flags=0x01))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_willQosThree(self) -> None:
-        """[MQTT-3.1.2-14] [MQTT5-3.1.2-12] There is no QoS 3, for wills too."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), will=Will(topic="w", qos=3)))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_willQosWithoutWill(self) -> None:
-        """[MQTT-3.1.2-13] [MQTT5-3.1.2-11] No will, no will QoS."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), flags=0x08))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_willRetainWithoutWill(self) -> None:
-        """[MQTT-3.1.2-15] [MQTT5-3.1.2-13] No will, no will retain."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), flags=0x20))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_missingUserName(self) -> None:
-        """[MQTT-3.1.2-19] A user name that is announced must be there."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), flags=0x80))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_extraBytes(self) -> None:
-        """[MQTT-3.1.3-1] [MQTT5-3.1.3-1] The payload ends after what the flags announce."""
-        client = self.open()
-        client.send(connect(self.version, self.id_(), extra=b"\0\1x"))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_missingClientId(self) -> None:
-        """[MQTT-3.1.3-3] The client identifier must be there."""
-        client = self.open()
-        middle = b"\0" if self.version == V5 else b""
-        client.send(frame(1, 0, b"\0\4MQTT" + bytes([self.version, 2, 0, 60]) + middle))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_fixedHeaderFlags(self) -> None:
-        """[MQTT-2.2.2-2] [MQTT5-2.1.3-1] The flags of CONNECT's first byte are reserved."""
-        client = self.open()
-        data = bytearray(connect(self.version, self.id_()))
-        data[0] |= 0x01
-        client.send(bytes(data))
-        self.assertRefused(client, 0x81, 0x82)
-
-    def test_clientIdIsText(self) -> None:
+    def test_clientIdMustBeUtf8(self) -> None:
         """[MQTT-3.1.3-4] [MQTT-1.5.3-1] [MQTT-1.5.3-2] A client identifier is UTF-8 without 0."""
         for wrong in (b"a\xff", b"\xc0\x80", b"\xed\xa0\x80", b"a\0b", b"\xe2\x82"):
             client = self.open()
             client.send(connect(self.version, wrong))
             self.assertRefused(client)
 
-    def test_clientIds(self) -> None:
+    def test_alphanumericClientIdsAreAccepted(self) -> None:
         """[MQTT-3.1.3-5] 23 bytes of digits and letters are good for all servers."""
         first = self.id_("A")
         for clientId in (first.ljust(23, "z"), first.ljust(23, "Z")):
             client = self.open()
             self.assertEqual(client.connect(clientId).code, 0)
 
-    def test_emptyClientId(self) -> None:
+    def test_emptyClientIdIsReplaced(self) -> None:
         """[MQTT-3.1.3-6] [MQTT-3.1.3-7] Who gives no name gets one, different from others'."""
         first, second = self.open(), self.open()
         self.assertEqual(first.connect("").code, 0)
@@ -150,7 +120,7 @@ class ConnectTests(MqttTestCase):
         first.ping()
         second.ping()
 
-    def test_firstPacket(self) -> None:
+    def test_firstPacketMustBeConnect(self) -> None:
         """[MQTT-3.1.0-1] Nothing comes before CONNECT."""
         for packet in (
             PING,
@@ -160,15 +130,15 @@ class ConnectTests(MqttTestCase):
         ):
             client = self.open()
             client.send(packet)
-            client.closes()
+            self.assertIsNone(client.closes())
 
-    def test_secondConnect(self) -> None:
+    def test_secondConnectEndsConnection(self) -> None:
         """[MQTT-3.1.0-2] A second CONNECT is a protocol error."""
         client = self.client()
         client.send(connect(self.version, client.clientId))
         client.closes(0x82)
 
-    def test_refusedMeansIgnored(self) -> None:
+    def test_packetsBehindRefusedConnectAreIgnored(self) -> None:
         """[MQTT-3.1.4-5] [MQTT5-3.1.4-6] What follows a CONNECT that is refused is not done."""
         watcher = self.client()
         watcher.subscribe(self.topic("#"))
@@ -178,7 +148,7 @@ class ConnectTests(MqttTestCase):
         self.assertRefused(client)
         self.assertNothing(watcher)
 
-    def test_noWaitForConnack(self) -> None:
+    def test_packetsMayFollowConnectAtOnce(self) -> None:
         """Section 3.1.4: a client need not wait for CONNACK, which still comes first."""
         client = self.open()
         client.clientId = self.id_()
@@ -191,7 +161,7 @@ class ConnectTests(MqttTestCase):
         self.assertEqual(kinds[0], CONNACK)
         self.assertEqual(set(kinds[1:]), {SUBACK, PINGRESP})
 
-    def test_takeOver(self) -> None:
+    def test_secondConnectionTakesOver(self) -> None:
         """[MQTT-3.1.4-2] [MQTT5-3.1.4-3] A client that comes again ends its older connection."""
         old = self.client("same")
         new = self.client("same")
@@ -201,30 +171,25 @@ class ConnectTests(MqttTestCase):
             self.notForeign("mosquitto 2.0.11 closes without DISCONNECT")
             self.assertIsNotNone(ended, "DISCONNECT must tell")
 
-    def test_ping(self) -> None:
-        """[MQTT-3.12.4-1] PINGREQ is answered."""
-        client = self.client()
-        client.ping()
-        client.ping()
-
-    def test_disconnect(self) -> None:
+    def test_disconnectEndsReading(self) -> None:
         """[MQTT-3.14.4-1] [MQTT-3.14.4-2] After DISCONNECT the server closes, and reads no more."""
         watcher = self.client()
         watcher.subscribe(self.topic("#"))
         client = self.client()
         client.send(disconnect(self.version) + publish(self.version, self.topic("late"), b"x"))
-        client.closes()
+        self.assertIsNone(client.closes())
         self.assertNothing(watcher)
 
-    def test_keepAlive(self) -> None:
+    def test_silenceEndsConnection(self) -> None:
         """[MQTT-3.1.2-24] [MQTT5-3.1.2-22] Silence of 1.5 times the keep-alive is the end."""
         client = self.client(keepAlive=1)
         started = self.broker.seconds()
+        client.closes(0x8D)
         # mosquitto looks every five seconds.
-        client.closes(0x8D, seconds=10 if self.broker.isForeign else 3)
-        self.assertGreaterEqual(self.broker.seconds() - started, 1.4)
+        most = 10 if self.broker.isForeign else 1.6
+        self.assertTrue(1.4 <= self.broker.seconds() - started <= most)
 
-    def test_keptAlive(self) -> None:
+    def test_anyPacketKeepsAlive(self) -> None:
         """Section 3.1.2.10: any packet counts, not PINGREQ alone; what is received does not."""
         client = self.client(keepAlive=1)
         for _ in range(3):
@@ -232,12 +197,12 @@ class ConnectTests(MqttTestCase):
             client.publish(self.topic("a"), b"x")
         client.ping()
 
-    def test_userName(self) -> None:
+    def test_userNameAndPasswordAreRead(self) -> None:
         """[MQTT-3.1.2-19] [MQTT-3.1.2-21] A user name and password are read, whoever asks."""
         client = self.client(user="1/somebody", password=b"\0\xff")
         client.ping()
 
-    def test_oneByteAtATime(self) -> None:
+    def test_packetsMayArriveByteByByte(self) -> None:
         """Section 4.2: the transport is a stream; where it is cut means nothing."""
         client = self.open()
         client.sendSlowly(connect(self.version, self.id_()))
@@ -256,7 +221,7 @@ class Connect4Tests(MqttTestCase):
     Only 3.1.1.
     """
 
-    def test_emptyClientIdNeedsClean(self) -> None:
+    def test_emptyClientIdNeedsCleanSession(self) -> None:
         """[MQTT-3.1.3-8] A session that stays needs a name: code 2."""
         client = self.open()
         answer = client.connect("", clean=False)

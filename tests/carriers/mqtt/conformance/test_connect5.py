@@ -28,7 +28,7 @@ class Connect5Tests(common.ConnectTests):
 
     version = V5
 
-    def test_assignedClientId(self) -> None:
+    def test_assignedClientIdIsTold(self) -> None:
         """[MQTT5-3.2.2-16] The name that a client was given is told, and is its own."""
         first, second = self.open(), self.open()
         names = [each.connect("").get("assignedClientId") for each in (first, second)]
@@ -50,17 +50,17 @@ class Connect5Tests(common.ConnectTests):
         self.assertTrue(answer.sessionPresent)
         self.assertIsNone(answer.get("assignedClientId"))
 
-    def test_noAssignedClientId(self) -> None:
+    def test_givenClientIdIsKept(self) -> None:
         """Section 3.2.2.3.7: who has a name is not given another."""
         self.assertIsNone(self.client().connack.get("assignedClientId"))
 
-    def test_passwordAlone(self) -> None:
+    def test_passwordMayStandAlone(self) -> None:
         """Section 3.1.2.9: a password without a user name is allowed. Code 0x86 would be too."""
         client = self.open()
         answer = client.connect(self.id_(), password=b"x")
         self.assertIn(answer.code, (0, 0x86, 0x87))
 
-    def test_connackProperties(self) -> None:
+    def test_connackLimitsAreInRange(self) -> None:
         """Section 3.2.2.3: limits that are told are in their range."""
         answer = self.client().connack
         self.assertNotEqual(answer.get("receiveMaximum", 1), 0)
@@ -70,13 +70,13 @@ class Connect5Tests(common.ConnectTests):
             self.assertEqual(answer.get(name, 1), 1, name)
         self.assertEqual(answer.get("subscriptionIdsAvailable", 1), 1)
 
-    def test_noResponseInformation(self) -> None:
+    def test_responseInformationNeedsRequest(self) -> None:
         """[MQTT5-3.1.2-28] Response information is only for who asks."""
         client = self.client(properties=[("requestResponse", 0)])
         self.assertIsNone(client.connack.get("responseInformation"))
         self.client(properties=[("requestResponse", 1)]).ping()
 
-    def test_allProperties(self) -> None:
+    def test_allPropertiesAreAccepted(self) -> None:
         """Section 3.1.2.11: all properties at once, in any order."""
         client = self.client(
             properties=[
@@ -93,7 +93,7 @@ class Connect5Tests(common.ConnectTests):
         )
         client.ping()
 
-    def test_serverKeepAlive(self) -> None:
+    def test_serverKeepAliveIsTold(self) -> None:
         """[MQTT5-3.1.2-21] A server that wants another keep-alive says so, and it holds."""
         answer = self.client(keepAlive=65535).connack
         self.assertNotEqual(answer.get("serverKeepAlive", 1), 0)
@@ -113,7 +113,7 @@ class Connect5Tests(common.ConnectTests):
         self.assertIn(answer.code, codes or (0x81, 0x82))
         self.assertRaises(Closed, client.receive)
 
-    def test_propertiesTwice(self) -> None:
+    def test_repeatedPropertyIsRefused(self) -> None:
         """Section 3.1.2.11: no property but the user property may be there twice."""
         for name, value in (
             ("sessionExpiry", 5),
@@ -126,7 +126,7 @@ class Connect5Tests(common.ConnectTests):
         ):
             self.refuses(property_(name, value) * 2, 0x81, 0x82, 0x8C)
 
-    def test_propertyValues(self) -> None:
+    def test_propertyOutOfRangeIsRefused(self) -> None:
         """Section 3.1.2.11: values outside their range."""
         for name, value in (
             ("receiveMaximum", 0),
@@ -136,7 +136,7 @@ class Connect5Tests(common.ConnectTests):
         ):
             self.refuses(property_(name, value))
 
-    def test_foreignProperties(self) -> None:
+    def test_foreignPropertyIsRefused(self) -> None:
         """Section 2.2.2.2: properties that are another packet's, or nobody's."""
         for body in (
             property_("topicAlias", 1),
@@ -147,21 +147,21 @@ class Connect5Tests(common.ConnectTests):
         ):
             self.refuses(body)
 
-    def test_propertyCutShort(self) -> None:
+    def test_truncatedPropertyIsRefused(self) -> None:
         """Section 2.2.2: a property that does not fit into the property length."""
         self.refuses(b"\x11\0\0")
         self.refuses(b"\x26\0\1a\0\5b")
 
-    def test_propertyText(self) -> None:
+    def test_propertyTextMustBeUtf8(self) -> None:
         """[MQTT5-1.5.4-1] [MQTT5-1.5.4-2] Property texts are UTF-8 without U+0000."""
         self.refuses(property_("userProperty", (b"\xff", "x")))
         self.refuses(property_("userProperty", ("x", b"\0")))
 
-    def test_willProperties(self) -> None:
+    def test_willPropertiesAreChecked(self) -> None:
         """Section 3.1.3.2: the will's properties are checked alike."""
         self.refusesWill([("willDelay", 1), ("willDelay", 1)], [("topicAlias", 1)])
 
-    def test_willPropertyValues(self) -> None:
+    def test_willPropertyValuesAreChecked(self) -> None:
         """[MQTT5-3.3.2-14] Section 3.1.3.2.3: so are their values."""
         self.notForeign("mosquitto 2.0.11 looks at them when it is too late")
         self.refusesWill([("payloadFormat", 2)], [("responseTopic", "a/+")])
@@ -186,14 +186,14 @@ class AuthTests(MqttTestCase):
 
     version = V5
 
-    def test_unknownMethod(self) -> None:
+    def test_unknownMethodIsRefused(self) -> None:
         """[MQTT5-4.12.0-1] A method that the server does not know: 0x8C, and the end."""
         client = self.open()
         answer = client.connect(self.id_(), properties_=[("authMethod", "NOBODY-KNOWS")])
         self.assertEqual(answer.code, 0x8C)
         self.assertRaises(Closed, client.receive)
 
-    def test_dataWithoutMethod(self) -> None:
+    def test_dataWithoutMethodIsRefused(self) -> None:
         """Section 3.1.2.11.10: authentication data without a method is a protocol error."""
         self.notForeign("mosquitto 2.0.11 does not look at it without a plugin")
         client = self.open()
@@ -204,20 +204,20 @@ class AuthTests(MqttTestCase):
             return
         self.assertRaises(Closed, client.receive)
 
-    def test_authUnasked(self) -> None:
+    def test_unaskedAuthEndsConnection(self) -> None:
         """[MQTT5-4.12.1-1] Who gave no method in CONNECT may not send AUTH."""
         client = self.client()
         more = properties(V5, [("authMethod", "x")])
         client.send(frame(AUTH, 0, b"\x19" + more))
         client.closes(0x82)
 
-    def test_authBeforeConnect(self) -> None:
+    def test_authBeforeConnectEndsConnection(self) -> None:
         """[MQTT5-3.1.0-1] AUTH is not the first packet."""
         client = self.open()
         client.send(frame(AUTH, 0, b""))
         client.closes()
 
-    def test_authFlags(self) -> None:
+    def test_authFlagsMustBeZero(self) -> None:
         """[MQTT5-3.15.1-1] AUTH's flags are reserved."""
         client = self.client()
         client.send(frame(AUTH, 1, b""))

@@ -57,7 +57,7 @@ class ReceiveMaximumTests(MqttTestCase):
         self.assertNothing(self.client())
         self.assertEqual(client.pending(), [])
 
-    def test_qos1(self) -> None:
+    def test_pubackMakesRoom(self) -> None:
         """[MQTT5-3.3.4-9] [MQTT5-4.9.0-2] No more than the client takes; PUBACK makes room."""
         client = self.slow(2)
         first, second = self.assertWaiting(client, 0, 1)
@@ -70,7 +70,7 @@ class ReceiveMaximumTests(MqttTestCase):
         self.assertEqual([int(each.payload) for each in client.messages(5)], list(range(5, 10)))
         self.assertNothing(client)
 
-    def test_qos2(self) -> None:
+    def test_pubcompMakesRoom(self) -> None:
         """[MQTT5-4.9.0-2] With QoS 2 it is PUBCOMP that makes room, not PUBREC."""
         client = self.slow(2, qos=2, count=4)
         first, second = self.assertWaiting(client, 0, 1)
@@ -87,7 +87,7 @@ class ReceiveMaximumTests(MqttTestCase):
         client.complete(fourth)
         self.assertNothing(client)
 
-    def test_one(self) -> None:
+    def test_receiveMaximumMayBeOne(self) -> None:
         """[MQTT5-3.3.4-9] One at a time."""
         client = self.slow(1, count=5)
         for number in range(5):
@@ -95,7 +95,7 @@ class ReceiveMaximumTests(MqttTestCase):
             client.complete(packet)
         self.assertNothing(client)
 
-    def test_otherPackets(self) -> None:
+    def test_otherPacketsFlowWhileFull(self) -> None:
         """[MQTT5-4.9.0-3] [MQTT5-3.3.4-10] All packets but PUBLISH go on."""
         client = self.slow(1)
         (packet,) = self.assertWaiting(client, 0)
@@ -106,7 +106,7 @@ class ReceiveMaximumTests(MqttTestCase):
         client.unsubscribe(self.topic("a"))
         client.complete(packet)
 
-    def test_ofConnection(self) -> None:
+    def test_quotaIsTheConnections(self) -> None:
         """Section 4.9: the quota is the connection's; one that returns may take more or less."""
         client = self.persistent("s", properties=[("receiveMaximum", 5)])
         client.subscribe(self.topic("a"), qos=1)
@@ -124,7 +124,7 @@ class ReceiveMaximumTests(MqttTestCase):
         self.assertEqual([int(each.payload) for each in client.messages(8)], list(range(2, 10)))
         self.assertNothing(client)
 
-    def test_ofServer(self) -> None:
+    def test_exceedingServersMaximumEndsConnection(self) -> None:
         """[MQTT5-3.3.4-7] [MQTT5-3.3.4-8] More than the server takes: 0x93, and the end."""
         client = self.client()
         maximum = client.connack.get("receiveMaximum", 65_535)
@@ -142,7 +142,7 @@ class ReceiveMaximumTests(MqttTestCase):
             client.send(publish(V5, topic, b"x", qos=2, packetId=maximum + 1))
             client.closes(0x93)
 
-    def test_ofServerAtOnce(self) -> None:
+    def test_exceedingItInOneGoEndsConnection(self) -> None:
         """[MQTT5-3.3.4-8] The same from a client that does not look at answers meanwhile."""
         client = self.client()
         maximum = client.connack.get("receiveMaximum", 65_535)
@@ -159,7 +159,7 @@ class ReceiveMaximumTests(MqttTestCase):
         self.assertEqual((packet.kind, packet.code), (DISCONNECT, 0x93))
         self.assertLessEqual(received, maximum)
 
-    def test_roomAtServer(self) -> None:
+    def test_pubcompGivesRoomBack(self) -> None:
         """Section 4.9: PUBCOMP gives the client its room back."""
         client = self.client()
         count = client.connack.get("receiveMaximum", 65_535)
@@ -186,7 +186,7 @@ class PacketSizeTests(MqttTestCase):
 
     version = V5
 
-    def test_ofClient(self) -> None:
+    def test_oversizedMessageCountsAsDelivered(self) -> None:
         """[MQTT5-3.1.2-24] [MQTT5-3.1.2-25] Too large for the client: as if it was delivered."""
         for qos in range(3):
             client = self.client(properties=[("maximumPacketSize", 400)])
@@ -200,7 +200,7 @@ class PacketSizeTests(MqttTestCase):
             self.assertLessEqual(max(each.size for each in packets), 400)
             self.assertNothing(client)
 
-    def test_onlyForThatClient(self) -> None:
+    def test_othersGetOversizedMessage(self) -> None:
         """[MQTT5-3.1.2-25] Others get it."""
         small = self.client(properties=[("maximumPacketSize", 300)])
         large = self.client()
@@ -210,7 +210,7 @@ class PacketSizeTests(MqttTestCase):
         self.assertEqual(large.message().payload, b"x" * 1000)
         self.assertNothing(small)
 
-    def test_ownProperty(self) -> None:
+    def test_ownPropertyNeverMakesOversized(self) -> None:
         """[MQTT5-3.1.2-24] What the broker adds to a message does not make it too large."""
         topic = self.topic("a")
         size = len(publish(V5, topic, bytes(32), qos=1, packetId=1))
@@ -223,7 +223,7 @@ class PacketSizeTests(MqttTestCase):
         self.client().publish(topic, bytes(31), 1)
         self.assertEqual(client.message().payload, bytes(31))
 
-    def test_retained(self) -> None:
+    def test_oversizedRetainedIsSkipped(self) -> None:
         """[MQTT5-3.1.2-24] Retained ones too."""
         publisher = self.client()
         publisher.publish(self.topic("large"), b"x" * 1000, 1, retain=True)
@@ -233,7 +233,7 @@ class PacketSizeTests(MqttTestCase):
         self.assertEqual(client.message().topic, self.topic("small"))
         self.assertNothing(client)
 
-    def test_doesNotBlock(self) -> None:
+    def test_oversizedTakesNoRoom(self) -> None:
         """[MQTT5-3.1.2-25] With few in flight, those that are too large take no room."""
         self.notForeign("mosquitto 2.0.11 gets stuck")
         items = [("maximumPacketSize", 400), ("receiveMaximum", 1)]
@@ -249,7 +249,7 @@ class PacketSizeTests(MqttTestCase):
         self.assertEqual(got, list(range(5)))
         self.assertNothing(client)
 
-    def test_ofServer(self) -> None:
+    def test_packetAboveServersMaximumEndsConnection(self) -> None:
         """[MQTT5-3.2.2-15] Too large for the server: 0x95, before all of it has come."""
         client = self.client()
         maximum = client.connack.get("maximumPacketSize")
@@ -260,7 +260,7 @@ class PacketSizeTests(MqttTestCase):
         client.send(b"\x30" + varint(maximum) + head)
         client.closes(0x95)
 
-    def test_largestOfServer(self) -> None:
+    def test_packetAtServersMaximumIsRead(self) -> None:
         """[MQTT5-3.2.2-15] Just as large as the server takes is read; content may be refused."""
         client = self.client()
         maximum = client.connack.get("maximumPacketSize", 1_000_000)

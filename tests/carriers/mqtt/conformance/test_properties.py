@@ -26,14 +26,14 @@ class PropertyTests(MqttTestCase):
         """Publish with these properties."""
         self.publisher.publish(self.topic("a"), payload, qos, properties_=items)
 
-    def test_none(self) -> None:
+    def test_absentPropertiesStayAbsent(self) -> None:
         """Section 3.3.2.3: what was not published is not delivered."""
         self.send()
         packet = self.subscriber.message()
         others = [each for each in packet.properties if each[0] != "userProperty"]
         self.assertEqual((others, packet.user), ([], []))
 
-    def test_all(self) -> None:
+    def test_allPropertiesArriveUnaltered(self) -> None:
         """[MQTT5-3.3.2-4] [MQTT5-3.3.2-15] [MQTT5-3.3.2-16] [MQTT5-3.3.2-20] All, unaltered."""
         items: list[Property] = [
             ("contentType", "application/jsön"),
@@ -47,45 +47,45 @@ class PropertyTests(MqttTestCase):
             got = [each for each in packet.properties if each[0] != "userProperty"]
             self.assertEqual(sorted(got), items)
 
-    def test_payloadFormat(self) -> None:
+    def test_payloadFormatArrives(self) -> None:
         """[MQTT5-3.3.2-4] 0 and 1 are different, and both from none."""
         for number in (0, 1):
             self.send(("payloadFormat", number))
             self.assertIn(self.subscriber.message().get("payloadFormat"), (number, number or None))
 
-    def test_empty(self) -> None:
+    def test_emptyPropertiesArrive(self) -> None:
         """Section 3.3.2.3: texts and bytes may be empty, and are there nevertheless."""
         self.send(("contentType", ""), ("correlationData", b""), ("userProperty", ("", "")))
         packet = self.subscriber.message()
         self.assertEqual((packet.get("contentType"), packet.get("correlationData")), ("", b""))
         self.assertEqual(packet.user, [("", "")])
 
-    def test_userProperties(self) -> None:
+    def test_userPropertiesKeepTheirOrder(self) -> None:
         """[MQTT5-3.3.2-17] [MQTT5-3.3.2-18] All user properties, in their order."""
         pairs = [("z", "1"), ("a", "2"), ("z", "1"), ("a", ""), ("", "b"), ("ü", "\U0001f600")]
         self.send(*(("userProperty", each) for each in pairs))
         self.assertEqual(self.subscriber.message().user, pairs)
 
-    def test_manyUserProperties(self) -> None:
+    def test_manyUserPropertiesArrive(self) -> None:
         """[MQTT5-3.3.2-17] A hundred of them."""
         pairs = [(f"key{each % 7}", str(each)) for each in range(100)]
         self.send(*(("userProperty", each) for each in pairs))
         self.assertEqual(self.subscriber.message().user, pairs)
 
-    def test_toOlderVersion(self) -> None:
+    def test_311ClientGetsNoProperties(self) -> None:
         """A 3.1.1 client gets the message without them."""
         old = self.client(version=V4)
         old.subscribe(self.topic("a"))
         self.send(("contentType", "x"), ("userProperty", ("a", "b")), payload=b"bytes")
         self.assertEqual(old.message().payload, b"bytes")
 
-    def test_fromOlderVersion(self) -> None:
+    def test_311MessageHasNoProperties(self) -> None:
         """A 3.1.1 client's message has none."""
         self.client(version=V4).publish(self.topic("a"), b"x", 1)
         packet = self.subscriber.message()
         self.assertEqual((packet.payload, packet.user), (b"x", []))
 
-    def test_requestResponse(self) -> None:
+    def test_requestIsAnswered(self) -> None:
         """Section 4.10: a request and its response, by response topic and correlation data."""
         requester, responder = self.client(), self.client()
         requester.subscribe(self.topic("answers/me"))
@@ -102,14 +102,14 @@ class PropertyTests(MqttTestCase):
         answer = requester.message()
         self.assertEqual((answer.payload, answer.get("correlationData")), (b"4", b"\1\2"))
 
-    def test_expiryIsHandedOn(self) -> None:
+    def test_remainingExpiryIsHandedOn(self) -> None:
         """[MQTT5-3.3.2-6] The interval, less the time that the broker had the message."""
         self.send(("messageExpiry", 1000))
         self.assertIn(self.subscriber.message().get("messageExpiry"), (998, 999, 1000))
         self.send(("messageExpiry", 0xFFFFFFFF))
         self.assertGreater(self.subscriber.message().get("messageExpiry"), 0xFFFFFFF0)
 
-    def test_expired(self) -> None:
+    def test_expiredMessageIsNotDelivered(self) -> None:
         """[MQTT5-3.3.2-5] [MQTT5-3.3.2-6] What has expired while a client was away is gone."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"))
@@ -123,14 +123,14 @@ class PropertyTests(MqttTestCase):
         self.assertIn(packet.get("messageExpiry"), (96, 97, 98))
         self.assertNothing(client)
 
-    def test_expiryZero(self) -> None:
+    def test_expiryZeroIsHarmless(self) -> None:
         """Section 3.3.2.3.3: 0 may be delivered at once or never, and harms nothing."""
         self.send(("messageExpiry", 0), payload=b"0")
         self.send(payload=b"1")
         got = [each.payload for each in self.subscriber.settle()]
         self.assertIn(got, ([b"0", b"1"], [b"1"]))
 
-    def test_noReasonStrings(self) -> None:
+    def test_reasonStringsNeedConsent(self) -> None:
         """[MQTT5-3.1.2-29] Who does not want problem information gets it at the end only."""
         client = self.client(properties=[("requestProblem", 0)])
         client.send(
@@ -148,7 +148,7 @@ class PropertyTests(MqttTestCase):
         except Closed:
             pass
 
-    def test_longTopic(self) -> None:
+    def test_longTopicIsServedOrRefused(self) -> None:
         """Section 4.7.3: a topic may be long; a broker with a bound says so with a reason."""
         topic = self.topic("y" * 60_000)
         client = self.client()
@@ -182,11 +182,11 @@ class AliasTests(MqttTestCase):
         data = publish(V5, name, payload, properties_=[("topicAlias", alias)])
         (client or self.publisher).send(data)
 
-    def test_offered(self) -> None:
+    def test_serverOffersAliases(self) -> None:
         """[MQTT5-3.2.2-18] The server takes some."""
         self.assertGreater(self.maximum, 0)
 
-    def test_used(self) -> None:
+    def test_aliasStandsForTopic(self) -> None:
         """[MQTT5-3.3.2-9] [MQTT5-3.3.2-12] Set, used, and set anew."""
         last = self.maximum
         self.send("a", 1, b"1")
@@ -199,7 +199,7 @@ class AliasTests(MqttTestCase):
         expected = zip("ababcc", range(1, 7), strict=True)
         self.assertEqual(got, [(self.topic(name), str(text).encode()) for name, text in expected])
 
-    def test_withQos(self) -> None:
+    def test_aliasWorksWithAnyQos(self) -> None:
         """Section 3.3.2.3.4: the QoS has nothing to do with it."""
         for qos in range(3):
             items = [("topicAlias", 1)]
@@ -208,12 +208,12 @@ class AliasTests(MqttTestCase):
             for packet in self.subscriber.messages(2):
                 self.assertEqual((packet.topic, packet.qos), (self.topic("a"), qos))
 
-    def test_notHandedOn(self) -> None:
+    def test_aliasIsNotHandedOn(self) -> None:
         """[MQTT5-3.1.2-27] Who takes no aliases gets none."""
         self.send("a", 1, b"1")
         self.assertIsNone(self.subscriber.message().get("topicAlias"))
 
-    def test_ofConnection(self) -> None:
+    def test_aliasEndsWithConnection(self) -> None:
         """[MQTT5-3.3.2-7] An alias ends with its connection, also where the session goes on."""
         client = self.persistent("s")
         self.send("a", 1, b"1", client)
@@ -221,28 +221,29 @@ class AliasTests(MqttTestCase):
         client.leave()
         client = self.persistent("s")
         self.send("", 1, b"2", client)
-        client.closes(0x82, 0x94)
+        client.closes(*((0x82, 0x94) if self.broker.isForeign else (0x82,)))
         self.assertNothing(self.subscriber)
 
-    def test_unknown(self) -> None:
+    def test_unknownAliasEndsConnection(self) -> None:
         """Section 3.3.2.3.4: no topic, and an alias that was never set, or none at all."""
         self.send("", 1, b"x")
         self.publisher.closes(0x82, 0x94)
-        client = self.client()
-        client.send(publish(V5, "", b"x"))
-        client.closes(0x82, 0x90, 0x81)
+        for items in ([], [("contentType", "x")]):
+            client = self.client()
+            client.send(publish(V5, "", b"x", properties_=items))
+            client.closes(*((0x82, 0x90, 0x81) if self.broker.isForeign else (0x82,)))
 
-    def test_zero(self) -> None:
+    def test_aliasZeroEndsConnection(self) -> None:
         """[MQTT5-3.3.2-8] 0 is no alias."""
         self.send("a", 0, b"x")
-        self.publisher.closes(0x94, 0x82, 0x81)
+        self.publisher.closes(*((0x94, 0x82, 0x81) if self.broker.isForeign else (0x94,)))
 
-    def test_tooLarge(self) -> None:
+    def test_aliasAboveMaximumEndsConnection(self) -> None:
         """[MQTT5-3.3.2-9] Nor is more than the server takes."""
         self.send("a", self.maximum + 1, b"x")
         self.publisher.closes(0x94)
 
-    def test_fromServer(self) -> None:
+    def test_serverAliasesStayWithinMaximum(self) -> None:
         """[MQTT5-3.1.2-26] [MQTT5-3.3.2-10] The server's are at most what the client takes."""
         client = self.client(properties=[("topicAliasMaximum", 2)])
         client.subscribe(self.topic("x/#"))
@@ -253,7 +254,7 @@ class AliasTests(MqttTestCase):
         for packet in client.messages(12):
             self.assertEqual(packet.topic.encode(), packet.payload)
 
-    def test_fromServerAtOnce(self) -> None:
+    def test_serverAliasReplacesTopic(self) -> None:
         """Section 3.3.2.3.4: the first message sets the alias, later ones do without the topic."""
         self.notForeign("a server need not use aliases")
         client = self.client(properties=[("topicAliasMaximum", 1)])
@@ -265,7 +266,7 @@ class AliasTests(MqttTestCase):
         self.assertEqual([each.get("topicAlias") for each in (first, *others)], [1, 1, 1])
         self.assertEqual([first.size - each.size for each in others], [len(topic)] * 2)
 
-    def test_redelivered(self) -> None:
+    def test_redeliveryUsesFreshAliases(self) -> None:
         """[MQTT5-3.3.2-7] What is sent again on another connection can be understood there."""
         client = self.persistent("s", properties=[("topicAliasMaximum", 5)])
         client.subscribe(self.topic("x"), qos=1)

@@ -33,7 +33,7 @@ class PublishTests(MqttTestCase):
         subscriber.subscribe(self.topic("#"), qos=qos)
         return self.client(), subscriber
 
-    def test_qos0(self) -> None:
+    def test_qos0IsNotAcknowledged(self) -> None:
         """[MQTT-4.3.1-1] [MQTT-2.3.1-5] No acknowledgement, no packet identifier."""
         publisher, subscriber = self.pair()
         publisher.publish(self.topic("a"), b"1")
@@ -43,7 +43,7 @@ class PublishTests(MqttTestCase):
         self.assertEqual((packet.kind, packet.topic), (PUBLISH, self.topic("a")))
         self.assertEqual((packet.payload, packet.flags, packet.packetId), (b"1", 0, 0))
 
-    def test_qos1(self) -> None:
+    def test_qos1IsAcknowledged(self) -> None:
         """[MQTT-4.3.2-1] [MQTT-4.3.2-2] [MQTT-2.3.1-6] PUBACK with the same identifier."""
         publisher, subscriber = self.pair()
         publisher.send(publish(self.version, self.topic("a"), b"1", qos=1, packetId=0xFFFF))
@@ -52,7 +52,7 @@ class PublishTests(MqttTestCase):
         self.assertEqual((packet.payload, packet.flags), (b"1", 2))
         self.assertNothing(subscriber)
 
-    def test_qos2(self) -> None:
+    def test_qos2TakesFourPackets(self) -> None:
         """[MQTT-4.3.3-1] [MQTT-4.3.3-2] [MQTT-3.6.1-1] The four packets, both ways."""
         publisher, subscriber = self.pair()
         publisher.send(publish(self.version, self.topic("a"), b"1", qos=2, packetId=300))
@@ -63,7 +63,7 @@ class PublishTests(MqttTestCase):
         self.assertEqual((packet.payload, packet.flags), (b"1", 4))
         self.assertNothing(subscriber)
 
-    def test_lowerQos(self) -> None:
+    def test_lowerQosCounts(self) -> None:
         """[MQTT-3.8.4-6] [MQTT5-3.8.4-8] The QoS is the smaller of both."""
         publisher = self.client()
         for granted in range(3):
@@ -74,7 +74,7 @@ class PublishTests(MqttTestCase):
                 publisher.publish(topic, b"x", qos)
                 self.assertEqual(subscriber.message().qos, min(qos, granted))
 
-    def test_noSubscriber(self) -> None:
+    def test_publishWithoutSubscriberIsAnswered(self) -> None:
         """[MQTT-3.3.4-1] Who publishes to nobody is answered alike."""
         publisher = self.client()
         for qos in (1, 2):
@@ -82,14 +82,14 @@ class PublishTests(MqttTestCase):
             assert answer is not None
             self.assertIn(answer.code, (0, 0x10))
 
-    def test_toItself(self) -> None:
+    def test_clientGetsItsOwnMessages(self) -> None:
         """Section 3.3.5: a client gets its own messages too."""
         client = self.client()
         client.subscribe(self.topic("a"))
         client.publish(self.topic("a"), b"x", 2)
         self.assertEqual(client.message().payload, b"x")
 
-    def test_manySubscribers(self) -> None:
+    def test_everySubscriberGetsTheMessage(self) -> None:
         """[MQTT-3.3.2-3] Each subscriber gets each message, with its own topic."""
         subscribers = [self.client() for _ in range(10)]
         for subscriber in subscribers:
@@ -113,7 +113,7 @@ class PublishTests(MqttTestCase):
         publisher.publish(self.topic("a"), b"1", 1, retain=True)
         self.assertFalse(subscriber.message().retain)
 
-    def test_qos2Twice(self) -> None:
+    def test_repeatedQos2IsDeliveredOnce(self) -> None:
         """[MQTT-4.3.3-2] The same identifier before PUBREL is the same message."""
         publisher, subscriber = self.pair()
         for dup in (False, True):
@@ -125,7 +125,7 @@ class PublishTests(MqttTestCase):
         self.assertEqual(subscriber.message().payload, b"1")
         self.assertNothing(subscriber)
 
-    def test_qos2InOneWrite(self) -> None:
+    def test_repeatedQos2InOneWriteIsDeliveredOnce(self) -> None:
         """[MQTT-4.3.3-2] The same, when it is sent again before PUBREC came."""
         publisher, subscriber = self.pair()
         first = publish(self.version, self.topic("a"), b"1", qos=2, packetId=9)
@@ -138,7 +138,7 @@ class PublishTests(MqttTestCase):
         self.assertEqual(subscriber.message().payload, b"1")
         self.assertNothing(subscriber)
 
-    def test_identifierAgain(self) -> None:
+    def test_identifierIsFreeAfterItsFlow(self) -> None:
         """[MQTT-2.3.1-4] After its flow an identifier is free for another message."""
         publisher, subscriber = self.pair()
         for text in (b"1", b"2", b"3"):
@@ -152,7 +152,7 @@ class PublishTests(MqttTestCase):
         self.assertEqual(got, [b"1", b"1", b"2", b"2", b"3", b"3"])
         self.assertNothing(subscriber)
 
-    def test_identifiersOfServer(self) -> None:
+    def test_serverIdentifiersDiffer(self) -> None:
         """[MQTT-2.3.1-1] [MQTT-2.3.1-4] The server's are not 0, and differ while in use."""
         publisher, subscriber = self.pair()
         for number in range(10):
@@ -164,7 +164,7 @@ class PublishTests(MqttTestCase):
             subscriber.complete(packet)
         self.assertNothing(subscriber)
 
-    def test_identifiersBothWays(self) -> None:
+    def test_bothSidesMayUseAnIdentifier(self) -> None:
         """Section 2.3.1: client and server may use the same identifier at the same time."""
         client = self.client()
         client.subscribe(self.topic("a"), qos=2)
@@ -177,23 +177,24 @@ class PublishTests(MqttTestCase):
         client.send(ack(PUBREL, number))
         self.assertEqual(client.expect(PUBCOMP).packetId, number)
 
-    def test_unknownRelease(self) -> None:
+    def test_unknownPubrelIsAnswered(self) -> None:
         """[MQTT-4.3.3-2] PUBREL is answered, known or not; MQTT 5 has a code for it."""
         client = self.client()
         client.send(ack(PUBREL, 77))
         answer = client.expect(PUBCOMP)
         self.assertEqual(answer.packetId, 77)
-        self.assertIn(answer.code, (0, 0x92))
+        expected = 0x92 if self.version == V5 else 0
+        self.assertIn(answer.code, (0, 0x92) if self.broker.isForeign else (expected,))
         client.ping()
 
-    def test_releaseTwice(self) -> None:
+    def test_repeatedPubrelIsAnswered(self) -> None:
         """[MQTT-4.3.3-2] Also a second time."""
         client = self.client()
         client.publish(self.topic("a"), b"x", 2)
         client.send(ack(PUBREL, 1))
         self.assertEqual(client.expect(PUBCOMP).packetId, 1)
 
-    def test_unknownAcknowledgements(self) -> None:
+    def test_unknownAcknowledgementsHarmNoOtherClient(self) -> None:
         """Section 4.3: what was never sent may be acknowledged; nobody else is hurt."""
         publisher, subscriber = self.pair()
         for kind in (PUBACK, PUBREC, PUBCOMP):
@@ -204,7 +205,7 @@ class PublishTests(MqttTestCase):
         publisher.publish(self.topic("a"), b"x", 1)
         self.assertEqual(subscriber.message().payload, b"x")
 
-    def test_empty(self) -> None:
+    def test_payloadMayBeEmpty(self) -> None:
         """Section 3.3.3: a payload may have no bytes."""
         publisher, subscriber = self.pair()
         for qos in range(3):
@@ -212,13 +213,13 @@ class PublishTests(MqttTestCase):
             packet = subscriber.message()
             self.assertEqual((packet.payload, packet.qos), (b"", qos))
 
-    def test_anyBytes(self) -> None:
+    def test_payloadIsAnyBytes(self) -> None:
         """Section 3.3.3: a payload is any bytes."""
         publisher, subscriber = self.pair()
         publisher.publish(self.topic("a"), bytes(range(256)), 1)
         self.assertEqual(subscriber.message().payload, bytes(range(256)))
 
-    def test_lengths(self) -> None:
+    def test_lengthBoundariesAreEncoded(self) -> None:
         """Section 2.2.3: remaining lengths on both sides of where they grow by a byte."""
         publisher, subscriber = self.pair()
         for length in (127, 128, 16_383, 16_384):
@@ -226,7 +227,7 @@ class PublishTests(MqttTestCase):
                 publisher.publish(self.topic("a"), payload)
                 self.assertEqual(subscriber.message().payload, payload)
 
-    def test_large(self) -> None:
+    def test_largePayloadArrives(self) -> None:
         """Section 2.2.3: almost one MiB, which is what the broker takes by default."""
         publisher, subscriber = self.pair()
         payload = bytes(range(256)) * (4 * KIB - 1)
@@ -234,7 +235,7 @@ class PublishTests(MqttTestCase):
             publisher.publish(self.topic("a"), payload, qos)
             self.assertTrue(subscriber.message().payload == payload)
 
-    def test_order(self) -> None:
+    def test_deliveryKeepsPublishOrder(self) -> None:
         """[MQTT-4.6.0-5] [MQTT-4.6.0-6] What is published in order arrives in order."""
         for qos in range(3):
             publisher, subscriber = self.pair()
@@ -243,7 +244,7 @@ class PublishTests(MqttTestCase):
             got = [int(each.payload) for each in subscriber.messages(50)]
             self.assertEqual(got, list(range(50)))
 
-    def test_oneWrite(self) -> None:
+    def test_manyPublishesInOneWriteKeepOrder(self) -> None:
         """[MQTT-4.6.0-2] Many packets in one write: acknowledged in order, delivered in order."""
         publisher, subscriber = self.pair(qos=0)
         topic = self.topic("a")
@@ -260,7 +261,7 @@ class PublishTests(MqttTestCase):
         got = [int(each.payload) for each in subscriber.messages(500)]
         self.assertEqual(got, list(range(1, 501)))
 
-    def test_receiptOrder(self) -> None:
+    def test_pubrecsKeepPublishOrder(self) -> None:
         """[MQTT-4.6.0-3] PUBRECs in the order of their publishes, all waiting at once."""
         publisher, subscriber = self.pair()
         numbers = list(range(1, 16))
@@ -277,7 +278,7 @@ class PublishTests(MqttTestCase):
         got = [int(each.payload) for each in subscriber.messages(15)]
         self.assertEqual(got, numbers)
 
-    def test_releaseOrder(self) -> None:
+    def test_pubrelsKeepPubrecOrder(self) -> None:
         """[MQTT-4.6.0-4] The server's PUBRELs are in the order of the client's PUBRECs."""
         publisher, subscriber = self.pair()
         for number in range(5):
@@ -288,7 +289,7 @@ class PublishTests(MqttTestCase):
         subscriber.send(b"".join(ack(PUBCOMP, each) for each in numbers))
         self.assertNothing(subscriber)
 
-    def test_leavesAtOnce(self) -> None:
+    def test_publishBeforeDisconnectCounts(self) -> None:
         """[MQTT-4.3.1-1] What was sent before DISCONNECT counts, though nobody waits for it."""
         _, subscriber = self.pair()
         publisher = self.client()
@@ -296,7 +297,7 @@ class PublishTests(MqttTestCase):
         publisher.close()
         self.assertEqual(subscriber.message().payload, b"last")
 
-    def test_topicsOfTheirOwn(self) -> None:
+    def test_topicsAreComparedExactly(self) -> None:
         """[MQTT-4.7.3-4] Topics are compared byte by byte; slashes and case count."""
         subscriber = self.client()
         names = ["a", "A", "a/", "/a", "a//b", "a b", "a/ b"]
@@ -309,7 +310,7 @@ class PublishTests(MqttTestCase):
             self.assertEqual(subscriber.message().payload, topic.encode())
         self.assertNothing(subscriber)
 
-    def test_otherCharacters(self) -> None:
+    def test_nonAsciiTopicIsServedOrRefused(self) -> None:
         """Section 4.7.3: a topic beyond ASCII is served as it is, or refused, and never bent."""
         topic = self.topic("höi/\N{SNOWMAN}/\N{GRINNING FACE}")
         subscriber = self.client()
@@ -333,7 +334,7 @@ class Publish5Tests(PublishTests):
 
     version = V5
 
-    def test_reasons(self) -> None:
+    def test_acknowledgementsMayCarryReasons(self) -> None:
         """Section 3.4.2.1: acknowledgements may be written with a reason, or without one."""
         publisher, subscriber = self.pair()
         publisher.send(publish(V5, self.topic("a"), b"1", qos=2, packetId=4))
@@ -350,7 +351,7 @@ class Publish5Tests(PublishTests):
         subscriber.send(b"\x40\4" + packet.packetId.to_bytes(2, "big") + b"\x10\0")
         self.assertNothing(subscriber)
 
-    def test_refusedByClient(self) -> None:
+    def test_refusalByClientEndsTheFlow(self) -> None:
         """[MQTT5-4.3.3-4] PUBREC with a failure ends the flow, and frees the identifier."""
         publisher, subscriber = self.pair()
         publisher.publish(self.topic("a"), b"1", 2)
@@ -362,7 +363,7 @@ class Publish5Tests(PublishTests):
         subscriber.send(ack(PUBACK, packet.packetId, 0x80))
         self.assertNothing(subscriber)
 
-    def test_unknownReceipt(self) -> None:
+    def test_unknownPubrecIsAnswered(self) -> None:
         """Section 3.6.2.1: PUBREC for what was not sent: PUBREL says 0x92, or nothing does."""
         client = self.client()
         client.send(ack(PUBREC, 4711) + PING)

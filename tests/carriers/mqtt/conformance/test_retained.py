@@ -33,14 +33,14 @@ class RetainedTests(MqttTestCase):
         got = sorted((each.topic, each.payload) for each in packets)
         self.assertEqual(got, sorted((self.topic(name), text) for name, text in expected))
 
-    def test_kept(self) -> None:
+    def test_retainedIsSentWithFlag(self) -> None:
         """[MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-8] The last one comes, with RETAIN."""
         self.keep("a", b"1")
         client = self.late(self.topic("a"))
         self.assertKept([client.message()], ("a", b"1"))
         self.assertNothing(client)
 
-    def test_qos(self) -> None:
+    def test_lowerQosCounts(self) -> None:
         """[MQTT-3.8.4-6] Its QoS is the smaller of both, as ever."""
         for qos in range(3):
             self.keep(str(qos), b"x", qos)
@@ -49,7 +49,7 @@ class RetainedTests(MqttTestCase):
             got = {each.topic[-1]: each.qos for each in packets}
             self.assertEqual(got, {str(qos): min(qos, granted) for qos in range(3)})
 
-    def test_replaced(self) -> None:
+    def test_lastRetainedReplaces(self) -> None:
         """[MQTT-3.3.1-5] [MQTT5-3.3.1-5] Only the last one is kept, whatever its QoS."""
         for number, qos in enumerate((2, 1, 0)):
             self.keep("a", str(number).encode(), qos)
@@ -57,14 +57,14 @@ class RetainedTests(MqttTestCase):
             self.assertKept([client.message()], ("a", str(number).encode()))
             self.assertNothing(client)
 
-    def test_cleared(self) -> None:
+    def test_emptyPayloadClears(self) -> None:
         """[MQTT-3.3.1-10] [MQTT-3.3.1-11] [MQTT5-3.3.1-6] An empty one clears, and is not kept."""
         for qos in range(3):
             self.keep("a", b"1")
             self.keep("a", b"", qos)
             self.assertNothing(self.late(self.topic("a")))
 
-    def test_clearingIsSeen(self) -> None:
+    def test_subscribersSeeTheClearing(self) -> None:
         """[MQTT-3.3.1-10] Who is subscribed already gets the empty one, as a live message."""
         self.keep("a", b"1")
         client = self.late(self.topic("a"))
@@ -73,12 +73,12 @@ class RetainedTests(MqttTestCase):
         packet = client.message()
         self.assertEqual((packet.payload, packet.retain), (b"", False))
 
-    def test_clearingNothing(self) -> None:
+    def test_nothingToClearIsHarmless(self) -> None:
         """[MQTT-3.3.1-11] There may be nothing to clear."""
         self.keep("a", b"")
         self.assertNothing(self.late(self.topic("a")))
 
-    def test_notKept(self) -> None:
+    def test_messageWithoutRetainIsNotKept(self) -> None:
         """[MQTT-3.3.1-12] [MQTT5-3.3.1-8] What has no RETAIN is not kept, and replaces nothing."""
         publisher = self.client()
         publisher.publish(self.topic("never"), b"x", 1)
@@ -89,7 +89,7 @@ class RetainedTests(MqttTestCase):
         self.assertKept([client.message()], ("a", b"1"))
         self.assertNothing(client)
 
-    def test_wildcards(self) -> None:
+    def test_filterGetsEveryMatchingTopic(self) -> None:
         """[MQTT-3.3.1-6] A filter gets the last one of each topic that it matches."""
         for name in ("a", "a/b", "a/b/c", "d"):
             self.keep(name, name.encode())
@@ -104,7 +104,7 @@ class RetainedTests(MqttTestCase):
         self.assertKept(client.messages(1), ("a/b/c", b"a/b/c"))
         self.assertNothing(client)
 
-    def test_severalFilters(self) -> None:
+    def test_eachFilterGetsItsOwn(self) -> None:
         """[MQTT-3.8.4-4] Each filter of a SUBSCRIBE gets its own."""
         self.keep("a", b"1")
         self.keep("b", b"2")
@@ -112,7 +112,7 @@ class RetainedTests(MqttTestCase):
         self.assertKept(client.messages(2), ("a", b"1"), ("b", b"2"))
         self.assertNothing(client)
 
-    def test_again(self) -> None:
+    def test_subscribingAgainRepeatsRetained(self) -> None:
         """[MQTT-3.8.4-3] Who subscribes again gets it again."""
         self.keep("a", b"1")
         client = self.late(self.topic("a"))
@@ -123,7 +123,7 @@ class RetainedTests(MqttTestCase):
         client.subscribe(self.topic("a"))
         self.assertKept([client.message()], ("a", b"1"))
 
-    def test_notOnReturn(self) -> None:
+    def test_resumedSessionGetsNoRetained(self) -> None:
         """[MQTT-3.3.1-6] Who comes back to its session does not subscribe: nothing comes."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"))
@@ -136,7 +136,7 @@ class RetainedTests(MqttTestCase):
         client = self.persistent("s")
         self.assertNothing(client)
 
-    def test_survivesPublisher(self) -> None:
+    def test_retainedSurvivesPublisher(self) -> None:
         """[MQTT-3.1.2-7] It is not part of the publisher's session."""
         publisher = self.persistent("s")
         publisher.publish(self.topic("a"), b"1", 1, retain=True)
@@ -144,7 +144,7 @@ class RetainedTests(MqttTestCase):
         self.client("s", clean=True).leave()
         self.assertKept([self.late(self.topic("a")).message()], ("a", b"1"))
 
-    def test_thenLive(self) -> None:
+    def test_liveFollowsRetainedInOrder(self) -> None:
         """[MQTT-3.3.1-9] After the retained one come live ones, in order, without RETAIN."""
         self.keep("a", b"0")
         client = self.late(self.topic("a"))
@@ -156,15 +156,16 @@ class RetainedTests(MqttTestCase):
         self.assertEqual([each.retain for each in packets], [True] + [False] * 9)
         self.assertNothing(client)
 
-    def test_hiddenTopics(self) -> None:
+    def test_wildcardsHideDollarTopics(self) -> None:
         """[MQTT-4.7.2-1] Wildcards at the beginning do not find retained $-topics."""
         topic = f"$kept/{self.prefix}"
         self.client().publish(topic, b"x", 0, retain=True)
         client = self.late("#", f"+/{self.prefix}")
         got = [each for each in client.settle() if each.topic.startswith("$")]
         self.assertEqual(got, [])
+        self.assertEqual(self.late("$kept/#").message().topic, topic)
 
-    def test_redelivered(self) -> None:
+    def test_unacknowledgedRetainedIsRepeated(self) -> None:
         """[MQTT-4.4.0-1] One that was not acknowledged comes again, with RETAIN and DUP."""
         self.keep("a", b"1")
         client = self.persistent("s")
@@ -177,7 +178,7 @@ class RetainedTests(MqttTestCase):
         self.assertEqual((again.payload, again.dup, again.retain), (b"1", True, True))
         self.assertNothing(client)
 
-    def test_many(self) -> None:
+    def test_everyRetainedTopicComesOnce(self) -> None:
         """[MQTT-3.3.1-6] A hundred topics, each once."""
         publisher = self.client()
         for number in range(100):
@@ -196,7 +197,7 @@ class Retained5Tests(RetainedTests):
 
     version = V5
 
-    def test_asPublished(self) -> None:
+    def test_retainAsPublishedKeepsFlag(self) -> None:
         """[MQTT5-3.3.1-13] Retain As Published: live ones keep the flag."""
         client = self.late((self.topic("a"), 0x08 | 1))
         publisher = self.client()
@@ -205,7 +206,7 @@ class Retained5Tests(RetainedTests):
         packets = client.messages(2)
         self.assertEqual([each.retain for each in packets], [True, False])
 
-    def test_notAsPublished(self) -> None:
+    def test_flagIsClearedOtherwise(self) -> None:
         """[MQTT5-3.3.1-12] Without it they lose it; what is retained always has it."""
         self.keep("a", b"0")
         client = self.late((self.topic("a"), 1))
@@ -213,7 +214,7 @@ class Retained5Tests(RetainedTests):
         self.keep("a", b"1")
         self.assertFalse(client.message().retain)
 
-    def test_always(self) -> None:
+    def test_handling0SendsAlways(self) -> None:
         """[MQTT5-3.3.1-9] Retain handling 0: with every SUBSCRIBE."""
         self.keep("a", b"1")
         client = self.late((self.topic("a"), 0x00))
@@ -221,7 +222,7 @@ class Retained5Tests(RetainedTests):
         client.subscribe((self.topic("a"), 0x00))
         self.assertKept([client.message()], ("a", b"1"))
 
-    def test_onlyIfNew(self) -> None:
+    def test_handling1SendsOnlyIfNew(self) -> None:
         """[MQTT5-3.3.1-10] Retain handling 1: only where there was no such subscription."""
         self.keep("a", b"1")
         client = self.late((self.topic("a"), 0x10))
@@ -232,7 +233,7 @@ class Retained5Tests(RetainedTests):
         client.subscribe((self.topic("a"), 0x10))
         self.assertKept([client.message()], ("a", b"1"))
 
-    def test_onlyIfNewInSession(self) -> None:
+    def test_resumedSubscriptionIsNotNew(self) -> None:
         """[MQTT5-3.3.1-10] A subscription of a session that was resumed is not new."""
         self.keep("a", b"1")
         client = self.persistent("s")
@@ -243,7 +244,7 @@ class Retained5Tests(RetainedTests):
         client.subscribe((self.topic("a"), 0x11))
         self.assertNothing(client)
 
-    def test_never(self) -> None:
+    def test_handling2SendsNever(self) -> None:
         """[MQTT5-3.3.1-11] Retain handling 2: never; live ones come."""
         self.keep("a", b"1")
         client = self.late((self.topic("a"), 0x20))
@@ -251,7 +252,7 @@ class Retained5Tests(RetainedTests):
         self.keep("a", b"2")
         self.assertEqual(client.message().payload, b"2")
 
-    def test_notShared(self) -> None:
+    def test_sharedSubscriptionsGetNoRetained(self) -> None:
         """Section 4.8.2: a shared subscription gets no retained messages."""
         self.notForeign("mosquitto 2.0.11 sends them")
         self.keep("a", b"1")
@@ -260,13 +261,17 @@ class Retained5Tests(RetainedTests):
         self.keep("a", b"2")
         self.assertEqual(client.message().payload, b"2")
 
-    def test_noLocal(self) -> None:
+    def test_noLocalLeavesOutOwnRetained(self) -> None:
         """Section 3.8.3.1: No Local is about its own messages, retained ones of others come."""
         self.keep("a", b"1")
         client = self.late((self.topic("a"), 0x04))
         self.assertKept([client.message()], ("a", b"1"))
+        client.publish(self.topic("a"), b"own", 1, retain=True)
+        client.subscribe((self.topic("a"), 0x04))
+        if not self.broker.isForeign:
+            self.assertNothing(client)
 
-    def test_properties(self) -> None:
+    def test_propertiesAreKept(self) -> None:
         """[MQTT5-3.3.2-17] Section 3.3.2.3: its properties are kept with it."""
         items: list[Property] = [
             ("payloadFormat", 1),
@@ -282,14 +287,14 @@ class Retained5Tests(RetainedTests):
             self.assertEqual(packet.get(name), value)
         self.assertEqual(packet.user, [("b", "1"), ("a", "2")])
 
-    def test_subscriptionId(self) -> None:
+    def test_subscriptionIdIsAdded(self) -> None:
         """[MQTT5-3.3.4-3] It carries the identifier of the subscription that it came for."""
         self.keep("a", b"1")
         client = self.client()
         client.subscribe(self.topic("a"), properties_=[("subscriptionId", 9)])
         self.assertEqual(client.message().all("subscriptionId"), [9])
 
-    def test_expiry(self) -> None:
+    def test_retainedAgesAndExpires(self) -> None:
         """[MQTT5-3.3.2-5] [MQTT5-3.3.2-6] It ages, and is gone when it has expired."""
         self.keep("a", b"1", properties_=[("messageExpiry", 100)])
         self.keep("b", b"2", properties_=[("messageExpiry", 2)])

@@ -43,21 +43,21 @@ class SessionTests(MqttTestCase):
         publisher.ping()
         publisher.leave()
 
-    def test_new(self) -> None:
+    def test_sessionIsNewAtFirst(self) -> None:
         """[MQTT-3.2.2-3] [MQTT5-3.2.2-3] There is no session at first."""
         self.assertFalse(self.persistent("s").connack.sessionPresent)
 
-    def test_present(self) -> None:
+    def test_sessionIsPresentOnReturn(self) -> None:
         """[MQTT-3.1.2-4] [MQTT-3.2.2-2] [MQTT5-3.1.2-5] It is there when the client returns."""
         self.persistent("s").leave()
         self.assertTrue(self.persistent("s").connack.sessionPresent)
 
-    def test_presentAfterCrash(self) -> None:
+    def test_sessionSurvivesLostConnection(self) -> None:
         """[MQTT-3.1.2-4] Also when it left without a word."""
         self.persistent("s").close()
         self.assertTrue(self.persistent("s").connack.sessionPresent)
 
-    def test_clean(self) -> None:
+    def test_cleanStartDiscardsSession(self) -> None:
         """[MQTT-3.1.2-6] [MQTT5-3.1.2-4] Who asks for a clean one loses the old one."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"))
@@ -68,7 +68,7 @@ class SessionTests(MqttTestCase):
         self.publish((b"2", 1))
         self.assertNothing(client)
 
-    def test_cleanDoesNotStay(self) -> None:
+    def test_cleanSessionDoesNotStay(self) -> None:
         """[MQTT-3.1.2-6] A clean session ends with its connection."""
         client = self.client("s", clean=True)
         client.subscribe(self.topic("a"))
@@ -84,7 +84,7 @@ class SessionTests(MqttTestCase):
         self.publish((b"1", 2))
         self.assertMessages([client.message()], (b"1", 1))
 
-    def test_unsubscribedStays(self) -> None:
+    def test_unsubscribedStaysUnsubscribed(self) -> None:
         """[MQTT-3.1.2-4] So is their end."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"), self.topic("b"))
@@ -94,23 +94,29 @@ class SessionTests(MqttTestCase):
         client = self.persistent("s")
         self.assertNothing(client)
 
-    def test_offline(self) -> None:
+    def test_missedMessagesComeInOrder(self) -> None:
         """[MQTT-3.1.2-5] [MQTT5-3.1.2-23] What was missed comes, once and in order."""
         client = self.offline(*((str(each).encode(), 1 + each % 2) for each in range(20)))
         expected = [(str(each).encode(), 1 + each % 2) for each in range(20)]
-        self.assertMessages(client.messages(20), *expected)
+        packets = client.messages(20)
+        self.assertMessages(packets, *expected)
+        self.assertFalse(any(each.dup for each in packets))
         self.assertNothing(client)
 
-    def test_offlineQos0(self) -> None:
+    def test_missedQos0ComesInOrder(self) -> None:
         """[MQTT-3.1.2-5] Messages with QoS 0 may come or not; others are not hurt by them."""
         client = self.offline((b"a", 0), (b"1", 1), (b"b", 0), (b"2", 1))
         self.publish((b"3", 1))
         got: list[bytes] = []
         while not got or got[-1] != b"3":
             got.append(client.message().payload)
-        self.assertEqual([each for each in got if each.isdigit()], [b"1", b"2", b"3"])
+        if self.broker.isForeign:
+            got = [each for each in got if each.isdigit()]
+            self.assertEqual(got, [b"1", b"2", b"3"])
+        else:
+            self.assertEqual(got, [b"a", b"1", b"b", b"2", b"3"])
 
-    def test_acknowledgedIsDone(self) -> None:
+    def test_acknowledgedIsNotRepeated(self) -> None:
         """[MQTT-4.3.2-1] What was acknowledged does not come again."""
         client = self.offline((b"1", 1), (b"2", 2), (b"3", 1))
         client.messages(2)
@@ -120,7 +126,7 @@ class SessionTests(MqttTestCase):
         self.assertMessages([client.message()], (b"3", 1))
         self.assertNothing(client)
 
-    def test_redeliveredQos1(self) -> None:
+    def test_unacknowledgedQos1IsRepeated(self) -> None:
         """[MQTT-4.4.0-1] [MQTT-3.3.1-1] Unacknowledged: again, with DUP and the same id."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"), qos=1)
@@ -136,7 +142,7 @@ class SessionTests(MqttTestCase):
         client.complete(again)
         self.assertNothing(client)
 
-    def test_redeliveredInOrder(self) -> None:
+    def test_repeatedMessagesKeepOrder(self) -> None:
         """[MQTT-4.6.0-1] What is sent again keeps its order, and new ones come after it."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"), qos=1)
@@ -150,7 +156,7 @@ class SessionTests(MqttTestCase):
         self.assertEqual([int(each.payload) for each in got], list(range(10)))
         self.assertEqual([each.dup for each in got[:5]], [True] * 5)
 
-    def test_redeliveredQos2(self) -> None:
+    def test_unacknowledgedQos2IsRepeated(self) -> None:
         """[MQTT-4.4.0-1] [MQTT-4.3.3-1] QoS 2 before PUBREC: the same again, with DUP."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"))
@@ -164,7 +170,7 @@ class SessionTests(MqttTestCase):
         client.complete(again)
         self.assertNothing(client)
 
-    def test_releasedAgain(self) -> None:
+    def test_pubrelIsRepeatedAfterPubrec(self) -> None:
         """[MQTT-4.4.0-1] QoS 2 after PUBREC: PUBREL again, and never the message."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"))
@@ -179,7 +185,7 @@ class SessionTests(MqttTestCase):
         client.send(ack(PUBCOMP, first.packetId))
         self.assertNothing(client)
 
-    def test_redeliveredOnlyOnce(self) -> None:
+    def test_nothingIsRepeatedOnOneConnection(self) -> None:
         """[MQTT-4.4.0-1] (5) Nothing is sent again while the connection stands."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"))
@@ -189,7 +195,7 @@ class SessionTests(MqttTestCase):
         for packet in packets:
             client.complete(packet)
 
-    def test_takeOver(self) -> None:
+    def test_takeOverKeepsTheSession(self) -> None:
         """[MQTT-3.1.4-2] The session goes to the new connection, unacknowledged ones too."""
         old = self.persistent("s")
         old.subscribe(self.topic("a"))
@@ -204,7 +210,7 @@ class SessionTests(MqttTestCase):
         self.assertMessages([new.message()], (b"2", 1))
         old.closes(0x8E)
 
-    def test_receivedQos2Stays(self) -> None:
+    def test_receivedQos2IsRemembered(self) -> None:
         """[MQTT-4.3.3-2] QoS 2 from a client: once, also when it is sent again later."""
         watcher = self.client()
         watcher.subscribe(self.topic("a"))
@@ -220,7 +226,7 @@ class SessionTests(MqttTestCase):
         self.assertMessages([watcher.message()], (b"1", 2))
         self.assertNothing(watcher)
 
-    def test_releaseAfterReturn(self) -> None:
+    def test_pubrelMayFollowLater(self) -> None:
         """[MQTT-4.4.0-1] A client that had its PUBREC goes on with PUBREL."""
         watcher = self.client()
         watcher.subscribe(self.topic("a"))
@@ -235,7 +241,7 @@ class SessionTests(MqttTestCase):
         self.assertMessages([watcher.message()], (b"1", 2))
         self.assertNothing(watcher)
 
-    def test_cleanForgetsReceived(self) -> None:
+    def test_cleanStartForgetsReceivedIds(self) -> None:
         """[MQTT-3.1.2-6] The ids that were received belong to the session, and end with it."""
         watcher = self.client()
         watcher.subscribe(self.topic("a"))
@@ -264,7 +270,7 @@ class Session5Tests(SessionTests):
         items = () if seconds is None else (("sessionExpiry", seconds),)
         return self.client("s", clean=clean, properties=items)
 
-    def test_endsWithConnection(self) -> None:
+    def test_sessionWithoutExpiryEnds(self) -> None:
         """Section 3.1.2.11.2: without an interval, or with 0, the connection's end is its end."""
         for seconds in (None, 0):
             self.expiring(seconds).leave()
@@ -272,21 +278,25 @@ class Session5Tests(SessionTests):
             self.assertFalse(client.connack.sessionPresent)
             client.leave(0, [("sessionExpiry", 0)])
 
-    def test_cleanStartMayStay(self) -> None:
+    def test_cleanStartMayOutliveConnection(self) -> None:
         """Section 3.1.2.4: clean start is about the beginning, the interval about the end."""
         self.expiring(300, clean=True).leave()
         self.assertTrue(self.expiring(300).connack.sessionPresent)
 
-    def test_never(self) -> None:
+    def test_largestExpiryNeverEnds(self) -> None:
         """Section 3.1.2.11.2: 0xFFFFFFFF does not expire."""
         self.expiring(0xFFFFFFFF).leave()
         client = self.expiring(300)
         self.assertTrue(client.connack.sessionPresent)
         client.leave(0, [("sessionExpiry", 0)])
 
-    def test_expires(self) -> None:
+    def test_sessionExpiresAfterInterval(self) -> None:
         """[MQTT5-4.1.0-2] After the interval it is gone, and not before."""
         early = self.expiring(300)
+        early.leave(0, [("sessionExpiry", 2)])
+        self.broker.sleep(1.5)
+        early = self.expiring(300)
+        self.assertTrue(early.connack.sessionPresent)
         early.leave(0, [("sessionExpiry", 1)])
         self.broker.sleep(2.1)
         self.assertFalse(self.expiring(1).connack.sessionPresent)
@@ -303,26 +313,26 @@ class Session5Tests(SessionTests):
         self.publish((b"1", 1))
         self.assertMessages([client.message()], (b"1", 1))
 
-    def test_disconnectEndsIt(self) -> None:
+    def test_disconnectMayEndTheSession(self) -> None:
         """Section 3.14.2.2.2: DISCONNECT may set 0, and the session ends at once."""
         client = self.expiring(300)
         client.leave(0, [("sessionExpiry", 0)])
         self.assertFalse(self.expiring(300).connack.sessionPresent)
 
-    def test_disconnectMakesItLonger(self) -> None:
+    def test_disconnectMayLengthenExpiry(self) -> None:
         """Section 3.14.2.2.2: or more than CONNECT had."""
         self.expiring(1).leave(0, [("sessionExpiry", 300)])
         self.broker.sleep(2.1)
         self.assertTrue(self.expiring(300).connack.sessionPresent)
 
-    def test_disconnectMayNotBegin(self) -> None:
+    def test_disconnectMayNotBeginExpiry(self) -> None:
         """Section 3.14.2.2.2: from 0 to more is a protocol error."""
         client = self.expiring(0)
         client.send(disconnect(V5, 0, [("sessionExpiry", 300)]))
         client.closes(0x82)
         self.assertFalse(self.expiring(300).connack.sessionPresent)
 
-    def test_otherVersion(self) -> None:
+    def test_sessionIsSharedByVersions(self) -> None:
         """A session is its client's, whichever version it speaks."""
         client = self.persistent("s", version=V4)
         client.subscribe(self.topic("a"), qos=1)

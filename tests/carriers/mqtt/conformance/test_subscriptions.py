@@ -49,7 +49,7 @@ class SubscribeTests(MqttTestCase):
     Both versions.
     """
 
-    def test_answer(self) -> None:
+    def test_subackAnswersEachFilter(self) -> None:
         """[MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.8.4-5] [MQTT-3.9.3-1] A code for each, in order."""
         client = self.client()
         filters = [(self.topic(str(each)), each % 3) for each in range(7)]
@@ -58,7 +58,7 @@ class SubscribeTests(MqttTestCase):
         self.assertEqual(answer.packetId, 0xFFFF)
         self.assertEqual(answer.codes, (0, 1, 2, 0, 1, 2, 0))
 
-    def test_matching(self) -> None:
+    def test_wildcardsMatchWholeLevels(self) -> None:
         """[MQTT-4.7.1-1] [MQTT-4.7.1-2] [MQTT-4.7.1-3] Wildcards match whole levels."""
         client, publisher = self.client(), self.client()
         for pattern, expected in MATCHES.items():
@@ -69,7 +69,7 @@ class SubscribeTests(MqttTestCase):
             self.assertEqual(sorted(got), sorted(map(self.topic, expected)), pattern)
             client.unsubscribe(self.topic(pattern))
 
-    def test_hiddenTopics(self) -> None:
+    def test_wildcardsHideDollarTopics(self) -> None:
         """[MQTT-4.7.2-1] A wildcard at the beginning matches no topic that begins with $."""
         client, publisher = self.client(), self.client()
         client.subscribe("#", "+/#", f"+/{self.prefix}", qos=0)
@@ -78,14 +78,14 @@ class SubscribeTests(MqttTestCase):
         got = [each for each in client.settle() if each.topic.startswith("$")]
         self.assertEqual(got, [])
 
-    def test_hiddenTopicsByName(self) -> None:
+    def test_dollarTopicsAreFoundByName(self) -> None:
         """Section 4.7.2: who names them gets them."""
         client = self.client()
         client.subscribe("$hidden/#", qos=0)
         client.publish(f"$hidden/{self.prefix}", b"x")
         self.assertEqual([each.topic for each in client.settle()], [f"$hidden/{self.prefix}"])
 
-    def test_everything(self) -> None:
+    def test_hashMatchesEverything(self) -> None:
         """[MQTT-4.7.1-2] # alone matches every topic."""
         client = self.client()
         client.subscribe("#", qos=0)
@@ -93,7 +93,7 @@ class SubscribeTests(MqttTestCase):
         client.publish(topic, b"x", 1)
         self.assertIn(topic, [each.topic for each in client.settle()])
 
-    def test_invalid(self) -> None:
+    def test_invalidFilterIsRefused(self) -> None:
         """[MQTT-4.7.1-2] [MQTT-4.7.1-3] [MQTT-4.7.3-1] Filters that there are not."""
         for pattern in INVALID:
             client = self.client()
@@ -108,7 +108,7 @@ class SubscribeTests(MqttTestCase):
                 self.assertIn(answer.code, (0x81, 0x82, 0x8F), pattern)
                 self.assertRaises(Closed, client.receive)
 
-    def test_live(self) -> None:
+    def test_earlierMessagesDoNotCome(self) -> None:
         """Section 3.8.4: what was published before SUBSCRIBE does not come."""
         client, publisher = self.client(), self.client()
         publisher.publish(self.topic("a"), b"early", 1)
@@ -117,7 +117,7 @@ class SubscribeTests(MqttTestCase):
         self.assertEqual(client.message().payload, b"late")
         self.assertNothing(client)
 
-    def test_replaced(self) -> None:
+    def test_sameFilterReplaces(self) -> None:
         """[MQTT-3.8.4-3] [MQTT5-3.8.4-3] The same filter again replaces; each comes once."""
         client, publisher = self.client(), self.client()
         for qos in (2, 0, 1):
@@ -126,7 +126,7 @@ class SubscribeTests(MqttTestCase):
             self.assertEqual(client.message().qos, qos)
             self.assertNothing(client)
 
-    def test_replacedWhileFlowing(self) -> None:
+    def test_replacingLosesNothing(self) -> None:
         """[MQTT-3.8.4-3] [MQTT5-3.8.4-4] The flow of messages is not interrupted."""
         client, publisher = self.client(), self.client()
         client.subscribe(self.topic("a"), qos=0)
@@ -138,7 +138,7 @@ class SubscribeTests(MqttTestCase):
         self.assertEqual(got, list(range(40)))
         self.assertNothing(client)
 
-    def test_overlapping(self) -> None:
+    def test_overlappingFiltersDeliver(self) -> None:
         """[MQTT-3.3.5-1] [MQTT5-3.3.4-2] Several that match: one copy or more, the best QoS."""
         client, publisher = self.client(), self.client()
         client.subscribe((self.topic("a/b"), 0), (self.topic("a/+"), 2), (self.topic("#"), 1))
@@ -152,7 +152,7 @@ class SubscribeTests(MqttTestCase):
         self.notForeign("mosquitto 2.0.11 takes the first one's QoS with 3.1.1")
         self.assertEqual(max(each.qos for each in copies), 2)
 
-    def test_sameFilterTwice(self) -> None:
+    def test_lastOfEqualFiltersCounts(self) -> None:
         """[MQTT-3.8.4-4] A SUBSCRIBE is as if its filters came one by one: the last counts."""
         client, publisher = self.client(), self.client()
         answer = client.subscribe((self.topic("a"), 0), (self.topic("a"), 1))
@@ -161,7 +161,7 @@ class SubscribeTests(MqttTestCase):
         self.assertEqual(client.message().qos, 1)
         self.assertNothing(client)
 
-    def test_manyFilters(self) -> None:
+    def test_manyFiltersAreAnswered(self) -> None:
         """[MQTT-3.8.4-4] A hundred filters in one packet."""
         client = self.client()
         answer = client.subscribe(*(self.topic(str(each)) for each in range(100)), qos=1)
@@ -169,7 +169,7 @@ class SubscribeTests(MqttTestCase):
         client.publish(self.topic("99"), b"x", 1)
         self.assertEqual(client.message().topic, self.topic("99"))
 
-    def test_unsubscribe(self) -> None:
+    def test_unsubscribeEndsDelivery(self) -> None:
         """[MQTT-3.10.4-2] [MQTT-3.10.4-4] [MQTT-2.3.1-7] Nothing comes after UNSUBACK."""
         client, publisher = self.client(), self.client()
         client.subscribe(self.topic("a"), self.topic("b"))
@@ -182,7 +182,7 @@ class SubscribeTests(MqttTestCase):
         self.assertEqual(client.message().payload, b"y")
         self.assertNothing(client)
 
-    def test_unsubscribeIsLiteral(self) -> None:
+    def test_unsubscribeComparesExactly(self) -> None:
         """[MQTT-3.10.4-1] A filter is compared character by character, and matches nothing."""
         client = self.client()
         client.subscribe(self.topic("a/b"))
@@ -190,12 +190,12 @@ class SubscribeTests(MqttTestCase):
         client.publish(self.topic("a/b"), b"x", 1)
         self.assertEqual(client.message().payload, b"x")
 
-    def test_unsubscribeUnknown(self) -> None:
+    def test_unknownUnsubscribeIsAnswered(self) -> None:
         """[MQTT-3.10.4-5] There is an answer, even where there was no subscription."""
         answer = self.client().unsubscribe(self.topic("a"), self.topic("b"))
         self.assertEqual(answer.codes, (0x11, 0x11) if self.version == V5 else ())
 
-    def test_unsubscribeSeveral(self) -> None:
+    def test_unsubackAnswersEachFilter(self) -> None:
         """[MQTT-3.10.4-6] [MQTT5-3.11.3-1] One answer, a code for each, in order."""
         client = self.client()
         client.subscribe(self.topic("a"), self.topic("c"))
@@ -205,7 +205,7 @@ class SubscribeTests(MqttTestCase):
         client.publish(self.topic("c"), b"x", 1)
         self.assertNothing(client)
 
-    def test_unsubscribeInFlight(self) -> None:
+    def test_inFlightIsCompletedAfterUnsubscribe(self) -> None:
         """[MQTT-3.10.4-3] What is on its way with QoS 1 or 2 is completed."""
         client = self.client()
         client.subscribe(self.topic("a"))
@@ -218,7 +218,7 @@ class SubscribeTests(MqttTestCase):
             client.complete(packet)
         self.assertNothing(client)
 
-    def test_onlyItsOwn(self) -> None:
+    def test_othersKeepTheirSubscriptions(self) -> None:
         """Section 3.10.4: what one client ends, another one keeps."""
         one, other = self.client(), self.client()
         one.subscribe(self.topic("a"))
@@ -228,7 +228,7 @@ class SubscribeTests(MqttTestCase):
         self.assertEqual(other.message().payload, b"x")
         self.assertNothing(one)
 
-    def test_publishBeforeSuback(self) -> None:
+    def test_publishBehindSubscribeIsDelivered(self) -> None:
         """Section 3.8.4: SUBSCRIBE and PUBLISH in one write: the message is for it."""
         client = self.client()
         client.send(
@@ -254,16 +254,18 @@ class Subscribe5Tests(SubscribeTests):
             client.subscribe((self.topic(name), options), properties_=items)
         return client
 
-    def test_noLocal(self) -> None:
+    def test_noLocalHidesOwnMessages(self) -> None:
         """[MQTT5-3.8.3-3] No Local: its own messages do not come, those of others do."""
         client, other = self.client(), self.client()
         client.subscribe((self.topic("a"), 0x04 | 1))
+        other.subscribe(self.topic("a"))
         client.publish(self.topic("a"), b"own", 1)
         other.publish(self.topic("a"), b"other", 1)
+        self.assertMessages(other.messages(2), (b"own",), (b"other",))
         self.assertEqual(client.message().payload, b"other")
         self.assertNothing(client)
 
-    def test_noLocalIsOfSubscription(self) -> None:
+    def test_noLocalIsTheSubscriptions(self) -> None:
         """[MQTT5-3.8.3-3] Another subscription of the client that matches gets it still."""
         client = self.client()
         client.subscribe((self.topic("a/b"), 0x04), (self.topic("a/#"), 0))
@@ -271,7 +273,7 @@ class Subscribe5Tests(SubscribeTests):
         self.assertEqual(client.message().payload, b"own")
         self.assertNothing(client)
 
-    def test_noLocalStays(self) -> None:
+    def test_noLocalStaysWithSession(self) -> None:
         """Section 4.1: the options of a subscription are kept with the session."""
         client = self.persistent("s")
         client.subscribe((self.topic("a"), 0x04 | 1))
@@ -280,28 +282,28 @@ class Subscribe5Tests(SubscribeTests):
         client.publish(self.topic("a"), b"own", 1)
         self.assertNothing(client)
 
-    def test_identifier(self) -> None:
+    def test_identifierIsSent(self) -> None:
         """[MQTT5-3.3.4-3] The identifier comes with each message, large ones too."""
         for number in (1, 127, 128, 268_435_455):
             client = self.identified(("a", number))
             client.publish(self.topic("a"), b"x", 1)
             self.assertEqual(client.message().all("subscriptionId"), [number])
 
-    def test_noIdentifier(self) -> None:
+    def test_noIdentifierIsSentWithoutOne(self) -> None:
         """[MQTT5-3.3.4-3] Without one, none comes."""
         client = self.client()
         client.subscribe(self.topic("a"))
         client.publish(self.topic("a"), b"x", 1)
         self.assertEqual(client.message().all("subscriptionId"), [])
 
-    def test_identifiers(self) -> None:
+    def test_allIdentifiersAreSent(self) -> None:
         """[MQTT5-3.3.4-4] [MQTT5-3.3.4-5] Overlapping: all of them, in one copy or several."""
         client = self.identified(("a/b", 1), ("a/+", 2), ("#", 3), ("c", 4))
         client.publish(self.topic("a/b"), b"x")
         numbers = [id_ for each in client.settle() for id_ in each.all("subscriptionId")]
         self.assertEqual(sorted(numbers), [1, 2, 3])
 
-    def test_identifierReplaced(self) -> None:
+    def test_identifierIsReplaced(self) -> None:
         """Section 3.8.2.1.2: the same filter again, with another identifier, or none."""
         client = self.identified(("a", 1), ("a", 2))
         client.publish(self.topic("a"), b"x")
@@ -310,7 +312,7 @@ class Subscribe5Tests(SubscribeTests):
         client.publish(self.topic("a"), b"x")
         self.assertEqual(client.message().all("subscriptionId"), [])
 
-    def test_identifierForAll(self) -> None:
+    def test_identifierIsForAllFilters(self) -> None:
         """Section 3.8.2.1.2: it is for all filters of its SUBSCRIBE."""
         client = self.client()
         filters = [self.topic("a"), self.topic("b")]
@@ -319,7 +321,7 @@ class Subscribe5Tests(SubscribeTests):
             client.publish(topic, b"x")
             self.assertEqual(client.message().all("subscriptionId"), [7])
 
-    def test_identifierStays(self) -> None:
+    def test_identifierStaysWithSession(self) -> None:
         """Section 4.1: it is kept with the session, and comes with what was missed."""
         client = self.persistent("s")
         client.subscribe(self.topic("a"), properties_=[("subscriptionId", 7)])
@@ -328,13 +330,13 @@ class Subscribe5Tests(SubscribeTests):
         client = self.persistent("s")
         self.assertEqual(client.message().all("subscriptionId"), [7])
 
-    def test_userProperties(self) -> None:
+    def test_userPropertiesAreAccepted(self) -> None:
         """Section 3.8.2.1.3, 3.10.2.1.2: user properties may be there."""
         client = self.client()
         items = [("userProperty", ("a", "b")), ("userProperty", ("a", "b"))]
         self.assertEqual(client.subscribe(self.topic("a"), properties_=items).codes, (2,))
 
-    def test_refusedReleases(self) -> None:
+    def test_qos2CompletesAfterUnsubscribe(self) -> None:
         """[MQTT5-3.10.4-3] After UNSUBSCRIBE a QoS 2 flow goes on to its end."""
         client = self.client()
         client.subscribe(self.topic("a"))

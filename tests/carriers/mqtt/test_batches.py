@@ -76,12 +76,12 @@ def _frames(version: int) -> st.SearchStrategy[list[bytes]]:
     )
 
 
-class GatherTests(SynchronousTestCase):
+class RunTests(SynchronousTestCase):
     """
     The decoder of a server.
     """
 
-    def test_runs(self) -> None:
+    def test_consecutivePublishesFormARun(self) -> None:
         """What follows each other stands together, what lies between does not."""
         for version in VERSIONS:
             first = [Publish("t", b"%d" % n, 1, packetId=n) for n in range(1, 5)]
@@ -100,14 +100,14 @@ class GatherTests(SynchronousTestCase):
                 [Publishes(first), Pubacks((9, 8, 7)), Pingreq(), Publishes(last)],
             )
 
-    def test_longRun(self) -> None:
+    def test_pubackRunsAreBounded(self) -> None:
         """Of many PUBACKs a bounded number is looked at in one piece; all are there."""
         decoder = Decoder(1000, MQTT_311, isGathering=True)
         arrivals = decoder.arrivals(encodeSuccesses(PUBACK, range(1, 1001)))
         self.assertEqual(flat(arrivals), [Puback(n) for n in range(1, 1001)])
         self.assertEqual(len(arrivals), 16)
 
-    def test_oneByOne(self) -> None:
+    def test_runsEqualSinglePackets(self) -> None:
         """Gathered or one by one, whole or in pieces: the same packets, the same errors."""
 
         @given(st.data(), st.sampled_from(VERSIONS), st.integers(1, 500))
@@ -130,7 +130,7 @@ class GatherTests(SynchronousTestCase):
 
         check()
 
-    def test_acknowledgements(self) -> None:
+    def test_joinedAcknowledgementsAreTheSameBytes(self) -> None:
         """Several acknowledgements are the same bytes as one after the other."""
         for packetIds in ([1], [1, 2], [65535, 256, 255, 1]):
             self.assertEqual(
@@ -139,12 +139,12 @@ class GatherTests(SynchronousTestCase):
             )
 
 
-class TogetherTests(SynchronousTestCase):
+class OneReadTests(SynchronousTestCase):
     """
     Publishes of one read.
     """
 
-    def test_refusedBetween(self) -> None:
+    def test_refusedPublishIsAnsweredAlone(self) -> None:
         """Each is answered on its own, at once where it never gets to the log."""
         server = Server(MqttSettings(maxContent=10))
         client = server.connected()
@@ -166,7 +166,7 @@ class TogetherTests(SynchronousTestCase):
         self.assertEqual(client.take(), [Puback(1), Pubrec(3), Puback(5)])
         self.assertEqual(published(server), [b"hello", b"a", b"b", b"c"])
 
-    def test_closedBetween(self) -> None:
+    def test_refusalEnds311ConnectionInOrder(self) -> None:
         """
         What a 3.1.1 client is refused ends its connection: what came before is published, before
         its will, and what comes after is not.
@@ -182,7 +182,7 @@ class TogetherTests(SynchronousTestCase):
         self.assertTrue(client.isClosed)
         self.assertEqual(published(server), [b"a", b"b", b"will"])
 
-    def test_violatedBetween(self) -> None:
+    def test_violationEndsConnectionInOrder(self) -> None:
         """A packet that must not come ends the connection after those before it."""
         server = Server()
         client = server.connected()
@@ -190,7 +190,7 @@ class TogetherTests(SynchronousTestCase):
         self.assertEqual(client.reasonOfEnd(), ReasonCode.PROTOCOL_ERROR)
         self.assertEqual(published(server), [b"a"])
 
-    def test_closedSince(self) -> None:
+    def test_closedTopicIsOpenedAgainOnce(self) -> None:
         """A topic that was closed is opened again once, for all that were on their way to it."""
         server = Server()
         client = server.connected()
@@ -206,14 +206,14 @@ class TogetherTests(SynchronousTestCase):
         opened = [each for each in server.ledger.submitted if isinstance(each, OpenTopic)]
         self.assertEqual(opened, [OpenTopic(topic="t")])
 
-    def test_openedOnce(self) -> None:
+    def test_newTopicIsOpenedOnce(self) -> None:
         """A new topic is opened once for all messages of one read."""
         server = Server()
         client = server.connected()
         client.send(*(Publish("new", b"%d" % n) for n in range(5)))
         self.assertEqual([type(each) for each in server.ledger.submitted].count(OpenTopic), 1)
 
-    def test_repeated(self) -> None:
+    def test_repeatedQos2IsPublishedOnce(self) -> None:
         """A message with QoS 2 that comes twice in one read is published once."""
         for version in VERSIONS:
             server = Server()
@@ -225,7 +225,7 @@ class TogetherTests(SynchronousTestCase):
             self.assertEqual(set(client.take()), {Pubrec(9), Puback(1)})
             self.assertEqual(published(server), [b"hello", b"x", b"y"])
 
-    def test_receiveMaximum(self) -> None:
+    def test_receiveMaximumHoldsWithinOneRead(self) -> None:
         """More than Receive Maximum in one read ends the connection; what it allows is taken."""
         server = Server(MqttSettings(receiveMaximum=3))
         client = server.connected()
@@ -236,7 +236,7 @@ class TogetherTests(SynchronousTestCase):
         self.assertEqual(published(server), [b"1", b"2", b"3"])
 
 
-class AlikeTests(SynchronousTestCase):
+class TemplateTests(SynchronousTestCase):
     """
     Frames of one batch for several subscribers.
     """
@@ -249,7 +249,7 @@ class AlikeTests(SynchronousTestCase):
             client.take()
         return clients
 
-    def test_sameBytes(self) -> None:
+    def test_subscribersShareTheBytes(self) -> None:
         """Who gets the same, with identifiers free everywhere, gets the very same bytes."""
         for version in VERSIONS:
             server = Server()
@@ -261,7 +261,7 @@ class AlikeTests(SynchronousTestCase):
             for (other,) in others:
                 self.assertIs(other, first)
 
-    def test_identifierInUse(self) -> None:
+    def test_usedIdentifierIsSkipped(self) -> None:
         """Where an identifier is in use, another is taken; each can be acknowledged."""
         server = Server()
         clients = self.subscribers(server, 3, MQTT_311)
@@ -279,7 +279,7 @@ class AlikeTests(SynchronousTestCase):
         self.assertEqual([[each.packetId for each in some] for some in messages], [[1], [2], [1]])
         self.assertEqual({each.payload for some in messages for each in some}, {b"second"})
 
-    def test_aroundTheEnd(self) -> None:
+    def test_identifiersWrapWithinABatch(self) -> None:
         """A batch whose identifiers go round the end of their numbers is acknowledged whole."""
         server = Server()
         (client,) = self.subscribers(server, 1, MQTT_311)
