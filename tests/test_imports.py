@@ -35,11 +35,11 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("daemon",),
     ("tap", "commands"),
 )
-# What asks others over HTTP, and answers nobody.
+# What makes requests of other programs over HTTP, and answers none.
 CLIENTS = {
-    "svcbroker.ledgers.cometbft._http",
-    "svcbroker.ledgers.cometbft._parts",
     "svcbroker.ledgers.cometbft._rpc",
+    "svcbroker.net.endpoints",
+    "svcbroker.net.http",
 }
 # The test kit may use the whole house but its roof.
 KIT = "testing"

@@ -11,34 +11,25 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from OpenSSL import SSL
-from treq import collect
-from treq.client import HTTPClient
 from twisted.internet.defer import Deferred, TimeoutError
-from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.interfaces import IOpenSSLClientConnectionCreator
 from twisted.internet.ssl import CertificateOptions
 from twisted.internet.task import react
 from twisted.python import usage
 from twisted.python.failure import Failure
-from twisted.web.client import (
-    Agent,
-    RequestTransmissionFailed,
-    ResponseFailed,
-    ResponseNeverReceived,
-)
-from twisted.web.iweb import IAgent, IPolicyForHTTPS
+from twisted.web.http_headers import Headers
+from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import implementer
 
 from ..daemon.operatorfile import Operating, OperatorFileError, readOperatorFile
 from ..daemon.settings import Seconds
+from ..net.http import HttpClient, HttpError, Problem, makeClient
 from ._command import CommandError, CommandOptions, Exit
 
 T = TypeVar("T")
 
 MAX_ANSWER: Final = 16 * 1024 * 1024
 """The longest answer that is read, in bytes."""
-
-_BROKEN = (ConnectionClosed, RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived)
 
 
 class DaemonOptions(CommandOptions):
@@ -64,13 +55,20 @@ class DaemonClient:
     Makes operator calls.
     """
 
-    def __init__(self, operating: Operating, agent: IAgent) -> None:
+    def __init__(self, operating: Operating, client: HttpClient, timeout: float) -> None:
         """
         @param operating: where the daemon is, and what proves an operator.
-        @param agent: speaks HTTP.
+        @param timeout: how many seconds a call may take.
         """
         self._operating = operating
-        self._http = HTTPClient(agent)
+        self._client = client
+        self._timeout = timeout
+        self._headers = Headers(
+            {
+                b"Content-Type": [b"application/json"],
+                b"Authorization": [b"Bearer " + operating.token.encode("ascii")],
+            }
+        )
 
     async def call(self, name: str, **parameters: object) -> Any:
         """
@@ -84,13 +82,20 @@ class DaemonClient:
         url = self._operating.url
         given = {key: value for key, value in parameters.items() if value is not None}
         try:
-            body = await self._post(f"{url}/admin/operator/{name}", json.dumps(given).encode())
-        except ConnectError:
-            raise CommandError(
-                f"no daemon answers at {url}: it has ended without telling, or is not up yet"
-            ) from None
-        except _BROKEN:
-            raise CommandError(f"the daemon at {url} closed the connection") from None
+            response = await self._client.request(
+                b"POST",
+                f"{url}/admin/operator/{name}",
+                headers=self._headers,
+                body=json.dumps(given).encode(),
+                timeout=self._timeout,
+            )
+            body = await response.read(MAX_ANSWER)
+        except HttpError as error:
+            if error.problem is Problem.UNREACHABLE:
+                raise CommandError(
+                    f"no daemon answers at {url}: it has ended without telling, or is not up yet"
+                ) from None
+            raise CommandError(f"the daemon at {url} {error}") from None
         try:
             answer = json.loads(body)
             code, message, data = answer["code"], str(answer["message"]), answer.get("data")
@@ -99,28 +104,6 @@ class DaemonClient:
         if code != 0:
             raise CommandError(f"the daemon refused: {message}", Exit.BAD)
         return data
-
-    async def _post(self, url: str, data: bytes) -> bytes:
-        headers: dict[bytes | str, bytes | str] = {
-            "Content-Type": "application/json",
-            "Authorization": f"Bearer {self._operating.token}",
-        }
-        response = await self._http.post(
-            url,
-            data=data,
-            headers=headers,
-            # The token is for this address and no other.
-            allow_redirects=False,
-        )
-        pieces = bytearray()
-
-        def take(piece: bytes) -> None:
-            if len(pieces) + len(piece) > MAX_ANSWER:
-                raise CommandError(f"the answer has more than {MAX_ANSWER} bytes")
-            pieces.extend(piece)
-
-        await collect(response, take)
-        return bytes(pieces)
 
 
 def askDaemon(
@@ -143,7 +126,9 @@ def askDaemon(
     failures: list[Failure] = []
 
     def main(reactor: Any) -> Deferred[None]:
-        client = DaemonClient(operating, Agent(reactor, ThisMachine()))
+        client = DaemonClient(
+            operating, makeClient(reactor, maxBody=MAX_ANSWER, tls=ThisMachine()), timeout
+        )
         # Before the connection is closed, which would look like the daemon's doing.
         reactor.addSystemEventTrigger("before", "shutdown", interrupt)
         asking = Deferred.fromCoroutine(ask(client))

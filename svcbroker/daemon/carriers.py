@@ -18,13 +18,13 @@ from ..carriers.http import HttpSettings, makeSite
 from ..carriers.peers import makePeers
 from ..carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
 from ..carriers.webhook import (
-    AddressPolicy,
     Signer,
     WebhookSettings,
     makeWebhooks,
     parseSecrets,
 )
 from ..interfaces import ILedger
+from ..net.policy import AddressPolicy
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
 from .config import Config, ConfigError

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from ..carriers.webhook import parseAllowed
+from ..net.policy import parseAllowed
 
 MAX_PEERS: Final = 100
 """How many other brokers there may be."""

@@ -10,7 +10,6 @@ from twisted.internet import reactor
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
 from twisted.trial.unittest import SynchronousTestCase, TestCase
-from twisted.web.client import Agent
 from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import directlyProvides
 from zope.interface.verify import verifyObject
@@ -20,6 +19,7 @@ from svcbroker.commands._command import CommandError
 from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine
 from svcbroker.daemon.operatorfile import Operating
 from svcbroker.interfaces import IFaultyLedger
+from svcbroker.net.http import makeClient
 from tests.broker.support import makeWorld
 from tests.carriers.http.test_operator import TOKEN, FaultyDouble
 
@@ -65,7 +65,9 @@ class ClientTests(TestCase):
     async def call(self, url: str, token: str = TOKEN, **parameters: object) -> Any:
         """Stop a node."""
         client = DaemonClient(
-            Operating(url=url, token=token), Agent(reactor, ThisMachine(), connectTimeout=30)
+            Operating(url=url, token=token),
+            makeClient(reactor, maxBody=MAX_ANSWER, tls=ThisMachine()),
+            60,
         )
         return await client.call("faults/stop", **parameters)
 
@@ -117,7 +119,8 @@ class ClientTests(TestCase):
         for answer in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"):
             url = await self.canned(answer)
             self.assertEqual(
-                await self.fails(url), (f"the daemon at {url} closed the connection", 2)
+                await self.fails(url),
+                (f"the daemon at {url} closed the connection before it had answered", 2),
             )
 
     async def test_redirect(self) -> None:

@@ -20,8 +20,8 @@ from twisted.web.server import Site
 
 from ...broker import Broker
 from ...errors import ContentTooLarge, QueryTooLong
+from ...net.turns import EndOfTurn
 from ...operations import Incidents
-from ..sending import TurnEnd
 from . import admin, health, jsonrpc, openapi, operator, rest, rpcmessages
 from .channel import BrokerChannel
 from .door import Answers, Door, DoorChannel, hotCalls
@@ -225,5 +225,5 @@ def _channelMaker(
         return BrokerChannel
     calls = hotCalls(settings.basePath, broker, incidents)
     return partial(
-        DoorChannel, Door(calls, Answers(settings, broker.clock.seconds), TurnEnd(broker.clock))
+        DoorChannel, Door(calls, Answers(settings, broker.clock.seconds), EndOfTurn(broker.clock))
     )

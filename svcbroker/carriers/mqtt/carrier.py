@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...net.addresses import peerText
-from ..sending import sender
+from ...net.sending import sender
 from ..websocket import Route, WebSocketResource, routeTo
 from .connection import Connection
 from .context import Context

@@ -1,24 +1,19 @@
 """
-Web hooks: events are sent to URLs by POST.
+Webhooks: events are sent to URLs by POST.
 
-C{targets} and C{addresses} decide where events may be sent, C{messages} what is sent and what an
-answer means: they know no transport. C{slots} bounds how much goes on at the same time,
-C{delivery} is the life of one web hook and C{webhooks} holds them all. C{posting} makes requests,
-and C{connecting} is the one module that touches a transport.
+C{targets} reads the URLs that events are sent to, C{messages} the requests and answers: they know
+no transport. C{slots} bounds how many requests are under way, C{delivery} is the life of one
+webhook, and C{webhooks} holds them all. C{posting} makes requests through L{svcbroker.net.http}.
 """
 
-from .addresses import AddressPolicy, parseAllowed
-from .making import makeWebhooks
 from .messages import Signer, parseSecrets
 from .settings import WebhookSettings
-from .webhooks import Webhooks
+from .webhooks import Webhooks, makeWebhooks
 
 __all__ = [
-    "AddressPolicy",
     "Signer",
     "WebhookSettings",
     "Webhooks",
     "makeWebhooks",
-    "parseAllowed",
     "parseSecrets",
 ]

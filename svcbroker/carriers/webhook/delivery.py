@@ -25,7 +25,7 @@ from .targets import Target
 
 
 @frozen(kw_only=True)
-class Surroundings:
+class DeliveryContext:
     """
     What all web hooks share.
 
@@ -58,7 +58,7 @@ class Delivery:
         self,
         request: SubscribeRequest,
         target: Target,
-        around: Surroundings,
+        context: DeliveryContext,
         subscribe: Callable[[SubscribeRequest, ISubscriber], Deferred[ISubscription]],
     ) -> None:
         """
@@ -70,7 +70,7 @@ class Delivery:
         self._request = request
         self._target = target
         self._lane = target.authority
-        self._around = around
+        self._context = context
         self._subscribe = subscribe
         self._subscription: ISubscription | None = None
         self._ended: BrokerError | None = None
@@ -187,9 +187,9 @@ class Delivery:
             batch: Batch | None = await self._next(subscription)
             isDone = False
             while not (isDone or self._isStopping):
-                if not self._around.slots.take(self._lane):
+                if not self._context.slots.take(self._lane):
                     batch = None
-                    await self._around.slots.wait(self._lane)
+                    await self._context.slots.wait(self._lane)
                 wait: float | None = None
                 try:
                     isDone = await self._takeTurn(subscription, batch)
@@ -198,7 +198,7 @@ class Delivery:
                     self._tellFailure(error)
                     wait = error.retryAfter
                 finally:
-                    self._around.slots.release(self._lane)
+                    self._context.slots.release(self._lane)
                 batch = None
                 if wait is not None and not self._isStopping:
                     await self._pauseAfterFailure(wait)
@@ -211,18 +211,18 @@ class Delivery:
         @return: whether everything is sent. Otherwise it is the turn of others.
         @raise NotAcknowledged: an event was not taken.
         """
-        slots, clock = self._around.slots, self._around.clock
+        slots, clock = self._context.slots, self._context.clock
         if batch is None:
             subscription.rewind()
             # The slot is not for those who wait for a log that cannot be read now.
             reading = self._next(subscription)
-            reading.addTimeout(self._around.settings.timeout, clock)
+            reading.addTimeout(self._context.settings.timeout, clock)
             try:
                 batch = await reading
             except TimeoutError:
                 subscription.pause()
                 raise NotAcknowledged("the log could not be read in time") from None
-        until = clock.seconds() + self._around.settings.turn
+        until = clock.seconds() + self._context.settings.turn
         texts: Iterable[bytes]
         if self._failures:
             # Perhaps only the first will be needed.
@@ -235,7 +235,7 @@ class Delivery:
                 return False
             self._isPosting = True
             try:
-                await self._around.poster.post(
+                await self._context.poster.post(
                     self._target, self._request.interfaceType, self._id, event, text
                 )
             finally:
@@ -263,9 +263,9 @@ class Delivery:
 
     def _pauseAfterFailure(self, retryAfter: float) -> Deferred[None]:
         self._failures += 1
-        settings = self._around.settings
-        delay = settings.delay(self._failures, retryAfter, self._around.random)
-        return deferLater(self._around.clock, delay)
+        settings = self._context.settings
+        delay = settings.delay(self._failures, retryAfter, self._context.random)
+        return deferLater(self._context.clock, delay)
 
     def _tellFailure(self, error: NotAcknowledged) -> None:
         # Once an outage. Never the path: it may hold what only the receiver is to know.

@@ -19,17 +19,22 @@ from ...broker import IWebhooks, Keeper, Waiters
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError, Overloaded, SubscriptionExists, SubscriptionNotFound, UrlInvalid
 from ...model import InterfaceType, Offset, Position, SubscribeRequest
-from .connecting import hasPermittedAddress
-from .delivery import Delivery, Surroundings
+from ...net.endpoints import hasPermittedAddress
+from ...net.http import makeClient
+from .delivery import Delivery, DeliveryContext
+from .posting import MAX_ANSWER, Poster
+from .settings import WebhookSettings
+from .slots import Slots
 from .targets import Target, parseUrl
 
 MAX_LOOKUPS: Final = 16
 """The most names of hosts that are looked up at the same time for those who subscribe."""
 
-PATIENCE: Final = 30.0
+TIMEOUT: Final = 30.0
 """How long a call waits for its answer, in seconds. What it asked for may still happen."""
 
 _KIND = "webhook"
+_IDLE_PER_HOST = 2
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +75,7 @@ class Webhooks:
         subscriptions: Subscriptions,
         keeper: Keeper,
         resolver: IHostnameResolver,
-        around: Surroundings,
+        context: DeliveryContext,
         entropy: Callable[[int], bytes],
         closeConnections: Callable[[], Deferred[Any]] = lambda: succeed(None),
     ) -> None:
@@ -82,11 +87,11 @@ class Webhooks:
         self._subscriptions = subscriptions
         self._keeper = keeper
         self._resolver = resolver
-        self._around = around
-        self._settings = around.settings
+        self._context = context
+        self._settings = context.settings
         self._entropy = entropy
         self._closeConnections = closeConnections
-        self._waiters = Waiters(around.clock, PATIENCE)
+        self._waiters = Waiters(context.clock, TIMEOUT)
         self._webhooks: dict[str, _Webhook] = {}
         self._isStopped = False
         self._coming = 0
@@ -228,7 +233,7 @@ class Webhooks:
         self._lookups += 1
         try:
             found = hasPermittedAddress(self._resolver, self._settings.policy, host)
-            return await found.addTimeout(self._settings.timeout, self._around.clock)
+            return await found.addTimeout(self._settings.timeout, self._context.clock)
         except TimeoutError:
             return False
         finally:
@@ -250,7 +255,7 @@ class Webhooks:
         return True
 
     def _newDelivery(self, request: SubscribeRequest, target: Target) -> Delivery:
-        return Delivery(request, target, self._around, self._subscriptions.subscribe)
+        return Delivery(request, target, self._context, self._subscriptions.subscribe)
 
 
 def _request(
@@ -268,3 +273,37 @@ def _request(
         isDurable=True,
         isAcknowledged=True,
     )
+
+
+def makeWebhooks(
+    reactor: Any,
+    subscriptions: Subscriptions,
+    keeper: Keeper,
+    settings: WebhookSettings,
+    *,
+    now: Callable[[], float],
+    entropy: Callable[[int], bytes],
+    random: Callable[[], float],
+) -> Webhooks:
+    """
+    Webhooks that send by HTTP, and by HTTPS with the trust roots of the system. Not started.
+
+    @param now: the wall clock: seconds since the epoch.
+    @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @param random: gives a number of [0, 1).
+    """
+    client = makeClient(
+        reactor,
+        maxBody=MAX_ANSWER,
+        keep=_IDLE_PER_HOST,
+        connectTimeout=settings.timeout,
+        policy=settings.policy,
+    )
+    context = DeliveryContext(
+        clock=reactor,
+        random=random,
+        poster=Poster(client, now, settings),
+        slots=Slots(settings.connections, settings.connectionsPerHost),
+        settings=settings,
+    )
+    return Webhooks(subscriptions, keeper, reactor.nameResolver, context, entropy, client.close)

@@ -23,8 +23,8 @@ from ...ledgers.cometbft.provisioning import (
     StateSync,
     TrustMissing,
     askTrust,
+    connectEngine,
     layOutJoining,
-    makeRpc,
 )
 from .._command import CommandError, Console, Exit
 from ._files import JOIN_REQUEST_NAME, loadGenesis, loadJoinRequest, tried
@@ -126,7 +126,9 @@ def _ask(genesis: Genesis, servers: Sequence[Address]) -> tuple[int, bytes]:
     failures: list[Failure] = []
 
     async def ask(reactor: Any) -> None:
-        trust = await askTrust(genesis, [makeRpc(reactor, each, _ANSWER) for each in servers])
+        trust = await askTrust(
+            genesis, [connectEngine(reactor, f"http://{each}", _ANSWER) for each in servers]
+        )
         answers.append((trust.height, trust.hash))
 
     def main(reactor: Any) -> Deferred[Any]:

@@ -10,19 +10,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from treq import collect
-from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
-from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.task import deferLater, react
 from twisted.python.failure import Failure
-from twisted.web.client import (
-    Agent,
-    RequestTransmissionFailed,
-    ResponseFailed,
-    ResponseNeverReceived,
-)
 
+from ...net.http import HttpError, makeClient
 from .._command import CommandError, Console, Exit
 from ._daemons import BrokerProcess, End
 from ._plan import TestNetwork, TestNode
@@ -34,14 +26,6 @@ ANSWER: Final = 10.0
 """Seconds that a broker may take to tell whether it is ready."""
 
 _MAX_ANSWER = 64 * 1024
-_BROKEN = (
-    ConnectError,
-    ConnectionClosed,
-    RequestTransmissionFailed,
-    ResponseFailed,
-    ResponseNeverReceived,
-    CancelledError,
-)
 
 
 class RunningNetwork:
@@ -66,7 +50,7 @@ class RunningNetwork:
         self._reactor = reactor
         self._console = console
         self._timeout = timeout
-        self._http = HTTPClient(Agent(reactor))
+        self._client = makeClient(reactor, maxBody=_MAX_ANSWER)
         self._reasons = {node.number: "it has not answered" for node in network.nodes}
         self._begun: Deferred[None] = Deferred()
         self._returning: dict[int, Deferred[None]] = {}
@@ -163,20 +147,13 @@ class RunningNetwork:
 
     async def _look(self, node: TestNode) -> str:
         """Why a broker is not ready; empty where it is."""
-        pieces = bytearray()
-
-        def take(piece: bytes) -> None:
-            if len(pieces) + len(piece) <= _MAX_ANSWER:
-                pieces.extend(piece)
-
         try:
-            response = await self._http.get(f"{node.root}/readyz", timeout=ANSWER)
-            await collect(response, take)
-            answer = json.loads(bytes(pieces))
+            response = await self._client.request(b"GET", f"{node.root}/readyz", timeout=ANSWER)
+            answer = json.loads(await response.read(_MAX_ANSWER))
             if answer["status"] == "ready":
                 return ""
             return "; ".join(group["reason"] for group in answer["groups"].values())
-        except _BROKEN:
+        except HttpError:
             return "it does not answer"
         except (ValueError, LookupError, TypeError, AttributeError):
             return f"what answers at {node.root} is no svcbroker"

@@ -11,14 +11,12 @@ from typing import Any, Protocol
 from attrs import define, field
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IListeningPort
-from twisted.web.client import HTTPConnectionPool
 
 from ...interfaces import LedgerContext
 from ._admin import namesOf
 from ._engine import CONNECTIONS, Engine
 from ._home import LayoutError, readGenesis, readPeers
-from ._http import makeAgent, makePool
-from ._rpc import EngineRpc
+from ._rpc import EngineRpc, connectEngine
 from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
 
@@ -89,7 +87,6 @@ class EngineParts:
     engine: EngineKeeper
     _home: Path
     _listen: Callable[[AbciFactory], IListeningPort]
-    _pool: HTTPConnectionPool | None = None
     _port: IListeningPort | None = field(default=None, init=False)
     _names: Mapping[str, bytes] | None = field(default=None, init=False)
     _wanted: frozenset[str] | None = field(default=None, init=False)
@@ -101,7 +98,6 @@ class EngineParts:
         The parts of a daemon. The context's reactor must be one.
         """
         reactor: Any = context.reactor
-        pool = makePool(reactor)
         socket = settings.socket
         engine: EngineKeeper = ForeignEngine(socket)
         if settings.engine is not None:
@@ -113,13 +109,10 @@ class EngineParts:
             )
         return cls(
             socket=socket,
-            rpc=EngineRpc(
-                makeAgent(reactor, pool, settings.rpc), reactor, settings.rpc, settings.timeout
-            ),
+            rpc=connectEngine(reactor, settings.rpc, settings.timeout),
             engine=engine,
             home=settings.home,
             listen=lambda factory: listenUnix(reactor, socket, factory),
-            pool=pool,
         )
 
     def listen(self, factory: AbciFactory) -> None:
@@ -154,4 +147,4 @@ class EngineParts:
 
     def close(self) -> Deferred[Any]:
         """Close what is kept open to the engine."""
-        return succeed(None) if self._pool is None else self._pool.closeCachedConnections()
+        return self.rpc.close()

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.web.iweb import IAgent
+from twisted.web.http_headers import Headers
 
+from ...net.deferreds import asDeferred
+from ...net.http import HttpClient, HttpError, Problem, makeClient
 from ...proofs.cometbft import (
     MAX_MEMBERS,
     LightBlock,
@@ -23,7 +24,6 @@ from ...proofs.cometbft import (
 )
 from . import _calls as calls
 from ._calls import Broadcast, Call, CommitAnswer, EngineError, NetInfo, Reason, Status
-from ._http import EngineDoor, urlOf
 
 T = TypeVar("T")
 
@@ -38,6 +38,15 @@ MAX_LIGHT: Final = calls.MAX_BATCH // 2
 
 MAX_BROADCAST_ANSWER: Final = 64 * 1024
 
+MAX_IDLE: Final = 32
+"""The most idle connections to an engine."""
+
+CONNECT_TIMEOUT: Final = 5.0
+"""How long connecting may take, in seconds."""
+
+_HEADERS: Final = Headers({b"Content-Type": [b"application/json"]})
+_REASONS: Final = {Problem.TIMEOUT: Reason.TIMEOUT, Problem.TOO_LARGE: Reason.BAD_ANSWER}
+
 
 class EngineRpc:
     """
@@ -49,24 +58,44 @@ class EngineRpc:
 
     def __init__(
         self,
-        agent: IAgent,
-        clock: IReactorTime,
-        place: str | Path,
+        client: HttpClient,
+        url: str,
         timeout: float = TIMEOUT,
         maxAnswer: int = MAX_ANSWER,
     ) -> None:
         """
-        @param agent: speaks HTTP; in the daemon, what L{makeAgent
-            <svcbroker.ledgers.cometbft._http.makeAgent>} makes.
-        @param place: the engine's RPC: a URL such as C{http://127.0.0.1:26657}, or the path of a
-            Unix socket.
+        @param client: makes requests; in the daemon, what L{connectEngine} makes it with.
+        @param url: the engine's RPC, such as C{http://127.0.0.1:26657}.
         @param timeout: how long a request may take, in seconds.
         @param maxAnswer: the most bytes that an answer may have.
         """
-        url = urlOf(place)
-        self._door = EngineDoor(agent, clock, url, timeout, maxAnswer)
-        self._broadcasts = EngineDoor(agent, clock, url, timeout, MAX_BROADCAST_ANSWER)
+        self._client = client
+        self._url = url
+        self._timeout = timeout
+        self._maxAnswer = maxAnswer
         self._nodes: tuple[bytes, Sequence[Validator]] | None = None
+
+    @asDeferred
+    async def _post(self, body: bytes, maxAnswer: int) -> bytes:
+        """
+        Send a request.
+
+        @return: fires with the answer's body, whatever its status: the engine explains itself
+            there. Cancelling ends the request.
+        @raise EngineError: there is no answer, or it is too large.
+        """
+        try:
+            answer = await self._client.request(
+                b"POST", self._url, headers=_HEADERS, body=body, timeout=self._timeout
+            )
+            return await answer.read(maxAnswer)
+        except HttpError as error:
+            reason = _REASONS.get(error.problem, Reason.UNREACHABLE)
+            raise EngineError(reason, error.detail) from error
+
+    def close(self) -> Deferred[Any]:
+        """Close the connections that are kept."""
+        return self._client.close()
 
     def broadcast(self, transaction: bytes) -> Deferred[Broadcast]:
         """
@@ -77,14 +106,14 @@ class EngineRpc:
         @raise EngineError: with L{Reason.KNOWN} it waits already, or is in a block; where the
             error C{isInDoubt}, it may.
         """
-        posted = self._broadcasts.post(calls.encodeBroadcast(transaction))
+        posted = self._post(calls.encodeBroadcast(transaction), MAX_BROADCAST_ANSWER)
         return posted.addCallback(calls.decodeBroadcast)
 
     def ask(self, call: Call[T]) -> Deferred[T]:
         """
         Make one call of L{svcbroker.ledgers.cometbft._calls}.
         """
-        posted = self._door.post(calls.encodeCall(call))
+        posted = self._post(calls.encodeCall(call), self._maxAnswer)
         return posted.addCallback(lambda body: calls.decodeAnswer(call, body))
 
     def askAll(self, several: Sequence[Call[Any]]) -> Deferred[list[Any]]:
@@ -94,7 +123,7 @@ class EngineRpc:
 
         @return: fires with the results in the order of the calls; one that is refused fails all.
         """
-        posted = self._door.post(calls.encodeBatch(several))
+        posted = self._post(calls.encodeBatch(several), self._maxAnswer)
         return posted.addCallback(lambda body: calls.decodeBatch(several, body))
 
     def status(self) -> Deferred[Status]:
@@ -170,3 +199,19 @@ class EngineRpc:
         if len(found) < total:
             found = await self.validators(height)
         return validatorsHash(membersOf(found)), found
+
+
+def connectEngine(reactor: Any, place: str | Path, timeout: float = TIMEOUT) -> EngineRpc:
+    """
+    A client of an engine over the network. It connects when it is asked something.
+
+    @param place: the engine's RPC: a URL such as C{http://127.0.0.1:26657}, or the path of a Unix
+        socket.
+    @param timeout: how long a request may take, in seconds.
+    """
+    path = place if isinstance(place, Path) else None
+    # A transaction may have arrived though its request failed, so none is sent twice.
+    client = makeClient(
+        reactor, maxBody=MAX_ANSWER, keep=MAX_IDLE, connectTimeout=CONNECT_TIMEOUT, path=path
+    )
+    return EngineRpc(client, "http://localhost" if isinstance(place, Path) else place, timeout)

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
 from ...interfaces import InvalidDescription
 from .._settings import Readers, integer, number, readValues
 from ._home import MAX_SOCKET_PATH, SOCKET
-from ._http import checkUrl
+
+_MAX_URL: Final = 2048
 
 DEFAULT_RPC: Final = "http://127.0.0.1:26657"
 
@@ -61,6 +63,28 @@ class CometSettings:
     @socket.default
     def _socketInHome(self) -> Path:
         return self.home.absolute() / SOCKET
+
+
+def checkUrl(text: str) -> str:
+    """
+    Make sure that something can be an engine's URL.
+
+    @raise ValueError: it cannot.
+    """
+    parts = urlsplit(text)
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or parts.path not in {"", "/"}
+        or not text.isascii()
+        or len(text) > _MAX_URL
+        # Reading it raises C{ValueError} where it is no number.
+        or parts.port == 0
+    ):
+        raise ValueError("not an engine's URL")
+    return text
 
 
 def _path(text: str) -> Path:

@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from ...chain import Candidate, Certificate, Header
+from ...net.timers import LazyTimer
 from ._effects import Decide, Effect, Evidence, Send, StartTimer, StopTimers, Timer
 from ._keys import Signer
 from ._messages import DecidedBlock
@@ -20,7 +21,6 @@ from ._network import Conditions, Envelope, SimulatedNetwork
 from ._ports import Application, Timing
 from ._replica import Replica
 from ._rounds import Rules
-from ._timers import LazyTimer
 
 EVIDENCE_KEPT = 100
 

@@ -19,13 +19,13 @@ from ...chain import Candidate, Certificate, ChainState, Header, Transaction
 from ...errors import LedgerUnavailable
 from ...interfaces import Submission
 from ...model import Receipt
+from ...net.timers import LazyTimer
 from ...storage import StorageError, StorageFailed, Store
 from .._observers import Observers
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
 from ._nodeset import NodeSet
 from ._pool import TransactionPool
-from ._timers import LazyTimer
 
 RETRY = 1.0
 """Seconds from one try to write to a failing disk to the next."""

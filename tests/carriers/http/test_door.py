@@ -21,7 +21,7 @@ from svcbroker.carriers.http.door._heads import (
     readHead,
 )
 from svcbroker.carriers.http.settings import HttpSettings
-from svcbroker.carriers.sending import TurnEnd
+from svcbroker.net.turns import EndOfTurn
 from svcbroker.operations import OPERATIONS
 
 from .support import BASE, FORM, Client, requestBytes
@@ -186,7 +186,7 @@ class CallTests(SynchronousTestCase):
 
     def door(self, answer: Any) -> None:
         answers = Answers(HttpSettings(corsOrigins={"*"}), self.client.world.clock.seconds)
-        turnEnd = TurnEnd(self.client.world.clock)
+        turnEnd = EndOfTurn(self.client.world.clock)
         door = Door({b"GET /hot": HotCall(False, b"/hot", answer)}, answers, turnEnd)
         site: Any = self.client.site
         site.protocol = lambda: DoorChannel(door)

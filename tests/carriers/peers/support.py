@@ -20,6 +20,7 @@ from zope.interface import implementer
 from svcbroker.broker import Broker, ISubscriptionDirectory, Limits
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
 from svcbroker.carriers.peers import Peers
+from svcbroker.net.http import HttpClient
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord
 from tests.carriers.http.support import Connection, requestBytes
@@ -101,7 +102,7 @@ class Network:
         @param urls: its peers.
         """
         agent: Any = Agent.usingEndpointFactory(self.clock, self)
-        peers = Peers(urls, agent, self.clock, lambda: None)
+        peers = Peers(urls, HttpClient(agent, self.clock))
         broker = Broker(
             {"1": memoryLedger(self.clock, "1", 1000)},
             self.clock,

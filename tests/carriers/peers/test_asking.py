@@ -30,10 +30,16 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker.broker import Identity, IPeer, PeerError
-from svcbroker.carriers.peers import MAX_SUBSCRIPTIONS, MAX_UNDER_WAY, HttpPeer, Peers
-from svcbroker.carriers.peers.asking import MAX_IDENTITY, nameOf
-from svcbroker.carriers.peers.fetching import PlainAgent
+from svcbroker.carriers.peers import (
+    MAX_IDENTITY,
+    MAX_SUBSCRIPTIONS,
+    MAX_UNDER_WAY,
+    HttpPeer,
+    Peers,
+    nameOf,
+)
 from svcbroker.errors import GroupUnknown, Overloaded
+from svcbroker.net.http import HttpClient
 
 URL = "http://10.0.0.2:8080/svcbroker"
 INSTANCE = "0" * 32
@@ -106,7 +112,7 @@ class AskingTestCase(SynchronousTestCase):
     def use(self, agent: Any) -> None:
         """Ask through this agent."""
         self.agent = agent
-        self.peers = Peers([URL], agent, self.clock, self.close)
+        self.peers = Peers([URL], HttpClient(agent, self.clock, self.close))
         self.peer = self.peers.all[0]
 
     def close(self) -> Deferred[None]:
@@ -134,7 +140,6 @@ class AnswerTests(AskingTestCase):
     def test_interfaces(self) -> None:
         """They are what they are used as."""
         verifyObject(IPeer, self.peer)
-        verifyObject(IAgent, PlainAgent(self.agent))
 
     def test_names(self) -> None:
         """Until it has told its own, a peer's name is its URL's host and port."""
@@ -170,7 +175,7 @@ class AnswerTests(AskingTestCase):
     def test_hosts(self) -> None:
         """A host has a name or an address of either kind; and what is asked is what was meant."""
         for host in ("broker-2", "[::1]:8080", "10.0.0.1:80"):
-            peers = Peers([f"http://{host}/a.b"], self.agent, self.clock, self.close)
+            peers = Peers([f"http://{host}/a.b"], HttpClient(self.agent, self.clock, self.close))
             self.successResultOf(peers.all[0].listSubscriptions("g.1_2-3", TIMEOUT))
             wanted = b"/a.b/admin/listSubscription?groupId=g.1_2-3"
             self.assertEqual(self.other.asked[-1], wanted)

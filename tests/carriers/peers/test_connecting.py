@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.carriers.peers.connecting}: real connections on loopback.
+Tests of L{svcbroker.carriers.peers}: real connections on loopback.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.server import Site
 
 from svcbroker.broker import PeerError
-from svcbroker.carriers.peers import MAX_UNDER_WAY, makePeers
-from svcbroker.carriers.peers.connecting import makePool
+from svcbroker.carriers.peers import makePeers
 
 from .test_asking import INSTANCE, OtherBroker
 
@@ -71,10 +70,3 @@ class ConnectingTests(TestCase):
                 await peer.getIdentity(60)
             self.assertTrue(str(caught.exception).startswith("cannot be "), str(caught.exception))
         await peers.drain()
-
-    def test_pool(self) -> None:
-        """As many connections are kept as may be used at once, and not for long."""
-        pool = makePool(reactor)
-        self.assertTrue(pool.persistent)
-        self.assertEqual(pool.maxPersistentPerHost, MAX_UNDER_WAY)
-        self.assertLess(pool.cachedConnectionTimeout, 5)

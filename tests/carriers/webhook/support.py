@@ -19,8 +19,8 @@ from zope.interface import implementer
 
 from svcbroker.broker import Keeper
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
-from svcbroker.carriers.webhook import AddressPolicy, Webhooks, WebhookSettings
-from svcbroker.carriers.webhook.delivery import Surroundings
+from svcbroker.carriers.webhook import Webhooks, WebhookSettings
+from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.messages import NotAcknowledged
 from svcbroker.carriers.webhook.slots import Slots
 from svcbroker.carriers.webhook.targets import Target
@@ -32,6 +32,7 @@ from svcbroker.model import (
     OpenTopic,
     PublishEvent,
 )
+from svcbroker.net.policy import AddressPolicy
 from svcbroker.testing.doubles import memoryLedger
 
 PUBLIC = "93.184.215.14"
@@ -233,7 +234,7 @@ class World:
         )
         self.subscriptions.start()
         self.slots = Slots(self.settings.connections, self.settings.connectionsPerHost)
-        around = Surroundings(
+        context = DeliveryContext(
             clock=self.clock,
             random=lambda: 0.0,
             poster=self.poster,
@@ -241,7 +242,7 @@ class World:
             settings=self.settings,
         )
         self.webhooks = Webhooks(
-            self.subscriptions, self.keeper, self.resolver, around, self.entropy
+            self.subscriptions, self.keeper, self.resolver, context, self.entropy
         )
         self.webhooks.start()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.webhook.webhooks import PATIENCE
+from svcbroker.carriers.webhook.webhooks import TIMEOUT
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Batch
 from svcbroker.model import CloseTopic, Edge, InterfaceType
@@ -89,7 +89,7 @@ class DeliveryTests(SynchronousTestCase):
         self.world.publish("1", topic="b")
         self.assertEqual(self.poster.posts, [])
         self.assertEqual(self.world.slots.busy, 0)
-        self.world.clock.advance(PATIENCE)
+        self.world.clock.advance(TIMEOUT)
         self.assertEqual(self.world.clock.getDelayedCalls(), [])
 
     def test_failing(self) -> None:

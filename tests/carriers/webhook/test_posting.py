@@ -23,7 +23,6 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
-from svcbroker.carriers.webhook.connecting import MAX_ANSWER, AddressRefused
 from svcbroker.carriers.webhook.messages import (
     NotAcknowledged,
     Signer,
@@ -33,9 +32,11 @@ from svcbroker.carriers.webhook.messages import (
     encodeEvents,
     parseSecrets,
 )
-from svcbroker.carriers.webhook.posting import Poster
+from svcbroker.carriers.webhook.posting import MAX_ANSWER, Poster
 from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.model import Event, EventId, InterfaceType
+from svcbroker.net.endpoints import AddressRefused
+from svcbroker.net.http import HttpClient
 
 from .support import SECRET, SETTINGS
 
@@ -87,7 +88,8 @@ class PosterTests(SynchronousTestCase):
         self, interfaceType: InterfaceType = InterfaceType.RESTFUL, agent: Any = None
     ) -> Deferred[None]:
         """Send the event."""
-        poster = Poster(agent or self.agent, self.clock, lambda: 1700000000.9, self.settings)
+        client = HttpClient(agent or self.agent, self.clock)
+        poster = Poster(client, lambda: 1700000000.9, self.settings)
         target = parseUrl("https://a.example/hook?x=%20y")
         posting = poster.post(target, interfaceType, ID, EVENT, TEXT)
         self.agent.flush()
@@ -174,7 +176,7 @@ class PosterTests(SynchronousTestCase):
     def test_tooLarge(self) -> None:
         """An answer that is too large cannot say yes to JSON-RPC."""
         self.receiver.answer = b" " * (MAX_ANSWER + 1)
-        self.assertIn("too large", str(self.refused(InterfaceType.JSON_RPC)))
+        self.assertIn(f"more than {MAX_ANSWER} bytes", str(self.refused(InterfaceType.JSON_RPC)))
         self.successResultOf(self.post())
 
     def test_retryAfter(self) -> None:
@@ -220,8 +222,8 @@ class PosterTests(SynchronousTestCase):
     def test_reasons(self) -> None:
         """Whatever goes wrong is told in a few words."""
         for error, words in [
-            (ConnectionRefusedError("secret"), "ConnectionRefusedError"),
-            (AddressRefused(), "its address is not permitted"),
+            (ConnectionRefusedError("secret"), "cannot be reached"),
+            (AddressRefused(), "has no address that may be connected to"),
         ]:
             failure = self.failureResultOf(self.post(agent=FailingAgent(error)), NotAcknowledged)
             self.assertEqual(str(failure.value), words)

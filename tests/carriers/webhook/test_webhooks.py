@@ -12,7 +12,7 @@ from zope.interface.verify import verifyObject
 
 from svcbroker import errors
 from svcbroker.broker import Broker, IWebhooks, Limits, NoWebhooks
-from svcbroker.carriers.webhook.webhooks import MAX_LOOKUPS, PATIENCE
+from svcbroker.carriers.webhook.webhooks import MAX_LOOKUPS, TIMEOUT
 from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
 from svcbroker.version import VersionRecord
@@ -354,4 +354,4 @@ class OperationTests(SynchronousTestCase):
         """A broker without web hooks says so."""
         for pending in (NoWebhooks().unSubscribe(ID),):
             self.failureResultOf(pending, errors.NoSuchCall)
-        self.assertGreater(PATIENCE, SETTINGS.timeout)
+        self.assertGreater(TIMEOUT, SETTINGS.timeout)

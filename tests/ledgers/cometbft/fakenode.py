@@ -96,6 +96,10 @@ class FakeNode:
         self.ports.append(FakePort(factory))
         return self.ports[-1]
 
+    def close(self) -> Deferred[None]:
+        """See L{EngineRpc.close<svcbroker.ledgers.cometbft._rpc.EngineRpc.close>}."""
+        return succeed(None)
+
     # What it does.
 
     def connect(self) -> Sequence[int]:

@@ -23,6 +23,7 @@ from svcbroker.ledgers.cometbft._home import Genesis
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
 from svcbroker.ledgers.cometbft.provisioning._layout import makeValidator
 from svcbroker.model import Health, NodeRecord, NodeType
+from svcbroker.net.http import HttpClient
 from svcbroker.proofs.cometbft import Instant
 
 from .fakeengine import FakeEngine
@@ -59,7 +60,7 @@ class AdminCase(SynchronousTestCase):
 
     def picture(self) -> Picture:
         """What the engine says."""
-        rpc = EngineRpc(self.engine.agent, Clock(), "http://127.0.0.1:1")
+        rpc = EngineRpc(HttpClient(self.engine.agent, Clock()), "http://127.0.0.1:1")
         asked = Deferred.fromCoroutine(takePicture(rpc))
         # One request follows from the answer to another.
         for _ in range(4):

@@ -20,6 +20,7 @@ from svcbroker.ledgers.cometbft._parts import EngineParts, ForeignEngine
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, OfferResult
+from svcbroker.net.http import HttpClient
 
 from .chains import GENESIS, makeChain
 from .fakeengine import FakeEngine
@@ -53,7 +54,7 @@ class PatienceTests(SynchronousTestCase):
         )
         parts = EngineParts(
             socket=self.directory / "socket",
-            rpc=EngineRpc(FakeEngine().agent, self.clock, "http://engine"),
+            rpc=EngineRpc(HttpClient(FakeEngine().agent, self.clock), "http://engine"),
             engine=ForeignEngine(self.directory / "socket"),
             home=self.directory,
             listen=lambda factory: cast(Any, Port()),

@@ -20,8 +20,7 @@ from svcbroker.ledgers.cometbft._admin import healthOf, namesOf, nodeRecords, ta
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
 from svcbroker.ledgers.cometbft._engine import Engine, EngineLimits
 from svcbroker.ledgers.cometbft._home import decodeGenesis, readGenesis
-from svcbroker.ledgers.cometbft._http import makeAgent, makePool
-from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft._rpc import EngineRpc, connectEngine
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
 from svcbroker.ledgers.cometbft.provisioning._config import Address, Peer, StateSync, Tuning
 from svcbroker.ledgers.cometbft.provisioning._layout import (
@@ -126,16 +125,15 @@ class RealLayoutTests(TestCase):
             changed=engine.connectionsChanged,
         )
         port = listenUnix(reactor, home / "abci.sock", factory)
-        pool = makePool(reactor)
+        rpc = connectEngine(reactor, home / "rpc.sock")
         self.addCleanup(port.stopListening)
         self.addCleanup(factory.close)
         self.addCleanup(engine.stop)
-        self.addCleanup(pool.closeCachedConnections)
+        self.addCleanup(rpc.close)
         begun = application.when(lambda: application.height >= 1)
         engine.start()
         await begun
-        place = home / "rpc.sock"
-        return application, EngineRpc(makeAgent(reactor, pool, place), reactor, place)
+        return application, rpc
 
     async def _decides(self) -> None:
         (keys,) = layOutNetwork(self.plan, os.urandom)

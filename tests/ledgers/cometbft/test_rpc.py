@@ -21,8 +21,9 @@ from zope.interface import implementer
 
 from svcbroker.ledgers.cometbft import _calls as calls
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
-from svcbroker.ledgers.cometbft._http import checkUrl
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
+from svcbroker.ledgers.cometbft._settings import checkUrl
+from svcbroker.net.http import HttpClient
 
 from .fakeengine import FakeEngine
 from .support import recorded, recordedGenesis, recordedLightBlock, trustOf
@@ -53,7 +54,7 @@ class RpcCase(SynchronousTestCase):
 
     def clientOf(self, agent: IAgent, **settings: Any) -> EngineRpc:
         """A client that speaks through an agent."""
-        return EngineRpc(agent, self.clock, "http://127.0.0.1:26657", **settings)
+        return EngineRpc(HttpClient(agent, self.clock), "http://127.0.0.1:26657", **settings)
 
     def answerOf(self, asked: Deferred[Any]) -> Any:
         """What the engine answers."""

@@ -5,7 +5,6 @@ Tests for the small parts of the embedded ledger: timers, the pool, signers and 
 from __future__ import annotations
 
 from msgspec.structs import replace
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Kind, Phase, Transaction, votePayload
@@ -18,61 +17,8 @@ from svcbroker.ledgers.pbft._network import Conditions
 from svcbroker.ledgers.pbft._pool import TransactionPool
 from svcbroker.ledgers.pbft._ports import Timing
 from svcbroker.ledgers.pbft._settings import PbftSettings, readSettings
-from svcbroker.ledgers.pbft._timers import LazyTimer
 from svcbroker.model import Execution, Receipt
 from tests.ledgers.pbft.sets import SigningReplicas
-
-
-class TimerTests(SynchronousTestCase):
-    def setUp(self) -> None:
-        self.clock = Clock()
-        self.fired: list[float] = []
-        self.timer = LazyTimer(self.clock, lambda: self.fired.append(self.clock.seconds()))
-
-    def test_fires(self) -> None:
-        """It fires once, when its time has passed."""
-        self.timer.start(2)
-        self.clock.advance(1.9)
-        self.assertEqual(self.fired, [])
-        self.clock.advance(0.2)
-        self.clock.advance(10)
-        self.assertEqual(len(self.fired), 1)
-        self.timer.start(1)
-        self.clock.advance(1)
-        self.assertEqual(len(self.fired), 2)
-
-    def test_moved(self) -> None:
-        """The last start counts, be it for later or sooner; the reactor has one call."""
-        self.timer.start(2)
-        self.clock.advance(1)
-        self.timer.start(2)
-        self.clock.advance(1.5)
-        self.assertEqual(self.fired, [])
-        self.clock.advance(0.5)
-        self.assertEqual(self.fired, [3.0])
-        self.timer.start(10)
-        self.timer.start(1)
-        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
-        self.clock.advance(1)
-        self.assertEqual(self.fired, [3.0, 4.0])
-
-    def test_stopped(self) -> None:
-        """A stopped one does not fire, but may be started again."""
-        self.timer.start(1)
-        self.timer.stop()
-        self.clock.advance(2)
-        self.timer.start(1)
-        self.clock.advance(1)
-        self.assertEqual(self.fired, [3.0])
-
-    def test_closed(self) -> None:
-        """A closed one leaves nothing with the reactor, ever."""
-        for _ in range(2):
-            self.timer.start(1)
-            self.timer.close()
-            self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.timer.start(1)
-        self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
 class TimingTests(SynchronousTestCase):

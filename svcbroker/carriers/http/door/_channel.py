@@ -15,7 +15,8 @@ from twisted.python.failure import Failure
 # Not the module: it is a proxy that warns of what is deprecated, and takes its time for it.
 from twisted.web.http import INTERNAL_SERVER_ERROR, NO_CONTENT, OK
 
-from ...sending import TurnEnd, isDirect, sender
+from ....net.sending import isDirect, sender
+from ....net.turns import EndOfTurn
 from ..channel import BrokerChannel
 from ..request import BrokerRequest
 from ._answers import Answers
@@ -41,7 +42,7 @@ class Door:
 
     calls: Mapping[bytes, HotCall]
     answers: Answers
-    turnEnd: TurnEnd
+    turnEnd: EndOfTurn
 
 
 @define
@@ -161,7 +162,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
             self.suspendTimeout()
             self._stopReading()
         if mayWait and self._unsent:
-            self._door.turnEnd.add(self._flush)
+            self._door.turnEnd.addOrCall(self._flush)
         else:
             self._flush()
 

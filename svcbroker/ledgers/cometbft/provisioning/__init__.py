@@ -29,6 +29,7 @@ from .._identity import (
     brokerSeed,
     encodeAttestation,
 )
+from .._rpc import connectEngine
 from ._ceremony import (
     MAX_JOIN_REQUEST,
     GenesisCeremony,
@@ -43,7 +44,7 @@ from ._ceremony import (
 from ._config import Address, ConfigInvalid, Peer, StateSync, Tuning, parseAddress
 from ._keys import makeKeys
 from ._layout import NetworkPlan, NodePlan, layOutJoining, layOutNetwork
-from ._trust import TrustMissing, askTrust, makeRpc
+from ._trust import TrustMissing, askTrust
 
 __all__ = [
     "ALONE",
@@ -72,6 +73,7 @@ __all__ = [
     "assembleGenesis",
     "attest",
     "brokerSeed",
+    "connectEngine",
     "decodeGenesis",
     "encodeAttestation",
     "encodeJoinRequest",
@@ -80,7 +82,6 @@ __all__ = [
     "layOutNetwork",
     "makeJoinRequest",
     "makeKeys",
-    "makeRpc",
     "ourGenesis",
     "parseAddress",
     "publicKey",

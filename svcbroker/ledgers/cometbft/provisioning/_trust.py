@@ -5,16 +5,13 @@ What a node that begins with a snapshot may trust.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from twisted.internet.defer import Deferred
 
 from ....proofs.cometbft import LightBlock, LightBlockInvalid, Trust
 from .._calls import EngineError
 from .._home import Genesis
-from .._http import makeAgent, makePool
-from .._rpc import EngineRpc
-from ._config import Address
 
 
 class TrustMissing(Exception):
@@ -26,16 +23,6 @@ class LightSource(Protocol):
 
     def lightBlock(self, height: int) -> Deferred[LightBlock]:
         """What proves that the block of a height is final."""
-
-
-def makeRpc(reactor: Any, address: Address, timeout: float) -> EngineRpc:
-    """
-    What asks an engine.
-
-    @param timeout: how many seconds an answer may take.
-    """
-    url = f"http://{address}"
-    return EngineRpc(makeAgent(reactor, makePool(reactor), url), reactor, url, timeout)
 
 
 async def askTrust(genesis: Genesis, sources: Sequence[LightSource]) -> Trust:

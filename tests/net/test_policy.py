@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.carriers.webhook.addresses}: where events may be sent.
+Tests for L{svcbroker.net.policy}: where events may be sent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.webhook.addresses import (
+from svcbroker.net.policy import (
     AddressPolicy,
     isHostName,
     isPublic,

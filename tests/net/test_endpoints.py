@@ -1,5 +1,5 @@
 """
-Tests for L{svcbroker.carriers.webhook.connecting}: what is connected to, and what is read.
+Tests of L{svcbroker.net.endpoints}: what is connected to, and what is read.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from twisted.web.client import URI, BrowserLikePolicyForHTTPS
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface.verify import verifyObject
 
-from svcbroker.carriers.bounded import LINGER
-from svcbroker.carriers.webhook.addresses import AddressPolicy, parseAddress
-from svcbroker.carriers.webhook.connecting import (
-    MAX_ANSWER,
+from svcbroker.net.endpoints import (
+    LINGER,
     AddressRefused,
-    CheckedEndpoints,
-    CheckedResolver,
+    BoundedEndpoints,
+    FilteringResolver,
     hasPermittedAddress,
-    makePool,
 )
+from svcbroker.net.policy import AddressPolicy, parseAddress
+from tests.carriers.webhook.support import PUBLIC, SETTINGS, FakeResolver, address
 
-from .support import PUBLIC, SETTINGS, FakeResolver, address
-
+MAX_RECEIVED = 64 * 1024
 PRIVATE = "10.9.9.9"
 PUBLIC_6 = "2606:4700:4700::1111"
 
@@ -67,8 +65,13 @@ class ConnectingTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.reactor = MemoryReactorClock()
         self.resolver = FakeResolver()
-        self.endpoints = CheckedEndpoints(
-            self.reactor, self.resolver, SETTINGS, BrowserLikePolicyForHTTPS()
+        self.endpoints = BoundedEndpoints(
+            self.reactor,
+            BrowserLikePolicyForHTTPS(),
+            maxReceived=MAX_RECEIVED,
+            timeout=SETTINGS.timeout,
+            policy=SETTINGS.policy,
+            resolver=self.resolver,
         )
 
     def connect(self, url: str) -> Deferred[Any]:
@@ -98,7 +101,7 @@ class EndpointTests(ConnectingTestCase):
     def test_interfaces(self) -> None:
         """They are what Twisted expects."""
         verifyObject(IAgentEndpointFactory, self.endpoints)
-        verifyObject(IHostnameResolver, CheckedResolver(self.resolver, AddressPolicy()))
+        verifyObject(IHostnameResolver, FilteringResolver(self.resolver, AddressPolicy()))
 
     def test_public(self) -> None:
         """A name that leads out is connected to."""
@@ -195,22 +198,22 @@ class BoundTests(ConnectingTestCase):
 
     def test_bounded(self) -> None:
         """More than a bounded answer ends the connection, and is not handed on."""
-        self.wire.dataReceived(b"x" * MAX_ANSWER)
+        self.wire.dataReceived(b"x" * MAX_RECEIVED)
         self.assertFalse(self.transport.isAborted)
         self.wire.dataReceived(b"x")
         self.assertTrue(self.transport.isAborted)
-        self.assertEqual(len(self.client.received), MAX_ANSWER)
+        self.assertEqual(len(self.client.received), MAX_RECEIVED)
         self.wire.dataReceived(b"x" * 10)
-        self.assertEqual(len(self.client.received), MAX_ANSWER)
+        self.assertEqual(len(self.client.received), MAX_RECEIVED)
 
     def test_eachRequest(self) -> None:
         """The bound is for each request anew."""
         for _ in range(3):
             assert self.client.transport is not None
             self.client.transport.write(b"request")
-            self.wire.dataReceived(b"x" * MAX_ANSWER)
+            self.wire.dataReceived(b"x" * MAX_RECEIVED)
             self.client.transport.writeSequence([b"request"])
-            self.wire.dataReceived(b"x" * MAX_ANSWER)
+            self.wire.dataReceived(b"x" * MAX_RECEIVED)
         self.assertFalse(self.transport.isAborted)
 
     def test_linger(self) -> None:
@@ -231,16 +234,3 @@ class BoundTests(ConnectingTestCase):
         self.wire.connectionLost(Failure(ConnectionDone()))
         self.reactor.advance(LINGER)
         self.assertFalse(self.transport.isAborted)
-
-
-class PoolTests(SynchronousTestCase):
-    """
-    Connections that are kept.
-    """
-
-    def test_pool(self) -> None:
-        """Few are kept for each host and not for long, and nothing is sent again by itself."""
-        pool = makePool(MemoryReactorClock())
-        self.assertTrue(pool.persistent)
-        self.assertFalse(pool.retryAutomatically)
-        self.assertLess(pool.cachedConnectionTimeout, 5)

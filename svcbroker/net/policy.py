@@ -1,5 +1,5 @@
 """
-Which addresses events may be sent to.
+The addresses that may be connected to for clients who name a host.
 
 The tables are IANA's registries of special-purpose addresses. They are spelled out here since
 C{ipaddress.is_global} has changed its mind between releases of Python, and lets addresses

@@ -1,0 +1,31 @@
+"""
+Coroutines behind interfaces that answer Deferreds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from twisted.internet.defer import Deferred
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def asDeferred(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Deferred[T]]:
+    """
+    Decorate an C{async def} so that calling it starts it at once and answers a Deferred.
+
+    A coroutine that is forgotten never runs, and loses its error in silence; a forgotten Deferred
+    has run, and logs its error. So the methods of our interfaces answer Deferreds.
+
+    Cancelling the Deferred cancels what the coroutine waits for.
+    """
+
+    @wraps(function)
+    def start(*args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        return Deferred.fromCoroutine(function(*args, **kwargs))
+
+    return start

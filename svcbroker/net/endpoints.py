@@ -1,0 +1,338 @@
+"""
+Connections to other machines: bounded in what is read, and only to permitted addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import HostnameEndpoint, UNIXClientEndpoint, wrapClientTLS
+from twisted.internet.error import DNSLookupError
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IHostnameResolver,
+    IHostResolution,
+    IProtocol,
+    IProtocolFactory,
+    IReactorPluggableNameResolver,
+    IReactorTime,
+    IResolutionReceiver,
+    IStreamClientEndpoint,
+)
+from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.python.failure import Failure
+from twisted.web.client import URI
+from twisted.web.iweb import IAgentEndpointFactory, IPolicyForHTTPS
+from zope.interface import implementer
+
+from .policy import AddressPolicy, normaliseHost
+
+LINGER: Final = 5.0
+"""How long the other side may take to close a connection, in seconds."""
+
+
+class AddressRefused(Exception):
+    """None of a host's addresses may be connected to."""
+
+
+class BoundedProtocol(ProtocolWrapper):
+    """
+    Aborts a connection whose other side answers too much, or does not close it.
+    """
+
+    factory: BoundedFactory
+    transport: Any
+    _received = 0
+    _lingering: IDelayedCall | None = None
+
+    def write(self, data: bytes) -> None:
+        self._received = 0
+        super().write(data)
+
+    def writeSequence(self, data: Sequence[bytes]) -> None:
+        self._received = 0
+        super().writeSequence(data)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._received > self.factory.maxReceived:
+            self.transport.abortConnection()
+        else:
+            super().dataReceived(data)
+
+    def loseConnection(self) -> None:
+        # TLS waits for the other side's close_notify, which may never come.
+        if self._lingering is None:
+            self._lingering = self.factory.clock.callLater(LINGER, self._abort)
+        super().loseConnection()
+
+    def _abort(self) -> None:
+        self._lingering = None
+        self.transport.abortConnection()
+
+    def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
+        lingering, self._lingering = self._lingering, None
+        if lingering is not None:
+            lingering.cancel()
+        super().connectionLost(reason)
+
+
+class BoundedFactory(WrappingFactory[BoundedProtocol]):
+    """
+    Makes bounded connections.
+
+    @ivar maxReceived: the most that may be received after each write, in bytes: headers without
+        end are bounded by nothing else.
+    """
+
+    protocol = BoundedProtocol
+    noisy = False
+
+    def __init__(self, factory: IProtocolFactory, clock: IReactorTime, maxReceived: int) -> None:
+        super().__init__(factory)
+        self.clock = clock
+        self.maxReceived = maxReceived
+
+    def doStart(self) -> None:
+        """Nothing is logged for each connection."""
+
+    def doStop(self) -> None:
+        """Nothing is logged for each connection."""
+
+
+@implementer(IResolutionReceiver)
+class _FilteringReceiver:
+    """Passes on those of a host's addresses that are permitted."""
+
+    def __init__(self, receiver: IResolutionReceiver, policy: AddressPolicy, host: str) -> None:
+        self._receiver = receiver
+        self._policy = policy
+        self._host = host
+        self.hasRefused = False
+
+    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
+        self._receiver.resolutionBegan(resolutionInProgress)
+
+    def addressResolved(self, address: IAddress) -> None:
+        if self._policy.permits(self._host, getattr(address, "host", "")):
+            self._receiver.addressResolved(address)
+        else:
+            self.hasRefused = True
+
+    def resolutionComplete(self) -> None:
+        self._receiver.resolutionComplete()
+
+
+@implementer(IHostnameResolver)
+class FilteringResolver:
+    """
+    A resolver that answers permitted addresses only.
+
+    @ivar hasRefused: whether the last resolution found an address that is not permitted.
+    """
+
+    def __init__(self, resolver: IHostnameResolver, policy: AddressPolicy) -> None:
+        self._resolver = resolver
+        self._policy = policy
+        self._receiver: _FilteringReceiver | None = None
+
+    @property
+    def hasRefused(self) -> bool:
+        return self._receiver is not None and self._receiver.hasRefused
+
+    def resolveHostName(
+        self,
+        resolutionReceiver: IResolutionReceiver,
+        hostName: str,
+        portNumber: int = 0,
+        addressTypes: Sequence[type[IAddress]] | None = None,
+        transportSemantics: str = "TCP",
+    ) -> IHostResolution:
+        """See C{IHostnameResolver}."""
+        self._receiver = _FilteringReceiver(resolutionReceiver, self._policy, hostName)
+        return self._resolver.resolveHostName(
+            self._receiver, hostName, portNumber, addressTypes, transportSemantics
+        )
+
+
+@implementer(IResolutionReceiver)
+class _ExistenceReceiver:
+    """Fires with whether there was any address."""
+
+    def __init__(self) -> None:
+        self.found: Deferred[bool] = Deferred()
+        self._has = False
+
+    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
+        """Nothing to prepare."""
+
+    def addressResolved(self, address: IAddress) -> None:
+        self._has = True
+
+    def resolutionComplete(self) -> None:
+        # It may have been cancelled.
+        if not self.found.called:
+            self.found.callback(self._has)
+
+
+def hasPermittedAddress(
+    resolver: IHostnameResolver, policy: AddressPolicy, host: str
+) -> Deferred[bool]:
+    """
+    Resolve a host, and tell whether one of its addresses is permitted. It may have others later,
+    so each connection is checked again.
+
+    @param host: a name, not an address.
+    """
+    receiver = _ExistenceReceiver()
+    FilteringResolver(resolver, policy).resolveHostName(receiver, host)
+    return receiver.found
+
+
+@implementer(IReactorPluggableNameResolver)
+class _ReactorWithResolver:
+    """A reactor with another resolver."""
+
+    def __init__(self, reactor: Any, resolver: IHostnameResolver) -> None:
+        self._reactor = reactor
+        self.nameResolver = resolver
+
+    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
+        raise NotImplementedError("this reactor keeps its resolver")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reactor, name)
+
+
+@implementer(IStreamClientEndpoint)
+class BoundedEndpoint:
+    """
+    Makes bounded connections through another endpoint.
+    """
+
+    def __init__(
+        self, endpoint: IStreamClientEndpoint, clock: IReactorTime, maxReceived: int
+    ) -> None:
+        self._endpoint = endpoint
+        self._clock = clock
+        self._maxReceived = maxReceived
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """See C{IStreamClientEndpoint}."""
+        factory = BoundedFactory(protocolFactory, self._clock, self._maxReceived)
+        connecting: Deferred[Any] = self._endpoint.connect(factory)
+        return connecting.addCallback(self.connected)
+
+    def connected(self, protocol: BoundedProtocol) -> IProtocol:
+        """The protocol that the connection is for."""
+        wrapped: IProtocol = protocol.wrappedProtocol
+        return wrapped
+
+
+class CheckedEndpoint(BoundedEndpoint):
+    """
+    Makes bounded connections to the permitted ones of a host's addresses.
+
+    The name is resolved for each connection, and the addresses are checked then: a name whose
+    addresses were public at first may lead inside later (DNS rebinding).
+    """
+
+    def __init__(
+        self,
+        endpoint: IStreamClientEndpoint,
+        clock: IReactorTime,
+        maxReceived: int,
+        host: str,
+        policy: AddressPolicy,
+        resolver: FilteringResolver,
+    ) -> None:
+        """
+        @param endpoint: resolves the host with C{resolver}.
+        """
+        super().__init__(endpoint, clock, maxReceived)
+        self._host = host
+        self._policy = policy
+        self._resolver = resolver
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """See C{IStreamClientEndpoint}."""
+        return super().connect(protocolFactory).addErrback(self._failed)
+
+    def connected(self, protocol: BoundedProtocol) -> IProtocol:
+        """The same, where the address that was really connected to is permitted."""
+        if not self._policy.permits(self._host, getattr(protocol.getPeer(), "host", "")):
+            protocol.transport.abortConnection()
+            raise AddressRefused()
+        return super().connected(protocol)
+
+    def _failed(self, failure: Failure) -> Failure:
+        if failure.check(DNSLookupError) and self._resolver.hasRefused:
+            return Failure(AddressRefused())
+        return failure
+
+
+@implementer(IAgentEndpointFactory)
+class BoundedEndpoints:
+    """
+    Makes the endpoints of an HTTP agent whose connections are bounded.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        tls: IPolicyForHTTPS,
+        *,
+        maxReceived: int,
+        timeout: float,
+        policy: AddressPolicy | None = None,
+        resolver: IHostnameResolver | None = None,
+        path: Path | None = None,
+    ) -> None:
+        """
+        @param tls: verifies certificates for HTTPS.
+        @param maxReceived: the most that may be received in answer to a request, headers
+            included, in bytes.
+        @param timeout: how long connecting may take, in seconds.
+        @param policy: the addresses that may be connected to; C{None} for any.
+        @param resolver: resolves the names that a policy is for; the reactor's by default.
+        @param path: the Unix socket that is connected to, whatever the URL.
+        """
+        self._reactor = reactor
+        self._tls = tls
+        self._maxReceived = maxReceived
+        self._timeout = timeout
+        self._policy = policy
+        self._resolver = resolver
+        self._path = path
+
+    def endpointForURI(self, uri: URI) -> BoundedEndpoint:
+        """See C{IAgentEndpointFactory}."""
+        if self._path is not None:
+            local = UNIXClientEndpoint(self._reactor, str(self._path), timeout=self._timeout)
+            return BoundedEndpoint(local, self._reactor, self._maxReceived)
+        host = uri.host.decode("ascii")
+        if self._policy is None:
+            remote = self._remote(self._reactor, host, uri)
+            return BoundedEndpoint(remote, self._reactor, self._maxReceived)
+        names = self._reactor.nameResolver if self._resolver is None else self._resolver
+        resolver = FilteringResolver(names, self._policy)
+        host = normaliseHost(host)
+        remote = self._remote(_ReactorWithResolver(self._reactor, resolver), host, uri)
+        return CheckedEndpoint(
+            remote, self._reactor, self._maxReceived, host, self._policy, resolver
+        )
+
+    def _remote(self, reactor: Any, host: str, uri: URI) -> IStreamClientEndpoint:
+        endpoint: IStreamClientEndpoint = HostnameEndpoint(
+            reactor, host, uri.port, timeout=self._timeout
+        )
+        if uri.scheme != b"https":
+            return endpoint
+        secure: IStreamClientEndpoint = wrapClientTLS(
+            self._tls.creatorForNetloc(uri.host, uri.port), endpoint
+        )
+        return secure

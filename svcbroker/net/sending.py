@@ -1,0 +1,43 @@
+"""
+Writing to a transport without waiting for a turn of the reactor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.tcp import Connection
+
+
+def isDirect(transport: Any) -> bool:
+    """Whether what L{sender} gives hands bytes to the kernel itself."""
+    return isinstance(transport, Connection) and not transport.TLS
+
+
+def sender(transport: Any) -> Callable[[bytes], None]:
+    """
+    A function that writes bytes to a transport. Where that is plain TCP or a UNIX socket, and its
+    buffers are empty, the bytes are handed to the kernel at once: waiting until the reactor finds
+    the socket writable costs two system calls and a turn.
+    """
+    write: Callable[[bytes], None] = transport.write
+    if not isDirect(transport):
+        return write
+    send = transport.socket.send
+
+    def sendNow(data: bytes) -> None:
+        # Twisted keeps what is unsent in these two.
+        isClear = not transport.dataBuffer and not transport._tempDataBuffer
+        if isClear and transport.connected and not transport.disconnecting:
+            try:
+                sent = send(data)
+            except OSError:
+                # The socket is full, or broken: the transport finds out, and knows what to do.
+                sent = 0
+            if sent == len(data):
+                return
+            data = data[sent:]
+        write(data)
+
+    return sendNow

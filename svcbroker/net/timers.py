@@ -1,0 +1,68 @@
+"""
+Timers that are moved far more often than they fire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+NEVER: Final = float("inf")
+
+
+class LazyTimer:
+    """
+    A timer whose deadline is moved with every packet, request or block, and seldom reached.
+
+    Moving it to a later time is an assignment to L{deadline}, and stopping it, too: when the
+    reactor's call comes, it looks at the deadline, and waits for the rest.
+
+    @ivar deadline: when it fires, by the clock; L{NEVER} where it does not. While it is running it
+        may be set to a later time, or to L{NEVER}; to an earlier one only by L{start}.
+    """
+
+    def __init__(self, clock: IReactorTime, fire: Callable[[], object]) -> None:
+        """
+        @param fire: called when the deadline is reached. The timer does not run any more by then,
+            and may be started again.
+        """
+        self.deadline = NEVER
+        self._clock = clock
+        self._fire = fire
+        self._call: IDelayedCall | None = None
+        self._isClosed = False
+
+    def start(self, delay: float) -> None:
+        """Fire after C{delay} seconds, and not when it was to fire before."""
+        if self._isClosed:
+            return
+        deadline = self.deadline = self._clock.seconds() + delay
+        if self._call is None:
+            self._call = self._clock.callLater(delay, self._look)
+        elif self._call.getTime() > deadline:
+            self._call.reset(delay)
+
+    def stop(self) -> None:
+        """Do not fire."""
+        self.deadline = NEVER
+
+    def close(self) -> None:
+        """Do not fire, leave nothing with the reactor, and ignore later starts."""
+        self.deadline = NEVER
+        self._isClosed = True
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _look(self) -> None:
+        self._call = None
+        if self.deadline == NEVER:
+            return
+        left = self.deadline - self._clock.seconds()
+        if left > 0:
+            self._call = self._clock.callLater(left, self._look)
+        else:
+            self.deadline = NEVER
+            self._fire()
