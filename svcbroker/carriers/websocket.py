@@ -34,10 +34,8 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMes
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, NotAuthorized, ParameterInvalid
-from .http import Route
-from .http.encoding import encodeError
-from .http.request import BrokerRequest
-from .http.resource import respond
+from .http.routes import Route, encodeError, respond
+from .http.server import BrokerRequest
 
 __all__ = ["Route", "WebSocketResource", "WebSocketTransport", "WebSocketWire", "routeTo"]
 
@@ -330,7 +328,7 @@ class WebSocketResource(Resource):
         lines = b"".join(b"%b: %b\r\n" % each for each in handshake.headers.items())
         transport.write(b"HTTP/1.1 101 Switching Protocols\r\n%b\r\n" % lines)
         wire = WebSocketWire(protocol, self._reactor, isBinary=self._isBinary)
-        request.channel._protocolUpgradeForWebsockets(wire)
+        request.channel.upgrade(wire)
         return NOT_DONE_YET
 
     def _answer(self, request: BrokerRequest) -> _Handshake:

@@ -218,7 +218,6 @@ def makeCarriers(
             basePath=config.basePath,
             accessLog=config.accessLog,
             corsOrigins=corsOrigins,
-            door=config.httpDoor,
         ),
         [
             webSocketRoute(stomp, config.basePath, corsOrigins),

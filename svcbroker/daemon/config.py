@@ -132,13 +132,6 @@ class Config:
         "tcp:8080:interface=127.0.0.1",
         "where HTTP is served, as a Twisted endpoint string; empty switches HTTP off",
     )
-    httpDoor: str = _setting(
-        "http-door",
-        Choice(words=("fast", "klein")),
-        "fast",
-        "what answers the most frequent calls over HTTP: a fast path of their own, or the same as "
-        "all others",
-    )
     stomp: str = _setting(
         "stomp",
         Text(metavar="ENDPOINT", normalise=anyText),

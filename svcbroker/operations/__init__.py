@@ -6,7 +6,7 @@ answers and how it can fail. REST, JSON-RPC, the admin queries, the operator cal
 document are all made from these declarations. Nothing here knows HTTP.
 """
 
-from ._binding import bindJSON, bindParams, bindText, bindTogether
+from ._binding import bindBatch, bindJSON, bindParams, bindText
 from ._declarations import Operation
 from ._failures import Incidents
 from ._operations import COMMON_ERRORS
@@ -33,10 +33,10 @@ __all__ = [
     "Operation",
     "Parameter",
     "Result",
+    "bindBatch",
     "bindJSON",
     "bindParams",
     "bindText",
-    "bindTogether",
     "readIdentity",
     "readSubscriptions",
 ]

@@ -196,9 +196,7 @@ def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
     return _bindParams(operation, broker, _method(operation, broker, _TYPED))
 
 
-def bindTogether(
-    operation: Operation, broker: Broker
-) -> tuple[Callable[[Raw], Any], ManyCall] | None:
+def bindBatch(operation: Operation, broker: Broker) -> tuple[Callable[[Raw], Any], ManyCall] | None:
     """
     Make an operation callable with many calls of JSON-RPC at once; C{None} where it is not to
     be had.
@@ -206,7 +204,7 @@ def bindTogether(
     @return: what reads the C{params} of one call, or raises a C{BrokerError}; and what takes many
         that were read, and answers with what came of each.
     """
-    together = operation.together
-    if together is None:
+    batch = operation.batch
+    if batch is None:
         return None
-    return _bindParams(operation, broker, together.item), together.method(broker)
+    return _bindParams(operation, broker, batch.item), batch.method(broker)

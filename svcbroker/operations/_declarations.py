@@ -17,7 +17,7 @@ from ._results import Result
 
 
 @frozen(kw_only=True)
-class Together:
+class BatchMethod:
     """
     How many calls of one operation are made at once.
 
@@ -43,7 +43,7 @@ class Operation:
     @ivar errors: how it can fail, besides what everything can
         (L{COMMON_ERRORS<svcbroker.operations._operations.COMMON_ERRORS>}).
     @ivar method: finds the broker's method, which takes the parameters by name.
-    @ivar together: how many calls are made at once, where that is less work.
+    @ivar batch: how many calls are made at once, where that is less work.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
     @ivar isByInterface: whether the method is told, as C{interfaceType}, by which of the two
         interfaces it was called.
@@ -55,7 +55,7 @@ class Operation:
     result: Result
     errors: tuple[type[BrokerError], ...] = ()
     method: Callable[[Broker], Callable[..., Deferred[Any]]]
-    together: Together | None = None
+    batch: BatchMethod | None = None
     isGroupFirst: bool = True
     isByInterface: bool = False
     checkOrder: tuple[Parameter, ...] = field(init=False)

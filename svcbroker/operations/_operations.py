@@ -31,7 +31,7 @@ from ..errors import (
     TransactionTimeout,
     UnknownError,
 )
-from ._declarations import Operation, Together
+from ._declarations import BatchMethod, Operation
 from ._parameters import (
     ContentKind,
     EventIdKind,
@@ -138,7 +138,7 @@ OPERATIONS: Final = (
             *_WRITE_ERRORS,
         ),
         method=lambda broker: broker.publish,
-        together=Together(item=Publication, method=lambda broker: broker.publishTogether),
+        batch=BatchMethod(item=Publication, method=lambda broker: broker.publishTogether),
     ),
     Operation(
         name="getEvent",

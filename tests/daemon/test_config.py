@@ -34,7 +34,6 @@ class DefaultTests(SynchronousTestCase):
             attrs.asdict(Config(), recurse=False),
             {
                 "http": "tcp:8080:interface=127.0.0.1",
-                "httpDoor": "fast",
                 "stomp": "tcp:61613:interface=127.0.0.1",
                 "mqtt": "tcp:1883:interface=127.0.0.1",
                 "mqttOpenTopics": True,

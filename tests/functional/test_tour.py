@@ -102,9 +102,3 @@ class PbftTests(Tour, DaemonTestCase):
 
     ledger = "pbft:nodes=4"
     nodeCount = 4
-
-
-class KleinTests(MemoryTests):
-    """The tour without the HTTP door."""
-
-    options = ("--http-door=klein",)

@@ -1,15 +1,16 @@
 """
-The HTTP carrier: REST, JSON-RPC, the admin queries, the operator calls, health and the
-OpenAPI document.
+The HTTP carrier: REST, JSON-RPC, the admin queries, the operator calls, health and the OpenAPI
+document.
 
-C{rest}, C{jsonrpc}, C{admin}, C{operator}, C{health} and C{openapi} are functions from bytes to
-bytes and know no request; C{resource} is the Klein application over them; C{site}, C{channel}
-and C{request} hold connections and their bounds. C{door} answers the most frequent calls without
-all of these.
+C{rest}, C{jsonrpc} and C{operator} make endpoints of the declared operations; C{routes} is the
+table of all endpoints and other routes. C{server} holds connections and their bounds, on
+twisted.web and Klein. C{fastpath} answers plain requests for the same endpoints without these two;
+C{plain} is its half that knows no transport.
 """
 
-from .resource import Route
+from .routes import Route
+from .server import BrokerSite
 from .settings import HttpSettings
-from .site import BrokerSite, makeSite
+from .site import makeSite
 
 __all__ = ["BrokerSite", "HttpSettings", "Route", "makeSite"]

@@ -1,5 +1,5 @@
 """
-Whether the broker lives, and whether it can be given work.
+Liveness and readiness: whether the process answers, and whether it can be given work.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ from typing import Literal
 from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.web import http
+from twisted.web.server import Request
 
 from ...broker import Broker
 from ...model import Health
-from .encoding import encode
-from .request import BrokerRequest
-from .resource import Route, respond
+from .routes import Route, encode, respond
 
 
 class GroupHealth(Struct, frozen=True):
@@ -26,7 +25,7 @@ class GroupHealth(Struct, frozen=True):
 
 
 class Alive(Struct, frozen=True):
-    """The broker lives."""
+    """The process answers."""
 
     status: Literal["alive"] = "alive"
 
@@ -51,17 +50,17 @@ def readiness(groups: Mapping[str, Health]) -> tuple[int, bytes]:
     return http.OK if isReady else http.SERVICE_UNAVAILABLE, encode(record)
 
 
-def routes(broker: Broker) -> Iterator[Route]:
+def healthRoutes(broker: Broker) -> Iterator[Route]:
     """The routes C{/healthz} and C{/readyz}."""
 
-    def healthz(request: BrokerRequest) -> bytes:
+    def healthz(request: Request) -> bytes:
         return respond(request, _ALIVE)
 
-    async def answerReady(request: BrokerRequest) -> bytes:
+    async def answerReady(request: Request) -> bytes:
         code, body = readiness(await broker.admin.getHealth())
         return respond(request, body, code)
 
-    def readyz(request: BrokerRequest) -> Deferred[bytes]:
+    def readyz(request: Request) -> Deferred[bytes]:
         return Deferred.fromCoroutine(answerReady(request))
 
     yield Route(path="/healthz", methods=("GET",), handler=healthz)

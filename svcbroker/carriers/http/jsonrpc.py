@@ -1,5 +1,5 @@
 """
-JSON-RPC 2.0.
+JSON-RPC 2.0: its messages, and the endpoint that answers them.
 
 Members that an operation does not know are ignored, as REST does; of a member that is there
 twice the last counts. C{params} may be absent or C{null}. The header Content-Type is not looked
@@ -8,28 +8,178 @@ at, since deployed clients send what they like.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
-from twisted.web import http
 
 from ...broker import Broker
 from ...errors import BrokerError, NoSuchCall, Overloaded
-from ...operations import OPERATIONS, Incidents, Operation, bindParams, bindTogether
-from .encoding import encode
-from .request import BrokerRequest
-from .resource import Route, respond
-from .rpcmessages import Call, Failed, Malformed, Success, failed, parseBody
+from ...operations import OPERATIONS, Incidents, Operation, bindBatch, bindParams
+from .routes import Endpoint, encode
 
 MAX_BATCH_ANSWER: Final = 16 * 1024 * 1024
 """A batch whose answers have grown larger than this, in bytes, is not carried on."""
 
+MAX_BATCH: Final = 1000
+"""The most entries of a batch."""
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+
+_VERSION = Raw(b'"2.0"')
+_NULL = Raw(b"null")
+_NUMBER_START = b"-0123456789"
+
+
+class Call(Struct):
+    """A call as it was sent. An absent member is empty; a notification has no id."""
+
+    jsonrpc: Raw = Raw()
+    method: Raw = Raw()
+    params: Raw = Raw()
+    id: Raw = Raw()
+
+
+class ErrorData(Struct):
+    """The data of an error. The protocol's own errors have no code of the broker."""
+
+    exceptionTypeName: str
+    message: str
+    code: int | UnsetType = UNSET
+
+
+class ErrorObject(Struct):
+    """The error member of an answer."""
+
+    code: int
+    message: str
+    data: ErrorData
+
+
+class Success(Struct):
+    """The answer to a call that succeeded."""
+
+    jsonrpc: Literal["2.0"]
+    id: Raw
+    result: Any
+
+
+class Failed(Struct):
+    """The answer to a call that failed."""
+
+    jsonrpc: Literal["2.0"]
+    id: Raw
+    error: ErrorObject
+
+
+class Malformed(Exception):
+    """
+    The entry of a batch, or the whole body, that is no call.
+
+    @ivar answer: what is answered to it.
+    """
+
+    def __init__(self, code: int, name: str, message: str) -> None:
+        super().__init__(message)
+        self.answer = Failed("2.0", _NULL, ErrorObject(code, message, ErrorData(name, message)))
+
+
+def failed(error: BrokerError, id: Raw = _NULL) -> Failed:
+    """The answer to a call that failed in the broker."""
+    data = ErrorData(error.name, error.message, error.code)
+    return Failed("2.0", id, ErrorObject(error.rpcCode, error.message, data))
+
+
+def encodeError(error: BrokerError) -> bytes:
+    """Encode a failure that belongs to no call."""
+    return encode(failed(error))
+
+
+_callDecoder = Decoder(Call)
+_callsDecoder = Decoder(list[Call])
+_textsDecoder = Decoder(list[Raw])
+
+
+def _parseError(message: str) -> Malformed:
+    return Malformed(PARSE_ERROR, "ParseError", message)
+
+
+def _invalidRequest(message: str) -> Malformed:
+    return Malformed(INVALID_REQUEST, "InvalidRequest", message)
+
+
+def _decode(decoder: Decoder[Any], text: bytes | Raw) -> Any:
+    try:
+        return decoder.decode(text)
+    except ValidationError:
+        raise _invalidRequest("the request is not a JSON-RPC 2.0 call") from None
+    except RecursionError:
+        raise _parseError("the JSON is nested too deeply") from None
+    except DecodeError:
+        raise _parseError("the request is not JSON") from None
+
+
+def parseBody(body: bytes) -> Call | Malformed | list[Call | Malformed]:
+    """
+    Read one call, or the entries of a batch.
+    """
+    try:
+        return _parseBody(body)
+    except Malformed as malformed:
+        return malformed
+
+
+def _parseBody(body: bytes) -> Call | list[Call | Malformed]:
+    if not body.isascii():
+        try:
+            body.decode("utf-8")
+        except UnicodeDecodeError:
+            raise _parseError("the request is not UTF-8") from None
+    if body.lstrip(b" \t\r\n")[:1] != b"[":
+        return _check(_decode(_callDecoder, body))
+    batch: list[Call] | list[Raw]
+    try:
+        batch = _callsDecoder.decode(body)
+    except (DecodeError, RecursionError):
+        # At least one entry is no call: they are decoded one by one.
+        batch = _decode(_textsDecoder, body)
+    if not batch:
+        raise _invalidRequest("a batch is not empty")
+    if len(batch) > MAX_BATCH:
+        raise _invalidRequest(f"a batch has at most {MAX_BATCH} entries")
+    return [_parseEntry(entry) for entry in batch]
+
+
+def _parseEntry(entry: Call | Raw) -> Call | Malformed:
+    try:
+        return _check(entry if isinstance(entry, Call) else _decode(_callDecoder, entry))
+    except Malformed as malformed:
+        return malformed
+
+
+def _check(call: Call) -> Call:
+    """
+    @raise Malformed: its members are not what they must be.
+    """
+    if call.jsonrpc != _VERSION:
+        raise _invalidRequest('jsonrpc is not "2.0"')
+    id, params = bytes(call.id), bytes(call.params)
+    if id and id[:1] != b'"' and id[0] not in _NUMBER_START and id != b"null":
+        raise _invalidRequest("id is not a string, a number or null")
+    if params and params[:1] not in (b"{", b"[") and params != b"null":
+        raise _invalidRequest("params is not an object or an array")
+    if bytes(call.method)[:1] != b'"':
+        raise _invalidRequest("method is not a string")
+    return call
+
+
 _Answer: TypeAlias = Success | Failed | None
-"""What is answered to a call; nothing to a notification."""
+"""What is answered to a call; C{None} to a notification."""
 
 _anyDecoder = Decoder()
 
@@ -38,18 +188,19 @@ class _Method:
     """
     One operation over JSON-RPC.
 
-    @ivar call: calls it.
-    @ivar together: reads one call, and makes many that were read; where it can be called so.
+    @ivar call: makes a call of its C{params}.
+    @ivar batch: reads the C{params} of one call, and makes many calls that were read; C{None}
+        where the operation takes one call at a time.
     """
 
     def __init__(self, operation: Operation, broker: Broker) -> None:
         self.call = bindParams(operation, broker)
-        self.together = bindTogether(operation, broker)
+        self.batch = bindBatch(operation, broker)
         self._render = operation.result.render
         self._isBoolean = operation.result.type is bool
 
     def render(self, result: Any) -> Any:
-        """The result; true and false are strings here."""
+        """Make the result member. Booleans are strings in JSON-RPC."""
         if self._isBoolean:
             return "true" if result else "false"
         return self._render(result)
@@ -65,18 +216,17 @@ class JSONRPC:
         self._byText = {b'"%b"' % name.encode("ascii"): m for name, m in self._methods.items()}
         self._incidents = incidents
 
-    def answer(self, body: bytes) -> Deferred[bytes | None]:
+    def answer(self, body: Call | Malformed | list[Call | Malformed]) -> Deferred[Any]:
         """
-        The JSON text that answers a call or a batch, C{None} where nothing is to be answered.
+        Make a call, or all calls of a batch.
+
+        @return: fires with the answer, or C{None} where nothing is to be answered.
         """
-        try:
-            parsed = parseBody(body)
-        except Malformed as malformed:
-            return succeed(encode(malformed.answer))
-        if isinstance(parsed, Call):
-            answer: Deferred[Any] = self._perform(parsed)
-            return answer.addCallback(_encodeAnswer)
-        return Deferred.fromCoroutine(self._answerBatch(parsed))
+        if isinstance(body, Call):
+            return self._perform(body)
+        if isinstance(body, Malformed):
+            return succeed(body.answer)
+        return Deferred.fromCoroutine(self._answerBatch(body))
 
     def _method(self, call: Call) -> _Method:
         """
@@ -89,34 +239,34 @@ class JSONRPC:
                 raise NoSuchCall()
         return method
 
-    def _together(self, call: Call | Malformed) -> _Method | None:
-        """What a call calls, if that can be called together with others."""
-        if isinstance(call, Malformed):
+    def _batchMethod(self, entry: Call | Malformed) -> _Method | None:
+        """The method of an entry that can be called in a batch with others of its kind."""
+        if isinstance(entry, Malformed):
             return None
-        method = self._byText.get(bytes(call.method))
-        return None if method is None or method.together is None else method
+        method = self._byText.get(bytes(entry.method))
+        return None if method is None or method.batch is None else method
 
-    async def _answerBatch(self, batch: Sequence[Call | Malformed]) -> bytes | None:
+    async def _answerBatch(self, batch: Sequence[Call | Malformed]) -> Raw | None:
         """
-        Publishes that follow each other are submitted together; any other call waits for those
-        before it.
+        Publishes that follow each other are submitted in one batch; any other call waits for
+        those before it.
         """
         answers: list[bytes] = []
         size = 0
-        for method, group in groupby(batch, self._together):
+        for method, group in groupby(batch, self._batchMethod):
             for step in [list(group)] if method is not None else [[entry] for entry in group]:
                 done: Sequence[_Answer]
                 if size > MAX_BATCH_ANSWER:
-                    done = [_tooMuch(entry) for entry in step]
+                    done = [_tooLarge(entry) for entry in step]
                 elif method is None:
                     done = [await self._performEntry(*step)]
                 else:
-                    done = await self._performTogether(method, step)
+                    done = await self._performBatch(method, step)
                 known = [answer for answer in done if answer is not None]
                 if known:
                     answers.append(encode(known)[1:-1])
                     size += len(answers[-1])
-        return b"[" + b",".join(answers) + b"]" if answers else None
+        return Raw(b"[" + b",".join(answers) + b"]") if answers else None
 
     async def _performEntry(self, entry: Call | Malformed) -> _Answer:
         return entry.answer if isinstance(entry, Malformed) else await self._perform(entry)
@@ -131,24 +281,24 @@ class JSONRPC:
         result.addErrback(self._fail, call)
         return result
 
-    async def _performTogether(self, method: _Method, calls: Sequence[Any]) -> Sequence[_Answer]:
-        assert method.together is not None
-        read, perform = method.together
+    async def _performBatch(self, method: _Method, calls: Sequence[Any]) -> Sequence[_Answer]:
+        assert method.batch is not None
+        read, perform = method.batch
         answers: list[_Answer] = [None] * len(calls)
         places: list[int] = []
-        wishes: list[Any] = []
+        items: list[Any] = []
         for place, call in enumerate(calls):
             try:
-                wishes.append(read(call.params))
+                items.append(read(call.params))
                 places.append(place)
             except BrokerError as error:
                 answers[place] = _failed(error, call)
         try:
-            outcomes = await perform(wishes) if wishes else ()
+            outcomes = await perform(items) if items else ()
         except CancelledError:
             raise
         except Exception:
-            outcomes = [self._incidents.explain(Failure())] * len(wishes)
+            outcomes = [self._incidents.explain(Failure())] * len(items)
         for place, outcome in zip(places, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
                 answers[place] = _failed(outcome, calls[place])
@@ -161,13 +311,6 @@ class JSONRPC:
             raise failure.value
         return _failed(self._incidents.explain(failure), call)
 
-    def handle(self, request: BrokerRequest) -> Deferred[bytes]:
-        """Answer a request."""
-        answer = self.answer(request.body())
-        answer.addCallback(_respond, request)
-        written: Deferred[Any] = answer
-        return written
-
 
 def _succeed(result: Any, method: _Method, call: Call) -> Success | None:
     return Success("2.0", call.id, method.render(result)) if bytes(call.id) else None
@@ -177,25 +320,20 @@ def _failed(error: BrokerError, call: Call) -> Failed | None:
     return failed(error, call.id) if bytes(call.id) else None
 
 
-def _tooMuch(entry: Call | Malformed) -> Failed | None:
+def _tooLarge(entry: Call | Malformed) -> Failed | None:
     if isinstance(entry, Malformed):
         return entry.answer
     return _failed(Overloaded("the answer to this batch is too large: ask for less"), entry)
 
 
-def _encodeAnswer(answer: _Answer) -> bytes | None:
-    return None if answer is None else encode(answer)
-
-
-def _respond(answer: bytes | None, request: BrokerRequest) -> bytes:
-    if answer is None:
-        request.setResponseCode(http.NO_CONTENT)
-        return b""
-    return respond(request, answer)
-
-
-def routes(path: str, broker: Broker, incidents: Incidents) -> Iterator[Route]:
-    """The route of JSON-RPC."""
-    yield Route(
-        path=path, methods=("POST",), handler=JSONRPC(broker, incidents).handle, isDirect=True
+def rpcEndpoint(path: str, broker: Broker, incidents: Incidents) -> Endpoint:
+    """The endpoint of JSON-RPC."""
+    return Endpoint(
+        method="POST",
+        path=path,
+        parse=lambda query, contentType, body: parseBody(body),
+        call=JSONRPC(broker, incidents).answer,
+        encode=lambda answer: None if answer is None else encode(answer),
+        encodeError=encodeError,
+        incidents=incidents,
     )

@@ -4,10 +4,11 @@ The OpenAPI document, made from the declarations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.json import schema_components
+from twisted.web.server import Request
 
 from ... import __version__
 from ...errors import BrokerError
@@ -20,11 +21,10 @@ from ...operations import (
     Operation,
     Parameter,
 )
-from .encoding import FORM_TYPE, encode
 from .health import Alive, Readiness
-from .request import BrokerRequest
-from .resource import Route, respond
-from .rpcmessages import Failed
+from .jsonrpc import Failed
+from .rest import FORM_TYPE
+from .routes import Route, encode, respond
 
 _ANY_TEXT = {"type": "string"}
 _REFERENCE = "#/components/schemas/{name}"
@@ -102,8 +102,8 @@ def _describe(operation: Operation) -> str:
     return "Failures, with their JSON-RPC codes:\n" + "\n".join(lines)
 
 
-def _lenient(wanted: Mapping[str, Any], taken: Mapping[str, Any]) -> Mapping[str, Any]:
-    return wanted if wanted == taken else {"anyOf": [wanted, taken]}
+def _lenient(wanted: Mapping[str, Any], accepted: Mapping[str, Any]) -> Mapping[str, Any]:
+    return wanted if wanted == accepted else {"anyOf": [wanted, accepted]}
 
 
 def _textSchema(parameter: Parameter) -> Mapping[str, Any]:
@@ -216,11 +216,11 @@ def _call(operation: Operation) -> dict[str, Any]:
     }
 
 
-def routes(base: str) -> Iterator[Route]:
+def openapiRoute(base: str) -> Route:
     """The route of the document."""
     text = encode(document(base))
 
-    def handle(request: BrokerRequest) -> bytes:
+    def handle(request: Request) -> bytes:
         return respond(request, text)
 
-    yield Route(path=f"{base}/openapi.json", methods=("GET",), handler=handle)
+    return Route(path=f"{base}/openapi.json", methods=("GET",), handler=handle)

@@ -1,14 +1,14 @@
 """
 The operator calls: by POST, JSON in and out, from this machine, with the operator's token.
 
-Who can read the data directory has the token and so may operate. A browser's page must not,
-whatever it knows: it cannot set the header without being asked, says its origin, and reaches
-us, by a name of its own that leads here, with that name in C{Host}. All of it is refused.
+The token is in the data directory: a user who can read that may operate. A page in a browser must
+not, even if it knows the token. Such a request has the page's C{Origin}, or, by DNS rebinding, a
+C{Host} that is no loopback name; both are refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hmac import compare_digest
 from ipaddress import ip_address
 from typing import Any, Final
@@ -16,16 +16,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 from attrs import frozen
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
-from twisted.python.failure import Failure
+from twisted.web.server import Request
 
 from ...broker import Broker
-from ...errors import BrokerError, ContentTooLarge, NotAuthorized, ParameterInvalid
+from ...errors import ContentTooLarge, NotAuthorized, ParameterInvalid
 from ...operations import OPERATOR_CALLS, Incidents, Operation, bindJSON
-from .encoding import encode, encodeError
-from .request import BrokerRequest
-from .resource import Route, respond
+from .routes import Endpoint, Route, encodeError, respond, resultEncoder
 
 MAX_BODY: Final = 64 * 1024
 """The largest body of an operator call, in bytes."""
@@ -51,7 +49,7 @@ def isLoopback(host: str) -> bool:
 @frozen(kw_only=True)
 class Caller:
     """
-    What a request says of who sent it.
+    The sender of a request, as the request tells.
 
     @ivar peer: the address of the other end of the connection; empty where it has none.
     @ivar headers: the headers that matter, by their names in lower case.
@@ -61,9 +59,9 @@ class Caller:
     headers: Mapping[bytes, bytes]
 
 
-class Gate:
+class Authorizer:
     """
-    Tells operators from everybody else.
+    Decides which requests are an operator's.
     """
 
     def __init__(self, token: str) -> None:
@@ -74,7 +72,7 @@ class Gate:
 
     def check(self, caller: Caller) -> None:
         """
-        @raise NotAuthorized: this is no operator. The message says what is missing.
+        @raise NotAuthorized: the caller is no operator. The message says what is missing.
         """
         peer, headers = caller.peer, caller.headers
         if not isLoopback(peer):
@@ -101,10 +99,10 @@ def _hostName(host: bytes) -> str:
 
 def members(contentType: bytes, body: bytes) -> Mapping[str, object]:
     """
-    The parameters that a body holds.
+    Read the parameters in a body.
 
-    @raise ParameterInvalid: it is no JSON object, or does not say so.
-    @raise ContentTooLarge: it is too large.
+    @raise ParameterInvalid: the body is no JSON object, or its type is not L{JSON_TYPE}.
+    @raise ContentTooLarge: the body has more than L{MAX_BODY} bytes.
     """
     if contentType.partition(b";")[0].strip().lower() != JSON_TYPE:
         raise ParameterInvalid(f"the content type must be {JSON_TYPE.decode('ascii')}")
@@ -121,62 +119,64 @@ def members(contentType: bytes, body: bytes) -> Mapping[str, object]:
 
 class OperatorCall:
     """
-    One operator call, tied to a broker.
+    One operator call, tied to a broker: an endpoint behind the L{Authorizer}.
+
+    The fast path does not serve it, since what authorizes a request is in its headers and its
+    connection.
     """
 
     def __init__(
-        self, operation: Operation, broker: Broker, gate: Gate, incidents: Incidents
+        self, operation: Operation, broker: Broker, authorizer: Authorizer, incidents: Incidents
     ) -> None:
         self._name = operation.name
         self._known = {parameter.name for parameter in operation.parameters}
         self._call = bindJSON(operation, broker)
-        self._render: Callable[[Any], Any] = operation.result.render
-        self._gate = gate
-        self._incidents = incidents
+        self._authorizer = authorizer
+        self._endpoint = Endpoint(
+            method="POST",
+            path=operation.name,
+            parse=self._parse,
+            call=self._makeCall,
+            encode=resultEncoder(operation),
+            incidents=incidents,
+        )
 
-    async def answer(self, caller: Caller, contentType: bytes, body: bytes) -> bytes:
-        """
-        The JSON text that answers a call. A failure is an answer too.
-        """
-        try:
-            self._gate.check(caller)
-            given = members(contentType, body)
-            for name in given:
-                # Elsewhere these are ignored; but a fault that was mistyped would seem made.
-                if name not in self._known:
-                    raise ParameterInvalid(f"{name[:100]}: there is no such parameter")
-            _log.info("Operator call {name}", name=self._name)
-            return encode(self._render(await self._call(given)))
-        except BrokerError as error:
-            return encodeError(error)
-        except CancelledError:
-            raise
-        except Exception:
-            return encodeError(self._incidents.explain(Failure()))
-
-    def handle(self, request: BrokerRequest) -> Deferred[bytes]:
+    def handle(self, request: Request) -> bytes | Deferred[bytes]:
         """Answer a request."""
-        return Deferred.fromCoroutine(self._handle(request))
-
-    async def _handle(self, request: BrokerRequest) -> bytes:
         headers = {
             name.lower(): b", ".join(values)
             for name, values in request.requestHeaders.getAllRawHeaders()
         }
         peer = getattr(request.getClientAddress(), "host", "")
-        caller = Caller(peer=peer, headers=headers)
-        contentType = headers.get(b"content-type", b"")
-        return respond(request, await self.answer(caller, contentType, request.body()))
+        try:
+            self._authorizer.check(Caller(peer=peer, headers=headers))
+        except NotAuthorized as error:
+            return respond(request, encodeError(error))
+        return self._endpoint.handle(request)
+
+    def _parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Mapping[str, object]:
+        given = members(contentType or b"", body)
+        for name in given:
+            # Other calls ignore these; but a fault that was mistyped would seem made.
+            if name not in self._known:
+                raise ParameterInvalid(f"{name[:100]}: there is no such parameter")
+        return given
+
+    def _makeCall(self, given: Mapping[str, object]) -> Deferred[Any]:
+        _log.info("Operator call {name}", name=self._name)
+        return self._call(given)
 
 
-def routes(prefix: str, broker: Broker, token: str, incidents: Incidents) -> Iterator[Route]:
+def operatorRoutes(
+    prefix: str, broker: Broker, token: str, incidents: Incidents
+) -> Iterator[Route]:
     """
     The routes of all operator calls.
 
     @param prefix: the path above them.
     @param token: what operators have to know.
     """
-    gate = Gate(token)
+    authorizer = Authorizer(token)
     for operation in OPERATOR_CALLS:
-        call = OperatorCall(operation, broker, gate, incidents)
+        call = OperatorCall(operation, broker, authorizer, incidents)
         yield Route(path=f"{prefix}/{operation.name}", methods=("POST",), handler=call.handle)

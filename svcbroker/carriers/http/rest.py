@@ -1,5 +1,5 @@
 """
-REST: operations by GET and POST.
+REST and the admin queries: operations called with the fields of a URL or a form.
 
 By GET the parameters are in the query string. By POST they are in the query string, in an
 C{application/x-www-form-urlencoded} body, or in both, and then the query string's come first.
@@ -9,73 +9,112 @@ ignored. A body of another type is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Final
-
-from twisted.internet.defer import Deferred, succeed
+from urllib.parse import unquote_to_bytes
 
 from ...broker import Broker
-from ...errors import BrokerError, QueryTooLong
-from ...operations import OPERATIONS, Incidents
-from .encoding import encodeError, formBody
-from .request import BrokerRequest
-from .resource import Route, respond
-from .textcalls import TextCall, tie
+from ...errors import ParameterInvalid, QueryTooLong
+from ...operations import OPERATIONS, QUERIES, Incidents, bindText
+from .routes import Endpoint, resultEncoder
 
+FORM_TYPE: Final = b"application/x-www-form-urlencoded"
+MAX_FIELDS: Final = 1000
+"""The most fields that a URL and a form may have together."""
 MAX_PUBLISH_QUERY: Final = 1024
 """The longest query string of a publish by GET, in bytes."""
 
 
-class RestCall:
+def parseFields(text: bytes) -> Mapping[bytes, bytes]:
     """
-    One operation over REST.
+    Read C{name=value&...}: percent signs and C{+} decoded, to exactly the bytes that were sent.
+    Of several fields of one name the first counts.
+
+    @raise ParameterInvalid: there are more than L{MAX_FIELDS}.
     """
-
-    def __init__(self, name: str, call: TextCall) -> None:
-        self._call = call
-        self._maxQuery = MAX_PUBLISH_QUERY if name == "publish" else None
-
-    def answer(
-        self, isPost: bool, query: bytes, contentType: bytes | None, body: bytes
-    ) -> Deferred[bytes]:
-        """
-        The JSON text that answers a request.
-
-        @param isPost: whether the method is POST; otherwise there is no body.
-        @param query: the query string, as it was sent.
-        @param contentType: the type of the body.
-        """
-        if isPost:
-            try:
-                form = formBody(contentType, body)
-            except BrokerError as error:
-                return succeed(encodeError(error))
-            return self._call.answer(query + b"&" + form if query else form)
-        if self._maxQuery is not None and len(query) > self._maxQuery:
-            return succeed(encodeError(QueryTooLong()))
-        return self._call.answer(query)
-
-    def handle(self, request: BrokerRequest) -> Deferred[bytes]:
-        """Answer a request."""
-        isPost = request.method == b"POST"
-        body = request.body() if isPost else b""
-        contentType = request.getHeader(b"content-type") if body else None
-        answer = self.answer(isPost, request.query, contentType, body)
-        answer.addCallback(partial(respond, request))
-        return answer
+    if text.count(b"&") >= MAX_FIELDS:
+        raise ParameterInvalid(f"there are more than {MAX_FIELDS} parameters")
+    if b"+" in text:
+        text = text.replace(b"+", b" ")
+    fields: dict[bytes, bytes] = {}
+    for piece in text.split(b"&"):
+        name, _, value = piece.partition(b"=")
+        if b"%" in piece:
+            name, value = unquote_to_bytes(name), unquote_to_bytes(value)
+        if name not in fields:
+            fields[name] = value
+    return fields
 
 
-def routes(prefix: str, broker: Broker, incidents: Incidents) -> Iterator[Route]:
+def parseQuery(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[bytes, bytes]:
     """
-    The routes of all operations.
+    The fields of a request by GET. A body is not read.
+
+    @raise ParameterInvalid: there are too many.
+    """
+    return parseFields(query)
+
+
+def parsePublishQuery(
+    query: bytes, contentType: bytes | None, body: bytes
+) -> Mapping[bytes, bytes]:
+    """
+    The fields of a publish by GET.
+
+    @raise QueryTooLong: the query string is longer than L{MAX_PUBLISH_QUERY}.
+    @raise ParameterInvalid: there are too many.
+    """
+    if len(query) > MAX_PUBLISH_QUERY:
+        raise QueryTooLong()
+    return parseFields(query)
+
+
+def parseForm(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[bytes, bytes]:
+    """
+    The fields of a request by POST.
+
+    @raise ParameterInvalid: there are too many, or the body is no form: its parameters would be
+        ignored without a word.
+    """
+    if not body:
+        return parseFields(query)
+    if (contentType or b"").partition(b";")[0].strip().lower() != FORM_TYPE:
+        raise ParameterInvalid(f"a body must be {FORM_TYPE.decode('ascii')}")
+    return parseFields(query + b"&" + body if query else body)
+
+
+def restEndpoints(prefix: str, broker: Broker, incidents: Incidents) -> Iterator[Endpoint]:
+    """
+    The endpoints of all operations, by GET and by POST.
 
     @param prefix: the path above them.
     """
-    for name, call in tie(OPERATIONS, broker, incidents).items():
-        yield Route(
-            path=f"{prefix}/{name}",
-            methods=("GET", "POST"),
-            handler=RestCall(name, call).handle,
-            isDirect=True,
+    for operation in OPERATIONS:
+        call, encode = bindText(operation, broker), resultEncoder(operation)
+        byGet = parsePublishQuery if operation.name == "publish" else parseQuery
+        for method, parse in (("GET", byGet), ("POST", parseForm)):
+            yield Endpoint(
+                method=method,
+                path=f"{prefix}/{operation.name}",
+                parse=parse,
+                call=call,
+                encode=encode,
+                incidents=incidents,
+            )
+
+
+def queryEndpoints(prefix: str, broker: Broker, incidents: Incidents) -> Iterator[Endpoint]:
+    """
+    The endpoints of all admin queries, by GET.
+
+    @param prefix: the path above them.
+    """
+    for query in QUERIES:
+        yield Endpoint(
+            method="GET",
+            path=f"{prefix}/{query.name}",
+            parse=parseQuery,
+            call=bindText(query, broker),
+            encode=resultEncoder(query),
+            incidents=incidents,
         )

@@ -1,22 +1,17 @@
 """
-What an operator can choose about HTTP.
+The settings of the HTTP carrier.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 from attrs import Attribute, field, frozen
-from attrs.validators import gt, in_
-
-FAST: Final = "fast"
-KLEIN: Final = "klein"
-DOORS: Final = (FAST, KLEIN)
-"""What the most frequent calls may be answered by."""
+from attrs.validators import gt
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+_VARY = (b"Vary", b"Origin")
 
 
 def _checkBasePath(instance: object, attribute: Attribute[str], value: str) -> None:
@@ -45,8 +40,6 @@ class HttpSettings:
     @ivar corsOrigins: the origins whose pages may use the interface from a browser; C{*} means
         all of them. None by default: then no CORS header is ever sent.
     @ivar timeout: how long a connection may be idle, in seconds.
-    @ivar door: what answers the most frequent calls: L{FAST} the room C{door}, L{KLEIN} the same
-        as all others.
     """
 
     basePath: str = field(
@@ -55,8 +48,15 @@ class HttpSettings:
     accessLog: bool = False
     corsOrigins: frozenset[str] = field(default=frozenset(), converter=_asSet)
     timeout: float = field(default=60.0, validator=gt(0))
-    door: str = field(default=FAST, validator=in_(DOORS))
 
-    def allowsOrigin(self, origin: bytes) -> bool:
-        """Whether pages of an origin may use the interface."""
-        return "*" in self.corsOrigins or origin.decode("latin-1") in self.corsOrigins
+    def corsHeaders(self, origin: bytes | None) -> Sequence[tuple[bytes, bytes]]:
+        """
+        The headers that let a browser's page read an answer, where its origin is allowed.
+
+        @param origin: the value of the request's header C{Origin}.
+        """
+        if not self.corsOrigins:
+            return ()
+        if origin and ("*" in self.corsOrigins or origin.decode("latin-1") in self.corsOrigins):
+            return (_VARY, (b"Access-Control-Allow-Origin", origin))
+        return (_VARY,)

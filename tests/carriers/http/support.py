@@ -8,14 +8,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.python.failure import Failure
 
 from svcbroker.carriers.http import BrokerSite, HttpSettings, Route, makeSite
-from svcbroker.carriers.http.settings import FAST
 from svcbroker.operations import Incidents
 from tests.broker.support import World, makeWorld
 
@@ -98,10 +97,10 @@ class Client:
     """
     Asks a site of a broker of two groups. The answers to C{ask} must be there at once.
 
-    @cvar door: the door of its site, whatever the settings say.
+    @cvar hasFastPath: whether its site has the fast path.
     """
 
-    door = FAST
+    hasFastPath = True
 
     def __init__(
         self,
@@ -112,9 +111,10 @@ class Client:
         self.world = makeWorld() if world is None else world
         self.site = makeSite(
             self.world.broker,
-            evolve(HttpSettings() if settings is None else settings, door=self.door),
+            HttpSettings() if settings is None else settings,
             routes,
             Incidents(lambda: "incident-id"),
+            hasFastPath=self.hasFastPath,
         )
 
     def connect(self) -> Connection:

@@ -15,8 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.carriers.http import jsonrpc
-from svcbroker.carriers.http.jsonrpc import JSONRPC
-from svcbroker.carriers.http.rpcmessages import MAX_BATCH
+from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.operations import Incidents
 from tests.broker.support import makeWorld
@@ -31,10 +30,11 @@ def call(method: str, params: object, id: object = 1) -> dict[str, object]:
 class JSONRPCTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.world = makeWorld()
-        self.rpc = JSONRPC(self.world.broker, Incidents(lambda: "incident-id"))
+        incidents = Incidents(lambda: "incident-id")
+        self.endpoint = rpcEndpoint("/jsonrpc", self.world.broker, incidents)
 
     def start(self, body: bytes) -> Deferred[bytes | None]:
-        return self.rpc.answer(body)
+        return self.endpoint.answer(b"", None, body)
 
     def raw(self, body: bytes) -> bytes | None:
         answer: bytes | None = self.successResultOf(self.start(body))
@@ -256,7 +256,7 @@ class ProtocolTests(JSONRPCTestCase):
     @settings(
         max_examples=400,
         deadline=None,
-        # Through both doors.
+        # With and without the fast path.
         suppress_health_check=[HealthCheck.differing_executors],
     )
     def test_anyBody(self, body: bytes) -> None:

@@ -1,6 +1,5 @@
 """
-Every test of HTTP once more, with the door switched off: what C{--http-door=klein} serves is the
-same.
+Every test of HTTP once more on sites without the fast path: twisted.web and Klein answer the same.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.settings import KLEIN
 from tests.carriers import test_websocket
 
 from . import (
@@ -35,12 +33,12 @@ MODULES = (
 
 
 class _ThroughKlein:
-    """Goes before a test case whose clients are to find the door switched off."""
+    """Goes before a test case whose clients are to use sites without the fast path."""
 
     patch: Any
 
     def setUp(self) -> Any:
-        self.patch(Client, "door", KLEIN)
+        self.patch(Client, "hasFastPath", False)
         return super().setUp()  # type: ignore[misc]
 
 

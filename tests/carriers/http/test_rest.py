@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.rest import RestCall
-from svcbroker.carriers.http.textcalls import tie
+from svcbroker.carriers.http.rest import restEndpoints
 from svcbroker.operations import OPERATIONS, Incidents
 from tests.broker.support import makeWorld
 
@@ -120,16 +119,17 @@ class OperationTests(SynchronousTestCase):
 class PropertyTests(SynchronousTestCase):
     def setUp(self) -> None:
         world = makeWorld()
-        self.calls = {
-            name: RestCall(name, call)
-            for name, call in tie(OPERATIONS, world.broker, Incidents()).items()
+        self.endpoints = {
+            (each.method, each.path): each for each in restEndpoints("", world.broker, Incidents())
         }
         self.ask("open", b"topic=t")
 
     def ask(self, name: str, query: bytes, form: bytes | None = None) -> Any:
-        isPost = form is not None
-        answer = self.calls[name].answer(isPost, query, FORM.encode(), form or b"")
-        return json.loads(self.successResultOf(answer))
+        endpoint = self.endpoints["GET" if form is None else "POST", f"/{name}"]
+        answer = endpoint.answer(query, FORM.encode(), form or b"")
+        text = self.successResultOf(answer)
+        assert text is not None
+        return json.loads(text)
 
     @given(st.binary(min_size=1, max_size=330))
     @settings(max_examples=100, deadline=None)

@@ -16,7 +16,7 @@ from twisted.web.server import Request
 from twisted.web.websocket import WebSocketResource, WebSocketTransport
 
 from svcbroker.carriers.http import HttpSettings, Route
-from svcbroker.carriers.http.channel import LINGER
+from svcbroker.carriers.http.server import LINGER
 
 from .support import BASE, FORM, Client, requestBytes
 

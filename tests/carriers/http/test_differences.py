@@ -1,5 +1,5 @@
 """
-The door and Klein give the same answers, byte for byte, to everything.
+The fast path and Klein give the same answers, byte for byte, to everything.
 
 With C{SVCBROKER_EXAMPLES} in the environment, so many examples are tried.
 """
@@ -16,9 +16,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http import HttpSettings
 
-from . import doors
-from .doors import Doors, Pass, Send, Step
+from . import twosites
 from .support import BASE, FORM, requestBytes
+from .twosites import Pass, Send, Step, TwoSites
 
 EXAMPLES = int(os.environ.get("SVCBROKER_EXAMPLES", "300"))
 
@@ -129,8 +129,15 @@ def stories(draw: DrawFn) -> list[Step]:
         data = draw(mutated(data))
     events: st.SearchStrategy[Step] = st.sampled_from(
         [
-            *(doors.hold, doors.hold, doors.release, doors.decide, doors.pause, doors.resume),
-            *(Pass(1), Pass(2), Pass(15), Pass(59), Pass(60), doors.drain, doors.leave),
+            *(
+                twosites.hold,
+                twosites.hold,
+                twosites.release,
+                twosites.decide,
+                twosites.pause,
+                twosites.resume,
+            ),
+            *(Pass(1), Pass(2), Pass(15), Pass(59), Pass(60), twosites.drain, twosites.leave),
         ]
     )
     steps: list[Step] = []
@@ -139,7 +146,7 @@ def stories(draw: DrawFn) -> list[Step]:
         if isEventful:
             steps += draw(st.lists(events, max_size=2))
         steps.append(Send(piece))
-    return [*steps, doors.release, doors.resume, Pass(60), Pass(15), doors.leave]
+    return [*steps, twosites.release, twosites.resume, Pass(60), Pass(15), twosites.leave]
 
 
 class DifferenceTests(SynchronousTestCase):
@@ -148,8 +155,8 @@ class DifferenceTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.doors = {
-            name: Doors(HttpSettings(corsOrigins=frozenset(origins)))
+        self.sites = {
+            name: TwoSites(HttpSettings(corsOrigins=frozenset(origins)))
             for name, origins in ORIGINS.items()
         }
 
@@ -166,7 +173,7 @@ class DifferenceTests(SynchronousTestCase):
             # In the middle of a line, after the head, in the body.
             for cut in (0, 30, len(request) - len(body), len(request) - 5):
                 steps: list[Step] = [Send(request[:cut]), Send(request[cut:] + behind)]
-                self.doors["one"].play([*steps, Pass(60), doors.leave], self.assertEqual)
+                self.sites["one"].play([*steps, Pass(60), twosites.leave], self.assertEqual)
 
     def test_whileTheClientDoesNotRead(self) -> None:
         """What arrives all the same, behind a call that takes its time, keeps its order."""
@@ -174,10 +181,10 @@ class DifferenceTests(SynchronousTestCase):
         for path in ("/healthz", f"{BASE}/rest/exist?topic=t"):
             behind = requestBytes("GET", path)
             for slow in (publish, publish.replace(b"Host", b"Expect: x\r\nHost")):
-                answers = self.doors["none"].play(
+                answers = self.sites["none"].play(
                     [
-                        *(doors.hold, Send(slow + behind[:1]), doors.pause, Send(behind[1:])),
-                        *(doors.release, doors.resume, doors.leave),
+                        *(twosites.hold, Send(slow + behind[:1]), twosites.pause, Send(behind[1:])),
+                        *(twosites.release, twosites.resume, twosites.leave),
                     ],
                     self.assertEqual,
                 )
@@ -189,11 +196,11 @@ class DifferenceTests(SynchronousTestCase):
             Send(requestBytes("POST", BASE + target, b"topic=t&content=x", {"Content-Type": FORM}))
             for target in TARGETS
         ]
-        answers = self.doors["none"].play([*story, doors.leave], self.assertEqual)
+        answers = self.sites["none"].play([*story, twosites.leave], self.assertEqual)
         self.assertEqual(answers.count(b"HTTP/1.1 200 OK\r\n"), len(TARGETS))
 
     @given(stories(), st.sampled_from(sorted(ORIGINS)))
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_anything(self, steps: list[Step], origins: str) -> None:
-        self.doors[origins].play(steps, self.assertEqual)
+        self.sites[origins].play(steps, self.assertEqual)
         self.flushLoggedErrors()

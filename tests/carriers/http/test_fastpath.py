@@ -1,30 +1,35 @@
 """
-Tests of the door alone: that it answers what it should, and what it costs.
+Tests of the fast path: which requests it answers, and how much work each one is.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.door import Answers, Door, DoorChannel, HotCall
-from svcbroker.carriers.http.door._channel import MAX_UNREAD, MAX_UNSENT
-from svcbroker.carriers.http.door._heads import (
+from svcbroker.carriers.http.fastpath import MAX_UNREAD, MAX_UNSENT, FastChannel, FastPath
+from svcbroker.carriers.http.plain import (
     MAX_FIELDS,
     MAX_HEAD,
     PARTIAL,
+    Answers,
     Fields,
     readFields,
     readHead,
 )
+from svcbroker.carriers.http.routes import Area, Endpoint, Routes
+from svcbroker.carriers.http.server import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.net.turns import EndOfTurn
-from svcbroker.operations import OPERATIONS
+from svcbroker.operations import OPERATIONS, QUERIES, Incidents
 
-from .support import BASE, FORM, Client, requestBytes
+from .support import BASE, FORM, Client, Connection, requestBytes
 
 RPC = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "exist", "params": ["t"]}).encode()
 
@@ -44,7 +49,7 @@ def refuseRequests(client: Client) -> None:
 
 class PlainTests(SynchronousTestCase):
     """
-    Which requests twisted.web does not see.
+    Which requests do not reach twisted.web.
     """
 
     def setUp(self) -> None:
@@ -53,16 +58,19 @@ class PlainTests(SynchronousTestCase):
         refuseRequests(self.client)
         self.connection = self.client.connect()
 
-    def test_operations(self) -> None:
+    def test_endpointsAreServed(self) -> None:
         for name in (each.name for each in OPERATIONS):
             for method in ("GET", "POST"):
                 self.connection.send(requestBytes(method, f"{BASE}/rest/{name}?topic=t"))
                 self.assertEqual([each.status for each in self.connection.answers()], [200])
+        for name in (each.name for each in QUERIES):
+            self.connection.send(requestBytes("GET", f"{BASE}/admin/{name}"))
+            self.assertEqual([each.status for each in self.connection.answers()], [200])
         self.connection.send(requestBytes("POST", f"{BASE}/jsonrpc", RPC))
         self.assertEqual(self.connection.answers()[0].json()["id"], 1)
 
-    def test_others(self) -> None:
-        """What is not plain goes to twisted.web; so these tests see when it is asked."""
+    def test_otherRequestsGoToTwistedWeb(self) -> None:
+        """And these tests see when it is asked."""
         for request in (
             requestBytes("GET", "/healthz"),
             requestBytes("HEAD", f"{BASE}/rest/list"),
@@ -73,8 +81,7 @@ class PlainTests(SynchronousTestCase):
             with self.assertRaises(NotPlain):
                 self.client.connect().send(request)
 
-    def test_inPieces(self) -> None:
-        """However a request is cut, the door puts it together."""
+    def test_requestInPiecesIsServed(self) -> None:
         body = b"topic=t&content=x"
         request = requestBytes("POST", f"{BASE}/rest/publish", body, {"Content-Type": FORM})
         for size in (1, 2, 7, len(request) - len(body)):
@@ -84,8 +91,7 @@ class PlainTests(SynchronousTestCase):
             [answer] = self.connection.answers()
             self.assertEqual(answer.json()["status"], "SUCCESS")
 
-    def test_backFromBelow(self) -> None:
-        """When twisted.web has answered, the door looks again."""
+    def test_requestAfterTwistedWebsAnswerIsServed(self) -> None:
         client = Client()
         connection = client.connect()
         connection.send(requestBytes("GET", "/healthz") + requestBytes("GET", f"{BASE}/rest/list"))
@@ -97,7 +103,7 @@ class PlainTests(SynchronousTestCase):
 
 class CostTests(SynchronousTestCase):
     """
-    What plain requests do not cost.
+    How many writes and timers plain requests cost.
     """
 
     def setUp(self) -> None:
@@ -111,14 +117,12 @@ class CostTests(SynchronousTestCase):
         self.writes.append(len(data))
         self.connection.transport.write(data)
 
-    def test_oneWrite(self) -> None:
-        """What is answered in one go is written in one."""
+    def test_pipelinedAnswersAreOneWrite(self) -> None:
         self.connection.send(requestBytes("GET", f"{BASE}/rest/exist?topic=t") * 10)
         self.assertEqual(len(self.writes), 1)
         self.assertEqual(len(self.connection.answers()), 10)
 
-    def test_writesAreBounded(self) -> None:
-        """And yet answers do not pile up."""
+    def test_collectedAnswersAreBounded(self) -> None:
         [sent] = self.ask(f"publish?topic=t&content={'x' * 900}")
         self.writes.clear()
         call = requestBytes("GET", f"{BASE}/rest/getEvent?eventId={sent['eventId']}")
@@ -131,8 +135,8 @@ class CostTests(SynchronousTestCase):
         self.connection.send(requestBytes("GET", f"{BASE}/rest/{call}"))
         return [answer.json() for answer in self.connection.answers()]
 
-    def test_unreadIsBounded(self) -> None:
-        """Who asks on and on before being answered is made to wait."""
+    def test_unreadRequestsAreBounded(self) -> None:
+        """A client that sends more and more before it is answered has to wait."""
         self.client.world.ledger.isHolding = True
         publish = requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x")
         self.connection.send(publish)
@@ -146,8 +150,7 @@ class CostTests(SynchronousTestCase):
         self.assertEqual(self.connection.transport.producerState, "producing")
         self.assertEqual(len(self.connection.answers()), count + 2)
 
-    def test_noTimers(self) -> None:
-        """Time-outs stay as they are while requests come."""
+    def test_requestsMoveNoTimer(self) -> None:
         clock = self.client.world.clock
         before = {id(call): call.getTime() for call in clock.getDelayedCalls()}
         clock.advance(1)
@@ -156,8 +159,8 @@ class CostTests(SynchronousTestCase):
         after = {id(call): call.getTime() for call in clock.getDelayedCalls()}
         self.assertEqual(after, before)
 
-    def test_timeout(self) -> None:
-        """They fire on time all the same: 60 seconds after the client was last heard."""
+    def test_silentClientTimesOut(self) -> None:
+        """60 seconds after it was last heard, although no timer is moved."""
         clock = self.client.world.clock
         clock.advance(45)
         self.ask("exist?topic=t")
@@ -170,126 +173,163 @@ class CostTests(SynchronousTestCase):
 
 class CallTests(SynchronousTestCase):
     """
-    Calls that do what those of the broker never do, or seldom.
+    Calls that fail, are cancelled or take long, as calls of the broker seldom do.
     """
 
-    def setUp(self) -> None:
-        self.client = Client(HttpSettings(corsOrigins={"*"}))
-        self.answer: Deferred[bytes | None] = Deferred(self.noteCancel)
-        self.cancelled = 0
-        self.door(lambda *_: self.answer)
-        self.connection = self.client.connect()
-        self.request = requestBytes("GET", "/hot", headers={"Origin": "http://a"})
+    hasFastPath = True
 
-    def noteCancel(self, answer: Deferred[bytes | None]) -> None:
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.result: Deferred[Any] = Deferred(self.noteCancel)
+        self.cancelled = 0
+        self.connection = self.connect(lambda _: self.result)
+        self.request = requestBytes("GET", "/call", headers={"Origin": "http://a"})
+
+    def noteCancel(self, result: Deferred[Any]) -> None:
         self.cancelled += 1
 
-    def door(self, answer: Any) -> None:
-        answers = Answers(HttpSettings(corsOrigins={"*"}), self.client.world.clock.seconds)
-        turnEnd = EndOfTurn(self.client.world.clock)
-        door = Door({b"GET /hot": HotCall(False, b"/hot", answer)}, answers, turnEnd)
-        site: Any = self.client.site
-        site.protocol = lambda: DoorChannel(door)
+    def connect(
+        self,
+        call: Callable[[Any], Deferred[Any]],
+        encode: Callable[[Any], bytes | None] = lambda result: result,
+    ) -> Connection:
+        """A connection to a site with one endpoint."""
+        endpoint = Endpoint(
+            method="GET",
+            path="/call",
+            parse=lambda query, contentType, body: query,
+            call=call,
+            encode=encode,
+            incidents=Incidents(lambda: "incident-id"),
+        )
+        area = Area(prefix="/call", methods=("GET",))
+        routes = Routes([endpoint], (), [area], endpoint.incidents)
+        settings = HttpSettings(corsOrigins={"*"})
+        makeChannel: Callable[[], BrokerChannel] = BrokerChannel
+        if self.hasFastPath:
+            answers = Answers(settings, self.clock.seconds)
+            makeChannel = partial(
+                FastChannel,
+                FastPath(
+                    endpoints=routes.endpoints, answers=answers, turnEnd=EndOfTurn(self.clock)
+                ),
+            )
+        return Connection(BrokerSite(routes, settings, self.clock, 1000, makeChannel))
 
-    def broken(self, *args: object) -> Deferred[bytes]:
+    def raiseError(self, value: object) -> Any:
         raise ZeroDivisionError("secret")
 
-    def test_failure(self) -> None:
-        """Whatever fails is answered as Klein's requests are, and the connection lives on."""
-        for answer in (lambda *_: fail(ZeroDivisionError("secret")), self.broken):
-            self.door(answer)
-            connection = self.client.connect()
+    def test_failedCallIsAnswered(self) -> None:
+        """Any failure is an answer, and the connection lives on."""
+        for call in (lambda _: fail(ZeroDivisionError("secret")), self.raiseError):
+            connection = self.connect(call)
             connection.send(self.request * 2)
             first, second = connection.answers()
-            self.assertEqual((first.status, second.status), (500, 500))
+            self.assertEqual((first.status, second.status), (200, 200))
+            self.assertEqual(first.json()["code"], 200203)
             self.assertEqual(first.json()["message"], "unknown error, incident incident-id")
             self.assertEqual(first.headers["access-control-allow-origin"], "http://a")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 4)
 
-    def test_nothingToSay(self) -> None:
-        self.door(lambda *_: succeed(None))
-        connection = self.client.connect()
+    def test_resultThatCannotBeEncodedIsAnswered(self) -> None:
+        connection = self.connect(succeed, self.raiseError)
+        connection.send(self.request)
+        self.assertEqual(connection.answers()[0].json()["code"], 200203)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+
+    def test_answerWithoutBody(self) -> None:
+        connection = self.connect(lambda _: succeed(None))
         connection.send(self.request)
         [answer] = connection.answers()
         self.assertEqual((answer.status, answer.body), (204, b""))
         self.assertNotIn("content-type", answer.headers)
 
-    def test_cancel(self) -> None:
-        """A client that leaves cancels its call."""
+    def test_leavingClientCancelsItsCall(self) -> None:
         self.connection.send(self.request)
         self.connection.disconnect()
         self.assertEqual(self.cancelled, 1)
         self.assertEqual(self.connection.answers(), [])
 
-    def test_tooLateToCancel(self) -> None:
-        """A call that answers all the same answers nobody."""
+    def test_resultAfterTheClientHasLeftIsDropped(self) -> None:
+        """A call that answers instead of being cancelled."""
 
-        def answerAll(answer: Deferred[bytes | None]) -> None:
-            answer.callback(b"{}")
+        def succeedAnyway(result: Deferred[Any]) -> None:
+            result.callback(b"{}")
 
-        self.door(lambda *_: Deferred(answerAll))
-        connection = self.client.connect()
+        connection = self.connect(lambda _: Deferred(succeedAnyway))
         connection.send(self.request * 2)
         connection.disconnect()
         self.assertEqual(connection.answers(), [])
 
-    def test_cancelledByOthers(self) -> None:
-        """As under Klein, that is not answered."""
+    def test_callCancelledByTheBrokerIsAnswered(self) -> None:
+        """The client would wait for ever."""
         self.connection.send(self.request)
-        self.answer.errback(CancelledError())
-        self.assertEqual(self.connection.answers(), [])
+        self.result.errback(CancelledError())
+        [answer] = self.connection.answers()
+        self.assertEqual((answer.status, answer.json()["code"]), (200, 200203))
+        self.assertEqual(len(self.flushLoggedErrors(CancelledError)), 1)
 
-    def test_waitsForEver(self) -> None:
-        """While it is the broker's turn, the client's time does not run."""
-        clock = self.client.world.clock
+    def test_timeoutDoesNotRunDuringACall(self) -> None:
         self.connection.send(self.request)
         for _ in range(10):
-            clock.advance(59)
-        self.answer.callback(b"{}")
+            self.clock.advance(59)
+        self.result.callback(b"{}")
         self.assertEqual(len(self.connection.answers()), 1)
-        clock.advance(59)
+        self.clock.advance(59)
         self.assertTrue(self.connection.isOpen)
-        clock.advance(1)
+        self.clock.advance(1)
         self.assertFalse(self.connection.isOpen)
+
+
+class CallThroughKleinTests(CallTests):
+    """
+    The same without the fast path.
+    """
+
+    hasFastPath = False
 
 
 class HeadTests(SynchronousTestCase):
     """
-    What is read of a head.
+    Reading the head of a request.
     """
 
     def setUp(self) -> None:
-        self.call = HotCall(True, b"/hot", lambda *_: succeed(b""))
-        self.calls = {b"POST /hot": self.call}
+        self.endpoint = Endpoint(
+            method="POST",
+            path="/call",
+            parse=lambda *_: None,
+            call=succeed,
+            encode=lambda _: b"",
+            incidents=Incidents(),
+        )
 
     def read(self, data: bytes, start: int = 0) -> Any:
-        return readHead(self.calls, data, start)
+        return readHead({b"POST /call": self.endpoint}, data, start)
 
-    def test_whole(self) -> None:
-        data = b"xxPOST /hot?a=b HTTP/1.1\r\nContent-Length: 3 \r\ncontent-type: a\r\n\r\nabc"
-        call, query, fields, end = self.read(data, 2)
-        self.assertEqual((call, query, data[end:]), (self.call, b"a=b", b"abc"))
+    def test_wholeHead(self) -> None:
+        data = b"xxPOST /call?a=b HTTP/1.1\r\nContent-Length: 3 \r\ncontent-type: a\r\n\r\nabc"
+        endpoint, query, fields, end = self.read(data, 2)
+        self.assertEqual((endpoint, query, data[end:]), (self.endpoint, b"a=b", b"abc"))
         self.assertEqual(fields, Fields(3, b"a", None))
 
-    def test_partial(self) -> None:
-        """Every beginning of a plain request may become one."""
-        data = b"POST /hot HTTP/1.1\r\nA: b\r\n\r\n"
+    def test_beginningOfAHeadIsPartial(self) -> None:
+        data = b"POST /call HTTP/1.1\r\nA: b\r\n\r\n"
         for end in range(len(data)):
             self.assertIs(self.read(data[:end]), PARTIAL, data[:end])
         self.assertIsInstance(self.read(data), tuple)
 
-    def test_badPart(self) -> None:
-        """A bad line is not waited behind."""
-        self.assertIsNone(self.read(b"POST /hot HTTP/1.1\r\nA : b\r\nC"))
+    def test_badLineIsNotPartial(self) -> None:
+        self.assertIsNone(self.read(b"POST /call HTTP/1.1\r\nA : b\r\nC"))
 
-    def test_tooLong(self) -> None:
-        line = b"POST /hot HTTP/1.1\r\n"
+    def test_longHeadIsNotPlain(self) -> None:
+        line = b"POST /call HTTP/1.1\r\n"
         for data in (b"x" * MAX_HEAD, line + b"A: " + b"x" * (MAX_HEAD - len(line) - 3)):
             self.assertIs(self.read(data), PARTIAL)
             self.assertIsNone(self.read(data + b"x"))
             self.assertIsNone(self.read(data + b"x\r\n\r\n"))
 
-    def test_notPlain(self) -> None:
+    def test_unusualHeadersAreNotPlain(self) -> None:
         for block in (
             b"Transfer-Encoding: chunked\r\n",
             b"Content-Length: 1\r\nContent-Length: 1\r\n",

@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.carriers.http.encoding}.
+Tests of how REST reads the fields of a query string and a form.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.carriers.http.encoding import MAX_FIELDS, formBody, parseFields
+from svcbroker.carriers.http.rest import MAX_FIELDS, parseFields, parseForm
 from svcbroker.errors import ParameterInvalid
 
 FORM = b"application/x-www-form-urlencoded"
@@ -43,17 +43,19 @@ class FieldsTests(SynchronousTestCase):
             self.assertEqual(parseFields(text)[name], value)
 
 
-class FormBodyTests(SynchronousTestCase):
-    def test_forms(self) -> None:
+class FormTests(SynchronousTestCase):
+    def test_formsOfEachSpelling(self) -> None:
         for contentType in (FORM, FORM + b"; charset=UTF-8", FORM.upper()):
-            self.assertEqual(formBody(contentType, b"a=1"), b"a=1")
+            self.assertEqual(parseForm(b"", contentType, b"a=1"), {b"a": b"1"})
 
-    def test_noBody(self) -> None:
-        """Without a body its type says nothing."""
+    def test_queryStringComesFirst(self) -> None:
+        self.assertEqual(parseForm(b"a=1", FORM, b"a=2&b=3"), {b"a": b"1", b"b": b"3"})
+
+    def test_typeOfNoBodyIsIgnored(self) -> None:
         for contentType in (None, b"application/json"):
-            self.assertEqual(formBody(contentType, b""), b"")
+            self.assertEqual(parseForm(b"a=1", contentType, b""), {b"a": b"1"})
 
-    def test_otherBodies(self) -> None:
+    def test_otherBodiesAreRefused(self) -> None:
         for contentType in (None, b"application/json", b"multipart/form-data; boundary=x"):
             with self.assertRaises(ParameterInvalid):
-                formBody(contentType, b"{}")
+                parseForm(b"", contentType, b"{}")

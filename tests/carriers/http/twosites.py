@@ -1,6 +1,6 @@
 """
-Two sites of the same kind, one with the door and one without: what is done to one is done to the
-other, and a difference fails the test.
+Two sites of the same kind, one with the fast path and one without: what is done to one is done to
+the other, and a difference fails the test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from svcbroker.carriers.http import HttpSettings
-from svcbroker.carriers.http.settings import FAST, KLEIN
 from svcbroker.testing.doubles import memoryLedger
 from tests.broker.support import MAX_CONTENT
 
@@ -26,15 +25,15 @@ _DATE = re.compile(rb"\r\nDate: [^\r\n]*")
 
 
 class FastClient(Client):
-    """A client of a site with the door."""
+    """A client of a site with the fast path."""
 
-    door = FAST
+    hasFastPath = True
 
 
 class KleinClient(Client):
-    """A client of a site without the door."""
+    """A client of a site without the fast path."""
 
-    door = KLEIN
+    hasFastPath = False
 
 
 class Side:
@@ -150,7 +149,7 @@ def leave(side: Side) -> None:
     side.transport.loseConnection()
 
 
-class Doors:
+class TwoSites:
     """
     The two sites. They take long to make, and are used for many stories.
     """

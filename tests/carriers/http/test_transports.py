@@ -1,5 +1,5 @@
 """
-The door on every kind of transport, over real sockets.
+The fast path on every kind of transport, over real sockets.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 
 from svcbroker.carriers.http import HttpSettings
-from svcbroker.carriers.http.door import DoorChannel
+from svcbroker.carriers.http.fastpath import FastChannel
 from tests.broker.support import makeWorld
 from tests.directories import shortDirectory
 
@@ -92,13 +92,13 @@ class TransportTests(TestCase):
         self.client = Client(HttpSettings(accessLog=True), world=world)
         self.root = shortDirectory(self)
         self.pauses = 0
-        pause = DoorChannel.pauseProducing
+        pause = FastChannel.pauseProducing
 
-        def count(channel: DoorChannel) -> None:
+        def count(channel: FastChannel) -> None:
             self.pauses += 1
             pause(channel)
 
-        self.patch(DoorChannel, "pauseProducing", count)
+        self.patch(FastChannel, "pauseProducing", count)
 
     async def listen(self, text: str) -> Any:
         """Serve on an endpoint."""

@@ -1,5 +1,5 @@
 """
-A connection with a fast door.
+The fast path: plain requests for endpoints, answered without twisted.web and Klein.
 """
 
 from __future__ import annotations
@@ -9,38 +9,37 @@ from io import BytesIO
 from typing import Final
 
 from attrs import define, frozen
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-# Not the module: it is a proxy that warns of what is deprecated, and takes its time for it.
-from twisted.web.http import INTERNAL_SERVER_ERROR, NO_CONTENT, OK
+# Not the module: it is a proxy that warns of what is deprecated, which takes time.
+from twisted.web.http import NO_CONTENT, OK
 
-from ....net.sending import isDirect, sender
-from ....net.turns import EndOfTurn
-from ..channel import BrokerChannel
-from ..request import BrokerRequest
-from ._answers import Answers
-from ._calls import HotCall
-from ._heads import PARTIAL, Head, readHead
-from ._timeouts import LazyTimeouts
+from ...net.sending import isDirect, sender
+from ...net.turns import EndOfTurn
+from .plain import PARTIAL, Answers, Head, readHead
+from .routes import Endpoint
+from .server import BrokerChannel, BrokerRequest
+from .timeouts import LazyTimeouts
 
 MAX_UNREAD: Final = 16 * 1024
-"""How much may wait behind the request that is being answered before no more is read, in bytes."""
+"""How much may wait behind the request that is being answered before reading stops, in bytes."""
 MAX_UNSENT: Final = 64 * 1024
-"""How many bytes of answers are gathered before they are sent."""
+"""How many bytes of answers are collected before they are sent."""
 
 
-@frozen
-class Door:
+@frozen(kw_only=True)
+class FastPath:
     """
-    What the doors of a site's connections have in common.
+    What the connections of a site share.
 
-    @ivar calls: what they answer.
-    @ivar answers: makes the answers.
-    @ivar turnEnd: when answers are sent that were there at once, over a direct transport.
+    @ivar endpoints: the endpoints that are served, by method and path with a space between.
+    @ivar answers: writes the answers.
+    @ivar turnEnd: sends the answers of one turn of the reactor together, over plain TCP and UNIX
+        sockets.
     """
 
-    calls: Mapping[bytes, HotCall]
+    endpoints: Mapping[bytes, Endpoint]
     answers: Answers
     turnEnd: EndOfTurn
 
@@ -54,20 +53,21 @@ class _Arriving:
     missing: int
 
 
-class DoorChannel(LazyTimeouts, BrokerChannel):
+class FastChannel(LazyTimeouts, BrokerChannel):
     """
-    A connection that answers plain calls by itself, and leaves everything else to twisted.web.
+    A connection that answers plain requests for endpoints itself, and passes everything else on to
+    twisted.web.
 
-    Between requests it looks at what has arrived. A plain request for a hot call is answered here.
-    Anything else, with all that has arrived behind it, is given to the channel that this one
-    inherits from, as if it had come there; when that has answered and nothing is left over, the
-    door looks again. So there are no two opinions about an unusual request: the door has none.
+    Between requests it reads the head of what has arrived. A plain request is answered here. Any
+    other request is passed on to the channel that this one inherits from, with all that has
+    arrived behind it; when that channel has answered and has nothing left over, heads are read
+    here again. Unusual requests always go to twisted.web, so the two parsers cannot disagree.
     """
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, fastPath: FastPath) -> None:
         super().__init__()
-        self._door = door
-        # What has arrived and was not looked at yet.
+        self._fastPath = fastPath
+        # What has arrived and was not read yet.
         self._unread = b""
         self._arriving: _Arriving | None = None
         # The request that is being answered, and its answer to come.
@@ -76,7 +76,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         self._unsent: list[bytes] = []
         self._unsentSize = 0
         # Whether twisted.web has the connection.
-        self._isBelow = False
+        self._isPassedOn = False
         # Whether twisted.web has read nothing since it answered.
         self._isFresh = True
         self._isServing = False
@@ -90,7 +90,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         super().connectionMade()
 
     def dataReceived(self, data: bytes) -> None:
-        if self._isBelow:
+        if self._isPassedOn:
             self._passOn(data)
             return
         self.resetTimeout()
@@ -100,45 +100,46 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
             self._serve(data, mayWait=self._isDirect)
         else:
             self._unread = data
-            self._stopReading()
+            self._limitUnread()
 
     def drain(self) -> None:
         self._flush()
         if self._answering is None:
-            self._isBelow = True
+            self._isPassedOn = True
             super().drain()
         else:
             self.persistent = 0
 
     def loseConnection(self) -> None:
         self._flush()
-        self._isBelow = True
+        self._isPassedOn = True
         self.persistent = 0
         super().loseConnection()
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
-        self._isBelow = True
+        self._isPassedOn = True
         self._unread = b""
-        # A client that leaves cancels the handler.
+        # A client that leaves cancels its call.
         answering, self._answering = self._answering, None
         if answering is not None:
             answering.cancel()
         super().connectionLost(reason)
 
-    # Requests for the door
+    # Plain requests
 
     def _serve(self, data: bytes, mayWait: bool = False) -> None:
         """
-        Answer request after request, until one takes its time or is not for the door.
+        Answer request after request, until one has to be waited for or is not plain.
 
         @param mayWait: whether answers may be sent at the end of this turn of the reactor.
         """
+        endpoints = self._fastPath.endpoints
         self._isServing = True
         start = 0
         if self._arriving is not None and not self.paused:
             start = self._receiveBody(self._arriving, data)
         while start < len(data) and self._isFree():
-            head = readHead(self._door.calls, data, start)
+            head = readHead(endpoints, data, start)
             if head == PARTIAL:
                 break
             if head is None or head.fields.length > self.site.maxBody:
@@ -160,21 +161,21 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         self._unread = data[start:]
         if self._answering is not None:
             self.suspendTimeout()
-            self._stopReading()
+            self._limitUnread()
         if mayWait and self._unsent:
-            self._door.turnEnd.addOrCall(self._flush)
+            self._fastPath.turnEnd.addOrCall(self._flush)
         else:
             self._flush()
 
     def _isFree(self) -> bool:
-        """Whether the next request may be looked at: neither client nor call is waited for."""
+        """Whether the next request may be read: neither client nor call is waited for."""
         return self._answering is None and not self.paused and self._arriving is None
 
     def _receiveBody(self, arriving: _Arriving, data: bytes) -> int:
         """
-        Take what belongs to the body of the request that is arriving.
+        Keep what belongs to the body of the request that is arriving.
 
-        @return: how much that is.
+        @return: how many bytes that is.
         """
         piece = data[: arriving.missing]
         arriving.body.write(piece)
@@ -185,48 +186,40 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         return len(piece)
 
     def _ask(self, head: Head, body: bytes) -> None:
-        call, query, fields, _ = head
-        try:
-            answering = call.answer(query, fields.contentType if body else None, body)
-        except Exception:
-            answering = fail()
+        endpoint, query, fields, _ = head
+        answering = endpoint.answer(query, fields.contentType, body)
         # Before the callbacks, which may be called at once.
         self._head, self._answering = head, answering
         answering.addCallbacks(self._answered, self._failed)
 
-    def _answered(self, body: bytes | None) -> None:
-        assert self._head is not None
-        origin = self._head.fields.origin
-        answer = self._door.answers.make(body, origin, isLast=not self.persistent)
-        self._finish(answer, NO_CONTENT if body is None else OK, len(body or b""))
-
     def _failed(self, failure: Failure) -> None:
-        if failure.check(CancelledError):
-            # Nobody is there to be answered.
-            return
-        assert self._head is not None
-        body = self.site.explain(failure)
-        origin = self._head.fields.origin
-        answer = self._door.answers.makeFailed(body, origin, isLast=not self.persistent)
-        self._finish(answer, INTERNAL_SERVER_ERROR, len(body))
+        """A call was cancelled: by the client that left, or by the broker."""
+        if self._answering is not None:
+            assert self._head is not None
+            error = self.site.routes.incidents.explain(failure)
+            self._answered(self._head.endpoint.encodeError(error))
 
-    def _finish(self, answer: bytes, code: int, length: int) -> None:
+    def _answered(self, body: bytes | None) -> None:
         if self._answering is None:
             # The client has left, and it was too late to cancel.
             return
         self._answering = None
+        head = self._head
+        assert head is not None
+        origin = head.fields.origin
+        answer = self._fastPath.answers.make(body, origin, isLast=not self.persistent)
         self._unsent.append(answer)
         self._unsentSize += len(answer)
         if self.site.hasAccessLog:
-            assert self._head is not None
-            call = self._head.call
-            self.site.logAnswer(self.getPeer(), call.method, call.path, code, length)
+            endpoint, code = head.endpoint, NO_CONTENT if body is None else OK
+            peer = self.getPeer()
+            self.site.logAnswer(peer, endpoint.method, endpoint.path, code, len(body or b""))
         if not self._isServing:
             self._goOn()
 
     def _goOn(self) -> None:
         """
-        A call that took its time was answered.
+        Read on after an answer that had to be waited for.
         """
         if not self.persistent:
             self._flush()
@@ -236,17 +229,17 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
         if self._isReadingStopped:
             self._isReadingStopped = False
             if not self.paused:
-                self._networkProducer.resumeProducing()
+                self.startReading()
         if self._unread:
             self._serve(self._unread)
         else:
             self._flush()
 
-    def _stopReading(self) -> None:
-        """Have a client wait that asks more and more before it was answered."""
+    def _limitUnread(self) -> None:
+        """Stop reading from a client that sends more and more before it was answered."""
         if len(self._unread) > MAX_UNREAD and not self.paused:
             self._isReadingStopped = True
-            self._networkProducer.pauseProducing()
+            self.stopReading()
 
     def _flush(self) -> None:
         if self._unsent:
@@ -256,7 +249,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
     # Requests for twisted.web
 
     def _passOn(self, data: bytes) -> None:
-        self._isBelow = True
+        self._isPassedOn = True
         super().dataReceived(data)
         self._takeBack()
 
@@ -271,7 +264,7 @@ class DoorChannel(LazyTimeouts, BrokerChannel):
 
     def _takeBack(self) -> None:
         """
-        Look at what comes next, if twisted.web is between two requests and has nothing left over.
+        Read the next head here, if twisted.web is between two requests and has nothing left over.
         """
-        if self._isFresh and self.persistent and not self._buffer and not self.requests:
-            self._isBelow = False
+        if self._isFresh and self.persistent and self.isBetweenRequests():
+            self._isPassedOn = False

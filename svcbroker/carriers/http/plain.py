@@ -1,0 +1,196 @@
+"""
+Plain requests and the answers to them: the half of the fast path that knows no transport.
+
+A request is plain if this module and twisted.web cannot understand it differently. A request with
+anything unusual is never refused here: it is passed on to twisted.web.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from attrs import frozen
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from twisted.web.http import datetimeToString
+from twisted.web.server import version
+
+from .routes import CONTENT_TYPE, Endpoint
+from .settings import HttpSettings
+
+MAX_HEAD: Final = 8 * 1024
+"""The longest request line and headers of a plain request, in bytes."""
+MAX_FIELDS: Final = 100
+"""The most header fields of a plain request."""
+MAX_REMEMBERED: Final = 1024
+"""The longest header blocks that are cached, in bytes, and the most of them."""
+
+PARTIAL: Final = "partial"
+"""The head is not complete; what has arrived may become a plain request."""
+
+# No whitespace in the target, and no byte above 176: twisted.web refuses those.
+_LINE = re.compile(rb"((?:GET|POST) /[^ ?\r\n]*)(?:\?([\x21-\xb0]*))? HTTP/1\.1\r\n")
+
+_USED = frozenset({b"content-length", b"content-type", b"connection", b"origin"})
+_UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+_OK: Final = b"HTTP/1.1 200 OK"
+_NO_CONTENT: Final = b"HTTP/1.1 204 No Content"
+_CLOSE: Final = b"\r\nConnection: close"
+
+
+@frozen
+class Fields:
+    """
+    The header fields of a plain request that count.
+
+    @ivar length: the length of the body, in bytes.
+    @ivar contentType: the type of the body, if the client gave one.
+    @ivar origin: the origin of the browser's page, if there is one.
+    """
+
+    length: int
+    contentType: bytes | None
+    origin: bytes | None
+
+
+class Head(NamedTuple):
+    """
+    The head of a plain request.
+
+    @ivar endpoint: the endpoint that its request line names.
+    @ivar query: the query string, as it was sent.
+    @ivar fields: its header fields.
+    @ivar end: where it ends and the body begins.
+    """
+
+    endpoint: Endpoint
+    query: bytes
+    fields: Fields
+    end: int
+
+
+class _Listener:
+    """Collects the header fields that the parser finds."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+
+def readFields(block: bytes) -> Fields | None:
+    """
+    Read the header lines of a request, or the first few of them.
+
+    @param block: whole lines with their ends, without the empty one after the last.
+    @return: C{None} where the request is not plain.
+    """
+    if block.count(b"\r\n") > MAX_FIELDS:
+        return None
+    listener = _Listener()
+    try:
+        # Without the body: with one, the parser would check the length.
+        HttpRequestParser(listener).feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % block)
+    except (HttpParserError, HttpParserUpgrade):
+        return None
+    used: dict[bytes, bytes] = {}
+    for name, value in listener.headers:
+        if name in _USED:
+            if name in used:
+                return None
+            used[name] = value.strip(b" \t")
+        elif name in _UNUSUAL:
+            return None
+    if used.get(b"connection", b"keep-alive").lower() != b"keep-alive":
+        return None
+    return Fields(
+        int(used.get(b"content-length", b"0")), used.get(b"content-type"), used.get(b"origin")
+    )
+
+
+# A client sends the same headers again and again.
+_readCached = lru_cache(MAX_REMEMBERED)(readFields)
+
+
+def readHead(
+    endpoints: Mapping[bytes, Endpoint], data: bytes, start: int
+) -> Head | Literal["partial"] | None:
+    """
+    Read the head of a request. Hot path.
+
+    @param endpoints: the endpoints of the site, by method and path with a space between.
+    @param start: where in C{data} the request begins.
+    @return: L{PARTIAL} where more has to arrive first; C{None} where the request is not plain, or
+        names no endpoint.
+    """
+    line = _LINE.match(data, start)
+    if line is None:
+        isWaiting = len(data) - start <= MAX_HEAD and data.find(b"\r\n", start) < 0
+        return PARTIAL if isWaiting else None
+    endpoint = endpoints.get(line[1])
+    if endpoint is None:
+        return None
+    first = line.end()
+    end = data.find(b"\r\n\r\n", first - 2)
+    isWhole = end >= 0
+    if not isWhole:
+        # A bad line is passed on at once, not when the rest has arrived.
+        end = data.rfind(b"\r\n", first - 2)
+    block = data[first : end + 2]
+    fields = _readCached(block) if len(block) <= MAX_REMEMBERED else readFields(block)
+    if fields is None or (fields.length and endpoint.method == "GET"):
+        return None
+    if (end if isWhole else len(data)) - start > MAX_HEAD:
+        return None
+    return Head(endpoint, line[2] or b"", fields, end + 4) if isWhole else PARTIAL
+
+
+class Answers:
+    """
+    Writes answers as twisted.web does, with the headers in its order. One serves a whole site.
+    """
+
+    def __init__(self, settings: HttpSettings, seconds: Callable[[], float]) -> None:
+        """
+        @param seconds: the time; the date is formatted once in each second of it.
+        """
+        self._settings = settings
+        self._seconds = seconds
+        self._second: int | None = None
+        self._common = b""
+        self._usual = b""
+
+    def make(self, body: bytes | None, origin: bytes | None = None, isLast: bool = False) -> bytes:
+        """
+        The bytes of an answer. Hot path.
+
+        @param body: the JSON text; C{None} for an answer without a body.
+        @param origin: the origin of the browser's page, if there is one.
+        @param isLast: whether the connection is closed then.
+        """
+        second = int(self._seconds())
+        if second != self._second:
+            self._keepDate(second)
+        if body is None:
+            return b"%b%b\r\n\r\n" % (_NO_CONTENT, self._headers(origin, isLast))
+        if isLast or self._settings.corsOrigins:
+            return b"%b%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+                *(_OK, self._headers(origin, isLast)),
+                *(CONTENT_TYPE, len(body), body),
+            )
+        # Nearly all answers cost this one formatting.
+        return b"%b%d\r\n\r\n%b" % (self._usual, len(body), body)
+
+    def _headers(self, origin: bytes | None, isLast: bool) -> bytes:
+        cors = b"".join(b"\r\n%b: %b" % each for each in self._settings.corsHeaders(origin))
+        return cors + self._common + (_CLOSE if isLast else b"")
+
+    def _keepDate(self, second: int) -> None:
+        self._second = second
+        self._common = b"\r\nServer: %b\r\nDate: %b" % (version, datetimeToString())
+        self._usual = b"%b%b\r\nContent-Type: %b\r\nContent-Length: " % (
+            *(_OK, self._common, CONTENT_TYPE),
+        )

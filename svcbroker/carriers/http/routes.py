@@ -1,0 +1,285 @@
+"""
+The route table of a site: endpoints, other routes, and JSON answers where there is no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from attrs import field, frozen
+from klein import Klein
+from msgspec.json import Encoder
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.python.failure import Failure
+from twisted.web import http
+from twisted.web.resource import IResource, Resource
+from twisted.web.server import Request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from ...errors import BrokerError, NoSuchCall
+from ...operations import ErrorRecord, Incidents, Operation
+
+CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
+
+_CONTENT_TYPES = [CONTENT_TYPE]
+_PREFLIGHT_AGE = b"86400"
+_encoder = Encoder()
+
+
+def encode(value: Any) -> bytes:
+    """Encode a record as JSON text."""
+    return _encoder.encode(value)
+
+
+def encodeError(error: BrokerError) -> bytes:
+    """Encode a failure as REST and the admin queries answer it."""
+    return _encoder.encode(ErrorRecord(error.code, error.message))
+
+
+def resultEncoder(operation: Operation) -> Callable[[Any], bytes]:
+    """Make the function that encodes results of an operation as JSON text."""
+    render = operation.result.render
+    return lambda result: _encoder.encode(render(result))
+
+
+def respond(request: Request, body: bytes | None, code: int = http.OK) -> bytes:
+    """
+    Set the status and the headers of a JSON answer.
+
+    @param body: the JSON text; C{None} for an answer without a body, whose status is 204.
+    @return: the body, for Klein to write.
+    """
+    if body is None:
+        request.setResponseCode(http.NO_CONTENT)
+        return b""
+    headers = request.responseHeaders
+    headers.setRawHeaders(b"Content-Type", _CONTENT_TYPES)
+    headers.setRawHeaders(b"Content-Length", [b"%d" % len(body)])
+    if code != http.OK:
+        request.setResponseCode(code)
+    return body
+
+
+@frozen(kw_only=True, eq=False)
+class Endpoint:
+    """
+    One call of the interface, under one method and path: from a request's bytes to JSON text.
+
+    @ivar method: GET, which serves HEAD too, or POST.
+    @ivar path: exactly this path.
+    @ivar parse: makes the call's argument of query string, content type and body. A GET has
+        neither type nor body. May raise a L{BrokerError}.
+    @ivar call: makes the call. May raise, and its Deferred may fail.
+    @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
+    @ivar encodeError: encodes a failure.
+    @ivar incidents: logs unexpected failures.
+    """
+
+    method: str
+    path: str
+    parse: Callable[[bytes, bytes | None, bytes], Any]
+    call: Callable[[Any], Deferred[Any]]
+    encode: Callable[[Any], bytes | None]
+    encodeError: Callable[[BrokerError], bytes] = encodeError
+    incidents: Incidents
+
+    def answer(
+        self, query: bytes, contentType: bytes | None, body: bytes
+    ) -> Deferred[bytes | None]:
+        """
+        Parse a request, make the call and encode what comes of it. Hot path: called by the fast
+        path for each of its requests, and by L{handle}.
+
+        @param query: the query string, as it was sent.
+        @return: fires with the JSON text, which may tell of a failure, or C{None} where there is
+            nothing to answer. It fails only with C{CancelledError}, once the call was cancelled.
+        """
+        try:
+            answer = self.call(self.parse(query, contentType, body))
+        except BrokerError as error:
+            return succeed(self.encodeError(error))
+        except Exception:
+            return succeed(self._fail(Failure()))
+        answer.addCallbacks(self._succeed, self._fail)
+        return answer
+
+    def handle(self, request: Request) -> Deferred[bytes]:
+        """Answer a request that twisted.web has parsed. Called by Klein."""
+        assert request.content is not None
+        _, _, query = request.uri.partition(b"?")
+        answer = self.answer(query, request.getHeader(b"content-type"), request.content.read())
+        return answer.addCallback(lambda body: respond(request, body))
+
+    def _succeed(self, result: Any) -> bytes | None:
+        try:
+            return self.encode(result)
+        except Exception:
+            return self._fail(Failure())
+
+    def _fail(self, failure: Failure) -> bytes:
+        error = failure.value
+        if isinstance(error, CancelledError):
+            raise error
+        return self.encodeError(self.incidents.explain(failure))
+
+
+@frozen(kw_only=True)
+class Route:
+    """
+    A path that is no endpoint: health, the console, a WebSocket.
+
+    @ivar path: the whole path, as Klein takes it.
+    @ivar methods: the methods it is served by; HEAD comes with GET.
+    @ivar handler: answers a request with what Klein takes: bytes, a Deferred of bytes, or an
+        C{IResource} that takes over (a WebSocket).
+    @ivar isBranch: whether all paths below belong to it too.
+    """
+
+    path: str
+    methods: tuple[str, ...]
+    handler: Callable[..., Any]
+    isBranch: bool = False
+
+
+@frozen(kw_only=True)
+class Area:
+    """
+    A part of the site where every answer has HTTP status 200, failures included.
+
+    @ivar prefix: its path.
+    @ivar methods: the methods that its paths are served by.
+    @ivar encodeError: encodes a failure.
+    @ivar isTree: whether the paths below belong to it.
+    """
+
+    prefix: str
+    methods: tuple[str, ...]
+    encodeError: Callable[[BrokerError], bytes] = encodeError
+    isTree: bool = True
+    _prefix: bytes = field(init=False)
+
+    @_prefix.default
+    def _encodePrefix(self) -> bytes:
+        return self.prefix.encode("ascii")
+
+    def covers(self, path: bytes) -> bool:
+        """Whether a path lies in it."""
+        if path == self._prefix:
+            return True
+        return self.isTree and path.startswith(self._prefix + b"/")
+
+
+class Routes:
+    """
+    The route table of a site. It is built once: the fast path looks its endpoints up by request
+    line, and L{resource} has Klein route to the same endpoints, and to everything else.
+
+    @ivar endpoints: the endpoints by method and path with a space between.
+    @ivar incidents: logs unexpected failures.
+    """
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        others: Iterable[Route],
+        areas: Iterable[Area],
+        incidents: Incidents,
+    ) -> None:
+        self.endpoints = {f"{each.method} {each.path}".encode("ascii"): each for each in endpoints}
+        self.incidents = incidents
+        self._others = tuple(others)
+        self._areas = tuple(areas)
+
+    def resource(self) -> IResource:
+        """The whole site as twisted.web serves it: routed by Klein, every answer in JSON."""
+        app = Klein()
+        app.url_map.merge_slashes = False
+        for name, endpoint in self.endpoints.items():
+            route = app.route(endpoint.path, methods=[endpoint.method], endpoint=name.decode())
+            route(endpoint.handle)
+        for each in self._others:
+            route = app.route(
+                each.path, methods=list(each.methods), endpoint=each.path, branch=each.isBranch
+            )
+            route(each.handler)
+        self._installErrorHandlers(app)
+        return _Root(app.resource())
+
+    def encodeError(self, path: bytes, error: BrokerError, code: int) -> tuple[int, bytes]:
+        """
+        Encode a failure as the area of a path does.
+
+        @param code: the HTTP status of the failure outside of all areas.
+        @return: the HTTP status and the JSON text.
+        """
+        area = self._areaOf(path)
+        if area is None:
+            return code, encodeError(error)
+        return http.OK, area.encodeError(error)
+
+    def _areaOf(self, path: bytes) -> Area | None:
+        return next((area for area in self._areas if area.covers(path)), None)
+
+    def _installErrorHandlers(self, app: Klein) -> None:
+        # Klein says IRequest; it is always a Request.
+
+        @app.handle_errors(MethodNotAllowed)
+        def methodNotAllowed(request: Any, failure: Failure) -> bytes:
+            assert isinstance(failure.value, MethodNotAllowed)
+            return _refuseMethod(request, failure.value.valid_methods or ())
+
+        # Not only NotFound: there are no redirects to nicer paths here.
+        @app.handle_errors(HTTPException)
+        def notFound(request: Any, failure: Failure) -> bytes:
+            area = self._areaOf(request.path)
+            if area is not None and request.method.decode("ascii") not in (*area.methods, "HEAD"):
+                return _refuseMethod(request, area.methods)
+            return self._respondError(request, NoSuchCall(), http.NOT_FOUND)
+
+        @app.handle_errors(Exception)
+        def unexpected(request: Any, failure: Failure) -> bytes:
+            error = self.incidents.explain(failure)
+            return self._respondError(request, error, http.INTERNAL_SERVER_ERROR)
+
+    def _respondError(self, request: Request, error: BrokerError, code: int) -> bytes:
+        status, body = self.encodeError(request.path, error, code)
+        return respond(request, body, status)
+
+
+def _refuseMethod(request: Request, methods: Iterable[str]) -> bytes:
+    """Answer OPTIONS, or a method that a path is not served by."""
+    allowed = {*methods, "OPTIONS"}
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    allow = ", ".join(sorted(allowed)).encode("ascii")
+    request.setHeader(b"allow", allow)
+    if request.method == b"OPTIONS":
+        # The header is there where the site allows the origin of the browser's page.
+        if request.responseHeaders.hasHeader(b"access-control-allow-origin"):
+            request.setHeader(b"access-control-allow-methods", allow)
+            request.setHeader(b"access-control-allow-headers", b"Content-Type")
+            request.setHeader(b"access-control-max-age", _PREFLIGHT_AGE)
+        return respond(request, None)
+    error = NoSuchCall("this path is not served by this method")
+    return respond(request, encodeError(error), http.NOT_ALLOWED)
+
+
+class _Root(Resource):
+    """
+    Hands all requests to Klein, but for paths on which Klein would not answer in JSON.
+    """
+
+    isLeaf = True
+
+    def __init__(self, klein: IResource) -> None:
+        super().__init__()
+        self._klein = klein
+
+    def render(self, request: Request) -> Any:
+        """Have a request answered by its route."""
+        try:
+            b"/".join(request.postpath or ()).decode("utf-8")
+        except UnicodeDecodeError:
+            request.postpath = [b"", b"not UTF-8"]
+        return self._klein.render(request)
