@@ -1,5 +1,5 @@
 """
-What is simulated below the nodes: time, disks and the network.
+Tests for the simulated environment: clock, disks and network.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ class ClockTests(SynchronousTestCase):
         self.clock = VirtualClock(100.0)
         self.heard: list[str] = []
 
-    def test_interfaces(self) -> None:
-        """It is a reactor's clock."""
+    def test_clockProvidesInterfaces(self) -> None:
         verifyObject(IReactorTime, self.clock)
         verifyObject(IDelayedCall, self.clock.callLater(1, list))
 
-    def test_order(self) -> None:
-        """Things happen when they are due, and at one time in the order of asking."""
+    def test_callsAreMadeInOrder(self) -> None:
+        """At equal times, in the order in which they were scheduled."""
         for name, delay in (("late", 2.0), ("first", 1.0), ("second", 1.0)):
             self.clock.callLater(delay, self.heard.append, name)
         self.clock.runUntil(101.0)
@@ -48,8 +47,8 @@ class ClockTests(SynchronousTestCase):
         self.clock.runUntil(110.0)
         self.assertEqual((self.heard[2:], self.clock.seconds()), (["late"], 110.0))
 
-    def test_moved(self) -> None:
-        """What was put off happens once, at its new time; what was cancelled does not."""
+    def test_callsCanBeMoved(self) -> None:
+        """And cancelled."""
         alarm = self.clock.callLater(1.0, self.heard.append, "moved")
         alarm.reset(5.0)
         alarm.delay(1.0)
@@ -63,8 +62,7 @@ class ClockTests(SynchronousTestCase):
         self.assertRaises(AlreadyCalled, alarm.cancel)
         self.assertRaises(AlreadyCancelled, other.reset, 1.0)
 
-    def test_enough(self) -> None:
-        """It stops when it is enough."""
+    def test_clockStopsWhenEnough(self) -> None:
         self.clock.callLater(1.0, self.heard.append, "a")
         self.clock.callLater(2.0, self.heard.append, "b")
         self.clock.runUntil(110.0, lambda: bool(self.heard))
@@ -81,16 +79,16 @@ class DiskTests(SynchronousTestCase):
         self.crashes = 0
 
     def crash(self) -> None:
-        """The power fails."""
+        """Lose power."""
         self.crashes += 1
         self.disk.crash()
 
     def write(self, record: str) -> None:
-        """Write something."""
+        """Write a record."""
         self.assertTrue(self.disk.write(record, lambda: self.done.append(record)))
 
-    def test_synced(self) -> None:
-        """What was synced survives a crash, and who wrote it hears of it only then."""
+    def test_syncedRecordsSurvive(self) -> None:
+        """The writer is told when a record is synced."""
         self.write("a")
         self.assertEqual(self.done, [])
         self.clock.runUntil(1.0)
@@ -98,8 +96,8 @@ class DiskTests(SynchronousTestCase):
         self.disk.crash()
         self.assertEqual(self.disk.read(), ["a"])
 
-    def test_unsynced(self) -> None:
-        """Of what was not synced, a crash leaves any beginning, and nobody is told."""
+    def test_anyPrefixOfUnsyncedSurvives(self) -> None:
+        """The writers are not told."""
         left = set()
         for seed in range(50):
             self.disk = Disk(self.clock, Random(seed))
@@ -112,8 +110,8 @@ class DiskTests(SynchronousTestCase):
         self.assertEqual(left, {"", "a", "ab", "abc"})
         self.assertEqual(self.done, [])
 
-    def test_moments(self) -> None:
-        """A crash before a write leaves nothing of it, one after it all, and none tells."""
+    def test_crashBeforeAndAfterWrite(self) -> None:
+        """The record is lost or kept, and its writer is not told."""
         for moment, left in ((Moment.BEFORE, ["a"]), (Moment.AFTER, ["a", "b"])):
             self.disk.wipe()
             self.disk.arm(Slot(moment, 1))
@@ -126,16 +124,14 @@ class DiskTests(SynchronousTestCase):
             self.assertNotIn("b", self.done)
         self.assertEqual(self.crashes, 2)
 
-    def test_nothingAfter(self) -> None:
-        """Nothing is written after a write that the power failed before."""
+    def test_nothingIsWrittenAfterPowerFailure(self) -> None:
         self.disk.arm(Slot(Moment.BEFORE, 0))
         for record in "abc":
             self.write(record)
         self.clock.runUntil(10.0)
         self.assertEqual((self.disk.read(), self.done, self.crashes), ([], [], 1))
 
-    def test_full(self) -> None:
-        """A full disk takes nothing."""
+    def test_fullDiskRefusesWrites(self) -> None:
         self.disk.isFull = True
         self.assertFalse(self.disk.write("a", lambda: None))
         self.assertEqual(self.disk.read(), [])
@@ -148,11 +144,11 @@ class NetworkTests(SynchronousTestCase):
         self.network = Network(self.clock, Random(1), Trace(), self.deliver)
 
     def deliver(self, sender: int, target: int, message: Message) -> None:
-        """Something arrives."""
+        """Record an arrival."""
         self.arrived.append((sender, target))
 
     def send(self, count: int = 1) -> int:
-        """Send from everybody to everybody, and count what arrives."""
+        """Send between all pairs, and count the arrivals."""
         self.arrived.clear()
         for _ in range(count):
             for sender in range(3):
@@ -163,16 +159,15 @@ class NetworkTests(SynchronousTestCase):
         self.clock.runUntil(self.clock.seconds() + 10)
         return len(self.arrived)
 
-    def test_weather(self) -> None:
-        """Messages get lost, and arrive twice."""
+    def test_lossAndDuplication(self) -> None:
         self.assertEqual(self.send(100), 600)
         self.network.conditions = LinkConditions(loss=0.5)
         self.assertTrue(250 < self.send(100) < 350)
         self.network.conditions = LinkConditions(duplication=0.5)
         self.assertTrue(850 < self.send(100) < 950)
 
-    def test_obstacles(self) -> None:
-        """What is cut off does not get through, and nothing else is held up."""
+    def test_obstaclesBlockTheirMessages(self) -> None:
+        """Others pass."""
         cases = (
             (Partition((0, 0, 1)), {(0, 1), (1, 0)}),
             (Cut([(0, 1), (2, 0)]), {(0, 2), (1, 0), (1, 2), (2, 1)}),
@@ -185,8 +180,7 @@ class NetworkTests(SynchronousTestCase):
             self.send()
             self.assertEqual(set(self.arrived), passing)
 
-    def test_underWay(self) -> None:
-        """What is under way when a cable is cut does not arrive."""
+    def test_obstacleBlocksMessagesInFlight(self) -> None:
         self.network.send(0, 1, BlockRequest(sender=0, height=1))
         self.network.obstacles = [Isolation(1)]
         self.clock.runUntil(1)
@@ -198,8 +192,8 @@ class CrashingDiskTests(SynchronousTestCase):
     Crashes in the middle of SQLite's writes.
     """
 
-    def test_torn(self) -> None:
-        """However a write was torn: the file opens, with that block or without it."""
+    def test_tornWriteLeavesOpenableFile(self) -> None:
+        """With the block or without it."""
         found = set()
         for seed in range(30):
             root = Path(self.mktemp())

@@ -1,5 +1,5 @@
 """
-The judge: each thing that must hold is noticed when it does not.
+Tests for the judge: each violated invariant is reported.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JudgeTests(SynchronousTestCase):
         self.opening = self.transaction(1, Kind.OPEN)
 
     def transaction(self, nonce: int, kind: Kind = Kind.PUBLISH) -> Transaction:
-        """Something a client sent."""
+        """A transaction sent by a client."""
         made = Transaction.create(kind, bytes(20), nonce, 0, "topic")
         self.judge.submitted(made)
         return made
@@ -66,12 +66,12 @@ class JudgeTests(SynchronousTestCase):
         )
 
     def decide(self, block: Candidate, *signers: int, index: int = 0) -> None:
-        """A node decides a block."""
+        """Have a replica decide a block."""
         certificate = self.certificate(block.header, *(signers or (0, 1, 2)))
         self.judge.decided(index, block.header, certificate, block.transactions)
 
     def go(self, *transactions: Transaction) -> None:
-        """A block is decided and final."""
+        """Decide a block, and make it final."""
         block = self.block(*transactions)
         self.decide(block)
         self.judge.final(block.header.height)
@@ -79,13 +79,12 @@ class JudgeTests(SynchronousTestCase):
         self.head = block.header
 
     def violates(self, invariant: str, call: Any, *args: Any, **kw: Any) -> None:
-        """Make sure that something is a violation, and that it is remembered."""
+        """Check that a call is a violation, and that the judge remembers it."""
         violation = self.assertRaises(Violation, call, *args, **kw)
         self.assertEqual(violation.invariant, invariant)
         self.assertIsNotNone(self.judge.verdict)
 
-    def test_good(self) -> None:
-        """Nothing is wrong with a chain that goes its way."""
+    def test_correctChainHasNoViolation(self) -> None:
         self.go(self.opening)
         published = [self.transaction(2), self.transaction(3)]
         self.go(*published)
@@ -94,8 +93,8 @@ class JudgeTests(SynchronousTestCase):
         self.judge.finish([(0, self.judge.chain)], 2)
         self.assertIsNone(self.judge.verdict)
 
-    def test_fork(self) -> None:
-        """Two blocks at one height, before and after the first is final."""
+    def test_forkIsReported(self) -> None:
+        """Before and after the first block is final."""
         first, second = self.block(self.opening), self.block(self.opening, delay=1)
         self.decide(first)
         self.decide(first, 1, 2, 3, index=1)
@@ -103,8 +102,8 @@ class JudgeTests(SynchronousTestCase):
         self.judge.final(1)
         self.violates(AGREEMENT, self.decide, second, index=1)
 
-    def test_gaveUp(self) -> None:
-        """What has come to nothing may be decided otherwise, but not what is found on disk."""
+    def test_lostBlockMayBeReplaced(self) -> None:
+        """But not one found on disk."""
         first, second = self.block(self.opening), self.block(self.opening, delay=1)
         self.decide(first)
         self.judge.found(self.head)
@@ -113,8 +112,8 @@ class JudgeTests(SynchronousTestCase):
         self.assertEqual(self.judge.height, 1)
         self.violates(AGREEMENT, self.decide, first)
 
-    def test_certificate(self) -> None:
-        """Too few signers, one twice, a stranger, another round's signatures."""
+    def test_badCertificateIsReported(self) -> None:
+        """Too few signers, a repeated or unknown one, and signatures of another round or block."""
         block = self.block(self.opening)
         header = block.header
         good = self.certificate(header, 0, 1, 2)
@@ -130,8 +129,8 @@ class JudgeTests(SynchronousTestCase):
                 CERTIFICATE, self.judge.decided, 0, header, certificate, block.transactions
             )
 
-    def test_blocks(self) -> None:
-        """A block without parent, of another state, or of what nobody sent."""
+    def test_invalidBlockIsReported(self) -> None:
+        """Without a parent, with a wrong state root, or with invented transactions."""
         block = self.block(self.opening)
         signed = self.certificate(block.header, 0, 1, 2)
         self.violates(VALIDITY, self.judge.decided, 0, block.header, signed, [])
@@ -145,28 +144,27 @@ class JudgeTests(SynchronousTestCase):
         signed = self.certificate(orphan, 0, 1, 2)
         self.violates(VALIDITY, self.judge.decided, 0, orphan, signed, [self.transaction(2)])
 
-    def test_numbers(self) -> None:
-        """A number that is not the next one."""
+    def test_wrongSequenceNumberIsReported(self) -> None:
         self.go(self.opening)
         published = self.transaction(2)
         self.go(published)
         self.violates(VALIDITY, self.judge.acknowledged, 0, published.hash, 2)
 
-    def test_acknowledged(self) -> None:
-        """SUCCESS for what is not final, or is gone after a crash."""
+    def test_lostAcknowledgedTransactionIsReported(self) -> None:
+        """Also SUCCESS for a transaction that is not final."""
         self.violates(DURABILITY, self.judge.acknowledged, 0, self.opening.hash, 0)
         self.go(self.opening)
         self.judge.acknowledged(0, self.opening.hash, 0)
         self.violates(DURABILITY, self.judge.loaded, 0, self.judge.chain[:1], 1)
         self.violates(DURABILITY, self.judge.finish, [(0, self.judge.chain[:1])], 1)
 
-    def test_refused(self) -> None:
-        """What was said to have come to nothing is executed."""
+    def test_executionOfRefusedIsReported(self) -> None:
+        """A transaction is executed after a client was told that it was not."""
         self.judge.refused(self.opening.hash)
         self.violates(DURABILITY, self.go, self.opening)
 
-    def test_signatures(self) -> None:
-        """Two votes for one height, round and phase; but the same one again is no harm."""
+    def test_doubleSigningIsReported(self) -> None:
+        """Repeating a vote is no violation."""
         votes = [
             self.keys.vote(0, Phase.PREPARE, 1, 0, digest) for digest in (bytes(32), b"x" * 32)
         ]
@@ -176,8 +174,7 @@ class JudgeTests(SynchronousTestCase):
         self.judge.sent(0, replace(votes[1], phase=Phase.COMMIT))
         self.violates(SIGNATURE, self.judge.sent, 0, votes[1])
 
-    def test_disk(self) -> None:
-        """Another block on disk than was decided."""
+    def test_otherBlockOnDiskIsReported(self) -> None:
         self.go(self.opening)
         other = self.head
         forged: Sequence[Header] = [self.genesis.header(), evolve(other, timestamp=1)]

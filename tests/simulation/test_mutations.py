@@ -1,5 +1,5 @@
 """
-A simulator that finds nothing proves nothing: it finds each way to break the protocol.
+Tests that the simulator finds every mutation of the protocol.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tools.simulation.replicas import CORRECT
 from tools.simulation.runs import hunt
 
 SEEDS = 250
-"""How many random seeds a mutation may take that no directed schedule is aimed at."""
+"""How many random seeds may be needed for a mutation without a directed schedule."""
 
 
 class DirectedTests(SynchronousTestCase):
@@ -21,13 +21,11 @@ class DirectedTests(SynchronousTestCase):
     Schedules written by hand.
     """
 
-    def test_sound(self) -> None:
-        """The protocol as it is comes through all of them."""
+    def test_correctProtocolWithstandsAll(self) -> None:
         for name in DIRECTED:
             self.assertIsNone(play(name, CORRECT), name)
 
-    def test_aimed(self) -> None:
-        """Each of them brings the mutation that it is aimed at to decide what it must not."""
+    def test_eachScheduleFindsItsMutation(self) -> None:
         aimed = {mutation.schedule: mutation for mutation in MUTATIONS.values()}
         for name in DIRECTED:
             violation = play(name, aimed[name].components)
@@ -40,14 +38,14 @@ class RandomTests(SynchronousTestCase):
     Random schedules.
     """
 
-    def test_found(self) -> None:
-        """What no directed schedule is aimed at is found by random ones."""
+    def test_randomSchedulesFindTheOthers(self) -> None:
+        """The mutations without a directed schedule."""
         for name, mutation in MUTATIONS.items():
             if not mutation.schedule:
                 self.assertTrue(hunt(name, SEEDS, isFocused=True).isFound, name)
         self.flushLoggedErrors()
 
-    def test_alsoFound(self) -> None:
-        """Some that directed schedules are aimed at are found at random as well."""
+    def test_randomSchedulesFindDirectedOnes(self) -> None:
+        """Some of the mutations with a directed schedule."""
         for name in ("quorum too small", "signers counted twice", "proposal not justified"):
             self.assertTrue(hunt(name, SEEDS, isFocused=True).random, name)

@@ -26,22 +26,20 @@ class SeedTests(SynchronousTestCase):
         # Disks fail in a simulation, and the ledger says so.
         self.flushLoggedErrors()
 
-    def test_cluster(self) -> None:
-        """Replicas on hosts of their own."""
+    def test_clusterHolds(self) -> None:
         self.holds(CLUSTER, 4, range(100_000, 100_120))
         self.holds(CLUSTER, 7, range(100_000, 100_025))
         self.holds(CLUSTER, 10, range(100_000, 100_006))
 
-    def test_embedded(self) -> None:
-        """The embedded ledger, with SQLite in files."""
+    def test_embeddedLedgerHolds(self) -> None:
         self.holds(EMBEDDED, 4, range(100_000, 100_060))
         self.holds(EMBEDDED, 7, range(100_000, 100_012))
         self.holds(EMBEDDED, 10, range(100_000, 100_003))
 
 
 class DeterminismTests(SynchronousTestCase):
-    def test_again(self) -> None:
-        """The same seed takes the same course, another one does not."""
+    def test_seedDeterminesTrace(self) -> None:
+        """Equal seeds give equal traces, others do not."""
         for world in (CLUSTER, EMBEDDED):
             digests = {seed: simulate(Schedule(world, 4, seed)).digest for seed in range(8)}
             self.assertEqual(len(set(digests.values())), 8)
@@ -49,8 +47,8 @@ class DeterminismTests(SynchronousTestCase):
                 self.assertEqual(simulate(Schedule(world, 4, seed)).digest, digest)
         self.flushLoggedErrors()
 
-    def test_elsewhere(self) -> None:
-        """It does so in any process, however that hashes its strings."""
+    def test_traceIsTheSameInAnyProcess(self) -> None:
+        """Whatever its hash seed."""
         said = {
             subprocess.run(
                 [sys.executable, "-m", "tools.simulate", "--seed", "12", "--nodes", "4,7"],

@@ -1,5 +1,5 @@
 """
-The command.
+Tests for the simulator's command line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.simulation.runs import Finding
 
 class CommandTests(SynchronousTestCase):
     def run_(self, *arguments: str) -> tuple[int, str]:
-        """Run it, and see what it says."""
+        """Run the command, and return its status and output."""
         output = StringIO()
         self.patch(sys, "stdout", output)
         self.patch(simulate, "quiet", lambda: None)
@@ -26,28 +26,25 @@ class CommandTests(SynchronousTestCase):
         self.flushLoggedErrors()
         return status, output.getvalue()
 
-    def test_good(self) -> None:
-        """Where all held, the status is 0, and it says what was done."""
+    def test_noViolationGivesStatusZero(self) -> None:
+        """And a summary."""
         status, said = self.run_("--seeds", "12", "--jobs", "1", "--nodes", "4")
         self.assertEqual(status, 0)
         self.assertIn("12 schedules in ", said)
         self.assertIn("faults and Byzantine actions", said)
         self.assertIn("\n0 violations\n", said)
 
-    def test_jobs(self) -> None:
-        """The same with several processes."""
+    def test_jobsGiveTheSameResult(self) -> None:
         asked = ("--seeds", "12", "--nodes", "4", "--first", "40")
         one, two = (self.run_(*asked, "--jobs", jobs)[1].splitlines() for jobs in ("1", "2"))
         self.assertEqual(one[1:], two[1:])
 
-    def test_seconds(self) -> None:
-        """It stops when the time is up."""
+    def test_timeLimitEndsTheRun(self) -> None:
         status, said = self.run_("--seconds", "1", "--jobs", "1", "--nodes", "4")
         self.assertEqual(status, 0)
         self.assertIn(" schedules in ", said)
 
-    def test_usage(self) -> None:
-        """Numbers of which nothing would come, or no end."""
+    def test_badNumbersAreUsageErrors(self) -> None:
         for words in ("--seeds -3", "--seeds 0", "--jobs 0", "--seconds nan", "--nodes 4,0"):
             errors = StringIO()
             self.patch(sys, "stderr", errors)
@@ -56,8 +53,8 @@ class CommandTests(SynchronousTestCase):
             self.assertEqual(caught.exception.code, 2)
             self.assertIn(f"error: argument {words.split()[0]}", errors.getvalue())
 
-    def test_violation(self) -> None:
-        """A seed that went wrong gives the status 1 and one command, which shows it again."""
+    def test_violationIsShownWithCommand(self) -> None:
+        """The status is 1, and the command shown repeats the run."""
         for jobs in ("2", "1"):
             status, said = self.run_(
                 *("--seeds", "20", "--jobs", jobs, "--nodes", "4", "--world", "cluster"),
@@ -74,8 +71,8 @@ class CommandTests(SynchronousTestCase):
         self.assertIn("VIOLATION  certificate: ", again)
         self.assertIn("node 0 starts" if "crash" in again else "client 0: OPEN", again)
 
-    def test_mutations(self) -> None:
-        """It shows how each mutation was found."""
+    def test_mutationsAreListed(self) -> None:
+        """With how each was found."""
         self.patch(simulate, "MUTATIONS", {})
         found = [
             Finding(name="a", schedule="b", directed="agreement", random="", seeds=3),

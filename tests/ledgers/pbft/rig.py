@@ -1,5 +1,5 @@
 """
-Whole ledgers on a clock, with a disk that a test holds in its hand.
+A whole ledger on a test clock, with a disk controlled by the test.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from tests.ledgers.pbft.sets import NOW, Journal, mixed
 
 class Disk:
     """
-    A C{runInThread} that a test holds in its hand.
+    A C{runInThread} controlled by the test.
 
     @ivar isHeld: whether calls wait for L{release}.
-    @ivar error: what calls fail with instead of being made, while it is set; but not C{close}.
-    @ivar done: the names of the calls that were made or failed.
+    @ivar error: the error that all calls but C{close} fail with, while it is set.
+    @ivar done: the names of the calls made, or failed.
     """
 
     def __init__(self) -> None:
@@ -54,12 +54,12 @@ class Disk:
         return result
 
     def release(self) -> None:
-        """Make the calls that wait, in order, and those that come of them."""
+        """Make the waiting calls in order, and those that follow from them."""
         while self.waiting:
             self.step()
 
     def step(self) -> None:
-        """Make the first call that waits."""
+        """Make the first waiting call."""
         result, call, args = self.waiting.popleft()
         self.done.append(call.__name__)
         if self.error is not None and call.__name__ != "close":
@@ -68,7 +68,7 @@ class Disk:
             maybeDeferred(call, *args).chainDeferred(result)
 
     def crash(self, *, isWritten: bool) -> None:
-        """Forget the calls that wait, perhaps after they were made; nobody hears of it."""
+        """Drop the waiting calls without a result, after they were made if C{isWritten}."""
         for _, call, args in self.waiting:
             if isWritten:
                 call(*args)
@@ -77,10 +77,10 @@ class Disk:
 
 class LedgerRig:
     """
-    A ledger on a clock.
+    A ledger on a test clock.
 
-    @ivar receipts: of everything that was submitted and not looked at, in order.
-    @ivar salt: makes the keys others than those of another rig.
+    @ivar receipts: the results of all submissions that were not yet checked, in order.
+    @ivar salt: distinguishes the keys of this rig from those of others.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class LedgerRig:
         return self
 
     def close(self) -> None:
-        """Close what a test left open."""
+        """Close everything a test left open."""
         self.disk.crash(isWritten=False)
         self.ledger.nodes.stop()
         self.store.close()
@@ -140,7 +140,7 @@ class LedgerRig:
 
     @property
     def nodes(self) -> Any:
-        """The ledger's nodes."""
+        """The ledger's replicas."""
         return self.ledger.nodes
 
     @property
@@ -149,7 +149,7 @@ class LedgerRig:
         return self.ledger._producer.head.height
 
     def open(self, topic: str = "t") -> LedgerRig:
-        """Submit the opening of a topic, and wait for it."""
+        """Open a topic, and wait for it."""
         self.receipts.append(self.ledger.submit(OpenTopic(topic=topic)))
         self.settle()
         self.test.successResultOf(self.receipts.pop())
@@ -162,12 +162,12 @@ class LedgerRig:
             self.receipts.append(self.ledger.submit(request))
 
     def run(self, seconds: float, step: float = 0.05) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         for _ in range(round(seconds / step)):
             self.clock.advance(step)
 
     def change(self, rotate: Sequence[int] = (), count: int | None = None) -> ValidatorSet:
-        """Give nodes new keys, or change how many there are, and wait for it."""
+        """Give nodes new keys, or change their number, and wait for it."""
         changed: list[Any] = []
 
         def keep(result: Any) -> Any:
@@ -184,11 +184,11 @@ class LedgerRig:
 
     @property
     def keyFiles(self) -> list[str]:
-        """The names of what is in the directory of the keys."""
+        """The names of the files in the directory of keys."""
         return sorted(path.name for path in (self.directory / "keys").iterdir())
 
     def settle(self, limit: float = 120.0, step: float = 0.05) -> None:
-        """Let time pass until there is a receipt of everything."""
+        """Advance the clock until every submission has a receipt."""
         for _ in range(round(limit / step)):
             if all(receipt.called for receipt in self.receipts):
                 return
@@ -202,11 +202,13 @@ class LedgerRig:
         return [receipt.eventId.sequence for receipt in found if receipt.eventId]
 
     def check(self) -> None:
-        """See that everything is as it must be, whatever happened."""
+        """
+        Check all invariants: headers, certificates, validator sets, sequence numbers and agreement.
+        """
         genesis = Genesis.decode(self.store.genesis)
         parent, sequence = genesis.header(), 0
         changed = {row.height: row for row in self.store.validatorSets()}
-        deciders = genesis.validatorSet
+        validators = genesis.validatorSet
         history = History.of([parent.hash])
         for row in self.store.blockHeads(1, self.height):
             header = Header.decode(row.header)
@@ -216,28 +218,28 @@ class LedgerRig:
             checkCertificate(
                 Certificate.decode(row.certificate),
                 header,
-                len(deciders.keys),
-                deciders.verify,
+                len(validators.keys),
+                validators.verify,
             )
             self.test.assertEqual(
-                (header.history, header.validators), (history.root, deciders.hash)
+                (header.history, header.validators), (history.root, validators.hash)
             )
             history = history.after(header.hash)
             if header.height in changed:
-                deciders = ValidatorSet.decode(changed[header.height].encoded)
-            self.test.assertEqual(header.nextValidators, deciders.hash)
+                validators = ValidatorSet.decode(changed[header.height].encoded)
+            self.test.assertEqual(header.nextValidators, validators.hash)
             self.test.assertLessEqual(self.journal.decided.get(header.height, set()), {header.hash})
             for event in self.test.successResultOf(self.ledger.readBlock(header.height)).events:
                 sequence += 1
                 self.test.assertEqual(event.eventId.sequence, sequence)
             parent = header
-        self.test.assertEqual(self.ledger._state.validators, deciders)
+        self.test.assertEqual(self.ledger._state.validators, validators)
         self.test.assertEqual(self.ledger._state.history.root, history.root)
         self.test.assertEqual(self.test.flushLoggedErrors(), [])
 
 
 def newDirectory(test: SynchronousTestCase) -> Path:
-    """A directory for a ledger, whose parent exists."""
+    """The path of a new ledger's directory, whose parent exists."""
     directory = Path(test.mktemp()).absolute()
     directory.mkdir(parents=True)
     return directory / "1"

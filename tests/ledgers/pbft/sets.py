@@ -1,6 +1,6 @@
 """
-What tests of the embedded ledger are made of: signed messages of any kind, a plain application,
-and replicas that write down what they do.
+Helpers of the replicas' tests: messages signed with any key, an application without transactions,
+and replicas that record what they do.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOW = 1_700_000_000
 
 class SigningReplicas:
     """
-    The nodes of a chain, all of whose keys are in the hands of the test: it signs anything.
+    The replicas of a chain, with all of whose keys the test can sign.
     """
 
     def __init__(self, nodes: int = 4) -> None:
@@ -56,7 +56,7 @@ class SigningReplicas:
         self._keys = [Ed25519PrivateKey.from_private_bytes(seed) for seed in self.seeds]
 
     def rules(self) -> Rules:
-        """The rules, with nothing verified yet."""
+        """The rules, with an empty cache of verified signatures."""
         return Rules(chain=self.genesis.chain, verifier=Verifier(self.genesis.validators))
 
     def candidate(self, name: int = 0, view: int = 0, parent: Header | None = None) -> Candidate:
@@ -66,11 +66,11 @@ class SigningReplicas:
         return proposeBlock(self.state, head, view, time, [])
 
     def block(self, name: int = 0, view: int = 0, parent: Header | None = None) -> ProposedBlock:
-        """The same on the wire."""
+        """The same as sent in a proposal."""
         return onWire(self.candidate(name, view, parent))
 
     def sign(self, sender: int, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
-        """A true signature, under anything."""
+        """A valid signature over any digest."""
         payload = votePayload(phase, self.genesis.chain, height, round, digest)
         return self._keys[sender].sign(payload)
 
@@ -118,7 +118,7 @@ class SigningReplicas:
     def prepared(
         self, block: ProposedBlock, round: int, signers: Sequence[int], signedRound: int = -1
     ) -> PreparedCertificate:
-        """A prepared certificate, perhaps of signatures that are from another round."""
+        """A prepared certificate, with signatures of C{signedRound} if that is given."""
         signed = round if signedRound < 0 else signedRound
         return PreparedCertificate(
             round=round,
@@ -148,14 +148,14 @@ class SigningReplicas:
     def bound(
         self, sender: int, round: int, block: ProposedBlock, preparedRound: int
     ) -> RoundChange:
-        """A round change that is truly bound to a block."""
+        """A round change with a valid lock on a block."""
         certificate = self.prepared(block, preparedRound, (0, 1, 2))
         return self.roundChange(sender, round, certificate, block, block.header.height)
 
     def certificate(
         self, block: ProposedBlock, signers: Sequence[int], round: int = 0, signedRound: int = -1
     ) -> Certificate:
-        """A commit certificate, perhaps of signatures that are from another round."""
+        """A commit certificate, with signatures of C{signedRound} if that is given."""
         signed = round if signedRound < 0 else signedRound
         return Certificate(
             round=round,
@@ -164,7 +164,7 @@ class SigningReplicas:
 
 
 def onWire(candidate: Candidate) -> ProposedBlock:
-    """A candidate as it is sent."""
+    """A candidate as sent in a proposal."""
     return ProposedBlock(header=candidate.header, transactions=candidate.transactions)
 
 
@@ -172,13 +172,13 @@ class PlainApplication:
     """
     An L{Application<svcbroker.ledgers.pbft._ports.Application>} of blocks without transactions.
 
-    @ivar head: what new blocks follow.
+    @ivar head: the header that new blocks follow.
     @ivar hasWork: whether it has something to propose.
-    @ivar invalid: hashes of blocks that it refuses.
-    @ivar unknown: hashes of blocks that it cannot judge now.
-    @ivar blocks: decided blocks by height.
-    @ivar reserved: what was to be reserved.
-    @ivar mayReserve: whether that works.
+    @ivar invalid: the hashes of blocks that it refuses.
+    @ivar unknown: the hashes of blocks that it cannot check now.
+    @ivar blocks: the decided blocks by height.
+    @ivar reserved: the rounds reserved.
+    @ivar mayReserve: whether reserving succeeds.
     """
 
     def __init__(self, signing: SigningReplicas) -> None:
@@ -193,12 +193,12 @@ class PlainApplication:
         self._count = 1000
 
     def propose(self, view: int) -> Candidate | None:
-        """A new block, another one each time."""
+        """A new block, a different one each time."""
         self._count += 1
         return self._replicas.candidate(self._count, view, self.head) if self.hasWork else None
 
     def check(self, block: ProposedBlock) -> Candidate | None:
-        """The block, where it is neither invalid nor unknown."""
+        """The block, unless it is in C{invalid} or C{unknown}."""
         if block.header.hash in self.invalid:
             raise InvalidBlock("the test says so")
         if block.header.hash in self.unknown:
@@ -215,17 +215,17 @@ class PlainApplication:
         )
 
     def decided(self, height: int) -> tuple[Header, Certificate] | None:
-        """What the test has put there."""
+        """The block that the test has stored."""
         return self.blocks.get(height)
 
     def reserve(self, height: int, round: int) -> bool:
-        """What the test says."""
+        """Record the round."""
         self.reserved.append((height, round))
         return self.mayReserve
 
 
 def sent(effects: Sequence[Effect], kind: type[T]) -> list[T]:
-    """The messages of a kind that are sent."""
+    """The messages of a type among the effects."""
     return [
         effect.message
         for effect in effects
@@ -235,9 +235,9 @@ def sent(effects: Sequence[Effect], kind: type[T]) -> list[T]:
 
 class Journal:
     """
-    What all replicas of a set did: a digest of all of it, and who decided what.
+    Records what the replicas of a set do.
 
-    @ivar decided: for each height, the hashes of the blocks that any replica went on from.
+    @ivar decided: for each height, the hashes of the blocks that any replica continued from.
     """
 
     def __init__(self) -> None:
@@ -246,7 +246,7 @@ class Journal:
         self._trace = sha256()
 
     def add(self, index: int, name: str, head: Header, effects: Sequence[Effect]) -> None:
-        """Take note of an input to a replica and of what came of it."""
+        """Record an input of a replica and its effects."""
         self._trace.update(repr((index, name, head.hash, effects)).encode())
         if name == "start":
             # What was decided after the last stored block came to nothing.
@@ -255,11 +255,11 @@ class Journal:
         self.heads[index] = head
 
     def digest(self) -> str:
-        """What stands for everything that happened so far."""
+        """The digest of all records."""
         return self._trace.hexdigest()
 
     def maker(self, kind: type[Replica] = Replica) -> Callable[..., Replica]:
-        """What makes replicas that write into this journal."""
+        """Makes replicas that record into this journal."""
         journal = self
 
         class Watched(kind):  # type: ignore[misc, valid-type]
@@ -288,7 +288,7 @@ class Journal:
 def mixed(
     worse: Mapping[int, type[Replica]], maker: Callable[[type[Replica]], Callable[..., Replica]]
 ) -> Callable[..., Replica]:
-    """What makes replicas of which some are worse than the rest."""
+    """A factory of replicas of which some are faulty."""
 
     def make(
         signer: Signer, rules: Rules, application: Application, timing: Timing, head: Header

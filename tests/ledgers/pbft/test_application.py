@@ -1,5 +1,5 @@
 """
-Tests for what replicas take for a valid block.
+Tests for the validity of blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ApplicationTests(SynchronousTestCase):
         self.start(interval="3600", block="1024")
 
     def start(self, **settings: str) -> None:
-        """A chain at height 1, with four events that wait."""
+        """A chain at height 1, with four waiting events."""
         self.rig = LedgerRig(self, settings).start().open()
         self.rig.publish(4, content=b"x" * 300)
         producer = self.rig.ledger._producer
@@ -33,7 +33,7 @@ class ApplicationTests(SynchronousTestCase):
     def block(
         self, transactions: Sequence[Transaction], *, seconds: float = 0, view: int = 0
     ) -> ProposedBlock:
-        """A block that another node might propose."""
+        """A block that another replica might propose."""
         candidate = proposeBlock(
             self.rig.ledger._state,
             self.application.head,
@@ -44,12 +44,12 @@ class ApplicationTests(SynchronousTestCase):
         return ProposedBlock(header=candidate.header, transactions=transactions)
 
     def refused(self, block: ProposedBlock, words: str) -> None:
-        """Make sure that a block is refused."""
+        """Check that a block is refused."""
         error = self.assertRaises(InvalidBlock, self.application.check, block)
         self.assertIn(words, str(error))
 
-    def test_valid(self) -> None:
-        """The first ones that wait, as many as fit or fewer, in any view."""
+    def test_firstWaitingTransactionsAreValid(self) -> None:
+        """As many as fit, or fewer, in any view."""
         for count, view in ((1, 0), (2, 0), (2, 3)):
             block = self.block(self.waiting[:count], view=view)
             candidate = self.application.check(block)
@@ -57,33 +57,30 @@ class ApplicationTests(SynchronousTestCase):
             self.assertEqual(candidate.header, block.header)
             self.assertIs(self.application.check(block), candidate)
 
-    def test_notTheFirst(self) -> None:
-        """Nothing is left out, put first, repeated or made up."""
+    def test_otherTransactionsAreRefused(self) -> None:
+        """Omitted, reordered, repeated or invented ones."""
         a, b, c, _ = self.waiting
         made = Transaction.create(a.kind, a.sender, 99, a.timestamp, a.topic, b"made up")
         for wrong in ([b], [b, a], [a, a], [a, c], [made], [a, made]):
             self.refused(self.block(wrong), "not the first that wait")
 
-    def test_contents(self) -> None:
-        """What is stored are the contents that the transactions' hashes name."""
+    def test_contentsOfThePoolAreStored(self) -> None:
+        """The contents stored are those that match the transactions' hashes."""
         false = replace(self.waiting[0], content=b"something else")
         candidate = self.application.check(self.block([false]))
         assert candidate is not None
         self.assertEqual(candidate.transactions, self.waiting[:1])
         self.assertIn(self.waiting[0].content, candidate.body)
 
-    def test_size(self) -> None:
-        """It is no larger than allowed."""
+    def test_oversizedBlockIsRefused(self) -> None:
         self.refused(self.block(self.waiting[:3]), "too large")
 
-    def test_empty(self) -> None:
-        """It is not empty, unless such blocks are wanted."""
+    def test_emptyBlockIsRefusedUnlessWanted(self) -> None:
         self.refused(self.block([]), "empty")
         self.start(interval="3600", empty="7200")
         self.assertIsNotNone(self.application.check(self.block([])))
 
-    def test_header(self) -> None:
-        """Its header is what follows from the rest."""
+    def test_headerMustMatchExecution(self) -> None:
         good = self.block(self.waiting[:1])
         for change in (
             {"stateRoot": bytes(32)},
@@ -99,26 +96,28 @@ class ApplicationTests(SynchronousTestCase):
             bad = replace(good, header=evolve(good.header, **change))
             self.refused(bad, "not follow from")
 
-    def test_time(self) -> None:
-        """Its time is not before its parent's, and not far ahead of now; where the clock went
-        back the parent's time is as good as now."""
+    def test_timeMustBeInRange(self) -> None:
+        """
+        Not before the parent's time, and not far ahead of now. If the clock was set back, the
+        parent's time counts as now.
+        """
         late = MAX_DRIFT / 1000
         self.assertIsNotNone(self.application.check(self.block(self.waiting[:1], seconds=late)))
         self.refused(self.block(self.waiting[:1], seconds=late + 1), "too far ahead")
         self.rig.now = lambda: 1000.0
         self.assertIsNotNone(self.application.check(self.block(self.waiting[:1])))
         good = self.block(self.waiting[:1])
-        early = evolve(good.header, timestamp=self.application.head.timestamp - 1)
-        self.refused(replace(good, header=early), "before its parent's")
+        before = evolve(good.header, timestamp=self.application.head.timestamp - 1)
+        self.refused(replace(good, header=before), "before its parent's")
 
-    def test_otherParent(self) -> None:
-        """What follows another block than the last stored one cannot be judged."""
+    def test_otherParentCannotBeChecked(self) -> None:
+        """A block on top of another than the last stored one cannot be checked."""
         good = self.block(self.waiting[:1])
         orphan = replace(good, header=evolve(good.header, parent=bytes(32)))
         self.assertIsNone(self.application.check(orphan))
 
-    def test_whileStoring(self) -> None:
-        """While a block is being stored nothing is proposed, and nothing new judged."""
+    def test_nothingIsProposedWhileStoring(self) -> None:
+        """Nor is any new block checked."""
         known = self.application.propose(0)
         assert known is not None
         block = self.block(self.waiting[:1], seconds=1)
@@ -129,9 +128,11 @@ class ApplicationTests(SynchronousTestCase):
         self.assertIs(self.application.check(own), known)
         self.assertFalse(self.application.reserve(2, ROUNDS_RESERVED))
 
-    def test_reserve(self) -> None:
-        """Rounds are set aside on disk, some at a time, before they are used; where that
-        fails, or the height is not the next one, they are not used."""
+    def test_roundsAreReservedBeforeUse(self) -> None:
+        """
+        Rounds are reserved on disk in advance. If that fails, or for a height that is not the next
+        one, they are not used.
+        """
         for round in range(ROUNDS_RESERVED):
             self.assertTrue(self.application.reserve(2, round))
         self.assertEqual(self.rig.store.reservation(), (1, ROUNDS_RESERVED))

@@ -1,5 +1,5 @@
 """
-Tests for changing the keys and the number of the nodes of a running ledger.
+Tests for changing the keys and the number of nodes of a running ledger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.ledgers.pbft.rig import LedgerRig
 
 class ChangeTestCase(SynchronousTestCase):
     """
-    What these tests share.
+    Shared by these tests.
     """
 
     def rig(self, **settings: str) -> LedgerRig:
@@ -31,7 +31,7 @@ class ChangeTestCase(SynchronousTestCase):
         return LedgerRig(self, settings).start().open()
 
     def again(self, rig: LedgerRig, **settings: str) -> LedgerRig:
-        """Stop a ledger, and start another one in its place."""
+        """Stop a ledger, and start another one in its directory."""
         if not rig.ledger._producer.isStopping:
             self.successResultOf(rig.ledger.stop())
         following = LedgerRig(self, settings, rig.directory, rig.clock)
@@ -39,12 +39,12 @@ class ChangeTestCase(SynchronousTestCase):
         return following.start()
 
     def set_(self, rig: LedgerRig) -> ValidatorSet:
-        """The set that decides the next block."""
+        """The validator set of the next block."""
         validators: ValidatorSet = rig.ledger._state.validators
         return validators
 
     def goesOn(self, rig: LedgerRig, *sequences: int) -> None:
-        """Events can be published, everybody takes part, and the chain holds."""
+        """Check that events can be published, with all replicas taking part."""
         rig.publish(len(sequences))
         rig.settle()
         self.assertEqual(rig.sequences(), list(sequences))
@@ -64,8 +64,8 @@ class KeysTests(ChangeTestCase):
     New keys.
     """
 
-    def test_one(self) -> None:
-        """One node gets a new key; the other keys, and the log, stay."""
+    def test_oneNewKey(self) -> None:
+        """The other keys and the log stay."""
         rig = self.rig()
         self.goesOn(rig, 1, 2)
         before = self.set_(rig)
@@ -84,8 +84,8 @@ class KeysTests(ChangeTestCase):
         )
         self.goesOn(self.again(rig), 5)
 
-    def test_all(self) -> None:
-        """All of them get new keys, and no old one is left on the disk."""
+    def test_allNewKeys(self) -> None:
+        """No old key is left on the disk."""
         rig = self.rig()
         before, files = self.set_(rig), self.files(rig)
         after = rig.change((3, 1, 0, 2))
@@ -95,8 +95,8 @@ class KeysTests(ChangeTestCase):
         self.goesOn(rig, 1, 2, 3)
         self.goesOn(self.again(rig), 4)
 
-    def test_manyTimes(self) -> None:
-        """That can be done as often as one likes, also after starts."""
+    def test_keysCanChangeManyTimes(self) -> None:
+        """Also after restarts."""
         rig = self.rig()
         for generation in range(1, 13):
             after = rig.change((generation % 4,))
@@ -108,8 +108,8 @@ class KeysTests(ChangeTestCase):
         self.assertEqual(len(rig.keyFiles), 4)
         self.assertEqual([row.generation for row in rig.store.validatorSets()], [*range(1, 13)])
 
-    def test_oldCertificates(self) -> None:
-        """Blocks from before are the old set's, and verify with that alone."""
+    def test_oldCertificatesVerifyWithOldSet(self) -> None:
+        """Blocks before a change verify with the set of their time only."""
         rig = self.rig()
         self.goesOn(rig, 1)
         before = self.set_(rig)
@@ -124,8 +124,8 @@ class KeysTests(ChangeTestCase):
             with self.assertRaises(CertificateInvalid):
                 checkCertificate(certificate, header, len(other.keys), other.verify)
 
-    def test_transaction(self) -> None:
-        """A change is a transaction, but no event, and makes no topic."""
+    def test_changeIsATransaction(self) -> None:
+        """It is not an event, and creates no topic."""
         rig = self.rig()
         rig.change((0,))
         self.goesOn(rig, 1)
@@ -137,11 +137,11 @@ class KeysTests(ChangeTestCase):
 
 class SizeTests(ChangeTestCase):
     """
-    More nodes and fewer.
+    More nodes, and fewer.
     """
 
-    def test_grow(self) -> None:
-        """From four to seven: all that is said of the nodes follows."""
+    def test_growToSeven(self) -> None:
+        """Everything reported about the nodes follows."""
         rig = self.rig()
         before = self.set_(rig)
         after = rig.change(count=7)
@@ -160,8 +160,8 @@ class SizeTests(ChangeTestCase):
         self.assertEqual(health.reason, "4 of 7 nodes run, 5 are needed")
         self.goesOn(self.again(rig), 9)
 
-    def test_shrink(self) -> None:
-        """From seven to four: the last ones go, and their keys."""
+    def test_shrinkToFour(self) -> None:
+        """The last nodes and their keys are removed."""
         rig = self.rig(nodes="7")
         self.goesOn(rig, 1)
         before = self.set_(rig)
@@ -179,8 +179,8 @@ class SizeTests(ChangeTestCase):
         self.assertEqual(self.set_(following), after)
         self.goesOn(following, 6)
 
-    def test_there(self) -> None:
-        """There and back again: the keys that come are others than those that went."""
+    def test_growAndShrinkAgain(self) -> None:
+        """Nodes that return have new keys."""
         rig = self.rig()
         before = self.set_(rig)
         for count in (1, 4, 7, 2, 4):
@@ -191,8 +191,7 @@ class SizeTests(ChangeTestCase):
         self.assertEqual(after.keys[0], before.keys[0])
         self.assertEqual(len({*before.keys, *after.keys}), 7)
 
-    def test_both(self) -> None:
-        """New keys and another number at once."""
+    def test_newKeysAndNumberAtOnce(self) -> None:
         rig = self.rig()
         before = self.set_(rig)
         after = rig.change((0, 3), 5)
@@ -202,8 +201,7 @@ class SizeTests(ChangeTestCase):
         self.goesOn(rig, 1)
         self.assertEqual(len(self.set_(rig).keys), len(rig.keyFiles))
 
-    def test_most(self) -> None:
-        """As many as may be."""
+    def test_growToTheMaximum(self) -> None:
         rig = self.rig(nodes="1")
         self.assertEqual(len(rig.change(count=MAX_NODES).keys), MAX_NODES)
         self.goesOn(rig, 1)
@@ -211,11 +209,10 @@ class SizeTests(ChangeTestCase):
 
 class RefusalTests(ChangeTestCase):
     """
-    What is not done.
+    Changes that are refused.
     """
 
-    def test_parameters(self) -> None:
-        """What makes no sense is refused before anything happens."""
+    def test_invalidParametersAreRefused(self) -> None:
         rig = self.rig()
         for rotate, count in (
             ((4,), None),
@@ -236,8 +233,8 @@ class RefusalTests(ChangeTestCase):
         # Nobody waits behind those.
         self.assertEqual(rig.change((0,)).generation, 1)
 
-    def test_stopped(self) -> None:
-        """A ledger that is stopped, or stops, changes nothing."""
+    def test_stoppedLedgerRefusesChanges(self) -> None:
+        """So does one that is stopping."""
         rig = self.rig(interval="3600")
         rig.publish()
         stopping = rig.ledger.stop()
@@ -253,11 +250,11 @@ class RefusalTests(ChangeTestCase):
 
 class LoadTests(ChangeTestCase):
     """
-    Changes while the log is written.
+    Changes while events are published.
     """
 
     def checkLoad(self, rig: LedgerRig) -> None:
-        """Publish all the while, and change the nodes again and again."""
+        """Publish continuously, and change the nodes repeatedly."""
         changing: list[Deferred[ValidatorSet]] = []
         for step in range(60):
             rig.publish(3)
@@ -276,12 +273,11 @@ class LoadTests(ChangeTestCase):
         self.assertEqual(len(rig.keyFiles), 3)
         self.goesOn(self.again(rig), 182)
 
-    def test_quiet(self) -> None:
-        """On a perfect network."""
+    def test_changesOnPerfectNetwork(self) -> None:
         self.checkLoad(self.rig())
 
-    def test_oneBlock(self) -> None:
-        """With blocks so far apart that events before a change and after it share one."""
+    def test_changeSharesBlockWithEvents(self) -> None:
+        """Blocks are so rare that events before and after a change share its block."""
         rig = self.rig(interval="5")
         rig.publish(2)
         changing = rig.ledger.changeNodes((0, 1))
@@ -292,12 +288,11 @@ class LoadTests(ChangeTestCase):
         self.assertEqual(rig.sequences(), [1, 2, 3, 4])
         self.goesOn(rig, 5)
 
-    def test_badNetwork(self) -> None:
-        """On one that delays, loses and doubles messages."""
+    def test_changesOnBadNetwork(self) -> None:
+        """With delayed, lost and duplicated messages."""
         self.checkLoad(self.rig(delay="0.001-0.03", loss="0.05", duplication="0.1", seed="3"))
 
-    def test_emptyBlocks(self) -> None:
-        """Where empty blocks are made, they go on as well."""
+    def test_emptyBlocksContinueAfterChange(self) -> None:
         rig = self.rig(empty="1")
         rig.run(3)
         rig.change(count=7)
@@ -306,8 +301,8 @@ class LoadTests(ChangeTestCase):
         self.assertGreaterEqual(rig.height, height + 7)
         self.goesOn(rig, 1)
 
-    def test_twoAtOnce(self) -> None:
-        """Of two that are asked for at once, the second one changes what the first one left."""
+    def test_concurrentChangesAreSerialized(self) -> None:
+        """The second one starts from the result of the first."""
         rig = self.rig(interval="1")
         first, second = rig.ledger.changeNodes((0,), 5), rig.ledger.changeNodes((0, 4))
         third = rig.ledger.changeNodes((9,))
@@ -322,8 +317,8 @@ class LoadTests(ChangeTestCase):
         self.assertEqual(rig.sequences(), [1])
         self.goesOn(rig, 2)
 
-    def test_cancelled(self) -> None:
-        """Who stops waiting for a change takes nothing back, and the next one goes on from it."""
+    def test_cancellingDoesNotUndoChange(self) -> None:
+        """The next change starts from its result."""
         rig = self.rig(interval="1")
         changing = rig.ledger.changeNodes((0,))
         changing.addErrback(lambda _: None)
@@ -338,11 +333,11 @@ class LoadTests(ChangeTestCase):
 
 class NodesTests(ChangeTestCase):
     """
-    Changes while not all nodes run.
+    Changes while some replicas are stopped.
     """
 
-    def test_stoppedNode(self) -> None:
-        """A node that is stopped stays so under its new key, and can go on with it."""
+    def test_stoppedNodeStaysStopped(self) -> None:
+        """Under its new key, with which it can be started."""
         rig = self.rig()
         rig.nodes.stopNode(3)
         rig.change((3,))
@@ -353,8 +348,8 @@ class NodesTests(ChangeTestCase):
         self.goesOn(rig, 3, 4)
         self.assertEqual(rig.nodes.replicas[3].head.height, rig.height)
 
-    def test_gone(self) -> None:
-        """One that goes while it is stopped is not missed, and comes back as a new one."""
+    def test_removedNodeReturnsAsNewOne(self) -> None:
+        """A stopped node is removed, and added again."""
         rig = self.rig(nodes="7")
         rig.nodes.stopNode(5)
         rig.nodes.stopNode(1)
@@ -365,8 +360,8 @@ class NodesTests(ChangeTestCase):
         self.assertEqual(list(rig.nodes.running), [0, 2, 3, 4, 5, 6])
         self.goesOn(rig, 2)
 
-    def test_noQuorum(self) -> None:
-        """Without a quorum of the old set nothing is changed, however many are to come."""
+    def test_noQuorumNoChange(self) -> None:
+        """Without a quorum of the old set nothing changes, however many nodes the new set has."""
         rig = self.rig()
         files = self.files(rig)
         rig.nodes.stopNode(0)
@@ -384,8 +379,8 @@ class NodesTests(ChangeTestCase):
         self.assertEqual(rig.sequences(), [1])
         self.goesOn(rig, 2)
 
-    def test_laterRound(self) -> None:
-        """A change that needs more than one round, and the block after it as well."""
+    def test_changeInLaterRound(self) -> None:
+        """The change takes more than one round, and so does the next block."""
         rig = self.rig()
         for _ in range(6):
             # The leader of the next height is silent, first in the old set and then in the new.
@@ -397,8 +392,8 @@ class NodesTests(ChangeTestCase):
         self.assertGreaterEqual(rig.ledger._producer.head.view, 6)
         self.goesOn(rig, 1)
 
-    def test_cut(self) -> None:
-        """Links of nodes that are no more are in nobody's way."""
+    def test_cutLinksOfRemovedNodes(self) -> None:
+        """Cut links of removed nodes have no effect."""
         rig = self.rig(nodes="7")
         rig.nodes.network.conditions = rig.nodes.network.conditions.partition(
             {0, 1, 2, 3, 4}, {5, 6}

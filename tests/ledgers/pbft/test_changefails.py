@@ -1,5 +1,5 @@
 """
-Changes of the nodes that a crash or a disk comes in between.
+Tests for changes of the nodes that are interrupted by a crash or a failing disk.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 class CrashTests(ChangeTestCase):
     """
-    The process dies while nodes are being changed.
+    The process crashes during a change of the nodes.
     """
 
     def held(self, count: int = 7) -> tuple[LedgerRig, Deferred[ValidatorSet]]:
-        """A ledger whose disk is held, and which is to get new keys and more nodes."""
+        """
+        A ledger whose disk is held, with a pending change of all keys and the number of nodes.
+        """
         rig = self.rig()
         self.goesOn(rig, 1)
         rig.disk.isHeld = True
@@ -33,14 +35,16 @@ class CrashTests(ChangeTestCase):
         return rig, changing
 
     def step(self, rig: LedgerRig) -> str:
-        """Let the disk do what waits, and the ledger go on to its next call. What it is."""
+        """
+        Make the waiting disk calls until the ledger makes its next one. Returns that one's name.
+        """
         rig.disk.step()
         rig.run(0.2)
         [(_, call, _)] = rig.disk.waiting
         return call.__name__
 
     def crash(self, rig: LedgerRig, *, isWritten: bool) -> LedgerRig:
-        """What is found after the process has died: the files as they are."""
+        """A ledger on a copy of the files, as after a crash."""
         rig.disk.crash(isWritten=isWritten)
         directory = newDirectory(self)
         shutil.copytree(rig.directory, directory)
@@ -50,7 +54,7 @@ class CrashTests(ChangeTestCase):
         return following.start()
 
     def checkOld(self, rig: LedgerRig, old: ValidatorSet, files: int) -> None:
-        """The old set decides, and can be changed."""
+        """Check that the old set decides, and can be changed."""
         self.assertEqual(self.set_(rig), old)
         self.assertEqual(len(rig.keyFiles), files)
         self.goesOn(rig, 2)
@@ -61,7 +65,7 @@ class CrashTests(ChangeTestCase):
         self.goesOn(self.again(rig), 4)
 
     def checkNew(self, rig: LedgerRig, old: ValidatorSet) -> None:
-        """The new set decides, and of the old one nothing is left."""
+        """Check that the new set decides, and that no key of the old one is left."""
         after = self.set_(rig)
         self.assertEqual((after.generation, len(after.keys)), (1, 7))
         self.assertFalse(set(after.keys) & set(old.keys))
@@ -72,27 +76,25 @@ class CrashTests(ChangeTestCase):
         self.goesOn(self.again(rig), 4)
 
     def checkGone(self, rig: LedgerRig, old: ValidatorSet) -> None:
-        """There is no key of the old set on the disk."""
+        """Check that no key of the old set is on the disk."""
         kept = {rig.directory / "keys" / f"node{index}.key" for index in range(len(old.keys))}
         self.assertEqual({path for path in kept if path.exists()}, set())
 
-    def test_beforeKeys(self) -> None:
-        """Before the new keys are written."""
+    def test_crashBeforeKeysAreWritten(self) -> None:
         rig, changing = self.held()
         old = self.set_(rig)
         self.assertEqual([call.__name__ for _, call, _ in rig.disk.waiting], ["writeSeeds"])
         self.checkOld(self.crash(rig, isWritten=False), old, 4)
         self.assertNoResult(changing)
 
-    def test_afterKeys(self) -> None:
-        """When the new keys are written, and nothing more."""
+    def test_crashAfterKeysAreWritten(self) -> None:
         rig, changing = self.held()
         old = self.set_(rig)
         self.checkOld(self.crash(rig, isWritten=True), old, 11)
         self.assertNoResult(changing)
 
-    def test_beforeBlock(self) -> None:
-        """When the change is decided, and not stored: the old set goes on."""
+    def test_crashBeforeBlockIsStored(self) -> None:
+        """The old set continues."""
         rig, changing = self.held()
         old = self.set_(rig)
         self.assertEqual(self.step(rig), "append")
@@ -100,8 +102,8 @@ class CrashTests(ChangeTestCase):
         self.checkOld(self.crash(rig, isWritten=False), old, 11)
         self.assertNoResult(changing)
 
-    def test_afterBlock(self) -> None:
-        """When it is stored, and nobody heard of it: the new set goes on."""
+    def test_crashAfterBlockIsStored(self) -> None:
+        """The new set continues."""
         rig, changing = self.held()
         old = self.set_(rig)
         self.assertEqual(self.step(rig), "append")
@@ -109,8 +111,8 @@ class CrashTests(ChangeTestCase):
         self.checkNew(self.crash(rig, isWritten=True), old)
         self.assertNoResult(changing)
 
-    def test_beforeRemoval(self) -> None:
-        """When only the old keys are left to be removed: the next start does it."""
+    def test_crashBeforeOldKeysAreRemoved(self) -> None:
+        """The next start removes them."""
         rig, changing = self.held()
         old = self.set_(rig)
         self.assertEqual(self.step(rig), "append")
@@ -119,16 +121,15 @@ class CrashTests(ChangeTestCase):
         self.checkNew(self.crash(rig, isWritten=False), old)
         self.assertNoResult(changing)
 
-    def test_afterRemoval(self) -> None:
-        """When all is done."""
+    def test_crashAfterOldKeysAreRemoved(self) -> None:
         rig, _ = self.held()
         old = self.set_(rig)
         for name in ("append", "removeSeeds"):
             self.assertEqual(self.step(rig), name)
         self.checkNew(self.crash(rig, isWritten=True), old)
 
-    def test_stopped(self) -> None:
-        """An orderly stop gives a change the time to become final."""
+    def test_stopWaitsForChange(self) -> None:
+        """An orderly stop gives a change time to become final."""
         rig, changing = self.held()
         old = self.set_(rig)
         self.assertEqual(self.step(rig), "append")
@@ -140,8 +141,8 @@ class CrashTests(ChangeTestCase):
         self.assertEqual(self.successResultOf(changing).generation, 1)
         self.checkNew(self.again(rig), old)
 
-    def test_missing(self) -> None:
-        """Without the new keys a chain does not start, though the first ones are there."""
+    def test_missingNewKeysPreventStart(self) -> None:
+        """Although the old keys are there."""
         rig = self.rig()
         shutil.copytree(rig.directory / "keys", rig.directory / "first")
         after = rig.change((1, 2))
@@ -157,11 +158,10 @@ class CrashTests(ChangeTestCase):
 
 class DiskTests(ChangeTestCase):
     """
-    The disk fails while nodes are being changed.
+    The disk fails during a change of the nodes.
     """
 
-    def test_keysNotWritten(self) -> None:
-        """Where the new keys cannot be written, nothing happens, and all goes on."""
+    def test_unwrittenKeysCancelChange(self) -> None:
         rig = self.rig()
         old = self.set_(rig)
         rig.disk.error = FULL
@@ -175,8 +175,7 @@ class DiskTests(ChangeTestCase):
         self.assertEqual(rig.change((0,), 7).generation, 1)
         self.goesOn(rig, 2)
 
-    def test_someNotWritten(self) -> None:
-        """Where some of them can, those are of no use to anybody, and in nobody's way."""
+    def test_partlyWrittenKeysAreIgnored(self) -> None:
         rig = self.rig()
         real = Path.rename
         left = [2]
@@ -199,8 +198,7 @@ class DiskTests(ChangeTestCase):
         self.assertEqual(self.set_(following), after)
         self.goesOn(following, 3)
 
-    def test_blockNotStored(self) -> None:
-        """Where the change cannot be stored it is given up, and can be asked for again."""
+    def test_changeCanBeRepeatedAfterFullDisk(self) -> None:
         rig = self.rig()
         old = self.set_(rig)
         rig.disk.isHeld = True
@@ -221,8 +219,7 @@ class DiskTests(ChangeTestCase):
         self.assertEqual(len(rig.keyFiles), 6)
         self.goesOn(rig, 2)
 
-    def test_uncertain(self) -> None:
-        """Where nobody knows whether it is stored, it is stored again, and done."""
+    def test_uncertainChangeIsStoredAgain(self) -> None:
         rig = self.rig()
         rig.disk.isHeld = True
         changing = rig.ledger.changeNodes((0, 1, 2, 3), 5)
@@ -240,8 +237,8 @@ class DiskTests(ChangeTestCase):
         self.assertEqual(len(rig.keyFiles), 5)
         self.goesOn(rig, 1)
 
-    def test_keysNotRemoved(self) -> None:
-        """Where old keys cannot be removed, the change is done; the next start removes them."""
+    def test_unremovedKeysDoNotFailChange(self) -> None:
+        """The next start removes the old keys."""
         rig = self.rig()
         rig.disk.isHeld = True
         changing = rig.ledger.changeNodes((0, 1))
@@ -259,8 +256,7 @@ class DiskTests(ChangeTestCase):
         self.assertEqual(len(following.keyFiles), 4)
         self.goesOn(following, 2)
 
-    def test_keysNotRemovedAtStart(self) -> None:
-        """Nor does a start fail for that."""
+    def test_unremovedKeysDoNotFailStart(self) -> None:
         rig = self.rig()
         kept = (rig.directory / "keys" / "node0.key").read_bytes()
         rig.change((0,))

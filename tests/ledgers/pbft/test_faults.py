@@ -1,5 +1,5 @@
 """
-Tests of faults made on purpose, as the embedded ledger offers them.
+Tests for the embedded ledger's fault injection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.ledgers.pbft.test_faulty import Equivocator
 
 class FaultTests(SynchronousTestCase):
     """
-    Four nodes, with a topic at height 1.
+    Four replicas, with an open topic.
     """
 
     def setUp(self) -> None:
@@ -26,15 +26,15 @@ class FaultTests(SynchronousTestCase):
         self.ledger = self.rig.ledger
 
     def report(self) -> FaultReport:
-        """How it is now."""
+        """The current faults."""
         return self.successResultOf(self.ledger.describeFaults())
 
     def running(self) -> list[bool]:
-        """Which nodes run."""
+        """Which replicas run."""
         return [node.isRunning for node in self.report().nodes]
 
     def reason(self) -> str:
-        """Why the ledger is not ready."""
+        """The reason why the ledger is not ready."""
         return self.successResultOf(self.ledger.getHealth()).reason
 
     def cut(self, *islands: set[int]) -> None:
@@ -49,12 +49,11 @@ class FaultTests(SynchronousTestCase):
         ]
         self.successResultOf(self.ledger.setNetwork(cut=cut))
 
-    def test_interface(self) -> None:
-        """It is what it says."""
+    def test_faultInterfaceIsProvided(self) -> None:
         verifyObject(IFaultyLedger, self.ledger)
 
-    def test_leader(self) -> None:
-        """Without its leader the set goes on in a higher view, and takes it back afterwards."""
+    def test_stoppedLeaderIsReplaced(self) -> None:
+        """The others continue in a higher view, and the leader catches up afterwards."""
         before = self.report()
         [leader] = [node.index for node in before.nodes if node.isLeader]
         self.successResultOf(self.ledger.stopNode(leader))
@@ -73,8 +72,8 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual({node.height for node in self.report().nodes}, {3})
         self.rig.check()
 
-    def test_cut(self) -> None:
-        """Without a quorum nothing is final, and why is told at once; healed, all goes on."""
+    def test_cutWithoutQuorumIsReported(self) -> None:
+        """Nothing is final until the cut is healed, and the reason is reported at once."""
         self.cut({0, 1}, {2, 3})
         self.assertEqual(self.reason(), "the network is cut: 0 nodes hear a quorum, 3 must")
         self.rig.publish(3)
@@ -86,16 +85,15 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual(self.reason(), "")
         self.rig.check()
 
-    def test_minority(self) -> None:
-        """One node on an island of its own is no trouble."""
+    def test_isolatedReplicaDoesNotMatter(self) -> None:
         self.cut({0}, {1, 2, 3})
         self.assertEqual(self.reason(), "")
         self.rig.publish()
         self.rig.settle()
         self.assertEqual(self.rig.sequences(), [1])
 
-    def test_directed(self) -> None:
-        """Single links, one way: who hears too few counts."""
+    def test_directedCutsCount(self) -> None:
+        """A replica that receives from too few others does not count."""
         self.successResultOf(self.ledger.setNetwork(cut=[(0, 1), (2, 1), (0, 2), (3, 2)]))
         self.assertEqual(self.reason(), "the network is cut: 2 nodes hear a quorum, 3 must")
         self.successResultOf(self.ledger.setNetwork(cut=[(0, 1), (2, 1)]))
@@ -103,8 +101,8 @@ class FaultTests(SynchronousTestCase):
         self.successResultOf(self.ledger.stopNode(3))
         self.assertEqual(self.reason(), "the network is cut: 2 nodes hear a quorum, 3 must")
 
-    def test_conditions(self) -> None:
-        """What is not given stays; healing brings back what the ledger was started with."""
+    def test_omittedConditionsStay(self) -> None:
+        """Healing restores the conditions of the settings."""
         self.successResultOf(self.ledger.setNetwork(delay=(0.1, 0.2), loss=0.25))
         self.successResultOf(self.ledger.setNetwork(duplication=0.5, cut=[(0, 1)]))
         report = self.report()
@@ -121,8 +119,8 @@ class FaultTests(SynchronousTestCase):
         self.assertEqual((report.delay, report.loss), ((0.0, 0.001), 0))
         self.assertEqual((report.duplication, self.running()), (0, [True] * 4))
 
-    def test_unknownNodes(self) -> None:
-        """Indexes out of range are refused, and nothing is changed."""
+    def test_unknownNodesAreRefused(self) -> None:
+        """Nothing changes then."""
         for index in (-1, 4):
             links: list[tuple[int, int]] = [(0, 1), (0, index)]
             for asked in (
@@ -135,8 +133,7 @@ class FaultTests(SynchronousTestCase):
         report = self.report()
         self.assertEqual((report.loss, report.cut, self.running()), (0, set(), [True] * 4))
 
-    def test_stopped(self) -> None:
-        """A stopped ledger has no nodes to stop."""
+    def test_stoppedLedgerRefusesFaults(self) -> None:
         stopping = self.ledger.stop()
         self.rig.run(1)
         self.successResultOf(stopping)
@@ -153,11 +150,11 @@ class FaultTests(SynchronousTestCase):
 
 class EvidenceTests(SynchronousTestCase):
     """
-    A node that lies.
+    Evidence of double signing.
     """
 
-    def test_shown(self) -> None:
-        """Who has contradicted itself is told, with the place."""
+    def test_evidenceIsReported(self) -> None:
+        """With its height and round."""
         rig = LedgerRig(self, worse={2: Equivocator}).start().open()
         for _ in range(6):
             rig.publish()

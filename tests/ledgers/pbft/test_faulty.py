@@ -1,6 +1,5 @@
 """
-Tests for sets of replicas of which one lies, says two things, or says nothing any more.
-C{tests/simulation} has many more of them, and worse ones.
+Tests for sets with one Byzantine replica. C{tests/simulation} has many more of them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tests.ledgers.pbft.test_nodeset import SetTestCase
 
 class Equivocator(Replica):
     """
-    As a leader it tells half of the others of another block, also as valid.
+    As the leader, sends a second valid block to half of the others.
     """
 
     def propose(self, height: int) -> Sequence[Effect]:
@@ -39,7 +38,7 @@ class Equivocator(Replica):
         return effects
 
     def other(self, proposal: Proposal) -> Proposal:
-        """A block of another time in its place, as properly signed."""
+        """The proposal of a valid block with another time."""
         header = evolve(proposal.block.header, timestamp=proposal.block.header.timestamp + 1)
         payload = votePayload(
             Phase.PROPOSE, header.chain, proposal.height, proposal.round, header.hash
@@ -53,7 +52,7 @@ class Equivocator(Replica):
 
 class Forger(Replica):
     """
-    It answers whoever asks, or goes on, with a block that nobody decided.
+    Answers requests with a block that was not decided.
     """
 
     def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
@@ -65,9 +64,9 @@ class Forger(Replica):
         return effects
 
 
-class Loner(Replica):
+class SilentAfterDeciding(Replica):
     """
-    Once it has decided a block it never says anything again, not even that.
+    Sends nothing once it has decided a block.
     """
 
     hasDecided = False
@@ -80,8 +79,8 @@ class Loner(Replica):
 
 
 class FaultyTests(SetTestCase):
-    def test_equivocatingLeader(self) -> None:
-        """A leader that proposes two blocks is proved guilty, and one block at most decided."""
+    def test_equivocatingLeaderIsReported(self) -> None:
+        """At most one of its blocks is decided."""
         rig = self.rig(worse={2: Equivocator})
         for turn in range(6):
             rig.publish(2)
@@ -92,8 +91,8 @@ class FaultyTests(SetTestCase):
             self.assertNotEqual(proof.first.digest, proof.second.digest)
         rig.check()
 
-    def test_forgedBlock(self) -> None:
-        """A node that is behind does not take over what a liar gives it."""
+    def test_forgedBlockIsNotAdopted(self) -> None:
+        """A replica that is behind refuses it."""
         rig = self.rig(worse={3: Forger})
         rig.nodes.stopNode(0)
         rig.publish()
@@ -110,9 +109,8 @@ class FaultyTests(SetTestCase):
         self.assertEqual(self.heights(rig)[0], rig.height)
         rig.check()
 
-    def test_silentAfterDeciding(self) -> None:
-        """A node that decides for itself alone does not hold up the rest."""
-        rig = self.rig(worse={0: Loner})
+    def test_silenceAfterDecidingDelaysNothing(self) -> None:
+        rig = self.rig(worse={0: SilentAfterDeciding})
         for turn in range(5):
             rig.publish()
             rig.settle()

@@ -1,5 +1,5 @@
 """
-Tests for the files that the replicas' private keys are in.
+Tests for the files of the replicas' private keys.
 """
 
 from __future__ import annotations
@@ -27,41 +27,39 @@ class KeyFileTests(SynchronousTestCase):
 
     @property
     def names(self) -> list[str]:
-        """The files that there are."""
+        """The names of the files."""
         return sorted(path.name for path in self.directory.iterdir())
 
-    def test_kept(self) -> None:
-        """Keys that are there are kept, also when not all are."""
+    def test_existingKeysAreKept(self) -> None:
+        """Also when some are missing."""
         first = keyfiles.makeSeeds(self.directory, 2, os.urandom)
         more = keyfiles.makeSeeds(self.directory, 4, os.urandom)
         self.assertEqual(list(more[:2]), list(first))
         self.assertEqual(len(set(more)), 4)
         self.assertEqual(self.names, [f"node{number}.key" for number in range(4)])
 
-    def test_load(self) -> None:
-        """Keys are found by what they are, in any order, and more of them do not matter."""
+    def test_keysAreFoundByPublicKey(self) -> None:
+        """In any order; further keys do not matter."""
         self.write()
         for wanted in ((0, 1, 2), (2, 0), (1,), ()):
             found = keyfiles.loadSeeds(self.directory, [self.keys[index] for index in wanted])
             self.assertEqual(list(found), [bytes([index]) * 32 for index in wanted])
 
-    def test_missing(self) -> None:
-        """One that is missing is named, so that it can be put back."""
+    def test_missingKeyIsNamed(self) -> None:
         self.write()
         (self.directory / "n1.key").unlink()
         error = self.assertRaises(KeysDamaged, keyfiles.loadSeeds, self.directory, self.keys)
         self.assertIn(f"no key of node 1 ({self.keys[1].hex()[:16]}...)", str(error))
 
-    def test_modes(self) -> None:
-        """They are their owner's alone."""
+    def test_filesBelongToTheOwner(self) -> None:
         self.addCleanup(os.umask, os.umask(0))
         self.write()
         self.assertEqual(stat.S_IMODE(self.directory.stat().st_mode), 0o700)
         for path in self.directory.iterdir():
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
 
-    def test_remove(self) -> None:
-        """Those of some public keys are removed, by whatever name; no others."""
+    def test_onlyNamedKeysAreRemoved(self) -> None:
+        """Whatever the names of their files."""
         self.write()
         keyfiles.writeSeeds(self.directory, {"another name": bytes([1]) * 32})
         foreign = self.directory / "notes.txt"
@@ -69,8 +67,8 @@ class KeyFileTests(SynchronousTestCase):
         keyfiles.removeSeeds(self.directory, {self.keys[1], bytes(32)})
         self.assertEqual(self.names, ["n0.key", "n2.key", "notes.txt"])
 
-    def test_fails(self) -> None:
-        """A write that fails leaves nothing that could be taken for a key, and none is lost."""
+    def test_failedWriteLeavesNoKey(self) -> None:
+        """No existing key is lost."""
         self.write()
         real = os.fsync
         calls: list[int] = []

@@ -18,7 +18,7 @@ from tests.ledgers.pbft.rig import LedgerRig
 
 @implementer(IBlockObserver)
 class Recorder:
-    """Keeps the heights of blocks, and what receipts there were by then."""
+    """Records the heights of blocks, and how many receipts there were by then."""
 
     def __init__(self, rig: LedgerRig, *, isFailing: bool = False) -> None:
         self.rig = rig
@@ -33,7 +33,7 @@ class Recorder:
 
 class LedgerTestCase(SynchronousTestCase):
     """
-    What these tests share.
+    Shared by these tests.
     """
 
     def rig(self, **settings: str) -> LedgerRig:
@@ -41,15 +41,14 @@ class LedgerTestCase(SynchronousTestCase):
         return LedgerRig(self, settings).start().open()
 
     def reason(self, rig: LedgerRig) -> str:
-        """Why the ledger is not ready."""
+        """The reason why the ledger is not ready."""
         health = self.successResultOf(rig.ledger.getHealth())
         self.assertEqual(health.isReady, not health.reason)
         return health.reason
 
 
 class HealthTests(LedgerTestCase):
-    def test_nodes(self) -> None:
-        """It needs a quorum of nodes."""
+    def test_quorumMustRun(self) -> None:
         rig = self.rig()
         self.assertEqual(self.reason(rig), "")
         rig.nodes.stopNode(0)
@@ -61,8 +60,7 @@ class HealthTests(LedgerTestCase):
         rig.nodes.startNode(0)
         self.assertEqual(self.reason(rig), "")
 
-    def test_progress(self) -> None:
-        """What waits gets somewhere before long."""
+    def test_longWaitIsReported(self) -> None:
         rig = self.rig()
         rig.nodes.network.conditions = Conditions(loss=1.0)
         rig.publish()
@@ -71,8 +69,7 @@ class HealthTests(LedgerTestCase):
         rig.run(0.2)
         self.assertIn("waited for more than 5.01 seconds", self.reason(rig))
 
-    def test_longInterval(self) -> None:
-        """Waiting for the interval is no trouble."""
+    def test_waitingForIntervalIsReady(self) -> None:
         rig = self.rig(interval="60")
         rig.publish()
         rig.run(59, step=1)
@@ -82,8 +79,8 @@ class HealthTests(LedgerTestCase):
 
 
 class ObserverTests(LedgerTestCase):
-    def test_told(self) -> None:
-        """All are told of each block, once, in order, and of none that is not stored."""
+    def test_observersSeeStoredBlocks(self) -> None:
+        """Each block once, in order, and only stored ones."""
         rig = self.rig()
         first, failing = Recorder(rig), Recorder(rig, isFailing=True)
         last = Recorder(rig)
@@ -110,8 +107,8 @@ class ObserverTests(LedgerTestCase):
 
 
 class ReadingTests(LedgerTestCase):
-    def test_unreadable(self) -> None:
-        """What cannot be read fails, and neither the file's name nor the cause is told."""
+    def test_failedReadHidesTheCause(self) -> None:
+        """The error names neither the file nor the cause."""
         rig = self.rig()
 
         def fail(*args: object) -> None:
@@ -124,9 +121,8 @@ class ReadingTests(LedgerTestCase):
             self.assertEqual(error.value.message, "the ledger's disk cannot be read")
         self.assertGreaterEqual(len(self.flushLoggedErrors(StorageDamaged)), 2)
 
-    def test_unreadableForReplica(self) -> None:
-        """A replica that is behind gets no answer where the block cannot be read; nobody else
-        is disturbed."""
+    def test_unreadableBlockIsNotSent(self) -> None:
+        """A replica that is behind gets no answer; the others are not affected."""
         rig = self.rig()
         rig.nodes.stopNode(0)
         for _ in range(3):
@@ -149,8 +145,7 @@ class ReadingTests(LedgerTestCase):
         self.assertEqual(rig.sequences(), [1, 2, 3, 4, 5])
         rig.check()
 
-    def test_cancelled(self) -> None:
-        """Who stops waiting takes nothing back."""
+    def test_cancellingDoesNotUndoSubmission(self) -> None:
         rig = self.rig(interval="1")
         rig.publish(3)
         cancelled = rig.receipts.pop(1)
@@ -161,8 +156,7 @@ class ReadingTests(LedgerTestCase):
 
 
 class MemoryTests(LedgerTestCase):
-    def test_bounded(self) -> None:
-        """Nothing grows with the chain."""
+    def test_memoryDoesNotGrowWithChain(self) -> None:
         rig = self.rig(interval="0")
         for _ in range(60):
             rig.publish()

@@ -21,7 +21,7 @@ class NetworkTests(SynchronousTestCase):
         self.arrived: list[tuple[int, int, int]] = []
 
     def network(self, conditions: Conditions | None = None) -> SimulatedNetwork:
-        """A network that writes down what arrives."""
+        """A network that records arrivals."""
         return SimulatedNetwork(self.clock, Random(1), self.deliver, conditions)
 
     def deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
@@ -35,11 +35,11 @@ class NetworkTests(SynchronousTestCase):
 
     @property
     def numbers(self) -> list[int]:
-        """The numbers of what arrived."""
+        """The numbers of the messages that have arrived."""
         return [number for _, _, number in self.arrived]
 
-    def test_perfect(self) -> None:
-        """On a perfect network everything arrives once, in order, with the flush."""
+    def test_perfectNetworkDeliversInOrder(self) -> None:
+        """Everything arrives once, with the flush."""
         network = self.network()
         network.send(2, 3, BlockRequest(sender=2, height=7))
         self.assertEqual(self.arrived, [])
@@ -49,10 +49,9 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(self.numbers[1:], [0, 1, 2, 3, 4])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_together(self) -> None:
+    def test_messagesArriveTogether(self) -> None:
         """
-        What arrived for one is delivered together, in the order of arrival, and those are first
-        who heard first.
+        In order of arrival, first those of the replica with the oldest message.
         """
         network = self.network()
         deliveries: list[int] = []
@@ -70,8 +69,8 @@ class NetworkTests(SynchronousTestCase):
         expected = [(0, 2, 0), (1, 2, 2), (0, 2, 4), (1, 2, 5), (0, 1, 1), (2, 1, 3), (1, 0, 5)]
         self.assertEqual(self.arrived, expected)
 
-    def test_reentrant(self) -> None:
-        """What is sent during a delivery waits for those whose turn is before."""
+    def test_sendingDuringDelivery(self) -> None:
+        """Messages sent during a delivery wait for their target's turn."""
         network = self.network()
 
         def deliver(target: int, envelopes: Sequence[Envelope]) -> None:
@@ -87,8 +86,7 @@ class NetworkTests(SynchronousTestCase):
         self.sendMany(network, 2)
         self.assertEqual(self.arrived, [(0, 2, 1), (0, 1, 0), (0, 1, 1), (1, 3, 12), (1, 2, 9)])
 
-    def test_delivererFails(self) -> None:
-        """A delivery that fails does not end the others."""
+    def test_failingDeliveryDoesNotStopOthers(self) -> None:
         network = self.network()
         real = network._deliver
 
@@ -102,8 +100,7 @@ class NetworkTests(SynchronousTestCase):
         network.flush()
         self.assertEqual(self.numbers, [0, 1, 2])
 
-    def test_turns(self) -> None:
-        """The reactor gets its turn however much is said."""
+    def test_longDeliveriesYieldToReactor(self) -> None:
         self.patch(_network, "DELIVERIES_PER_TURN", 3)
         network = self.network()
         self.sendMany(network, 5)
@@ -118,21 +115,18 @@ class NetworkTests(SynchronousTestCase):
         self.sendMany(network, 1)
         self.assertEqual(self.numbers[5:], [0, 1, 2, 0])
 
-    def test_loss(self) -> None:
-        """A share of the messages is lost."""
+    def test_someMessagesAreLost(self) -> None:
         self.sendMany(self.network(Conditions(loss=0.5)), 200)
         self.assertTrue(60 < len(self.arrived) < 140)
         self.arrived.clear()
         self.sendMany(self.network(Conditions(loss=1.0)), 200)
         self.assertEqual(self.arrived, [])
 
-    def test_duplication(self) -> None:
-        """A share of the messages arrives twice."""
+    def test_someMessagesArriveTwice(self) -> None:
         self.sendMany(self.network(Conditions(duplication=1.0)), 3)
         self.assertEqual(self.numbers, [0, 0, 1, 1, 2, 2])
 
-    def test_delay(self) -> None:
-        """Messages take their time, and overtake each other."""
+    def test_delayedMessagesOvertake(self) -> None:
         network = self.network(Conditions(delay=(0.1, 0.2)))
         self.sendMany(network, 50)
         self.clock.advance(0.0999)
@@ -141,8 +135,8 @@ class NetworkTests(SynchronousTestCase):
         self.assertEqual(sorted(self.numbers), list(range(50)))
         self.assertNotEqual(self.numbers, list(range(50)))
 
-    def test_cut(self) -> None:
-        """Nothing passes a cut in its direction, nor what was under way when it came."""
+    def test_cutBlocksOneDirection(self) -> None:
+        """Messages in flight when it begins are lost, too."""
         network = self.network(Conditions(cut=frozenset({(0, 1)})))
         self.sendMany(network, 2)
         network.send(1, 0, BlockRequest(sender=1, height=9))
@@ -154,14 +148,14 @@ class NetworkTests(SynchronousTestCase):
         self.clock.advance(2)
         self.assertEqual(self.arrived, [(1, 0, 9)])
 
-    def test_partition(self) -> None:
-        """Islands hear only themselves; who is on none hears all."""
+    def test_partitionSeparatesIslands(self) -> None:
+        """A replica on no island hears all."""
         conditions = Conditions(loss=0.1).partition({0, 1}, {2}).partition({0}, {1})
         self.assertEqual(conditions.cut, {(0, 2), (1, 2), (2, 0), (2, 1), (0, 1), (1, 0)})
         self.assertEqual(conditions.loss, 0.1)
 
-    def test_stop(self) -> None:
-        """What is under way at the end is lost, and leaves nothing behind."""
+    def test_stopDropsMessagesInFlight(self) -> None:
+        """Nothing is left with the reactor."""
         network = self.network(Conditions(delay=(0.1, 0.2)))
         self.sendMany(network, 5)
         network.stop()
@@ -169,8 +163,7 @@ class NetworkTests(SynchronousTestCase):
         self.clock.advance(1)
         self.assertEqual(self.arrived, [])
 
-    def test_bound(self) -> None:
-        """Only so much is under way."""
+    def test_messagesInFlightAreBounded(self) -> None:
         self.patch(_network, "MAX_IN_FLIGHT", 10)
         for conditions in (Conditions(), Conditions(delay=(1.0, 1.0))):
             self.arrived.clear()

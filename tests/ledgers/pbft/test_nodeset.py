@@ -1,9 +1,9 @@
 """
-Tests for whole sets of replicas: nodes that crash, messages that are lost, doubled, late and out
-of order, and networks that fall apart.
+Tests for whole replica sets: crashes, lost, duplicated, delayed and reordered messages, and
+partitions.
 
 Each ends with L{LedgerRig.check}: the replicas agree, certificates verify, sequence numbers run
-from 1 without gap, and no key refused to sign twice, which would be in the log.
+from 1 without gaps, and no signer has refused to sign twice, which would be logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SEEDS = range(12)
 
 class SetTestCase(SynchronousTestCase):
     """
-    What these tests share.
+    Shared by these tests.
     """
 
     def rig(
@@ -33,19 +33,19 @@ class SetTestCase(SynchronousTestCase):
         return LedgerRig(self, {"seed": "1", **(settings or {})}, worse=worse).start().open()
 
     def views(self, rig: LedgerRig) -> list[int]:
-        """The nodes' views, as operators see them."""
+        """The replicas' views, as operators see them."""
         page = self.successResultOf(rig.ledger.listNodes(0, 99))
         return [node.view for node in page.items]
 
     def heights(self, rig: LedgerRig) -> list[int]:
-        """The nodes' heights, as operators see them."""
+        """The replicas' heights, as operators see them."""
         page = self.successResultOf(rig.ledger.listNodes(0, 99))
         return [node.height for node in page.items]
 
 
 class NormalTests(SetTestCase):
-    def test_normal(self) -> None:
-        """Every block is decided in its first round, by each node's turn, everywhere."""
+    def test_leadersTakeTurns(self) -> None:
+        """Every block is decided in its first round, by all replicas."""
         rig = self.rig()
         for _ in range(8):
             rig.publish(3)
@@ -57,8 +57,8 @@ class NormalTests(SetTestCase):
         self.assertEqual(list(rig.nodes.evidence), [])
         rig.check()
 
-    def test_sizes(self) -> None:
-        """Sets of any size decide, with as many nodes down as they stand."""
+    def test_setsTolerateFaults(self) -> None:
+        """Sets of any size decide while f of the replicas are down."""
         for nodes in (1, 2, 3, 5, 6, 7, 10):
             rig = self.rig({"nodes": str(nodes)})
             for index in range((nodes - 1) // 3):
@@ -68,8 +68,8 @@ class NormalTests(SetTestCase):
             self.assertEqual(rig.sequences(), [1, 2])
             rig.check()
 
-    def test_sameSeed(self) -> None:
-        """The same seed gives the same run, and another one another."""
+    def test_runsFollowFromSeed(self) -> None:
+        """Equal seeds give equal runs, others do not."""
 
         def run(seed: int) -> str:
             bad = {"delay": "0.001-0.1", "loss": "0.1", "duplication": "0.1", "seed": str(seed)}
@@ -86,8 +86,8 @@ class NormalTests(SetTestCase):
 
 
 class CrashTests(SetTestCase):
-    def test_leader(self) -> None:
-        """When the leader is down the next one takes its turn after a time-out, once a turn."""
+    def test_crashedLeaderCostsOneTimeout(self) -> None:
+        """In each of its turns."""
         rig = self.rig()
         rig.nodes.stopNode(2)
         rig.publish()
@@ -109,8 +109,8 @@ class CrashTests(SetTestCase):
         self.assertEqual([block.sealer for block in blocks], [3, 1, 0, 3, 1])
         rig.check()
 
-    def test_follower(self) -> None:
-        """A follower that is down costs nothing, and catches up when it is back."""
+    def test_crashedFollowerCostsNothing(self) -> None:
+        """It catches up afterwards."""
         rig = self.rig()
         rig.nodes.stopNode(0)
         rig.publish()
@@ -127,9 +127,11 @@ class CrashTests(SetTestCase):
         self.assertEqual(rig.sequences(), [3])
         rig.check()
 
-    def test_tooMany(self) -> None:
-        """With f+1 down nothing is decided and nobody is told anything; what waited goes on
-        when one is back, once."""
+    def test_tooManyCrashed(self) -> None:
+        """
+        With f+1 replicas down nothing is decided. The waiting transactions are executed once when
+        one is back.
+        """
         for back in (2, 3):
             rig = self.rig()
             rig.nodes.stopNode(2)
@@ -148,9 +150,8 @@ class CrashTests(SetTestCase):
             self.assertEqual(topic.sequence, 4)
             rig.check()
 
-    def test_tooManyForLong(self) -> None:
-        """However long that lasts: the others wait in one round, so all goes on at once when one
-        comes back."""
+    def test_tooManyCrashedForLong(self) -> None:
+        """The others wait in one round, so the set continues at once when one comes back."""
         rig = self.rig()
         rig.nodes.stopNode(2)
         rig.nodes.stopNode(3)
@@ -162,9 +163,11 @@ class CrashTests(SetTestCase):
         self.assertEqual(rig.sequences(), [1])
         rig.check()
 
-    def test_othersForLong(self) -> None:
-        """Nobody outruns those who were away: when they are back, and somebody else is away, the
-        three of them agree."""
+    def test_othersCrashedForLong(self) -> None:
+        """
+        No replica stays ahead of those that were down: when they are back and another one is down,
+        the three agree.
+        """
         rig = self.rig()
         rig.nodes.stopNode(1)
         rig.nodes.stopNode(2)
@@ -177,8 +180,8 @@ class CrashTests(SetTestCase):
         self.assertEqual(rig.sequences(), [1])
         rig.check()
 
-    def test_eachInTurn(self) -> None:
-        """Nodes go down and come back one after the other, and nothing is lost or doubled."""
+    def test_replicasCrashInTurn(self) -> None:
+        """Nothing is lost or duplicated."""
         rig = self.rig()
         for turn in range(12):
             rig.nodes.stopNode(turn % 4)
@@ -190,8 +193,8 @@ class CrashTests(SetTestCase):
         self.assertEqual(self.heights(rig), [rig.height] * 4)
         rig.check()
 
-    def test_twice(self) -> None:
-        """Stopping a stopped node and starting a running one change nothing."""
+    def test_stoppingTwiceChangesNothing(self) -> None:
+        """Nor does starting a running replica."""
         rig = self.rig()
         rig.nodes.startNode(1)
         rig.nodes.stopNode(0)
@@ -205,8 +208,7 @@ class CrashTests(SetTestCase):
         self.assertEqual(rig.nodes.running, [0, 1, 2, 3])
         rig.check()
 
-    def test_longWay(self) -> None:
-        """Catching up over many blocks leaves the reactor its turns."""
+    def test_catchingUpYieldsToReactor(self) -> None:
         rig = self.rig({"interval": "0"})
         rig.nodes.stopNode(0)
         for _ in range(300):
@@ -222,7 +224,7 @@ class CrashTests(SetTestCase):
 
 class NetworkTests(SetTestCase):
     def publishOver(self, **settings: str) -> None:
-        """Publish over a bad network, for each of some seeds, some of it while a node is down."""
+        """Publish over a bad network with several seeds, partly while a replica is down."""
         for seed in SEEDS:
             rig = self.rig({**settings, "seed": str(seed)})
             rig.publish(2)
@@ -241,28 +243,26 @@ class NetworkTests(SetTestCase):
             self.assertEqual(self.heights(rig), [rig.height] * 4)
             rig.check()
 
-    def test_lost(self) -> None:
-        """Messages are lost."""
+    def test_lostMessages(self) -> None:
         self.publishOver(loss="0.2")
 
-    def test_doubled(self) -> None:
-        """Messages arrive twice, later ones first."""
+    def test_duplicatedMessages(self) -> None:
+        """And reordered ones."""
         self.publishOver(duplication="0.5", delay="0.2")
 
-    def test_everything(self) -> None:
-        """Everything at once."""
+    def test_allNetworkFaultsAtOnce(self) -> None:
         self.publishOver(loss="0.1", duplication="0.3", delay="0.01-0.5")
 
-    def test_slow(self) -> None:
-        """A network that is slower than the time-out makes things slow, and no more."""
+    def test_networkSlowerThanTimeout(self) -> None:
+        """It only makes the ledger slow."""
         rig = self.rig({"delay": "20-60", "timeout": "0.01"})
         rig.publish()
         rig.settle(limit=2000, step=5)
         self.assertEqual(rig.sequences(), [1])
         rig.check()
 
-    def test_partition(self) -> None:
-        """No island decides without a quorum; when they are one again all agree."""
+    def test_partitionHealsToAgreement(self) -> None:
+        """No island decides without a quorum."""
         for islands in (
             [{0, 1}, {2, 3}],
             [{0}, {1, 2, 3}],
@@ -284,8 +284,8 @@ class NetworkTests(SetTestCase):
             self.assertEqual(self.heights(rig), [rig.height] * 4)
             rig.check()
 
-    def test_oneWay(self) -> None:
-        """A leader that hears nobody, or that nobody hears, is passed over."""
+    def test_halfConnectedLeaderIsReplaced(self) -> None:
+        """A leader that receives nothing, or whose messages are lost."""
         for cut in ({(2, other) for other in (0, 1, 3)}, {(other, 2) for other in (0, 1, 3)}):
             rig = self.rig()
             rig.nodes.network.conditions = Conditions(cut=frozenset(cut))
@@ -299,9 +299,8 @@ class NetworkTests(SetTestCase):
             self.assertEqual(self.heights(rig), [rig.height] * 4)
             rig.check()
 
-    def test_firstDeciderCutOff(self) -> None:
-        """When one node alone has seen a block decided, and is cut off, the others decide no
-        other one."""
+    def test_firstToDecideIsCutOff(self) -> None:
+        """The others decide no other block."""
         rig = self.rig({"delay": "0.01", "seed": "2"})
         rig.disk.isHeld = True
         rig.publish()
@@ -325,9 +324,8 @@ class NetworkTests(SetTestCase):
         self.assertEqual(rig.sequences(), [1])
         rig.check()
 
-    def test_onlyDeciderStopped(self) -> None:
-        """When one node alone has seen a block decided, and is stopped, the others find the block
-        on the disk that they share, and go on."""
+    def test_onlyReplicaToDecideIsStopped(self) -> None:
+        """The others find the block on the shared disk."""
         rig = self.rig({"delay": "0.01"})
         to3 = frozenset((sender, 3) for sender in range(3))
         rig.nodes.network.conditions = Conditions(delay=(0.0, 0.01), cut=to3)

@@ -1,5 +1,5 @@
 """
-Tests for laying a chain out, opening it, and refusing to open what is not as it was left.
+Tests for creating a chain, opening it, and refusing to open one that was damaged or changed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Signed = dict[tuple[int, int, int, Phase], bytes]
 
 
 class Crash(BaseException):
-    """The process ends here."""
+    """Simulates the end of the process."""
 
 
-class Deaf(Replica):
-    """It hears no proposals after the first block, so that rounds go by."""
+class IgnoresProposals(Replica):
+    """Ignores proposals after the first block, so that rounds time out."""
 
     def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
         isMissed = isinstance(message, Proposal) and message.height > 1
@@ -44,11 +44,11 @@ class Deaf(Replica):
 
 class OpeningTestCase(SynchronousTestCase):
     """
-    What these tests share.
+    Shared by these tests.
     """
 
     def chain(self, count: int = 3, **settings: str) -> LedgerRig:
-        """A chain with some events, whose ledger is stopped."""
+        """A stopped ledger with some events."""
         rig = LedgerRig(self, settings).start().open()
         rig.publish(count)
         rig.settle()
@@ -56,21 +56,20 @@ class OpeningTestCase(SynchronousTestCase):
         return rig
 
     def again(self, rig: LedgerRig, **settings: str) -> LedgerRig:
-        """Another ledger where one was stopped."""
+        """Another ledger in the directory of a stopped one."""
         following = LedgerRig(self, settings, rig.directory, rig.clock)
         following.salt = rig.salt + 1
         return following
 
     def refused(self, rig: LedgerRig, words: str) -> None:
-        """Make sure that a ledger cannot be started, for a reason in one line, and that
-        nothing is left open."""
+        """Check that a ledger refuses to start with a one-line reason, and leaves nothing open."""
         message = self.failureResultOf(self.again(rig).ledger.start(), LedgerUnavailable)
         self.assertIn(words, message.value.message)
         self.assertNotIn("\n", message.value.message)
         self.assertEqual(rig.clock.getDelayedCalls(), [])
 
     def goesOn(self, rig: LedgerRig, sequence: int) -> LedgerRig:
-        """Make sure that a ledger can be started and goes on."""
+        """Check that a ledger starts and continues."""
         following = self.again(rig).start()
         if sequence == 1:
             following.open()
@@ -82,8 +81,8 @@ class OpeningTestCase(SynchronousTestCase):
 
 
 class FilesTests(OpeningTestCase):
-    def test_modes(self) -> None:
-        """Keys are their owner's alone, whatever the umask says."""
+    def test_keysBelongToTheOwner(self) -> None:
+        """Whatever the umask."""
         self.addCleanup(os.umask, os.umask(0))
         rig = self.chain()
         keys = rig.directory / "keys"
@@ -94,8 +93,7 @@ class FilesTests(OpeningTestCase):
         for file in files:
             self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o600)
 
-    def test_goesOn(self) -> None:
-        """A chain goes on where it ended, with the same keys."""
+    def test_chainContinuesWithSameKeys(self) -> None:
         rig = self.chain()
         before = [file.read_text() for file in sorted((rig.directory / "keys").iterdir())]
         self.goesOn(rig, 4)
@@ -103,8 +101,8 @@ class FilesTests(OpeningTestCase):
         self.assertEqual(after, before)
         self.assertEqual(len(set(before)), 4)
 
-    def test_crashWhileLayingOut(self) -> None:
-        """Whatever step of laying a chain out is the last one, the next start goes on."""
+    def test_interruptedCreationIsRepeated(self) -> None:
+        """After a crash at any step, the next start succeeds."""
         steps = 0
         while self.crashes(steps):
             steps += 1
@@ -144,15 +142,14 @@ class FilesTests(OpeningTestCase):
             rig.close()
         return hasCrashed
 
-    def test_notWritable(self) -> None:
-        """A directory that cannot be made ends the start with its name."""
+    def test_unwritableDirectoryIsNamed(self) -> None:
         directory = newDirectory(self)
         directory.write_text("a file")
         rig = LedgerRig(self, directory=directory)
         self.refused(rig, str(directory))
 
-    def test_noRoomToBegin(self) -> None:
-        """Where no rounds can be set aside the ledger does not start, and can later."""
+    def test_fullDiskPreventsStart(self) -> None:
+        """No rounds can be reserved; once there is room, the ledger starts."""
         rig = self.chain()
 
         def fail(store: Store, height: int, round: int) -> None:
@@ -165,8 +162,7 @@ class FilesTests(OpeningTestCase):
 
 
 class KeysTests(OpeningTestCase):
-    def test_missing(self) -> None:
-        """A key that is missing is asked for."""
+    def test_missingKeyIsReported(self) -> None:
         rig = self.chain()
         path = rig.directory / "keys" / "node2.key"
         path.rename(path.with_suffix(".away"))
@@ -175,8 +171,7 @@ class KeysTests(OpeningTestCase):
         path.with_suffix(".away").rename(path)
         self.goesOn(rig, 4)
 
-    def test_damaged(self) -> None:
-        """So is one that is no key."""
+    def test_damagedKeyIsReported(self) -> None:
         rig = self.chain()
         path = rig.directory / "keys" / "node0.key"
         good = path.read_bytes()
@@ -186,8 +181,7 @@ class KeysTests(OpeningTestCase):
         path.write_bytes(good)
         self.goesOn(rig, 4)
 
-    def test_unreadable(self) -> None:
-        """So is one that cannot be read."""
+    def test_unreadableKeyIsReported(self) -> None:
         rig = self.chain()
         path = rig.directory / "keys" / "node0.key"
         good = path.read_bytes()
@@ -198,8 +192,7 @@ class KeysTests(OpeningTestCase):
         path.write_bytes(good)
         self.goesOn(rig, 4)
 
-    def test_renamed(self) -> None:
-        """A key is known by what it is, not by the name of its file."""
+    def test_keyFilesMayBeRenamed(self) -> None:
         rig = self.chain()
         keys = rig.directory / "keys"
         (keys / "node1.key").rename(keys / "away")
@@ -208,8 +201,8 @@ class KeysTests(OpeningTestCase):
         (keys / "node2.key").rename(keys / "kept in the safe.key")
         self.goesOn(rig, 4)
 
-    def test_foreign(self) -> None:
-        """Keys of another chain are not those of this one, and beside these they do nothing."""
+    def test_keysOfOtherChainsAreIgnored(self) -> None:
+        """They do not replace missing ones."""
         rig, other = self.chain(), LedgerRig(self)
         other.salt = 7
         other.start()
@@ -222,8 +215,8 @@ class KeysTests(OpeningTestCase):
             (keys / f"node{index}.key").unlink()
         self.refused(rig, "has no key of node 0 (")
 
-    def test_damagedBefore(self) -> None:
-        """A damaged key is not replaced where a chain is begun with it."""
+    def test_damagedKeyIsNotReplaced(self) -> None:
+        """When a chain is created with it."""
         rig = LedgerRig(self)
         keys = rig.directory / "keys"
         keys.mkdir(parents=True)
@@ -233,8 +226,7 @@ class KeysTests(OpeningTestCase):
 
 
 class ForeignTests(OpeningTestCase):
-    def test_otherGroup(self) -> None:
-        """The chain of one group is not another one's."""
+    def test_otherGroupIsRefused(self) -> None:
         rig = self.chain()
         clock = Clock()
         error = self.assertRaises(
@@ -243,8 +235,8 @@ class ForeignTests(OpeningTestCase):
         self.assertIn("the chain of group 1, not of group 2", error.message)
         self.goesOn(rig, 4)
 
-    def test_otherNodes(self) -> None:
-        """A chain keeps its number of nodes, whatever is asked for."""
+    def test_chainKeepsNumberOfNodes(self) -> None:
+        """Whatever the settings."""
         rig = self.chain(nodes="7")
         for sequence, nodes in enumerate(("4", "7", "1", "64"), start=4):
             following = self.again(rig, nodes=nodes).start()
@@ -256,8 +248,8 @@ class ForeignTests(OpeningTestCase):
             self.successResultOf(following.ledger.stop())
         self.assertEqual(len(list((rig.directory / "keys").iterdir())), 7)
 
-    def test_otherFormat(self) -> None:
-        """A chain of another format is refused, and not called damaged."""
+    def test_otherFormatIsRefused(self) -> None:
+        """It is not reported as damage."""
         rig = self.chain()
         path = rig.directory / "ledger.sqlite"
         with closing(sqlite3.connect(path)) as connection:
@@ -276,8 +268,7 @@ class ForeignTests(OpeningTestCase):
             [(header,)] = connection.execute("SELECT header FROM head WHERE height = 2")
             self.assertEqual(len(header), 247)
 
-    def test_otherFile(self) -> None:
-        """A file of something else is not touched."""
+    def test_otherFileIsNotTouched(self) -> None:
         directory = newDirectory(self)
         directory.mkdir()
         (directory / "ledger.sqlite").write_bytes(b"something else" * 100)
@@ -287,13 +278,12 @@ class ForeignTests(OpeningTestCase):
 
 class DamageTests(OpeningTestCase):
     def change(self, rig: LedgerRig, statement: str, *values: object) -> None:
-        """Tamper with a chain."""
+        """Change a stored chain."""
         with closing(sqlite3.connect(rig.directory / "ledger.sqlite")) as connection:
             self.assertEqual(connection.execute(statement, values).rowcount, 1)
             connection.commit()
 
-    def test_certificate(self) -> None:
-        """The last block's certificate is verified."""
+    def test_lastCertificateIsVerified(self) -> None:
         rig = self.chain()
         path = rig.directory / "ledger.sqlite"
         with closing(sqlite3.connect(path)) as connection:
@@ -312,8 +302,8 @@ class DamageTests(OpeningTestCase):
         self.change(rig, "UPDATE head SET certificate = ? WHERE height = 2", good)
         self.goesOn(rig, 4)
 
-    def test_header(self) -> None:
-        """So is its header, and what the store says of it."""
+    def test_lastHeaderIsVerified(self) -> None:
+        """Also what the store derives from it."""
         for change in (
             "header = X'00'",
             "header = (SELECT header FROM head WHERE height = 1)",
@@ -323,8 +313,7 @@ class DamageTests(OpeningTestCase):
             self.change(rig, f"UPDATE head SET {change} WHERE height = 2")
             self.refused(rig, "is damaged")
 
-    def test_state(self) -> None:
-        """The topics and accounts are those that the last block stands for."""
+    def test_stateMustMatchLastBlock(self) -> None:
         for change in (
             "topic SET sequence = sequence + 1",
             "topic SET sequence = -1",
@@ -339,8 +328,8 @@ class DamageTests(OpeningTestCase):
             self.change(rig, f"UPDATE {change}")
             self.refused(rig, "damaged")
 
-    def test_missingBlocks(self) -> None:
-        """Where rounds were set aside for a later height, blocks are missing."""
+    def test_missingBlocksAreNoticed(self) -> None:
+        """Rounds were reserved for a later height."""
         rig = self.chain()
         self.change(rig, "UPDATE reservation SET height = 4, round = 8, again = '4:8'")
         self.refused(rig, "blocks after 2 are missing")
@@ -348,7 +337,7 @@ class DamageTests(OpeningTestCase):
 
 class RoundsTests(OpeningTestCase):
     def signed(self, rig: LedgerRig) -> Signed:
-        """What the keys of a ledger signed at the heights that are not stored."""
+        """The signatures of a ledger's keys at heights that are not stored."""
         return {
             (signer.index, height, round, phase): digest
             for signer in rig.nodes._signers
@@ -358,7 +347,7 @@ class RoundsTests(OpeningTestCase):
     def crash(
         self, rig: LedgerRig, *, isWritten: bool, worse: Mapping[int, type[Replica]] | None = None
     ) -> LedgerRig:
-        """What is found after the process has died: the files as they are."""
+        """A ledger on a copy of the files, as after a crash."""
         rig.disk.crash(isWritten=isWritten)
         directory = newDirectory(self)
         shutil.copytree(rig.directory, directory)
@@ -366,8 +355,10 @@ class RoundsTests(OpeningTestCase):
         return LedgerRig(self, directory=directory, clock=rig.clock, worse=worse)
 
     def test_crashWhileStoring(self) -> None:
-        """A block that was being stored is there after a crash or is not; either way the chain
-        goes on without gap or double, in a round that was never used."""
+        """
+        Whether or not the block is there, the chain continues without gap or repetition, in an
+        unused round.
+        """
         for isWritten in (False, True):
             rig = LedgerRig(self).start().open()
             rig.publish(2)
@@ -384,10 +375,9 @@ class RoundsTests(OpeningTestCase):
             self.assertEqual(following.sequences(), [6 if isWritten else 3])
             following.check()
 
-    def test_neverTwice(self) -> None:
-        """However often it crashes at one height, and however many rounds that took: no key
-        signs again in a round that it signed in."""
-        deaf = dict.fromkeys(range(4), Deaf)
+    def test_noRoundIsSignedTwice(self) -> None:
+        """However often it crashes at one height, and however many rounds that takes."""
+        deaf = dict.fromkeys(range(4), IgnoresProposals)
         rig = LedgerRig(self, worse=deaf).start().open()
         everything: Signed = {}
         for worse in (deaf, deaf, deaf, None):
@@ -407,8 +397,8 @@ class RoundsTests(OpeningTestCase):
         self.assertEqual(rig.sequences(), [1])
         rig.check()
 
-    def test_rounds(self) -> None:
-        """A new chain begins in round 0; another start begins where nothing can be signed."""
+    def test_firstRoundIsUnused(self) -> None:
+        """A new chain starts in round 0, another start in a round without signatures."""
         rig = LedgerRig(self).start()
         self.assertEqual(rig.store.reservation(), (1, ROUNDS_RESERVED))
         self.assertEqual({replica.round for replica in rig.nodes.replicas}, {0})
@@ -422,8 +412,8 @@ class RoundsTests(OpeningTestCase):
         self.assertEqual({replica.round for replica in rig.nodes.replicas}, {ROUNDS_RESERVED})
         self.assertEqual(rig.store.reservation(), (2, 2 * ROUNDS_RESERVED))
 
-    def test_idleAfterStart(self) -> None:
-        """A set that was started again and has nothing to do stays in its round."""
+    def test_idleAfterRestart(self) -> None:
+        """A restarted set with nothing to do stays in its round."""
         rig = self.again(self.chain()).start()
         rig.run(100, step=1)
         self.assertEqual({replica.round for replica in rig.nodes.replicas}, {ROUNDS_RESERVED})

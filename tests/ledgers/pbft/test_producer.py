@@ -1,5 +1,5 @@
 """
-Tests for how blocks are made and stored: when, how large, on a disk that fails, and at the end.
+Tests for the production of blocks: when, how large, and on a failing disk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.ledgers.pbft.rig import LedgerRig
 
 class ProducerTestCase(SynchronousTestCase):
     """
-    What these tests share.
+    Shared by these tests.
     """
 
     def rig(self, **settings: str) -> LedgerRig:
@@ -23,7 +23,7 @@ class ProducerTestCase(SynchronousTestCase):
         return LedgerRig(self, settings).start().open()
 
     def failed(self, rig: LedgerRig, error: type[BrokerError] = LedgerUnavailable) -> list[str]:
-        """What those are told whose submission has failed; nobody else waits."""
+        """The errors of all submissions, all of which have failed."""
         receipts, rig.receipts = rig.receipts, []
         return [self.failureResultOf(receipt, error).value.message for receipt in receipts]
 
@@ -32,7 +32,7 @@ class ProducerTestCase(SynchronousTestCase):
         return rig.ledger._producer.stage
 
     def reason(self, rig: LedgerRig) -> str:
-        """Why the ledger is not ready."""
+        """The reason why the ledger is not ready."""
         return self.successResultOf(rig.ledger.getHealth()).reason
 
     def header(self, rig: LedgerRig, height: int) -> Header:
@@ -49,8 +49,8 @@ class ProducerTestCase(SynchronousTestCase):
 
 
 class IntervalTests(ProducerTestCase):
-    def test_interval(self) -> None:
-        """Blocks come no sooner than the interval; all that came meanwhile is in the next."""
+    def test_intervalSeparatesBlocks(self) -> None:
+        """The next block holds everything that came meanwhile."""
         rig = self.rig(interval="1")
         rig.publish()
         rig.run(0.9, step=0.1)
@@ -63,16 +63,15 @@ class IntervalTests(ProducerTestCase):
         rig.run(0.5, step=0.1)
         self.assertEqual(rig.height, 2)
 
-    def test_afterPause(self) -> None:
-        """After a pause a block is made at once."""
+    def test_blockAtOnceAfterPause(self) -> None:
         rig = self.rig(interval="1")
         rig.run(5)
         rig.publish()
         rig.clock.advance(0)
         self.assertEqual(rig.sequences(), [1])
 
-    def test_noInterval(self) -> None:
-        """Without interval, what is submitted in one turn of the reactor is in one block."""
+    def test_oneTurnIsOneBlock(self) -> None:
+        """Without an interval, what is submitted in one turn of the reactor shares a block."""
         rig = self.rig(interval="0")
         rig.publish(5)
         self.assertEqual(rig.height, 1)
@@ -85,15 +84,14 @@ class IntervalTests(ProducerTestCase):
         if turns > 1:
             rig.clock.callLater(0, self.keepPublishing, rig, turns - 1)
 
-    def test_gathering(self) -> None:
-        """As long as each turn of the reactor brings something, the block waits for the next."""
+    def test_blockWaitsForMoreSubmissions(self) -> None:
+        """As long as each turn of the reactor brings some."""
         rig = self.rig(interval="0")
         self.keepPublishing(rig, 20)
         rig.clock.advance(0)
         self.assertEqual((len(rig.sequences()), rig.height), (20, 2))
 
-    def test_gatheringEnds(self) -> None:
-        """However much comes, the first are not held up for long."""
+    def test_waitForMoreIsBounded(self) -> None:
         rig = self.rig(interval="0")
         passed = []
 
@@ -108,8 +106,8 @@ class IntervalTests(ProducerTestCase):
         rig.clock.advance(0)
         self.assertTrue(10 <= len(passed) <= 13, passed)
 
-    def test_groupCommit(self) -> None:
-        """While a block is being stored the next one fills, and nobody is answered."""
+    def test_nextBlockFillsWhileStoring(self) -> None:
+        """No submission is answered before its block is stored."""
         rig = self.rig(interval="0")
         rig.disk.isHeld = True
         for _ in range(3):
@@ -127,14 +125,14 @@ class IntervalTests(ProducerTestCase):
         rig.check()
 
     def test_noEmptyBlocks(self) -> None:
-        """Where nothing waits no block is made, and nothing is left with the reactor to do."""
+        """Without work no block is made, and no call is left with the reactor."""
         rig = self.rig()
         rig.run(600, step=10)
         self.assertEqual(rig.height, 1)
         self.assertEqual(rig.clock.getDelayedCalls(), [])
 
-    def test_heartbeat(self) -> None:
-        """With C{empty} a block is made that long after the last one, whatever happens."""
+    def test_emptyBlocksAtIntervals(self) -> None:
+        """With C{empty}, a block is made that long after the last one."""
         rig = self.rig(empty="10")
         rig.run(9)
         rig.publish()
@@ -145,8 +143,8 @@ class IntervalTests(ProducerTestCase):
         self.assertEqual(self.header(rig, 4).transactionCount, 0)
         rig.check()
 
-    def test_heartbeatGoesOn(self) -> None:
-        """Heartbeats go on after one could not be stored, and with the first leader down."""
+    def test_emptyBlocksContinueAfterFailures(self) -> None:
+        """After a failed write, and with the first leader down."""
         rig = self.rig(empty="10")
         rig.disk.error = StorageFailed("full")
         rig.run(12)
@@ -157,9 +155,8 @@ class IntervalTests(ProducerTestCase):
         self.assertGreaterEqual(rig.height, 3)
         rig.check()
 
-    def test_clockGoesBack(self) -> None:
-        """A block's time never falls, and a clock that goes back, however far, holds nobody
-        up."""
+    def test_clockSetBackDelaysNothing(self) -> None:
+        """A block's time never decreases."""
         rig = self.rig()
         for now in (1_800_000_000.0, 1_700_000_000.0, 1_000.0, 1_900_000_000.0):
             rig.now = lambda now=now: now  # type: ignore[misc]
@@ -173,8 +170,8 @@ class IntervalTests(ProducerTestCase):
 
 
 class BoundTests(ProducerTestCase):
-    def test_overloaded(self) -> None:
-        """Above the pool's bound submissions are refused at once; what waits is not harmed."""
+    def test_fullPoolRefusesAtOnce(self) -> None:
+        """Waiting transactions are not affected."""
         rig = self.rig(mempool="1024", interval="1")
         rig.publish(20)
         refused = [r for r in rig.receipts if r.called]
@@ -190,16 +187,16 @@ class BoundTests(ProducerTestCase):
         self.assertEqual(rig.sequences(), list(range(waiting + 1, 2 * waiting + 1)))
         rig.check()
 
-    def test_largeOne(self) -> None:
-        """One that is larger than the pool and a block alone is taken."""
+    def test_largeTransactionIsAccepted(self) -> None:
+        """A single one may exceed the pool and the block."""
         rig = self.rig(mempool="1024", block="1024")
         rig.publish(content=b"x" * 5000)
         rig.settle()
         self.assertEqual(rig.sequences(), [1])
         rig.check()
 
-    def test_blockSize(self) -> None:
-        """A block holds as much as it may, in order; the rest is in the next ones."""
+    def test_blockSizeIsBounded(self) -> None:
+        """The rest is in the next blocks, in order."""
         rig = self.rig(block="1024", interval="1")
         rig.publish(10, content=b"x" * 300)
         rig.settle()
@@ -210,9 +207,10 @@ class BoundTests(ProducerTestCase):
 
 
 class FailingDiskTests(ProducerTestCase):
-    def test_full(self) -> None:
-        """On a full disk publishes fail and reads go on; when there is room it goes on without
-        a gap, in a round never used."""
+    def test_fullDiskFailsPublishes(self) -> None:
+        """
+        Reads continue. Once there is room, the chain continues without a gap, in an unused round.
+        """
         rig = self.rig()
         rig.publish()
         rig.settle()
@@ -240,8 +238,8 @@ class FailingDiskTests(ProducerTestCase):
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
         rig.check()
 
-    def test_againAndAgain(self) -> None:
-        """Each failure costs a round, also beyond those set aside at first."""
+    def test_failuresUseUpRounds(self) -> None:
+        """Each failure costs a round, also beyond those reserved first."""
         rig = self.rig()
         for _ in range(20):
             rig.disk.error = StorageFailed("full")
@@ -256,8 +254,8 @@ class FailingDiskTests(ProducerTestCase):
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 20)
         rig.check()
 
-    def test_stoppedMeanwhile(self) -> None:
-        """A node that is stopped over the failure does not come back into an old round."""
+    def test_stoppedReplicaSkipsOldRounds(self) -> None:
+        """A replica that was stopped during a failure does not return to an old round."""
         rig = self.rig()
         rig.nodes.network.conditions = rig.nodes.network.conditions.partition({0}, {1, 2, 3})
         rig.disk.isHeld = True
@@ -281,9 +279,8 @@ class FailingDiskTests(ProducerTestCase):
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
         rig.check()
 
-    def test_slowRecovery(self) -> None:
-        """While rounds are being set aside, nothing is signed in them, however long that
-        takes."""
+    def test_nothingIsSignedWhileReserving(self) -> None:
+        """However long the write takes."""
         rig = self.rig()
         rig.nodes.network.conditions = rig.nodes.network.conditions.partition({0}, {1, 2, 3})
         rig.disk.error = StorageFailed("full")
@@ -302,9 +299,11 @@ class FailingDiskTests(ProducerTestCase):
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
         rig.check()
 
-    def test_uncertain(self) -> None:
-        """Where it is not known whether a block is stored, it is that block or none: those who
-        wait go on waiting, and it is stored later."""
+    def test_uncertainBlockIsStoredAgain(self) -> None:
+        """
+        While it is uncertain whether a block is stored, its submissions wait, and it is stored
+        later.
+        """
         rig = self.rig()
         rig.disk.error = StorageFailed("broken", isUncertain=True)
         rig.publish(2)
@@ -321,8 +320,7 @@ class FailingDiskTests(ProducerTestCase):
         self.assertGreater(len(self.flushLoggedErrors(StorageFailed)), 3)
         rig.check()
 
-    def test_damaged(self) -> None:
-        """A file that is damaged in use takes no more blocks, and is still read."""
+    def test_damagedFileIsOnlyRead(self) -> None:
         rig = self.rig()
         rig.disk.error = StorageDamaged("removed")
         rig.publish()

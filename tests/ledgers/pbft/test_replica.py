@@ -1,5 +1,5 @@
 """
-Tests for one replica alone: what it is told, and exactly what it does.
+Tests for a single replica: inputs, and exactly the effects they have.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ TIMERS = [StartTimer(Timer.ROUND, 1.0), StartTimer(Timer.RESEND, 0.5)]
 
 class ReplicaTestCase(SynchronousTestCase):
     """
-    What these tests share: node 2 of four at height 1, where node 1 leads round 0, node 2 round
-    1, node 3 round 2 and node 0 round 3.
+    Shared by these tests. Replica 2 of four is at height 1, where replica 1 leads round 0, replica
+    2 round 1, replica 3 round 2 and replica 0 round 3.
     """
 
     def setUp(self) -> None:
@@ -51,22 +51,22 @@ class ReplicaTestCase(SynchronousTestCase):
         self.y = self.set.block(2)
 
     def makeReplica(self, index: int) -> Replica:
-        """A node that has not begun."""
+        """A replica that was not started."""
         rules = self.set.rules()
         signer = Signer(index, self.set.seeds[index], self.set.genesis.chain, rules.verifier)
         return Replica(signer, rules, self.application, Timing(), self.set.head)
 
     def receive(self, *messages: Message) -> list[Effect]:
-        """Hand in messages."""
+        """Pass messages to the replica."""
         return [effect for message in messages for effect in self.replica.receive(message)]
 
     def ignores(self, *messages: Message) -> None:
-        """Make sure that messages do nothing."""
+        """Check that messages have no effect."""
         for message in messages:
             self.assertEqual(list(self.replica.receive(message)), [], message)
 
     def prepare(self, block: ProposedBlock, round: int = 0) -> list[Effect]:
-        """Have it propose or accept a block, and get prepared."""
+        """Propose or accept a block, and become prepared."""
         leader = (round + 1) % 4
         effects = self.receive(self.set.proposal(leader, block, round)) if leader != 2 else []
         return effects + self.receive(
@@ -74,17 +74,17 @@ class ReplicaTestCase(SynchronousTestCase):
         )
 
     def timeOut(self) -> Sequence[Effect]:
-        """Let the round pass."""
+        """Let the round time out."""
         return self.replica.timeOut(Timer.ROUND)
 
     def join(self) -> list[Effect]:
-        """Let two others come to its round, so that it begins to lose patience with it."""
+        """Move two others to its round, so that its round timer starts."""
         return self.receive(*(self.set.roundChange(other, self.replica.round) for other in (0, 1)))
 
 
 class NormalTests(ReplicaTestCase):
-    def test_leader(self) -> None:
-        """The leader proposes, which is its prepare, commits and decides."""
+    def test_leaderProposesAndDecides(self) -> None:
+        """The proposal is its prepare."""
         self.replica = self.makeReplica(1)
         self.assertTrue(self.replica.isLeader)
         effects = self.replica.propose(1)
@@ -114,8 +114,8 @@ class NormalTests(ReplicaTestCase):
         self.assertEqual(stop, StopTimers())
         self.assertEqual((self.replica.head, self.replica.height), (block.header, 2))
 
-    def test_follower(self) -> None:
-        """A follower prepares what the leader proposes, though nobody told it that it is time."""
+    def test_followerPreparesProposal(self) -> None:
+        """Although it was not asked to produce a block."""
         effects = self.receive(self.set.proposal(1, self.x))
         self.assertEqual(effects, [*TIMERS, Send(self.set.prepare(2, self.x))])
         self.ignores(self.set.prepare(1, self.x), self.set.prepare(2, self.x))
@@ -126,8 +126,7 @@ class NormalTests(ReplicaTestCase):
         decide, _ = self.receive(self.set.commit(1, self.x))
         self.assertIsInstance(decide, Decide)
 
-    def test_anyOrder(self) -> None:
-        """Votes may come before the proposal that they are for."""
+    def test_votesMayPrecedeProposal(self) -> None:
         votes = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
         votes += [self.set.prepare(sender, self.x) for sender in (0, 1, 3)]
         self.ignores(*votes)
@@ -135,16 +134,16 @@ class NormalTests(ReplicaTestCase):
         self.assertEqual([type(effect) for effect in effects[-2:]], [Decide, StopTimers], effects)
 
     def receiveTogether(self, *messages: Message) -> list[Effect]:
-        """Hand in messages that have arrived together."""
+        """Pass messages that have arrived together."""
         effects: list[Effect] = []
         for message in messages:
             effects += self.replica.receive(message, isLast=message is messages[-1])
         return effects
 
-    def test_needlessPrepare(self) -> None:
+    def test_preparedReplicaSkipsPrepare(self) -> None:
         """
-        Who hears of a quorum's prepares together with the proposal goes on to commit. It prepares
-        when things are said again, since not all need have heard the others.
+        A quorum's prepares arrive together with the proposal. The replica commits at once, and
+        prepares with the next retransmission, since others may not have received the prepares.
         """
         prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
         effects = self.receiveTogether(self.set.proposal(1, self.x), *prepares)
@@ -154,8 +153,7 @@ class NormalTests(ReplicaTestCase):
         self.assertEqual(self.replica.timeOut(Timer.RESEND), again)
         self.assertEqual(self.replica.timeOut(Timer.RESEND), again)
 
-    def test_needlessCommit(self) -> None:
-        """Who hears of a quorum's commits before it has said its own has decided."""
+    def test_decidedReplicaSkipsCommit(self) -> None:
         self.receive(self.set.proposal(1, self.x))
         messages = [self.set.commit(sender, self.x) for sender in (0, 1, 3)]
         decide, stop = self.receiveTogether(self.set.prepare(0, self.x), *messages)
@@ -163,23 +161,21 @@ class NormalTests(ReplicaTestCase):
         self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 3])
         self.assertEqual(stop, StopTimers())
 
-    def test_needlessInTheNextRound(self) -> None:
-        """What was not said in a round that is over is not said any more."""
+    def test_skippedVotesAreNotSentLater(self) -> None:
+        """They are not sent in a later round."""
         prepares = [self.set.prepare(sender, self.x) for sender in (0, 3)]
         self.receiveTogether(self.set.proposal(1, self.x), *prepares)
         [change] = sent(self.timeOut(), RoundChange)
         self.assertEqual(change.block, self.x)
         self.assertEqual(self.replica.timeOut(Timer.RESEND)[:-1], [Send(change)])
 
-    def test_together(self) -> None:
-        """Nobody votes twice for what came together."""
+    def test_oneVoteForMessagesTogether(self) -> None:
         first = self.set.prepare(0, self.x)
         effects = self.receiveTogether(first, self.set.proposal(1, self.x), first)
         commit, prepare = self.set.commit(2, self.x), self.set.prepare(2, self.x)
         self.assertEqual(effects, [*TIMERS, Send(prepare), Send(commit)])
 
-    def test_nothingToPropose(self) -> None:
-        """A leader without work waits."""
+    def test_leaderWithoutWorkWaits(self) -> None:
         self.replica = self.makeReplica(1)
         self.application.hasWork = False
         self.assertEqual(self.replica.propose(1), TIMERS)
@@ -187,14 +183,13 @@ class NormalTests(ReplicaTestCase):
         self.assertEqual(len(sent(self.replica.propose(1), Proposal)), 1)
         self.assertEqual(self.replica.propose(1), [])
 
-    def test_decidedElsewhere(self) -> None:
-        """A leader that is behind does not propose what follows another block than its last."""
+    def test_leaderBehindDoesNotPropose(self) -> None:
+        """On top of a block that it has not decided."""
         self.replica = self.makeReplica(1)
         self.application.head = self.x.header
         self.assertEqual(sent(self.replica.propose(1), Proposal), [])
 
-    def test_oneNode(self) -> None:
-        """A node alone is a quorum."""
+    def test_singleReplicaIsAQuorum(self) -> None:
         self.set = SigningReplicas(1)
         self.application = PlainApplication(self.set)
         self.replica = self.makeReplica(0)
@@ -205,8 +200,7 @@ class NormalTests(ReplicaTestCase):
             self.assertEqual([decide.candidate.header.height for decide in decides], [height])
             self.application.head = decides[0].candidate.header
 
-    def test_replay(self) -> None:
-        """The same inputs give the same effects."""
+    def test_equalInputsGiveEqualEffects(self) -> None:
         inputs: list[Message] = [
             self.set.prepare(0, self.x),
             self.set.proposal(1, self.x),
@@ -224,44 +218,41 @@ class NormalTests(ReplicaTestCase):
 
 
 class ProposalTests(ReplicaTestCase):
-    def test_wrongLeader(self) -> None:
-        """Only the round's leader is listened to."""
+    def test_onlyTheLeaderMayPropose(self) -> None:
         self.ignores(*(self.set.proposal(sender, self.x) for sender in (0, 2, 3)))
 
-    def test_forged(self) -> None:
-        """Nobody proposes in the leader's name."""
+    def test_forgedProposalIsIgnored(self) -> None:
         good = self.set.proposal(1, self.x)
         forged = self.set.proposal(3, self.x).signature
         self.ignores(replace(good, signature=forged), replace(good, block=self.y))
 
-    def test_wrongParent(self) -> None:
-        """A block follows the last one."""
+    def test_wrongParentIsIgnored(self) -> None:
         orphan = self.set.block(1, parent=evolve(self.set.head, timestamp=5))
         self.ignores(self.set.proposal(1, orphan))
 
-    def test_invalid(self) -> None:
-        """What the application refuses gets no vote; another block may come."""
+    def test_invalidBlockGetsNoVote(self) -> None:
+        """A valid one is still accepted afterwards."""
         self.application.invalid.add(self.x.header.hash)
         self.ignores(self.set.proposal(1, self.x))
         self.assertEqual(len(self.receive(self.set.proposal(1, self.y))), 3)
 
-    def test_notJudged(self) -> None:
-        """What cannot be judged now can be when it is said again."""
+    def test_uncheckedBlockCanBeRetried(self) -> None:
+        """A block that cannot be checked now can be checked with a retransmission."""
         self.application.unknown.add(self.x.header.hash)
         self.ignores(self.set.proposal(1, self.x))
         self.application.unknown.clear()
         self.assertEqual(len(self.receive(self.set.proposal(1, self.x))), 3)
 
-    def test_unjustified(self) -> None:
-        """A later round's proposal is nothing without a quorum's round changes."""
+    def test_unjustifiedProposalIsIgnored(self) -> None:
+        """In later rounds, without a quorum's round changes."""
         block = self.set.block(3, view=2)
         self.ignores(self.set.proposal(3, block, 2))
         changes = [self.set.roundChange(sender, 2) for sender in (0, 3, 3)]
         self.ignores(self.set.proposal(3, block, 2, changes))
         self.assertEqual(self.replica.round, 0)
 
-    def test_laterRound(self) -> None:
-        """A justified proposal of a later round is followed there."""
+    def test_justifiedProposalIsFollowed(self) -> None:
+        """To its later round."""
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
         block = self.set.block(3, view=2)
         effects = self.receive(self.set.proposal(3, block, 2, changes))
@@ -269,14 +260,13 @@ class ProposalTests(ReplicaTestCase):
         self.assertEqual(sent(effects, Vote), [self.set.prepare(2, block, 2)])
         self.assertEqual((self.replica.round, self.replica.view), (2, 2))
 
-    def test_earlierRound(self) -> None:
-        """Nobody goes back."""
+    def test_earlierRoundIsIgnored(self) -> None:
         self.replica.propose(1)
         self.timeOut()
         self.ignores(self.set.proposal(1, self.x))
 
-    def test_roundOutOfBounds(self) -> None:
-        """Rounds that are not, or too far away, are not even looked at."""
+    def test_roundOutOfRangeIsIgnored(self) -> None:
+        """Nothing is stored for it."""
         for round in (-1, ROUNDS_AHEAD + 1, 2**64):
             vote = replace(self.set.prepare(0, self.x), round=round)
             self.ignores(vote, replace(vote, phase=Phase.COMMIT))
@@ -284,16 +274,15 @@ class ProposalTests(ReplicaTestCase):
             self.ignores(replace(self.set.roundChange(0, 1), round=round))
         self.assertEqual(len(self.replica._rounds), 0)
 
-    def test_repeated(self) -> None:
-        """The same proposal again does nothing."""
+    def test_repeatedProposalIsIgnored(self) -> None:
         proposal = self.set.proposal(1, self.x)
         self.receive(proposal)
         self.ignores(proposal)
 
 
 class ContradictionTests(ReplicaTestCase):
-    def test_votes(self) -> None:
-        """A second vote is a proof against its sender, once, and counts for nothing."""
+    def test_secondVoteIsEvidence(self) -> None:
+        """Once, and only the first vote counts."""
         for make in (self.set.prepare, self.set.commit):
             first, second = make(0, self.x), make(0, self.y)
             self.ignores(first, first)
@@ -302,47 +291,42 @@ class ContradictionTests(ReplicaTestCase):
         votes = sent(self.receive(self.set.proposal(1, self.x)), Vote)
         self.assertEqual(votes, [self.set.prepare(2, self.x), self.set.commit(2, self.x)])
 
-    def test_proposals(self) -> None:
-        """So is a second proposal, justified or not."""
+    def test_secondProposalIsEvidence(self) -> None:
+        """Justified or not."""
         first, second = self.set.proposal(1, self.x), self.set.proposal(1, self.y)
         self.receive(first)
         self.assertEqual(self.receive(second), [Evidence(first, second)])
         self.ignores(second, self.set.proposal(1, self.set.block(7)))
 
-    def test_forged(self) -> None:
-        """Nobody can be accused by a signature that is not its own."""
+    def test_forgedSignatureIsNoEvidence(self) -> None:
         self.receive(self.set.prepare(0, self.x), self.set.proposal(1, self.x))
         self.ignores(replace(self.set.prepare(3, self.y), sender=0))
         self.ignores(replace(self.set.proposal(3, self.y), sender=1))
 
-    def test_sameHeader(self) -> None:
-        """What is signed is the header: the same one is no contradiction, whatever comes with
-        it."""
+    def test_sameHeaderIsNoEvidence(self) -> None:
+        """Only the header is signed, so other transactions with it prove nothing."""
         self.receive(self.set.proposal(1, self.x))
         other = replace(self.x, transactions=[object()])
         self.ignores(self.set.proposal(1, other))
 
-    def test_leadersPrepare(self) -> None:
-        """A leader that prepares another block than it proposed contradicts itself."""
+    def test_leadersOtherPrepareIsEvidence(self) -> None:
+        """A leader prepares another block than it proposed."""
         proposal, prepare = self.set.proposal(1, self.x), self.set.prepare(1, self.y)
         self.receive(proposal)
         self.assertEqual(self.receive(prepare), [Evidence(proposal, prepare)])
 
-    def test_rounds(self) -> None:
-        """Votes of different rounds contradict each other in nothing."""
+    def test_votesOfOtherRoundsAreNoEvidence(self) -> None:
         self.ignores(self.set.prepare(0, self.x, 0), self.set.prepare(0, self.y, 1))
         self.ignores(self.set.commit(0, self.x, 0), self.set.commit(0, self.y, 1))
 
 
 class VoteTests(ReplicaTestCase):
-    def test_otherPhases(self) -> None:
-        """Only prepares and commits are votes."""
+    def test_otherPhasesAreNoVotes(self) -> None:
         self.receive(self.set.proposal(1, self.x))
         for phase in (Phase.PROPOSE, Phase.ROUND_CHANGE):
             self.ignores(*(self.set.vote(phase, sender, self.x) for sender in (0, 1, 3)))
 
-    def test_forged(self) -> None:
-        """A vote counts with its sender's signature for exactly what it says."""
+    def test_forgedVoteIsIgnored(self) -> None:
         self.receive(self.set.proposal(1, self.x))
         good = self.set.prepare(0, self.x)
         for bad in (
@@ -359,16 +343,15 @@ class VoteTests(ReplicaTestCase):
         self.ignores(self.set.prepare(2, self.x), self.set.prepare(1, self.x))
         self.assertEqual(len(self.receive(good)), 1)
 
-    def test_otherBlocks(self) -> None:
-        """Votes for other blocks do not add up."""
+    def test_votesForOtherBlocksDoNotCount(self) -> None:
         self.receive(self.set.proposal(1, self.x))
         self.ignores(self.set.prepare(0, self.y), self.set.prepare(1, self.x))
         self.assertEqual(len(self.receive(self.set.prepare(3, self.x))), 1)
         self.ignores(self.set.commit(0, self.y), self.set.commit(1, self.x))
         self.assertIsInstance(self.receive(self.set.commit(3, self.x))[0], Decide)
 
-    def test_otherRounds(self) -> None:
-        """Nor do commits of different rounds, nor those of the round with prepares."""
+    def test_votesOfOtherRoundsDoNotCount(self) -> None:
+        """Nor do prepares count as commits."""
         self.prepare(self.x)
         self.ignores(self.set.commit(0, self.x, 0), self.set.commit(1, self.x, 1))
         self.ignores(self.set.commit(3, self.x, 2), self.set.prepare(3, self.x))
@@ -376,21 +359,18 @@ class VoteTests(ReplicaTestCase):
         [decide] = [effect for effect in effects if isinstance(effect, Decide)]
         self.assertEqual([index for index, _ in decide.certificate.signatures], [0, 1, 2])
 
-    def test_oneCommitARound(self) -> None:
-        """However many prepares there are, it commits once."""
+    def test_commitsOnceARound(self) -> None:
         self.assertEqual(len(sent(self.prepare(self.x), Vote)), 2)
         self.ignores(self.set.prepare(3, self.x), self.set.prepare(1, self.x))
 
-    def test_decidesLate(self) -> None:
-        """The commits of a round that is over still decide its block."""
+    def test_lateCommitsStillDecide(self) -> None:
         self.prepare(self.x)
         self.timeOut()
         self.ignores(self.set.commit(0, self.x))
         effects = self.receive(self.set.commit(1, self.x))
         self.assertIsInstance(effects[0], Decide)
 
-    def test_preparesLate(self) -> None:
-        """Its prepares bind to nothing any more."""
+    def test_latePreparesDoNotLock(self) -> None:
         self.receive(self.set.proposal(1, self.x))
         self.timeOut()
         self.ignores(self.set.prepare(0, self.x), self.set.prepare(3, self.x))
@@ -398,8 +378,7 @@ class VoteTests(ReplicaTestCase):
         [change] = sent(self.timeOut(), RoundChange)
         self.assertIsNone(change.prepared)
 
-    def test_before(self) -> None:
-        """Votes of heights that are over do nothing."""
+    def test_votesOfDecidedHeightsAreIgnored(self) -> None:
         self.prepare(self.x)
         self.receive(self.set.commit(0, self.x), self.set.commit(1, self.x))
         self.ignores(self.set.commit(3, self.x), self.set.prepare(3, self.x))
@@ -407,8 +386,7 @@ class VoteTests(ReplicaTestCase):
 
 
 class FutureMessagesTests(ReplicaTestCase):
-    def test_nextHeight(self) -> None:
-        """What comes a height too early is understood when the height has come."""
+    def test_nextHeightIsHandledLater(self) -> None:
         following = self.set.block(9, parent=self.x.header)
         future: list[Proposal | Vote] = [
             self.set.proposal(2, following),
@@ -424,8 +402,8 @@ class FutureMessagesTests(ReplicaTestCase):
         effects = self.receive(self.set.prepare(0, following))
         self.assertEqual(sent(effects, Vote), [self.set.commit(3, following)])
 
-    def test_bounds(self) -> None:
-        """Of each sender only so much is kept, and nothing of what is far away."""
+    def test_storedMessagesAreBounded(self) -> None:
+        """For each sender, and by height."""
         future = FutureMessages()
         far = self.set.vote(Phase.PREPARE, 0, self.x, height=2 + HEIGHTS_AHEAD)
         future.add(far, 1)
@@ -443,8 +421,7 @@ class FutureMessagesTests(ReplicaTestCase):
         self.assertEqual(future.pop(2), [*votes[:MESSAGES_KEPT], other])
         self.assertEqual(future.pop(2), [])
 
-    def test_forgotten(self) -> None:
-        """What is of heights that are over makes room."""
+    def test_pastHeightsMakeRoom(self) -> None:
         future = FutureMessages()
         for round in range(MESSAGES_KEPT):
             future.add(self.set.vote(Phase.PREPARE, 0, self.x, round, height=2), 1)

@@ -1,5 +1,5 @@
 """
-Tests for one replica that goes on to later rounds, catches up, and begins anew.
+Tests for a single replica that changes rounds, catches up, and restarts.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from tests.ledgers.pbft.test_replica import TIMERS, ReplicaTestCase
 
 
 class TimeOutTests(ReplicaTestCase):
-    def test_idle(self) -> None:
-        """Where there is nothing to wait for, time may pass."""
+    def test_idleReplicaDoesNotTimeOut(self) -> None:
         for timer in Timer:
             self.assertEqual(self.replica.timeOut(timer), [])
 
-    def test_roundChange(self) -> None:
-        """It goes on to the next round and says that it is bound to nothing."""
+    def test_timeoutSendsRoundChange(self) -> None:
+        """Without a lock."""
         self.replica.propose(1)
         effects = self.timeOut()
         change = self.set.roundChange(2, 1)
         self.assertEqual(effects, [Send(change)])
         self.assertEqual((self.replica.round, self.replica.view), (1, 1))
 
-    def test_waits(self) -> None:
-        """It loses patience with a round only once a quorum has got as far: whoever is ahead of
-        the others waits for them, and is not ahead for ever."""
+    def test_timerWaitsForQuorum(self) -> None:
+        """
+        The round timer starts once a quorum has reached the round, so that no replica stays ahead
+        for ever.
+        """
         self.replica.propose(1)
         self.ignores(self.set.roundChange(0, 1), self.set.roundChange(0, 1))
         self.assertEqual(sent(self.timeOut(), RoundChange), [self.set.roundChange(2, 1)])
@@ -47,15 +48,15 @@ class TimeOutTests(ReplicaTestCase):
         self.assertEqual(sent(self.timeOut(), RoundChange), [self.set.roundChange(2, 2)])
         self.assertEqual(self.timeOut(), [])
 
-    def test_waitsForNobody(self) -> None:
-        """Where a quorum's round changes brought it to a round, it has got as far already."""
+    def test_timerStartsWithJustifiedRound(self) -> None:
+        """A quorum's round changes have brought it to the round."""
         y = self.set.block(2, view=2)
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
         effects = self.receive(self.set.proposal(3, y, 2, changes))
         self.assertIn(StartTimer(Timer.ROUND, 4.0), effects)
 
-    def test_longer(self) -> None:
-        """Each round lasts twice as long, up to a bound; the next height begins anew."""
+    def test_timeoutsDoubleUpToBound(self) -> None:
+        """The next height starts with the first one."""
         self.replica.propose(1)
         delays = []
         for _ in range(40):
@@ -72,8 +73,8 @@ class TimeOutTests(ReplicaTestCase):
         self.application.blocks[1] = (self.x.header, certificate)
         return DecidedBlock(sender=sender, header=self.x.header, certificate=certificate)
 
-    def test_bound(self) -> None:
-        """Who was prepared says so, with the certificate, in every later round."""
+    def test_lockIsReportedInLaterRounds(self) -> None:
+        """With its certificate."""
         self.prepare(self.x)
         certificate = self.set.prepared(self.x, 0, (0, 1, 2))
         proposed = self.set.proposal(1, self.x).signature
@@ -87,8 +88,7 @@ class TimeOutTests(ReplicaTestCase):
             self.set.rules().checkRoundChange(change)
             self.join()
 
-    def test_boundHigher(self) -> None:
-        """It is bound to the highest round in which it was prepared."""
+    def test_highestLockIsReported(self) -> None:
         self.prepare(self.x)
         y = self.set.block(2, view=2)
         changes = [self.set.roundChange(sender, 2) for sender in (0, 1, 3)]
@@ -99,8 +99,8 @@ class TimeOutTests(ReplicaTestCase):
         assert change.prepared is not None
         self.assertEqual((change.prepared.round, change.block), (2, y))
 
-    def test_boundReplica(self) -> None:
-        """Who is bound to X does not vote for Y, unless a quorum's round changes allow it."""
+    def test_lockedReplicaRefusesOtherBlock(self) -> None:
+        """Unless a quorum's round changes justify it."""
         self.prepare(self.x)
         mine = sent(self.timeOut(), RoundChange)
         y = self.set.block(2, view=2)
@@ -112,8 +112,8 @@ class TimeOutTests(ReplicaTestCase):
         effects = self.receive(self.set.proposal(3, self.x, 2, honest))
         self.assertEqual(sent(effects, Vote), [self.set.prepare(2, self.x, 2)])
 
-    def test_sayAgain(self) -> None:
-        """What it said in this round it says again, for as long as nothing is decided."""
+    def test_messagesAreRetransmitted(self) -> None:
+        """Those of the current round, until the height is decided."""
         first = self.prepare(self.x)
         said = [*sent(first, Vote)]
         again = self.replica.timeOut(Timer.RESEND)
@@ -122,8 +122,8 @@ class TimeOutTests(ReplicaTestCase):
         again = self.replica.timeOut(Timer.RESEND)
         self.assertEqual(again, [Send(change), StartTimer(Timer.RESEND, 0.5)])
 
-    def test_notReserved(self) -> None:
-        """A round that cannot be set aside is not entered, and tried again."""
+    def test_unreservedRoundIsNotEntered(self) -> None:
+        """It is tried again."""
         self.replica.propose(1)
         self.application.mayReserve = False
         self.assertEqual(self.timeOut(), [StartTimer(Timer.ROUND, 1.0)])
@@ -139,14 +139,12 @@ class TimeOutTests(ReplicaTestCase):
 
 
 class FollowTests(ReplicaTestCase):
-    def test_oneIsNotFollowed(self) -> None:
-        """One node alone is not followed, however often and far it goes."""
+    def test_oneReplicaIsNotFollowed(self) -> None:
         for round in (1, 5, 2**64 - 1):
             self.ignores(self.set.roundChange(0, round))
         self.assertEqual(self.replica.round, 0)
 
-    def test_lowest(self) -> None:
-        """Of more than f others, the lowest round is joined."""
+    def test_lowestOfManyRoundsIsEntered(self) -> None:
         self.ignores(self.set.roundChange(0, 7))
         effects = self.receive(self.set.roundChange(1, 3))
         self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 3)])
@@ -154,19 +152,18 @@ class FollowTests(ReplicaTestCase):
         effects = self.receive(self.set.roundChange(3, 5))
         self.assertEqual(sent(effects, RoundChange), [self.set.roundChange(2, 5)])
 
-    def test_farAway(self) -> None:
-        """A node that was away for long finds the others, however far they have gone."""
+    def test_farRoundsAreFollowed(self) -> None:
+        """By a replica that was away for long."""
         self.receive(self.set.roundChange(0, 1000), self.set.roundChange(1, 1001))
         self.assertEqual(self.replica.round, 1000)
         self.assertLess(len(self.replica._rounds), 3)
 
-    def test_ownWord(self) -> None:
-        """Round changes in its own name by somebody else count for nothing."""
+    def test_ownRoundChangeMustBeSigned(self) -> None:
+        """Others cannot send round changes in its name."""
         forged = replace(self.set.roundChange(0, 3), sender=1)
         self.ignores(self.set.roundChange(0, 3), forged)
 
-    def test_roundZero(self) -> None:
-        """Nobody goes on to round 0."""
+    def test_roundZeroIsNotEntered(self) -> None:
         self.replica = self.makeReplica(1)
         first = self.replica.propose(1)
         self.ignores(*(self.set.roundChange(sender, 0) for sender in (0, 2, 3)))
@@ -175,12 +172,12 @@ class FollowTests(ReplicaTestCase):
 
 class NewLeaderTests(ReplicaTestCase):
     def lead(self, *changes: RoundChange) -> Sequence[Proposal]:
-        """Go on to round 1, and hear round changes."""
+        """Enter round 1, and receive round changes."""
         self.timeOut()
         return sent(self.receive(*changes), Proposal)
 
-    def test_newBlock(self) -> None:
-        """With a quorum that is bound to nothing it proposes a block of its own view."""
+    def test_leaderProposesNewBlock(self) -> None:
+        """Of its own view, if no replica is locked."""
         self.replica.propose(1)
         self.assertEqual(self.lead(self.set.roundChange(0, 1)), [])
         [proposal] = sent(self.receive(self.set.roundChange(3, 1)), Proposal)
@@ -189,21 +186,18 @@ class NewLeaderTests(ReplicaTestCase):
         self.set.rules().checkProposal(proposal, self.set.head)
         self.assertEqual(sent(self.receive(self.set.roundChange(1, 1)), Proposal), [])
 
-    def test_boundBlock(self) -> None:
-        """With one that is bound, it proposes that very block."""
+    def test_leaderProposesLockedBlock(self) -> None:
         self.replica.propose(1)
         [proposal] = self.lead(self.set.bound(0, 1, self.x, 0), self.set.roundChange(3, 1))
         self.assertEqual(proposal.block, self.x)
         self.set.rules().checkProposal(proposal, self.set.head)
 
-    def test_boundItself(self) -> None:
-        """It may be the one that is bound."""
+    def test_leaderProposesOwnLock(self) -> None:
         self.prepare(self.x)
         [proposal] = self.lead(self.set.roundChange(0, 1), self.set.roundChange(3, 1))
         self.assertEqual(proposal.block, self.x)
 
-    def test_falselyBound(self) -> None:
-        """A round change with a false certificate is not among those that it counts."""
+    def test_falseLockIsNotCounted(self) -> None:
         self.replica.propose(1)
         certificate = self.set.prepared(self.y, 0, (3, 3, 3))
         lie = self.set.roundChange(3, 1, certificate, self.y)
@@ -211,8 +205,8 @@ class NewLeaderTests(ReplicaTestCase):
         [proposal] = sent(self.receive(self.set.roundChange(1, 1)), Proposal)
         self.assertNotEqual(proposal.block, self.y)
 
-    def test_notDue(self) -> None:
-        """Where nothing is due it proposes no block of its own, but one that binds it."""
+    def test_nothingDueNothingNewProposed(self) -> None:
+        """Only a locked block is."""
         self.receive(self.set.proposal(1, self.x))
         free = [self.set.roundChange(sender, 1) for sender in (0, 3)]
         self.assertEqual(self.lead(*free), [])
@@ -227,32 +221,32 @@ class CatchUpTests(ReplicaTestCase):
         self.decided = DecidedBlock(sender=3, header=self.x.header, certificate=certificate)
 
     def storeX(self) -> None:
-        """Have the set know that X is decided."""
+        """Have the application store X."""
         self.application.blocks[1] = (self.x.header, self.decided.certificate)
 
-    def test_takenOver(self) -> None:
-        """A decided block is taken over with its certificate, and the next one asked for."""
+    def test_decidedBlockIsAdopted(self) -> None:
+        """The next one is requested."""
         self.storeX()
         self.replica.propose(1)
         request = Send(BlockRequest(sender=2, height=2), 3)
         self.assertEqual(self.receive(self.decided), [StopTimers(), request])
         self.assertEqual(self.replica.head, self.x.header)
 
-    def test_handedOn(self) -> None:
-        """Where it holds the block, it has decided it by that."""
+    def test_knownBlockIsDecided(self) -> None:
+        """A decided block that it holds."""
         self.receive(self.set.proposal(1, self.x))
         effects = self.receive(self.decided)
         assert isinstance(effects[0], Decide)
         self.assertEqual(effects[0].candidate.header, self.x.header)
         self.assertEqual(effects[0].certificate, self.decided.certificate)
 
-    def test_nobodyHasIt(self) -> None:
-        """A block that nobody holds is not taken over."""
+    def test_unknownBlockIsNotAdopted(self) -> None:
+        """Its transactions are not available."""
         self.ignores(self.decided)
         self.assertEqual(self.replica.height, 1)
 
-    def test_forged(self) -> None:
-        """Without a certificate that verifies, or on another parent, nothing is taken over."""
+    def test_invalidDecidedBlockIsIgnored(self) -> None:
+        """Without a valid certificate, or with another parent."""
         self.storeX()
         for certificate in (
             self.set.certificate(self.x, (0, 1)),
@@ -266,15 +260,14 @@ class CatchUpTests(ReplicaTestCase):
         self.ignores(DecidedBlock(sender=3, header=orphan.header, certificate=certificate))
         self.assertEqual(self.replica.head, self.set.head)
 
-    def test_tooFar(self) -> None:
-        """Of a later block it learns only that it is behind."""
+    def test_laterBlockCausesRequest(self) -> None:
         later = self.set.block(1, parent=self.x.header)
         certificate = self.set.certificate(later, (0, 1, 3))
         effects = self.receive(DecidedBlock(sender=3, header=later.header, certificate=certificate))
         self.assertEqual(effects, [Send(BlockRequest(sender=2, height=1), 3)])
 
-    def test_answers(self) -> None:
-        """Who asks for a decided block, or goes on at its height, is given it."""
+    def test_requestsAreAnswered(self) -> None:
+        """So are round changes of earlier heights."""
         request = BlockRequest(sender=0, height=1)
         self.ignores(request)
         self.storeX()
@@ -284,8 +277,8 @@ class CatchUpTests(ReplicaTestCase):
         self.assertEqual(self.receive(self.set.roundChange(0, 1)), [answer])
         self.ignores(BlockRequest(sender=0, height=2), BlockRequest(sender=0, height=-5))
 
-    def test_dueMeanwhile(self) -> None:
-        """It takes its turn at the height that is due, once it gets there."""
+    def test_dueHeightIsProposedLater(self) -> None:
+        """Once the replica gets there."""
         self.replica.propose(2)
         self.storeX()
         self.application.head = self.x.header
@@ -294,13 +287,12 @@ class CatchUpTests(ReplicaTestCase):
 
 
 class BeginningTests(ReplicaTestCase):
-    def test_start(self) -> None:
-        """It asks what was decided meanwhile."""
+    def test_startRequestsBlock(self) -> None:
         request = Send(BlockRequest(sender=2, height=1))
         self.assertEqual(self.replica.start(0), [request])
 
-    def test_startLater(self) -> None:
-        """In a round set aside it begins with a round change, and with the first time-out."""
+    def test_startInReservedRound(self) -> None:
+        """With a round change, and the first timeout."""
         request = Send(BlockRequest(sender=2, height=1))
         change = self.set.roundChange(2, 8)
         self.assertEqual(self.replica.start(8), [request, Send(change)])
@@ -310,8 +302,8 @@ class BeginningTests(ReplicaTestCase):
         self.assertIn(StartTimer(Timer.ROUND, 2.0), effects)
         self.ignores(self.set.proposal(1, self.x))
 
-    def test_resume(self) -> None:
-        """After a pause it asks, and says again what it said last; its time begins anew."""
+    def test_resumeRetransmits(self) -> None:
+        """The timers start again."""
         request = Send(BlockRequest(sender=2, height=1))
         self.assertEqual(self.replica.resume(), [request])
         [change] = sent(self.replica.start(8), RoundChange)

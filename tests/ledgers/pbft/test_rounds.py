@@ -1,5 +1,5 @@
 """
-Tests for the rules of round changes: each claim that must not be believed.
+Tests for the rules of round changes: each false claim is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.ledgers.pbft.sets import SigningReplicas
 
 class RulesTestCase(SynchronousTestCase):
     """
-    What these tests share: four nodes at height 1, and blocks X and Y.
+    Shared by these tests: four replicas at height 1, and the blocks X and Y.
     """
 
     def setUp(self) -> None:
@@ -26,12 +26,12 @@ class RulesTestCase(SynchronousTestCase):
         self.y = self.set.block(2)
 
     def refused(self, proposal: Proposal, reason: str) -> None:
-        """Make sure that a proposal is refused for a reason."""
+        """Check that a proposal is refused with a reason."""
         error = self.assertRaises(Refused, self.rules.checkProposal, proposal, self.set.head)
         self.assertIn(reason, str(error))
 
     def changeRefused(self, change: RoundChange, reason: str) -> None:
-        """Make sure that a round change is refused for a reason, alone and in a justification."""
+        """Check that a round change is refused with a reason, alone and in a justification."""
         error = self.assertRaises(Refused, self.rules.checkRoundChange, change)
         self.assertIn(reason, str(error))
         others = [self.set.roundChange(sender, change.round) for sender in (0, 1, 2)]
@@ -41,17 +41,16 @@ class RulesTestCase(SynchronousTestCase):
         self.refused(self.set.proposal(leader, block, change.round, justification), reason)
 
     def follows(self, proposal: Proposal) -> None:
-        """Make sure that a proposal is followed."""
+        """Check that a proposal is accepted."""
         self.rules.checkProposal(proposal, self.set.head)
 
 
 class FirstRoundTests(RulesTestCase):
-    def test_followed(self) -> None:
-        """In round 0 a leader proposes what it likes."""
+    def test_anyBlockInRoundZero(self) -> None:
         self.follows(self.set.proposal(1, self.x))
 
-    def test_signature(self) -> None:
-        """A proposal is signed by its sender, for its height, round and block."""
+    def test_proposalMustBeSigned(self) -> None:
+        """By its sender, for its height, round and block."""
         good = self.set.proposal(1, self.x)
         for bad in (
             replace(good, sender=2),
@@ -64,8 +63,7 @@ class FirstRoundTests(RulesTestCase):
         ):
             self.refused(bad, "PROPOSE is not signed")
 
-    def test_numbersOutOfRange(self) -> None:
-        """Nothing can be signed for a round or height that is not a number of the chain."""
+    def test_numbersMustBeInRange(self) -> None:
         for number in (-1, 2**64):
             self.refused(replace(self.set.proposal(1, self.x), round=number), "is not one")
             change = replace(self.set.roundChange(0, 1), height=number)
@@ -74,13 +72,12 @@ class FirstRoundTests(RulesTestCase):
         for digest in (vote.digest + b"x", vote.digest[:-1]):
             self.assertRaises(Refused, self.rules.checkVote, replace(vote, digest=digest))
 
-    def test_otherChain(self) -> None:
-        """A signature for another chain counts for nothing, though the keys are the same."""
+    def test_signatureOfOtherChainIsRefused(self) -> None:
+        """Although the keys are the same."""
         self.set.genesis = evolve(self.set.genesis, created=1)
         self.refused(self.set.proposal(1, self.x), "PROPOSE is not signed")
 
-    def test_parent(self) -> None:
-        """The block follows the last one."""
+    def test_blockMustFollowTheLast(self) -> None:
         orphan = self.set.block(1, parent=self.set.block(7).header)
         reason = "does not follow"
         self.refused(self.set.proposal(1, orphan), reason)
@@ -88,35 +85,32 @@ class FirstRoundTests(RulesTestCase):
         signature = self.set.sign(1, Phase.PROPOSE, 2, 0, self.x.header.hash)
         self.refused(replace(good, height=2, signature=signature), reason)
 
-    def test_view(self) -> None:
-        """In round 0 the block is of the parent's view."""
+    def test_firstBlockHasParentsView(self) -> None:
         self.refused(self.set.proposal(1, self.set.block(1, view=1)), "first view")
 
 
 class JustificationTests(RulesTestCase):
-    def test_nothingBound(self) -> None:
-        """Where nobody is bound, a new block of the round's view may be proposed, and no other."""
+    def test_newBlockHasRoundsView(self) -> None:
+        """If no replica is locked."""
         changes = [self.set.roundChange(sender, 1) for sender in (0, 2, 3)]
         self.follows(self.set.proposal(2, self.set.block(3, view=1), 1, changes))
         for view in (0, 2):
             block = self.set.block(3, view=view)
             self.refused(self.set.proposal(2, block, 1, changes), "not of its round's view")
 
-    def test_unjustified(self) -> None:
-        """Without a quorum of round changes nothing may be proposed in a later round."""
+    def test_quorumMustJustify(self) -> None:
         block = self.set.block(3, view=1)
         for senders in ((), (0,), (0, 2)):
             changes = [self.set.roundChange(sender, 1) for sender in senders]
             self.refused(self.set.proposal(2, block, 1, changes), "no quorum")
 
-    def test_duplicateSenders(self) -> None:
-        """A quorum is one of distinct senders."""
+    def test_sendersMustBeDistinct(self) -> None:
         changes = [self.set.roundChange(sender, 1) for sender in (0, 2, 2)]
         block = self.set.block(3, view=1)
         self.refused(self.set.proposal(2, block, 1, changes), "counted twice")
 
-    def test_otherRounds(self) -> None:
-        """All of them are for exactly the proposal's round and height."""
+    def test_roundChangesMustMatchRound(self) -> None:
+        """And height."""
         block = self.set.block(3, view=2)
         for other in (1, 3):
             changes = [self.set.roundChange(sender, 2) for sender in (0, 1)]
@@ -125,22 +119,20 @@ class JustificationTests(RulesTestCase):
         changes[-1] = self.set.roundChange(2, 2, height=2)
         self.refused(self.set.proposal(3, block, 2, changes), "for another round")
 
-    def test_forged(self) -> None:
-        """Each is signed by its sender."""
+    def test_roundChangesMustBeSigned(self) -> None:
         changes = [self.set.roundChange(sender, 1) for sender in (0, 2, 3)]
         changes[1] = replace(changes[0], sender=2)
         block = self.set.block(3, view=1)
         self.refused(self.set.proposal(2, block, 1, changes), "ROUND_CHANGE is not signed")
 
-    def test_strangers(self) -> None:
-        """Who is no node of the chain counts for nothing."""
+    def test_unknownSendersAreRefused(self) -> None:
         changes = [self.set.roundChange(sender, 1) for sender in (0, 2)]
         changes.append(replace(changes[0], sender=4))
         block = self.set.block(3, view=1)
         self.refused(self.set.proposal(2, block, 1, changes), "not signed by node 4")
 
-    def test_boundBlock(self) -> None:
-        """Where somebody is bound, that block is proposed again, though it is of an older view."""
+    def test_lockedBlockIsProposedAgain(self) -> None:
+        """Although it is of an earlier view."""
         changes = [
             self.set.bound(0, 3, self.x, 0),
             self.set.roundChange(1, 3),
@@ -150,8 +142,7 @@ class JustificationTests(RulesTestCase):
         for block in (self.y, self.set.block(3, view=3)):
             self.refused(self.set.proposal(0, block, 3, changes), "another block")
 
-    def test_highestBound(self) -> None:
-        """Of several blocks that somebody is bound to, the one of the highest round counts."""
+    def test_highestLockDecides(self) -> None:
         later = self.set.block(3, view=1)
         changes = [
             self.set.bound(0, 3, later, 1),
@@ -163,43 +154,38 @@ class JustificationTests(RulesTestCase):
             self.follows(self.set.proposal(0, later, 3, order))
             self.refused(self.set.proposal(0, self.x, 3, order), "another block")
 
-    def test_noneBound(self) -> None:
-        """Where there is no bound there is no highest."""
+    def test_noLockNoHighest(self) -> None:
         self.assertIsNone(highestPrepared([self.set.roundChange(0, 1)]))
         self.assertIsNone(highestPrepared([]))
 
 
 class PreparedTests(RulesTestCase):
-    def test_taken(self) -> None:
-        """A true certificate of an earlier round is believed."""
+    def test_validCertificateIsAccepted(self) -> None:
+        """Of an earlier round."""
         self.rules.checkRoundChange(self.set.bound(3, 1, self.x, 0))
         self.rules.checkRoundChange(self.set.bound(3, 5, self.x, 4))
 
-    def test_tooFew(self) -> None:
-        """A certificate has a quorum's signatures."""
+    def test_certificateNeedsQuorum(self) -> None:
         certificate = self.set.prepared(self.x, 0, (0, 1))
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "no quorum")
 
-    def test_duplicateSigners(self) -> None:
-        """No signer is counted twice."""
+    def test_signersMustBeDistinct(self) -> None:
         for signers in ((0, 1, 1), (0, 0, 1), (0, 1, 0)):
             certificate = self.set.prepared(self.x, 0, signers)
             self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "rising order")
 
-    def test_strangers(self) -> None:
-        """Signers are nodes of the chain."""
+    def test_unknownSignersAreRefused(self) -> None:
         certificate = self.set.prepared(self.x, 0, (0, 1, 2))
         signatures = [*certificate.signatures[:2], (4, certificate.signatures[2][1])]
         certificate = replace(certificate, signatures=signatures)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "node 4")
 
-    def test_otherBlock(self) -> None:
-        """Signatures for one block do not bind to another."""
+    def test_certificateIsForOneBlock(self) -> None:
         certificate = replace(self.set.prepared(self.x, 0, (0, 1, 2)), digest=self.y.header.hash)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.y), "PREPARE is not")
 
-    def test_proposal(self) -> None:
-        """A leader's proposal is its prepare, whoever's turn it is by now."""
+    def test_proposalCountsAsPrepare(self) -> None:
+        """In any round."""
         certificate = self.set.prepared(self.x, 0, (0, 1, 2))
         signatures = list(certificate.signatures)
         signatures[1] = (1, self.set.proposal(1, self.x).signature)
@@ -209,41 +195,38 @@ class PreparedTests(RulesTestCase):
         certificate = replace(certificate, signatures=signatures)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "PREPARE is not")
 
-    def test_commits(self) -> None:
-        """Commits are not prepares."""
+    def test_commitsAreNotPrepares(self) -> None:
         certificate = self.set.prepared(self.x, 0, (0, 1, 2))
         commits = self.set.certificate(self.x, (0, 1, 2)).signatures
         certificate = replace(certificate, signatures=commits)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.x), "PREPARE is not")
 
-    def test_notBefore(self) -> None:
-        """Nobody is bound by its own round or a later one."""
+    def test_lockIsOfEarlierRound(self) -> None:
         for preparedRound in (2, 3):
             change = self.set.bound(3, 2, self.x, preparedRound)
             self.changeRefused(change, "not before its own")
 
-    def test_block(self) -> None:
-        """A round change brings exactly the block that it is bound to."""
+    def test_lockedBlockMustBeIncluded(self) -> None:
+        """Exactly that of the certificate."""
         certificate = self.set.prepared(self.x, 0, (0, 1, 2))
         reason = "does not bring the block"
         self.changeRefused(self.set.roundChange(3, 1, certificate, None), reason)
         self.changeRefused(self.set.roundChange(3, 1, certificate, self.y), reason)
         self.changeRefused(self.set.roundChange(3, 1, None, self.x), "not bound to")
 
-    def test_bindingIsSigned(self) -> None:
-        """What a replica is bound to is part of what it signs: it can be neither taken away
-        nor put in place of another."""
+    def test_lockIsSigned(self) -> None:
+        """It can be neither removed nor replaced."""
         change = self.set.bound(3, 2, self.x, 1)
         self.changeRefused(replace(change, prepared=None, block=None), "ROUND_CHANGE is not")
         older = self.set.prepared(self.x, 0, (0, 1, 2))
         self.changeRefused(replace(change, prepared=older), "ROUND_CHANGE is not")
 
-    def test_roundOfCertificate(self) -> None:
+    def test_certificateIsForOneRound(self) -> None:
         """
-        A certificate is bound to its round. In round 0 all prepared X, but only A saw the quorum;
-        in round 1 the leader B proposed Y by the round changes of B, C and Z, who were not bound,
-        and C alone has decided Y and is cut off. In round 2, Z says that the prepares of round 0
-        for X were of round 1: that would undo what was decided.
+        In round 0 all prepare X, but only A receives a quorum. In round 1 the leader B proposes Y
+        with the round changes of B, C and Z, which are not locked; only C decides Y, and is cut
+        off. In round 2, Z claims that the prepares of round 0 for X are of round 1, which would
+        undo the decision.
         """
         a, b, c, z = 0, 1, 2, 3
         y = self.set.block(2, view=1)
@@ -268,13 +251,11 @@ class DecidedTests(RulesTestCase):
         """X, decided by a certificate."""
         return DecidedBlock(sender=0, header=self.x.header, certificate=certificate)
 
-    def test_taken(self) -> None:
-        """A quorum's commits of one round decide."""
+    def test_quorumOfCommitsDecides(self) -> None:
         for signers, round in (((0, 1, 2), 0), ((0, 2, 3), 7), ((0, 1, 2, 3), 0)):
             self.rules.checkDecided(self.decided(self.set.certificate(self.x, signers, round)))
 
-    def test_refused(self) -> None:
-        """Nothing else does."""
+    def test_invalidCertificateIsRefused(self) -> None:
         good = self.set.certificate(self.x, (0, 1, 2))
         prepares = self.set.prepared(self.x, 0, (0, 1, 2)).signatures
         mixed = [*good.signatures[:2], (2, self.set.commit(2, self.x, 1).signature)]
@@ -294,8 +275,7 @@ class DecidedTests(RulesTestCase):
 
 
 class QuorumTests(SynchronousTestCase):
-    def test_quorums(self) -> None:
-        """As many must agree that any two such sets share a correct node."""
+    def test_quorumsShareCorrectReplica(self) -> None:
         for nodes, needed in ((1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (7, 5), (10, 7)):
             rules = SigningReplicas(nodes).rules()
             self.assertEqual((rules.nodes, rules.quorum), (nodes, needed))

@@ -1,5 +1,5 @@
 """
-Tests for the end of the embedded ledger, in every stage that it can be in.
+Tests for stopping the embedded ledger in each of its states.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.ledgers.pbft.test_producer import ProducerTestCase
 
 class StopTests(ProducerTestCase):
     def stop(self, rig: LedgerRig) -> Deferred[None]:
-        """Stop the ledger; from then on it takes nothing."""
+        """Stop the ledger, and check that it refuses submissions."""
         stopped = rig.ledger.stop()
         rig.publish()
         message = self.failureResultOf(rig.receipts.pop(), LedgerUnavailable).value.message
@@ -25,7 +25,7 @@ class StopTests(ProducerTestCase):
         return stopped
 
     def ended(self, rig: LedgerRig, stopped: Deferred[None]) -> None:
-        """Make sure that everything is over, and nothing left with the reactor."""
+        """Check that the ledger has stopped, and left no calls with the reactor."""
         self.assertIsNone(self.successResultOf(stopped))
         self.assertEqual(rig.disk.done[-1], "close")
         self.assertEqual(self.stage(rig), Stage.STOPPED)
@@ -34,14 +34,12 @@ class StopTests(ProducerTestCase):
         self.failureResultOf(rig.ledger.listTransactions(0, 9), LedgerUnavailable)
         self.assertEqual(self.reason(rig), "the ledger is stopped")
 
-    def test_idle(self) -> None:
-        """With nothing to do it ends at once."""
+    def test_idleLedgerStopsAtOnce(self) -> None:
         for settings in ({}, {"empty": "5"}, {"delay": "0.1"}):
             rig = self.rig(**settings)
             self.ended(rig, self.stop(rig))
 
-    def test_waiting(self) -> None:
-        """What was accepted before is still executed."""
+    def test_waitingTransactionsAreExecuted(self) -> None:
         rig = self.rig(interval="1", block="1024")
         rig.publish(8, content=b"x" * 300)
         stopped = self.stop(rig)
@@ -50,8 +48,7 @@ class StopTests(ProducerTestCase):
         self.assertEqual(rig.sequences(), list(range(1, 9)))
         self.ended(rig, stopped)
 
-    def test_deciding(self) -> None:
-        """So is what is being decided."""
+    def test_blockBeingDecidedIsStored(self) -> None:
         rig = self.rig(delay="0.1")
         rig.publish(2)
         rig.run(0.1)
@@ -61,8 +58,7 @@ class StopTests(ProducerTestCase):
         self.assertEqual(rig.sequences(), [1, 2])
         self.ended(rig, stopped)
 
-    def test_undecidable(self) -> None:
-        """What cannot be decided is waited for, but not for ever."""
+    def test_waitForDecisionIsBounded(self) -> None:
         rig = self.rig()
         rig.nodes.stopNode(0)
         rig.nodes.stopNode(1)
@@ -75,8 +71,7 @@ class StopTests(ProducerTestCase):
         self.assertEqual(set(self.failed(rig)), {"the ledger stopped before this was executed"})
         self.ended(rig, stopped)
 
-    def test_storing(self) -> None:
-        """What is being stored is waited for, however long it takes."""
+    def test_waitForStoringIsUnbounded(self) -> None:
         rig = self.rig()
         rig.disk.isHeld = True
         rig.publish()
@@ -92,8 +87,7 @@ class StopTests(ProducerTestCase):
         self.assertEqual(self.failed(rig), ["the ledger stopped before this was executed"])
         self.ended(rig, stopped)
 
-    def test_full(self) -> None:
-        """A disk that is full at the end does not hold it up."""
+    def test_fullDiskDoesNotDelayStop(self) -> None:
         rig = self.rig()
         rig.disk.isHeld = True
         rig.publish(2)
@@ -106,8 +100,8 @@ class StopTests(ProducerTestCase):
         self.ended(rig, stopped)
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
 
-    def test_failing(self) -> None:
-        """Nor does one that was full before, whatever is under way."""
+    def test_failingDiskDoesNotDelayStop(self) -> None:
+        """Whatever is in progress."""
         for isHeld in (False, True):
             rig = self.rig()
             rig.disk.error = StorageFailed("full")
@@ -123,9 +117,8 @@ class StopTests(ProducerTestCase):
             self.ended(rig, stopped)
             self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
 
-    def test_uncertain(self) -> None:
-        """Where it stays unknown whether the last block is stored, nobody is told that it is
-        not."""
+    def test_uncertainBlockIsNotDenied(self) -> None:
+        """Submissions are told that they may have been executed."""
         for isHeld in (False, True):
             rig = self.rig()
             rig.disk.error = StorageFailed("broken", isUncertain=True)
@@ -141,8 +134,7 @@ class StopTests(ProducerTestCase):
             self.ended(rig, stopped)
             self.flushLoggedErrors(StorageFailed)
 
-    def test_uncertainAtLast(self) -> None:
-        """It may get better while it is waited for."""
+    def test_uncertainBlockMayStillBeStored(self) -> None:
         rig = self.rig()
         rig.disk.error = StorageFailed("broken", isUncertain=True)
         rig.publish()
@@ -154,8 +146,7 @@ class StopTests(ProducerTestCase):
         self.ended(rig, stopped)
         self.flushLoggedErrors(StorageFailed)
 
-    def test_stoppedByReceipt(self) -> None:
-        """Who is given a receipt may stop the ledger on the spot."""
+    def test_receiptHandlerMayStop(self) -> None:
         rig = self.rig()
         stopping: list[Deferred[None]] = []
 

@@ -1,5 +1,5 @@
 """
-Tests for opening chains whose history or whose sets of nodes were tampered with.
+Tests for opening chains whose history or validator sets were changed.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tests.ledgers.pbft.test_change import ChangeTestCase
 
 class TamperTestCase(ChangeTestCase):
     """
-    What these tests share.
+    Shared by these tests.
     """
 
     def refused(self, rig: LedgerRig, words: str, *changes: tuple[str, tuple[object, ...]]) -> None:
-        """A copy of a stopped ledger's directory, tampered with, is refused."""
+        """Check that a changed copy of a stopped ledger's directory is refused."""
         following = self.copied(rig, *changes)
         error = self.failureResultOf(following.ledger.start(), LedgerUnavailable).value
         self.assertIn(words, error.message)
@@ -28,7 +28,7 @@ class TamperTestCase(ChangeTestCase):
         self.assertEqual(following.keyFiles, rig.keyFiles)
 
     def copied(self, rig: LedgerRig, *changes: tuple[str, tuple[object, ...]]) -> LedgerRig:
-        """Another ledger, where a copy of a stopped one was changed."""
+        """Another ledger, on a changed copy of a stopped one's directory."""
         directory = newDirectory(self)
         shutil.copytree(rig.directory, directory)
         with closing(sqlite3.connect(directory / "ledger.sqlite")) as connection:
@@ -41,8 +41,7 @@ class TamperTestCase(ChangeTestCase):
 
 
 class HistoryTests(TamperTestCase):
-    def test_history(self) -> None:
-        """The history is that of the last header, the nodes that are kept and the rest."""
+    def test_historyMustMatchHeader(self) -> None:
         rig = self.rig(interval="0")
         for _ in range(269):
             rig.publish()
@@ -75,7 +74,7 @@ class SetTests(TamperTestCase):
         return rig
 
     def checkRefused(self, rig: LedgerRig) -> None:
-        """No other sets of nodes than these are taken."""
+        """Check that other validator sets are refused."""
         _, second = rig.store.validatorSets()
         self.successResultOf(rig.ledger.stop())
         made = ValidatorSet.decode(second.encoded)
@@ -101,8 +100,8 @@ class SetTests(TamperTestCase):
         for height in (rig.height, rig.height + 1):
             self.refused(rig, "not ", (insert, (height, ValidatorSet(3, made.keys).encoded)))
 
-    def test_atTheTip(self) -> None:
-        """Where the last block brought a set, it was decided by the one before."""
+    def test_lastBlockChangedTheSet(self) -> None:
+        """It was decided by the set before."""
         rig = self.changed()
         self.checkRefused(rig)
         for height in (1, 2, 4):
@@ -110,8 +109,7 @@ class SetTests(TamperTestCase):
             self.refused(rig, "the last block is not the one it is said to be", change)
         self.goesOn(self.copied(rig).start(), 1)
 
-    def test_behind(self) -> None:
-        """Where it was decided by the last set, that is the one."""
+    def test_lastBlockDecidedByLastSet(self) -> None:
         rig = self.changed()
         self.goesOn(rig, 1)
         self.checkRefused(rig)

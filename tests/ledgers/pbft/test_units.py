@@ -22,8 +22,7 @@ from tests.ledgers.pbft.sets import SigningReplicas
 
 
 class TimingTests(SynchronousTestCase):
-    def test_slowNetwork(self) -> None:
-        """A round leaves its messages the time that they take."""
+    def test_slowNetworkLengthensTimeouts(self) -> None:
         self.assertEqual(Timing.forNetwork(1.0, 0.0), Timing())
         slow = Timing.forNetwork(1.0, 60.0)
         self.assertEqual(slow.roundTimeout(0), 241.0)
@@ -133,16 +132,16 @@ class SignerTests(SynchronousTestCase):
         self.verifier = Verifier(self.set.genesis.validators)
         self.signer = Signer(1, self.set.seeds[1], self.chain, self.verifier)
 
-    def test_signature(self) -> None:
-        """It signs as any other implementation of Ed25519 does, to the byte."""
+    def test_signatureIsStandardEd25519(self) -> None:
+        """Byte for byte."""
         for phase in Phase:
             expected = self.set.sign(1, phase, 5, 3, b"x" * 32)
             self.assertEqual(self.signer.sign(phase, 5, 3, b"x" * 32), expected)
             payload = votePayload(phase, self.chain, 5, 3, b"x" * 32)
             self.assertTrue(Verifier(self.verifier.keys).verify(1, payload, expected))
 
-    def test_doubleSign(self) -> None:
-        """No two different things are signed for one height, round and phase."""
+    def test_signingTwiceIsRefused(self) -> None:
+        """Two different values for one height, round and phase."""
         first = self.signer.sign(Phase.PREPARE, 5, 0, b"x" * 32)
         self.assertEqual(self.signer.sign(Phase.PREPARE, 5, 0, b"x" * 32), first)
         self.assertRaises(DoubleSign, self.signer.sign, Phase.PREPARE, 5, 0, b"y" * 32)
@@ -151,8 +150,7 @@ class SignerTests(SynchronousTestCase):
         self.signer.forgetBelow(5)
         self.assertRaises(DoubleSign, self.signer.sign, Phase.PREPARE, 5, 0, b"y" * 32)
 
-    def test_nextRound(self) -> None:
-        """It knows from which round on it has signed nothing."""
+    def test_nextRoundIsUnsigned(self) -> None:
         self.assertEqual(self.signer.nextRound(5), 0)
         for height, round in ((5, 3), (5, 1), (6, 7)):
             self.signer.sign(Phase.PREPARE, height, round, b"x" * 32)
@@ -160,8 +158,8 @@ class SignerTests(SynchronousTestCase):
         self.signer.forgetBelow(6)
         self.assertEqual((self.signer.nextRound(5), self.signer.nextRound(6)), (0, 8))
 
-    def test_verified(self) -> None:
-        """What it signs verifies, by everybody who knows the public keys."""
+    def test_signaturesVerify(self) -> None:
+        """With the public keys alone."""
         signature = self.signer.sign(Phase.COMMIT, 5, 2, b"x" * 32)
         payload = votePayload(Phase.COMMIT, self.chain, 5, 2, b"x" * 32)
         for verifier in (self.verifier, Verifier(self.set.genesis.validators)):
@@ -172,8 +170,8 @@ class SignerTests(SynchronousTestCase):
             for bad in (b"", signature[:-1], signature + b"x", bytes(64)):
                 self.assertFalse(verifier.verify(1, payload, bad))
 
-    def test_bound(self) -> None:
-        """What is known to be good is forgotten at times, and then verified again."""
+    def test_verifiedCacheIsBounded(self) -> None:
+        """Forgotten signatures are verified again."""
         self.patch(keys, "_CACHE_SIZE", 3)
         signatures = [self.signer.sign(Phase.COMMIT, 5, r, b"x" * 32) for r in range(10)]
         self.assertLessEqual(len(self.verifier._verified), 3)
@@ -184,15 +182,13 @@ class SignerTests(SynchronousTestCase):
 
 
 class SettingsTests(SynchronousTestCase):
-    def test_defaults(self) -> None:
-        """Without settings there are the defaults, which the help names."""
+    def test_defaultsAreInTheHelp(self) -> None:
         self.assertEqual(readSettings({}), PbftSettings())
         self.assertIn(f"default {PbftSettings().interval}", SETTINGS["interval"])
         self.assertIn(f"default {PbftSettings().mempool}", SETTINGS["mempool"])
         self.assertIn(f"default {PbftSettings().block}", SETTINGS["block"])
 
-    def test_all(self) -> None:
-        """Each setting is read."""
+    def test_allSettingsAreRead(self) -> None:
         values = {
             "nodes": "7",
             "interval": "0.5",
@@ -221,8 +217,7 @@ class SettingsTests(SynchronousTestCase):
         )
         self.assertEqual(readSettings({"delay": "0.3"}).conditions.delay, (0.0, 0.3))
 
-    def test_bad(self) -> None:
-        """A bad value is refused with the setting's name."""
+    def test_badValueNamesTheSetting(self) -> None:
         for key, text in (
             ("nodes", "0"),
             ("nodes", "65"),
