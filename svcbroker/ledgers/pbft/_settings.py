@@ -18,18 +18,19 @@ MAX_NODES = 64
 SUMMARY = "PBFT replicas in this process, blocks in SQLite on this disk. The default."
 
 SETTINGS: Mapping[str, str] = {
-    "nodes": f"how many replicas a new chain gets, 1 to {MAX_NODES}; 3f+1 stand f faults "
-    f"(default {DEFAULT_NODES}; a chain that exists keeps its own)",
-    "interval": "seconds from one block to the next at least (default 0.01; 0: at once)",
-    "empty": "seconds after which a block is made although nothing waits (default: none is)",
-    "timeout": "seconds before the replicas give up on a leader, on top of interval (default 1)",
-    "mempool": "bytes of transactions that may wait for a block (default 67108864)",
-    "block": "bytes of transactions in a block at most, unless it holds one (default 4194304)",
-    "delay": "seconds that messages between replicas take, as LONGEST or SHORTEST-LONGEST "
+    "nodes": f"number of replicas of a new chain, 1 to {MAX_NODES}; 3f+1 tolerate f faults "
+    f"(default {DEFAULT_NODES}; an existing chain keeps its own number)",
+    "interval": "minimum seconds from one block to the next (default 0: no waiting)",
+    "empty": "seconds after which an empty block is made if nothing waits (default: never)",
+    "timeout": "seconds before the replicas replace a leader, in addition to interval (default 1)",
+    "mempool": "maximum bytes of transactions waiting for a block (default 67108864)",
+    "block": "maximum bytes of transactions in a block; a single one may be larger "
+    "(default 4194304)",
+    "delay": "seconds that messages between replicas take, as MAXIMUM or MINIMUM-MAXIMUM "
     "(default 0)",
-    "loss": "share of messages between replicas that get lost, 0 to 1 (default 0)",
+    "loss": "share of messages between replicas that are lost, 0 to 1 (default 0)",
     "duplication": "share of messages between replicas that arrive twice, 0 to 1 (default 0)",
-    "seed": "number that the network's accidents follow from (default: unforeseeable)",
+    "seed": "seed of the simulated network's faults (default: random)",
 }
 
 
@@ -43,7 +44,7 @@ class PbftSettings:
     """
 
     nodes: int = DEFAULT_NODES
-    interval: float = 0.01
+    interval: float = 0
     empty: float | None = None
     timeout: float = 1.0
     mempool: int = 64 * 1024 * 1024

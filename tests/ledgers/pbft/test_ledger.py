@@ -61,7 +61,7 @@ class HealthTests(LedgerTestCase):
         self.assertEqual(self.reason(rig), "")
 
     def test_longWaitIsReported(self) -> None:
-        rig = self.rig()
+        rig = self.rig(interval="0.01")
         rig.nodes.network.conditions = Conditions(loss=1.0)
         rig.publish()
         rig.run(PATIENCE - 0.1)
