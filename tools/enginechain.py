@@ -39,7 +39,7 @@ EMPTY = Hex(sha256(b"").digest())
 
 
 def membersOf(nodes: ValidatorSet) -> Sequence[Member]:
-    """A set of nodes as the engine has it."""
+    """A validator set as the engine has it."""
     return inOrder(Member(Base64(key), 1) for key in nodes.keys)
 
 

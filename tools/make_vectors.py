@@ -200,7 +200,7 @@ def historyVector() -> Json:
 
 
 def setVector(validators: ValidatorSet) -> Json:
-    """A set of nodes."""
+    """A validator set."""
     return {
         "generation": validators.generation,
         "keys": hexes(validators.keys),

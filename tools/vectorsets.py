@@ -1,5 +1,5 @@
 """
-Sets of nodes, changes of them, and histories: more of what the test vectors are made of.
+Validator sets, changes of them, and histories: more of what the test vectors are made of.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLLOWING_KEYS = [KEYS[0], LATER_KEYS[0], KEYS[2], KEYS[3], LATER_KEYS[1]]
 
 
 def setOf(generation: int, keys: Sequence[Ed25519PrivateKey]) -> ValidatorSet:
-    """The set of nodes that have these keys."""
+    """The validator set that have these keys."""
     return ValidatorSet(generation, tuple(key.public_key().public_bytes_raw() for key in keys))
 
 
@@ -137,7 +137,7 @@ def badChanges() -> Mapping[str, bytes]:
 
 
 def sets() -> Sequence[ValidatorSet]:
-    """Some sets of nodes."""
+    """Some validator sets."""
     return [
         FIRST,
         FOLLOWING,

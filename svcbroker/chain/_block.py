@@ -130,7 +130,7 @@ def checkBlock(
     transactions: Sequence[Transaction],
 ) -> Candidate:
     """
-    Execute a block that somebody else made, and make sure that it may come after C{parent}.
+    Execute a proposed block, and check that it may follow C{parent}.
 
     @param state: the state after C{parent}.
     @raise InvalidBlock: anything in its header is not what it must be.

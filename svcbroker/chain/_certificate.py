@@ -31,19 +31,19 @@ class CertificateInvalid(Exception):
     """A certificate that does not make its block final. The text says why."""
 
 
-def faultsTolerated(nodes: int) -> int:
-    """How many of C{nodes} may fail in any way: f, with nodes >= 3f+1."""
-    return (nodes - 1) // 3
+def faultsTolerated(validators: int) -> int:
+    """How many of a set of validators may be Byzantine: f, with C{validators} >= 3f+1."""
+    return (validators - 1) // 3
 
 
-def quorum(nodes: int) -> int:
-    """How many of C{nodes} must agree: any two such sets share a correct node."""
-    return nodes - faultsTolerated(nodes)
+def quorum(validators: int) -> int:
+    """How many of a set of validators must agree: any two quorums share a correct one."""
+    return validators - faultsTolerated(validators)
 
 
 def votePayload(phase: Phase, chain: bytes, height: int, round: int, digest: bytes) -> bytes:
     """
-    The bytes that a node signs to vote.
+    The bytes that a validator signs to vote.
 
     @param digest: the hash of the header voted for.
     """
@@ -56,7 +56,7 @@ class Certificate:
     A quorum's commit votes for one header in one round.
 
     @ivar round: the round of the votes, counted from 0 at each height.
-    @ivar signatures: pairs of a node's index and its signature, by rising index.
+    @ivar signatures: pairs of a validator's index and its signature, by rising index.
     """
 
     round: int
@@ -88,15 +88,15 @@ class Certificate:
 def checkCertificate(
     certificate: Certificate,
     header: Header,
-    nodes: int,
+    validators: int,
     verify: Callable[[int, bytes, bytes], bool],
 ) -> None:
     """
     Make sure that a certificate makes a block final.
 
-    @param nodes: how many nodes decide this block.
-    @param verify: C{verify(index, payload, signature)} says whether a signature is that node's.
-    @raise CertificateInvalid: too few distinct nodes signed this very header in one round.
+    @param validators: how many validators decide this block.
+    @param verify: C{verify(index, payload, signature)}: whether that validator has signed it.
+    @raise CertificateInvalid: too few distinct validators signed this very header in one round.
     """
     payload = votePayload(Phase.COMMIT, header.chain, header.height, certificate.round, header.hash)
     last = -1
@@ -104,11 +104,10 @@ def checkCertificate(
         if index <= last:
             raise CertificateInvalid("its signers are not in rising order")
         last = index
-        if index >= nodes:
-            raise CertificateInvalid(f"signer {index} is not a node of this chain")
+        if index >= validators:
+            raise CertificateInvalid(f"signer {index} is not a validator of this chain")
         if not verify(index, payload, signature):
-            raise CertificateInvalid(f"the signature of node {index} does not hold")
-    if len(certificate.signatures) < quorum(nodes):
-        raise CertificateInvalid(
-            f"{len(certificate.signatures)} signatures are fewer than the {quorum(nodes)} needed"
-        )
+            raise CertificateInvalid(f"the signature of validator {index} does not hold")
+    count, needed = len(certificate.signatures), quorum(validators)
+    if count < needed:
+        raise CertificateInvalid(f"{count} signatures are fewer than the {needed} needed")

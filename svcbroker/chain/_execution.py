@@ -64,7 +64,7 @@ class BlockExecution:
     One block's execution. The state is read and not changed.
 
     @ivar receipts: how each transaction ended.
-    @ivar validators: the set of nodes that decides the next block.
+    @ivar validators: the validator set that decides the next block.
     """
 
     def __init__(self, state: ChainState, height: int, timestamp: int) -> None:

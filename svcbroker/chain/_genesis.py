@@ -22,11 +22,11 @@ _NO_PARENT = bytes(32)
 @frozen(kw_only=True)
 class Genesis:
     """
-    What all nodes of a chain agree on before its first block.
+    What all validators of a chain agree on before its first block.
 
     @ivar group: the id of the group whose log the chain is.
     @ivar created: when it was made, in milliseconds since the epoch.
-    @ivar validators: the Ed25519 public keys (32 bytes each) of its first nodes, in the order
+    @ivar validators: the Ed25519 public keys (32 bytes each) of its first validators, in the order
         of their indexes.
     @ivar encoded: its canonical encoding.
     @ivar chain: the chain's id: the hash of the encoding.
@@ -72,10 +72,10 @@ class Genesis:
         validators = tuple(reader.take(KEY_SIZE) for _ in range(count))
         reader.finish()
         if not 1 <= count <= MAX_VALIDATORS:
-            raise Malformed(f"a genesis names 1 to {MAX_VALIDATORS} nodes, not {count}")
+            raise Malformed(f"a genesis names 1 to {MAX_VALIDATORS} validators, not {count}")
         if len(set(validators)) != count:
             # One key under two indexes would count twice in every certificate.
-            raise Malformed("a genesis names one node twice")
+            raise Malformed("a genesis names one validator twice")
         return cls(group=group, created=created, validators=validators)
 
     @property

@@ -16,11 +16,11 @@ _TAG = b"svcbroker/header"
 _HEADER = struct.Struct(">16sB32sQ32s32sQHQ32s32s32s32s32sIQ")
 
 
-def leaderIndex(view: int, height: int, nodes: int) -> int:
+def leaderIndex(view: int, height: int, validators: int) -> int:
     """
-    The index of the node that proposes the block of a height in a view.
+    The index of the validator that proposes the block of a height in a view.
     """
-    return (view + height) % nodes
+    return (view + height) % validators
 
 
 @frozen(kw_only=True)
@@ -34,12 +34,12 @@ class Header:
     @ivar history: the Merkle root over the hashes of all headers before, from genesis on, so
         that any of them can be proved from this one.
     @ivar view: the view in which it was first proposed. It never falls along a chain.
-    @ivar proposer: the index of the node that proposed it.
+    @ivar proposer: the index of the validator that proposed it.
     @ivar timestamp: its time, in milliseconds since the epoch; it never falls along a chain.
     @ivar transactionRoot: the Merkle root of its transactions' hashes.
     @ivar receiptRoot: the Merkle root of how they ended.
     @ivar stateRoot: the root of the state after it.
-    @ivar validators: the hash of the set of nodes that decides it.
+    @ivar validators: the hash of the validator set that decides it.
     @ivar nextValidators: the hash of the set that decides the next one.
     @ivar transactionCount: how many transactions it has.
     @ivar transactionTotal: how many the chain has up to and including it.

@@ -69,7 +69,7 @@ class Outcome:
     @ivar accounts: new and changed accounts with their addresses, by index.
     @ivar published: for each topic that events were published to, by index, the positions of
         their transactions in the block. Their sequence numbers run up to the topic's.
-    @ivar validators: the set of nodes that decides the next block.
+    @ivar validators: the validator set that decides the next block.
     @ivar stateRoot: the root of the state after it.
     """
 
@@ -91,7 +91,7 @@ class ChainState:
     changes it.
 
     @ivar chain: the chain's id: the hash of its genesis.
-    @ivar validators: the set of nodes that decides the next block.
+    @ivar validators: the validator set that decides the next block.
     @ivar history: the headers up to the latest block's.
     """
 

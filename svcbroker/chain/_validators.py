@@ -20,7 +20,7 @@ KEY_SIZE = 32
 SIGNATURE_SIZE = 64
 
 MAX_VALIDATORS = 256
-"""No set has more nodes."""
+"""No set has more validators."""
 
 _SET_TAG = b"svcbroker/validators\x00"
 _CHANGE = struct.Struct(">27s32s32s32s")
@@ -29,7 +29,7 @@ _APPROVAL = struct.Struct(">H64s")
 
 
 class ChangeRefused(Exception):
-    """A change of the set of nodes that does not hold. The text says why."""
+    """A change of the validator set that does not hold. The text says why."""
 
 
 def verifySignature(key: bytes, payload: bytes, signature: bytes) -> bool:
@@ -49,11 +49,11 @@ def _publicKey(key: bytes) -> Ed25519PublicKey:
 @frozen
 class ValidatorSet:
     """
-    The nodes that decide blocks, each with one vote.
+    The validators that decide blocks, each with one vote.
 
     @ivar generation: how many changes there were before it. It is part of what is hashed, so no
         set ever comes back, and no approval can be used twice.
-    @ivar keys: the Ed25519 public keys (32 bytes each), in the order of the nodes' indexes.
+    @ivar keys: the Ed25519 public keys (32 bytes each), in the order of the validators' indexes.
     @ivar encoded: its canonical encoding.
     @ivar hash: the hash of it, which headers hold.
     """
@@ -81,11 +81,11 @@ class ValidatorSet:
         generation = reader.number(U64)
         count = reader.number(U16)
         if not 1 <= count <= MAX_VALIDATORS:
-            raise Malformed(f"a set has 1 to {MAX_VALIDATORS} nodes, not {count}")
+            raise Malformed(f"a set has 1 to {MAX_VALIDATORS} validators, not {count}")
         keys = tuple(reader.take(KEY_SIZE) for _ in range(count))
         if len(set(keys)) != count:
             # One key under two indexes would count twice in every certificate.
-            raise Malformed("a set names one node twice")
+            raise Malformed("a set names one validator twice")
         return cls(generation, keys)
 
     @classmethod
@@ -101,13 +101,13 @@ class ValidatorSet:
         return validators
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
-        """Whether a signature is that of the node of an index."""
+        """Whether a signature is that of the validator of an index."""
         return 0 <= index < len(self.keys) and verifySignature(self.keys[index], payload, signature)
 
 
 def changePayload(chain: bytes, current: ValidatorSet, following: ValidatorSet) -> bytes:
     """
-    The bytes that nodes sign to agree with a change.
+    The bytes that validators sign to agree with a change.
 
     @param chain: the chain's id.
     """
@@ -117,12 +117,12 @@ def changePayload(chain: bytes, current: ValidatorSet, following: ValidatorSet) 
 @frozen(kw_only=True)
 class ValidatorChange:
     """
-    A change of the set of nodes: the content of a transaction.
+    A change of the validator set: the content of a transaction.
 
     @ivar following: the set that is to decide from the next block on.
-    @ivar approvals: what nodes of the set before have signed: pairs of index and signature, by
+    @ivar approvals: what validators of the set before have signed: pairs of index and signature, by
         rising index.
-    @ivar acceptances: what each node of the new set has signed, by index: a key that nobody
+    @ivar acceptances: what each validator of the new set has signed, by index: a key that nobody
         has must not get a vote.
     """
 
@@ -180,9 +180,9 @@ class ValidatorChange:
                 raise ChangeRefused("its signers are not in rising order")
             last = index
             if not current.verify(index, payload, signature):
-                raise ChangeRefused(f"the approval of node {index} does not hold")
+                raise ChangeRefused(f"the approval of validator {index} does not hold")
         if len(self.approvals) < quorum(len(current.keys)):
             raise ChangeRefused("it is not approved by a quorum")
         for index, signature in enumerate(self.acceptances):
             if not following.verify(index, payload, signature):
-                raise ChangeRefused(f"node {index} of the new set has not accepted")
+                raise ChangeRefused(f"validator {index} of the new set has not accepted")

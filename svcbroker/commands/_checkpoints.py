@@ -24,7 +24,7 @@ def readCheckpoints(
         C{checkpoint} answered to a line.
     @param groups: the groups that there are.
     @param wanted: those that are looked at; empty for all. Checkpoints of others are left out.
-    @raise CommandError: a value is neither, or nobody knows which group it is of.
+    @raise CommandError: a value is neither, or does not tell its group.
     """
     found: dict[str, list[Checkpoint]] = {}
     for value in values:

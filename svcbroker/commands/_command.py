@@ -27,13 +27,13 @@ class Exit(IntEnum):
     BAD = 1
     """What was checked is not good, or a daemon refused what it was asked."""
     USAGE = 2
-    """Wrong usage, or it could not even be tried: no such file, no daemon that runs."""
+    """Wrong usage, or nothing could be tried: no such file, no running daemon."""
     INTERNAL = 70
-    """Something that nobody thought of: a bug."""
+    """An unexpected exception: a bug."""
     INTERRUPTED = 130
     """Ctrl-C."""
     BROKEN_PIPE = 141
-    """Nobody reads the results any more."""
+    """The reader of the output has closed it."""
 
 
 class CommandError(Exception):

@@ -20,7 +20,7 @@ ENGINE_VARIABLE: Final = "SVCBROKER_COMETBFT"
 VERSIONS: Final = "0.38."
 """What the versions of the engine that this broker speaks with begin with."""
 
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 _HOW = (
     "build it (tools/engines/build in a checkout of svcbroker, or: go install "
     "github.com/cometbft/cometbft/cmd/cometbft@v0.38.25), and say where it is with --engine or "
@@ -44,7 +44,7 @@ def findEngine(given: str | None, environment: Mapping[str, str]) -> Path:
         asked = subprocess.run(
             [path, "version"],
             capture_output=True,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             env={"HOME": os.devnull},
             check=True,
         )
@@ -61,7 +61,7 @@ def describeLedger(home: Path, rpc: int, engine: Path | None) -> str:
     The C{--ledger} of a broker beside an engine.
 
     @param rpc: the port of the engine's RPC on this machine.
-    @param engine: the program; C{None} where somebody else runs it.
+    @param engine: the program; C{None} where it is run separately.
     """
     settings = [f"home={_escaped(home)}", f"rpc={rpc}"]
     if engine is not None:

@@ -177,7 +177,7 @@ def proposeChange(
     if keys == current.keys:
         raise DocumentInvalid("nothing would change")
     if not 1 <= len(keys) <= MAX_VALIDATORS:
-        raise DocumentInvalid(f"a set has 1 to {MAX_VALIDATORS} nodes, not {len(keys)}")
+        raise DocumentInvalid(f"a set has 1 to {MAX_VALIDATORS} validators, not {len(keys)}")
     following = ValidatorSet(current.generation + 1, keys)
     return ChangeDocument(chain=chain, current=current, following=following, signatures={})
 

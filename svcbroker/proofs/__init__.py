@@ -1,8 +1,7 @@
 """
-Proofs: that an event is in a log, and that a log only grew, for somebody who does not trust the
-broker.
+Proofs that an event is in a log, and that a log was only appended to.
 
-To check one takes no broker, no network and no Twisted::
+Verifying a proof takes no broker, no network and no Twisted::
 
     from svcbroker.proofs import verifyProof
     event = verifyProof(Path("proof.json").read_bytes(), chain=bytes.fromhex("5fa2..."))

@@ -30,12 +30,12 @@ from .cometbft import (
 )
 
 POWER: Final = 1
-"""The power of every validator of an engine: each node has one vote."""
+"""The power of every validator of an engine: each has one vote."""
 
 
 class NodeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    A node's commit vote.
+    A validator's commit vote.
 
     @ivar node: its index.
     """
@@ -131,23 +131,23 @@ def storedCertificate(data: bytes) -> AnyCertificate | None:
 
 
 def checkFinal(
-    certificate: AnyCertificate, header: Header, nodes: ValidatorSet, group: str
+    certificate: AnyCertificate, header: Header, validators: ValidatorSet, group: str
 ) -> Sequence[int]:
     """
     Make sure that a header is final.
 
-    @param nodes: the set that decides the header's block.
+    @param validators: the set that decides the header's block.
     @param group: the id of the group, as the genesis has it: an engine's chain has it for a name.
-    @return: the indexes of the nodes that signed.
+    @return: the indexes of the validators that signed.
     @raise Malformed: the certificate is none.
     @raise CertificateInvalid: it does not make this header final.
     """
     if isinstance(certificate, PbftCertificate):
-        checkCertificate(certificate.certificate(), header, len(nodes.keys), nodes.verify)
+        checkCertificate(certificate.certificate(), header, len(validators.keys), validators.verify)
         return [signature.node for signature in certificate.signatures]
     try:
         block = certificate.block()
-        checkLightBlock(block, header, nodes, group)
+        checkLightBlock(block, header, validators, group)
     except LightBlockInvalid as error:
         raise CertificateInvalid(
             f"the engine's block after block {header.height}: {error}"
@@ -157,10 +157,12 @@ def checkFinal(
         for member, vote in zip(block.validators, block.votes, strict=True)
         if vote is not None
     ]
-    return sorted(map(nodes.keys.index, voters))
+    return sorted(map(validators.keys.index, voters))
 
 
-def checkLightBlock(block: LightBlock, header: Header, nodes: ValidatorSet, group: str) -> None:
+def checkLightBlock(
+    block: LightBlock, header: Header, validators: ValidatorSet, group: str
+) -> None:
     """
     Make sure that an engine's block stands for a header of ours, and that its validators have
     decided it.
@@ -171,9 +173,9 @@ def checkLightBlock(block: LightBlock, header: Header, nodes: ValidatorSet, grou
         raise LightBlockInvalid(f"it is block {block.header.height}")
     if block.header.appHash != header.hash:
         raise LightBlockInvalid("it stands for another header")
-    verifyLightBlock(block, group, engineSet(nodes))
+    verifyLightBlock(block, group, engineSet(validators))
 
 
-def engineSet(nodes: ValidatorSet) -> bytes:
-    """What an engine calls a set of nodes, each of which has one vote."""
-    return validatorsHash(inOrder(Member(Base64(key), POWER) for key in nodes.keys))
+def engineSet(validators: ValidatorSet) -> bytes:
+    """What an engine calls a validator set, each of which has one vote."""
+    return validatorsHash(inOrder(Member(Base64(key), POWER) for key in validators.keys))

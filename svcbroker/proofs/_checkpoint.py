@@ -1,6 +1,5 @@
 """
-Checkpoints: what is published, or kept by somebody else, so that a chain cannot be rewritten
-behind it.
+Checkpoints: published, or kept by third parties, so that rewriting a chain before them is noticed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _TEXT = re.compile(r"(0|[1-9][0-9]{0,18}):([0-9a-f]{64})", re.ASCII)
 @frozen
 class Checkpoint:
     """
-    A block, named so that there can be no other in its place.
+    The height and hash of a block.
 
     @ivar height: its height.
     @ivar hash: its hash: 32 bytes.
@@ -27,7 +26,7 @@ class Checkpoint:
     hash: bytes
 
     def __str__(self) -> str:
-        """Its form on paper: C{HEIGHT:HASH}."""
+        """The textual form: C{HEIGHT:HASH}."""
         return f"{self.height}:{self.hash.hex()}"
 
     @classmethod

@@ -27,7 +27,7 @@ class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @ivar group: the id of its group.
     @ivar created: when it was made, in milliseconds since the epoch.
-    @ivar nodes: the public keys of its first nodes.
+    @ivar nodes: the public keys of its first validators.
     @ivar chain: the chain's id, which follows from the rest.
     """
 
@@ -118,7 +118,7 @@ class FinalHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 class NodeChange(FinalHeader, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    The header of a block that changed the set of nodes. The set before vouches for it.
+    The header of a block that changed the validator set. The set before vouches for it.
 
     @ivar nodes: the public keys of the set that decides from the next block on.
     """
@@ -207,7 +207,7 @@ class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     An event, and everything that proves it from the beginning of its chain.
 
     @ivar genesis: the beginning of the chain.
-    @ivar changes: every change of the set of nodes up to the last header of the proof.
+    @ivar changes: every change of the validator set up to the last header of the proof.
     @ivar block: the header of the event's block.
     @ivar index: which transaction of the block the event's is, from 0.
     @ivar transactionPath: the way from the transaction to the header's C{transactionRoot}.

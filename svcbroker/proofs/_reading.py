@@ -63,7 +63,7 @@ def readGenesis(data: bytes) -> Genesis:
 
 def readCheckpoint(data: bytes) -> Checkpoint:
     """
-    Read a checkpoint as somebody has kept it: C{HEIGHT:HASH}, or what the operation
+    Read a checkpoint: C{HEIGHT:HASH}, or what the operation
     C{checkpoint} answered.
 
     @raise ProofInvalid: it is not one.

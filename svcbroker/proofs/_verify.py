@@ -1,5 +1,5 @@
 """
-Checking proofs, with nothing but the proof and what one trusts already.
+Verifying proofs offline, against a trusted genesis or checkpoint.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..chain import (
 from ..errors import BrokerError
 from ..model import Execution, checkExtensions, checkTopicName
 from ._checkpoint import Checkpoint
-from ._deciders import Deciders
 from ._format import ConsistencyProof, EventFields, EventProof
+from ._headers import HeaderVerifier
 from ._hex import unhex
 from ._reading import ProofInvalid, readFields
 
@@ -31,7 +31,7 @@ from ._reading import ProofInvalid, readFields
 @frozen(kw_only=True)
 class ProvedEvent:
     """
-    What an event proof has proved.
+    The facts that a valid event proof proves.
 
     @ivar group: the id of the group whose log the event is in.
     @ivar chain: the id of the chain: the hash of its genesis.
@@ -42,13 +42,13 @@ class ProvedEvent:
     @ivar sequence: its number in its topic, from 1.
     @ivar submitted: when its transaction was submitted, by the broker's clock, in milliseconds
         since the epoch.
-    @ivar timestamp: the time of its block, which a quorum of nodes found plausible, in
+    @ivar timestamp: the time of its block, which a quorum of validators accepted, in
         milliseconds since the epoch.
     @ivar block: its block.
-    @ivar signers: the nodes that signed its block: their public keys by their indexes.
-    @ivar nodes: how many nodes there were, of which a quorum had to sign.
-    @ivar changes: how often the set of nodes had changed since the genesis.
-    @ivar checkpoint: the later block that vouches for it too, where the proof has one.
+    @ivar signers: the public keys of the validators that signed its block, by their indexes.
+    @ivar nodes: the size of the validator set, of which a quorum had to sign.
+    @ivar changes: how often the validator set had changed since the genesis.
+    @ivar checkpoint: the later block that the proof leads to, where it has one.
     """
 
     group: str
@@ -70,8 +70,8 @@ class ProvedEvent:
 @frozen(kw_only=True)
 class ProvedGrowth:
     """
-    What a consistency proof has proved: that the chain up to one checkpoint is the beginning of
-    the chain up to another.
+    The facts that a valid consistency proof proves: the chain up to one checkpoint is the beginning
+    of the chain up to another.
 
     @ivar chain: the id of the chain, as the newer checkpoint's header has it.
     @ivar older: the older checkpoint.
@@ -89,13 +89,14 @@ def verifyProof(
     data: bytes, *, chain: bytes | None = None, checkpoint: Checkpoint | None = None
 ) -> ProvedEvent:
     """
-    Check an event proof. At least one thing must be given that is trusted already; all of the
-    proof is checked, whatever is given.
+    Check an event proof against a trusted chain id, a trusted checkpoint, or both. All of the proof
+    is checked in each case.
 
     @param data: the proof: JSON.
     @param chain: the id of the chain: the hash of its genesis.
     @param checkpoint: a block of the chain: the event's own, or the proof's checkpoint.
-    @raise ProofInvalid: it does not prove its event, or not from what is trusted.
+    @raise ProofInvalid: it does not prove its event, or does not lead to the trusted chain or
+        checkpoint.
     """
     if chain is None and checkpoint is None:
         raise ProofInvalid("nothing is trusted: give the chain's genesis or a checkpoint")
@@ -116,7 +117,7 @@ def verifyProof(
 def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> ProvedGrowth:
     """
     Check that the chain up to one checkpoint is the beginning of the chain up to another. Both
-    are what somebody has kept, and not taken from the proof.
+    checkpoints are the verifier's own, and not taken from the proof.
 
     @param data: the proof: JSON.
     @raise ProofInvalid: it does not prove that.
@@ -135,8 +136,8 @@ def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> P
 
 def _checkedEvent(proof: EventProof) -> ProvedEvent:
     genesis = proof.genesis.genesis()
-    deciders = Deciders(genesis, proof.changes)
-    header, nodes, signers = deciders.check(proof.block)
+    headers = HeaderVerifier(genesis, proof.changes)
+    header, validators, signers = headers.check(proof.block)
     eventId = proof.event.id()
     if eventId.height != header.height:
         raise Malformed("the event's id names another block")
@@ -156,10 +157,10 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
             raise Malformed(f"the event's {what} is not in its block")
     last, checkpoint = header, None
     if proof.checkpoint is not None:
-        last, _, _ = deciders.check(proof.checkpoint)
+        last, _, _ = headers.check(proof.checkpoint)
         _checkHistory(header.hash, header.height, last, proof.checkpoint.path)
         checkpoint = Checkpoint.of(last)
-    deciders.finish(last)
+    headers.finish(last)
     return ProvedEvent(
         group=genesis.group,
         chain=genesis.chain,
@@ -171,9 +172,9 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
         submitted=transaction.timestamp,
         timestamp=header.timestamp,
         block=Checkpoint.of(header),
-        signers={index: nodes.keys[index] for index in signers},
-        nodes=len(nodes.keys),
-        changes=nodes.generation,
+        signers={index: validators.keys[index] for index in signers},
+        nodes=len(validators.keys),
+        changes=validators.generation,
         checkpoint=checkpoint,
     )
 

@@ -289,7 +289,7 @@ class ChainReader:
 
     def validatorSets(self) -> Sequence[ValidatorsRow]:
         """
-        The sets of nodes that came after the first one, in order.
+        The validator sets that came after the first one, in order.
         """
         rows = self._rows(
             "SELECT generation, height, encoded FROM validator_set ORDER BY generation"

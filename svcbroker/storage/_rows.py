@@ -155,7 +155,7 @@ class HistoryRow:
 @frozen(kw_only=True)
 class ValidatorsRow:
     """
-    A set of nodes that came after the first one.
+    A validator set that came after the first one.
 
     @ivar generation: how many sets there were before it.
     @ivar height: the height of the block that brought it.
@@ -191,7 +191,7 @@ class Append:
     @ivar accounts: accounts that it created or changed.
     @ivar topicBlocks: for each topic with events in it, where they stand.
     @ivar history: inner nodes of the history tree that it completed.
-    @ivar validators: the set of nodes that it brought; C{None} where the set stays.
+    @ivar validators: the validator set that it brought; C{None} where the set stays.
     """
 
     block: BlockRow

@@ -73,14 +73,14 @@ class ArchiveTestCase(SynchronousTestCase):
         """A data directory as a broker leaves it. The chain is closed."""
         chain = self.makeChain(blocks=blocks)
         self.finish(chain)
-        self.makeNotes()
+        self.makeMetadata()
         return chain
 
-    def makeNotes(self) -> None:
-        """Write some notes."""
-        notes = MetadataFile.open(self.dataDir / "notes.sqlite")
-        notes.write({("position", "one"): b"[1,2]", ("webhook", "two"): b"x" * 30})
-        notes.close()
+    def makeMetadata(self) -> None:
+        """Write some metadata."""
+        store = MetadataFile.open(self.dataDir / "notes.sqlite")
+        store.write({("position", "one"): b"[1,2]", ("webhook", "two"): b"x" * 30})
+        store.close()
 
     def change(self, statement: str, *parameters: Any, path: Path | None = None) -> None:
         """Change a file as somebody does who knows SQL and nothing else."""

@@ -26,7 +26,7 @@ class GoodTests(ArchiveTestCase):
     What is good.
     """
 
-    def test_good(self) -> None:
+    def test_wholeDirectoryIsGood(self) -> None:
         """A data directory as a broker leaves it."""
         chain = self.makeDirectory()
         audited = self.good()
@@ -40,7 +40,7 @@ class GoodTests(ArchiveTestCase):
         self.makeDirectory()
         self.good(self.directory)
 
-    def test_empty(self) -> None:
+    def test_chainWithoutBlocksIsGood(self) -> None:
         """A chain without blocks."""
         self.directory.mkdir(parents=True)
         chain = self.makeChain("2", dataDir=self.dataDir)
@@ -55,7 +55,7 @@ class GoodTests(ArchiveTestCase):
         self.assertEqual([chain.group for chain in audited.chains], ["2", "3"])
         self.assertEqual(audited.chains[1].tip, Checkpoint(0, genesis.header().hash))
 
-    def test_long(self) -> None:
+    def test_chainOfManyBatches(self) -> None:
         """A chain of several batches, with history nodes and full segments of fingerprints."""
         self.directory.mkdir(parents=True)
         chain = self.makeChain("9", blocks=0, dataDir=self.dataDir)
@@ -83,7 +83,7 @@ class GoodTests(ArchiveTestCase):
         )
         self.assertEqual(len(found), 3)
 
-    def test_running(self) -> None:
+    def test_auditBesideRunningBroker(self) -> None:
         """While a broker has the file open and writes it, and nothing is left behind."""
         chain = self.makeChain()
         audited = audit(self.dataDir)
@@ -98,7 +98,7 @@ class GoodTests(ArchiveTestCase):
         self.finish(chain)
         self.good()
 
-    def test_crashed(self) -> None:
+    def test_logAfterCrashIsGood(self) -> None:
         """What a crash left, with and without the index of the log."""
         chain = self.makeChain()
         tip = Checkpoint.of(chain.head)
@@ -138,7 +138,7 @@ class DamageTests(ArchiveTestCase):
         for name, data in self.whole.items():
             (self.dataDir / name).write_bytes(data)
 
-    def test_columns(self) -> None:
+    def test_everyChangedColumnIsNamed(self) -> None:
         """The place that is named is the one that was changed."""
         for statement, words in (
             ("UPDATE chain SET chain_id = zeroblob(32)", "group 1, chain.chain_id: expected"),
@@ -168,16 +168,16 @@ class DamageTests(ArchiveTestCase):
             ("UPDATE head SET header = 'text' WHERE height = 2", "block 2, head.header: it is not"),
             (
                 f"UPDATE head SET certificate = {flipped('certificate', 40)} WHERE height = 2",
-                "block 2, head.certificate: the signature of node 0 does not hold",
+                "block 2, head.certificate: the signature of validator 0 does not hold",
             ),
             (
                 f"UPDATE head SET certificate = {flipped('certificate', 7)} WHERE height = 2",
-                "block 2, head.certificate: the signature of node 0 does not hold",
+                "block 2, head.certificate: the signature of validator 0 does not hold",
             ),
             (
                 "UPDATE head SET certificate = (SELECT certificate FROM head WHERE height = 3)"
                 " WHERE height = 2",
-                "block 2, head.certificate: the signature of node 0 does not hold",
+                "block 2, head.certificate: the signature of validator 0 does not hold",
             ),
             (
                 f"UPDATE body SET receipts = {flipped('receipts', 17, '09')} WHERE height = 2",
@@ -291,7 +291,7 @@ class DamageTests(ArchiveTestCase):
                 self.assertEqual(len(damages), 1)
                 self.restore()
 
-    def test_limit(self) -> None:
+    def test_findingsBeyondLimitAreCounted(self) -> None:
         """Findings that are too many are counted."""
         self.change("UPDATE head SET certificate = x''")
         audited = self.audit(limit=3)
@@ -306,7 +306,7 @@ class DamageTests(ArchiveTestCase):
         found = self.bad(
             "block 2, body.body",
             "note: group 1, block 2, body: the state after this block is unknown",
-            "block 8, head.certificate: the signature of node 0",
+            "block 8, head.certificate: the signature of validator 0",
             "block 9, transaction 0, body.body: these are not the transactions",
         )
         self.assertEqual(len(found), 4)
@@ -324,7 +324,7 @@ class DamageTests(ArchiveTestCase):
         )
         self.assertEqual(len(found), len(before) + 2)
 
-    def test_torn(self) -> None:
+    def test_unreadablePageIsReported(self) -> None:
         """A page that SQLite cannot read."""
         data = bytearray(self.path.read_bytes())
         page = int(self.value("SELECT rootpage FROM sqlite_schema WHERE name = 'head'"))

@@ -30,7 +30,7 @@ class BackupTests(ArchiveTestCase):
         super().setUp()
         self.target = self.dataDir.with_name("copy")
 
-    def test_copy(self) -> None:
+    def test_copyIsCompleteAndPrivate(self) -> None:
         """Everything is there, is good and has the rights that it should."""
         self.addCleanup(os.umask, os.umask(0))
         chain = self.makeDirectory()
@@ -54,11 +54,11 @@ class BackupTests(ArchiveTestCase):
                 self.assertEqual(stat.S_IMODE((self.target / name).stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(self.target.stat().st_mode), 0o700)
         self.assertEqual(sorted(os.listdir(self.target.parent)), ["copy", "data"])
-        notes = MetadataFile.open(self.target / "notes.sqlite")
-        self.assertEqual(len(notes.load()), 2)
-        notes.close()
+        store = MetadataFile.open(self.target / "notes.sqlite")
+        self.assertEqual(len(store.load()), 2)
+        store.close()
 
-    def test_rounds(self) -> None:
+    def test_copiesBeginInOwnRounds(self) -> None:
         """The copy begins its next block far beyond the rounds of the original; so does a copy
         of the copy."""
         chain = self.makeDirectory()
@@ -75,14 +75,14 @@ class BackupTests(ArchiveTestCase):
             found, [(height, 8), (height + 1, ROUNDS_ASIDE), (height + 1, 2 * ROUNDS_ASIDE)]
         )
 
-    def test_running(self) -> None:
+    def test_copyBesideRunningBroker(self) -> None:
         """While blocks are appended, the copy is of one moment, and notes are of an earlier
         one."""
         chain = self.makeChain()
         writeSeeds(
             self.directory / "keys", {f"node{n}": seed for n, seed in enumerate(chain.seeds)}
         )
-        self.makeNotes()
+        self.makeMetadata()
         order: list[str] = []
         copyTo = Snapshot.copyTo
 
@@ -118,7 +118,7 @@ class BackupTests(ArchiveTestCase):
         self.assertIn(f"cannot be copied to {self.target.parent}", str(caught.exception))
         self.assertEqual(list(self.target.parent.iterdir()), [])
 
-    def test_interrupted(self) -> None:
+    def test_rowsCanBeAbandonedAfterClose(self) -> None:
         """What is read row by row may be given up after the file was closed, as by Ctrl-C."""
         self.makeDirectory()
         with Snapshot.ofLedger(self.path) as snapshot:
@@ -155,7 +155,7 @@ class BackupTests(ArchiveTestCase):
         )
         chain.close()
 
-    def test_keys(self) -> None:
+    def test_missingKeyEndsBackup(self) -> None:
         """A key that is missing ends it; where there are none, none are copied."""
         self.makeDirectory()
         keys = self.directory / "keys"
@@ -171,7 +171,7 @@ class BackupTests(ArchiveTestCase):
         """No trace of an unfinished copy."""
         self.assertEqual(os.listdir(self.target.parent), ["data"])
 
-    def test_taken(self) -> None:
+    def test_nothingIsOverwritten(self) -> None:
         """Nothing is overwritten."""
         self.makeDirectory()
         self.target.write_bytes(b"mine")
@@ -188,7 +188,7 @@ class BackupTests(ArchiveTestCase):
         error = self.assertRaises(BackupRefused, backUp, empty, empty.with_name("x"))
         self.assertIn("has no chain", str(error))
 
-    def test_damaged(self) -> None:
+    def test_damagedChainIsNotCopied(self) -> None:
         """A damaged end is not copied, and nothing is left behind."""
         self.makeDirectory()
         whole = self.path.read_bytes()
@@ -205,7 +205,7 @@ class BackupTests(ArchiveTestCase):
         self.assertRaises(StorageError, backUp, self.dataDir, self.target)
         self.nothingLeft()
 
-    def test_damagedNotes(self) -> None:
+    def test_damagedMetadataIsReported(self) -> None:
         """Notes that are damaged are copied as they are, and told."""
         self.makeDirectory()
         self.change("UPDATE note SET value = x'00'", path=self.dataDir / "notes.sqlite")

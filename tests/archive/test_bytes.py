@@ -75,20 +75,20 @@ class ByteTests(ArchiveTestCase):
                 found += 1
         return found, nothing
 
-    def test_ledger(self) -> None:
+    def test_everyByteOfLedger(self) -> None:
         """The chain."""
         self.makeDirectory(blocks=2)
         found, nothing = self.check(self.path, STRIDE)
         self.assertGreater(found, 100)
         self.assertGreater(nothing, found)
 
-    def test_notes(self) -> None:
+    def test_everyByteOfMetadata(self) -> None:
         """What subscriptions keep."""
         self.makeDirectory(blocks=0)
         found, _ = self.check(self.dataDir / METADATA_NAME, min(STRIDE, 11))
         self.assertGreater(found, 10)
 
-    def test_keys(self) -> None:
+    def test_everyByteOfKey(self) -> None:
         """Every byte of a private key, unless it is the same number in other letters."""
         self.makeDirectory(blocks=0)
         path = self.directory / "keys" / "node2.key"

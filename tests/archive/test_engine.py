@@ -36,7 +36,7 @@ class EngineTests(ArchiveTestCase):
             (self.directory / name).write_bytes(b"x")
         return chain
 
-    def test_good(self) -> None:
+    def test_allVotesStoredIsGood(self) -> None:
         """With all votes stored nothing is missing, and the summary says up to where."""
         self.makeEngineChain()
         audited = self.good()
@@ -59,7 +59,7 @@ class EngineTests(ArchiveTestCase):
         (chain,) = self.good().chains
         self.assertEqual(chain.final, 4)
 
-    def test_empty(self) -> None:
+    def test_newEngineChainIsGood(self) -> None:
         """A chain that has just begun, or had nothing to do yet, is good."""
         self.directory.mkdir(parents=True, mode=0o700)
         chain = EngineChain(self.directory)
@@ -68,7 +68,7 @@ class EngineTests(ArchiveTestCase):
         chain.close()
         self.good()
 
-    def test_tampered(self) -> None:
+    def test_forgedVotesAreFound(self) -> None:
         """Votes that do not hold are found, and so is what others stand for."""
         made = self.makeEngineChain()
         whole = self.path.read_bytes()
@@ -101,7 +101,7 @@ class EngineTests(ArchiveTestCase):
         """As if nothing changed in block 4."""
         return {"next_validators_hash": made.lights[4].toJson()["header"]["validators_hash"]}
 
-    def test_keys(self) -> None:
+    def test_keysMeanNoEngine(self) -> None:
         """A chain without certificates is no engine's where there are keys of nodes."""
         self.makeEngineChain(keeps=False)
         (self.directory / "keys").mkdir()
@@ -117,7 +117,7 @@ class EngineTests(ArchiveTestCase):
         for name in BROKER_FILES:
             self.assertEqual((target / "1" / name).read_bytes(), b"x")
 
-    def test_export(self) -> None:
+    def test_engineChainIsNotImported(self) -> None:
         """What an engine decided comes from the engine, and is not imported."""
         self.makeEngineChain()
         stream = BytesIO()

@@ -9,7 +9,7 @@ import os
 from tests.archive.support import ArchiveTestCase, lines
 
 
-class SurroundingsTests(ArchiveTestCase):
+class FileTests(ArchiveTestCase):
     """
     Keys, notes, and what does not belong there.
     """
@@ -46,7 +46,7 @@ class SurroundingsTests(ArchiveTestCase):
             "note: group 1, keys/node2.key: it is the key of no replica",
         )
 
-    def test_keyNotes(self) -> None:
+    def test_oddKeysAreNoted(self) -> None:
         """What is odd about keys, and does no harm."""
         (self.keys / "more.key").write_text("ab" * 32)
         self.noted("keys/more.key: it is the key of no replica that decides the next block")
@@ -66,7 +66,7 @@ class SurroundingsTests(ArchiveTestCase):
         self.keys.rmdir()
         self.noted("group 1, keys: there are no keys")
 
-    def test_strangers(self) -> None:
+    def test_unknownFilesAreNoted(self) -> None:
         """Files that nobody knows."""
         (self.directory / "ledger.sqlite.v1.backup").write_bytes(b"")
         self.noted("a copy from before an upgrade, which is not looked at")
@@ -77,7 +77,7 @@ class SurroundingsTests(ArchiveTestCase):
         (self.dataDir / "empty").mkdir()
         self.noted("note: 'empty': this directory has no chain")
 
-    def test_notes(self) -> None:
+    def test_changedMetadataIsNamed(self) -> None:
         """A note that is not the one that was written is named."""
         path = self.dataDir / "notes.sqlite"
         whole = path.read_bytes()

@@ -44,7 +44,7 @@ class LogTests(ArchiveTestCase):
             for start in range(32, len(self.whole), FRAME)
         ]
 
-    def test_whole(self) -> None:
+    def test_logAfterCrashIsWhole(self) -> None:
         """A log as a crash leaves it."""
         self.assertGreater(sum(self.frames()), 5)
         self.assertEqual(self.audited(), (self.height, ""))
@@ -70,7 +70,7 @@ class LogTests(ArchiveTestCase):
                     # As a crash in the middle of a write leaves it, too.
                     self.assertEqual(found, "")
 
-    def test_header(self) -> None:
+    def test_damagedHeaderIsFound(self) -> None:
         """Of a log whose header does not hold, SQLite reads nothing."""
         for offset in range(32):
             changed = bytearray(self.whole)
@@ -82,13 +82,13 @@ class LogTests(ArchiveTestCase):
         self.log.write_bytes(self.whole[:20])
         self.assertIn("ledger.sqlite-wal: it is cut short", self.audited()[1])
 
-    def test_torn(self) -> None:
+    def test_tornLastCommitIsNoDamage(self) -> None:
         """A last commit that is cut off was never synced, and is no damage."""
         frames = self.frames()
         self.log.write_bytes(self.whole[: 32 + (len(frames) - 1) * FRAME + 50])
         self.assertEqual(self.audited(), (self.height - 1, ""))
 
-    def test_earlier(self) -> None:
+    def test_framesOfEarlierLogAreIgnored(self) -> None:
         """Behind the end of a log may be what an earlier one has left."""
         store = MetadataFile.open(self.crashed / "notes.sqlite")
         for number in range(5):
@@ -100,11 +100,11 @@ class LogTests(ArchiveTestCase):
         store.close()
         self.assertEqual(lines(audit(copy)), [])
 
-    def copyOf(self, notes: Path) -> Path:
-        """A data directory with a copy of these notes and of their log."""
+    def copyOf(self, original: Path) -> Path:
+        """A data directory with a copy of this metadata store and of their log."""
         copy = self.crashed.with_name("copy")
         copy.mkdir()
         for name in ("notes.sqlite", "notes.sqlite-wal"):
-            shutil.copy(notes.with_name(name), copy)
+            shutil.copy(original.with_name(name), copy)
         self.assertGreater((copy / "notes.sqlite-wal").stat().st_size, 3 * FRAME)
         return copy

@@ -17,7 +17,7 @@ class RewritingTests(ArchiveTestCase):
     Histories that are not the one that there was.
     """
 
-    def test_order(self) -> None:
+    def test_reorderedBlocksAreFound(self) -> None:
         """Blocks that are swapped, repeated or left out."""
         self.makeDirectory()
         whole = self.path.read_bytes()
@@ -79,7 +79,7 @@ class RewritingTests(ArchiveTestCase):
         before.rename(self.dataDir)
         return removed
 
-    def test_cut(self) -> None:
+    def test_shortenedChainMissesCheckpoint(self) -> None:
         """A chain that was cut off looks good, and does not have the checkpoint."""
         removed = self.makeCut(reserved=1)
         self.assertTrue(self.audit().isGood)
@@ -94,7 +94,7 @@ class RewritingTests(ArchiveTestCase):
         removed = self.makeCut(reserved=9)
         self.bad(f"a round of block 9 was set aside, so blocks after {removed.height - 1}")
 
-    def test_rewritten(self) -> None:
+    def test_rewrittenChainMissesCheckpoint(self) -> None:
         """A history that was decided anew with the true keys is as good as any other, but for
         whoever has kept a checkpoint."""
         chain = self.makeChain(blocks=1)
@@ -125,7 +125,7 @@ class RewritingTests(ArchiveTestCase):
         )
         self.bad("there is no chain of group 7", checkpoints={"7": []})
 
-    def test_group(self) -> None:
+    def test_chainOfOtherGroupIsFound(self) -> None:
         """A chain in the directory of another group."""
         self.makeDirectory()
         self.directory.rename(self.dataDir / "2")

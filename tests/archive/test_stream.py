@@ -87,7 +87,7 @@ class RoundTripTests(StreamTestCase):
     What comes out is what went in.
     """
 
-    def test_all(self) -> None:
+    def test_importedChainEqualsExported(self) -> None:
         """A chain with changes of its nodes, read in small pieces."""
         seen: list[tuple[int, int | None]] = []
         data = self.export(report=lambda done, total: seen.append((done, total)))
@@ -106,7 +106,7 @@ class RoundTripTests(StreamTestCase):
         exportChain(self.other / "1", file)
         self.assertEqual(file.getvalue(), data)
 
-    def test_rows(self) -> None:
+    def test_importedRowsEqualOriginals(self) -> None:
         """Every row is the one that the original has, but for the rounds set aside."""
         self.take(self.export())
         original, taken = (self.dump(each) for each in (self.dataDir, self.other))
@@ -118,7 +118,7 @@ class RoundTripTests(StreamTestCase):
         with closing(sqlite3.connect(dataDir / "1" / "ledger.sqlite")) as connection:
             return set(connection.iterdump())
 
-    def test_empty(self) -> None:
+    def test_chainWithoutBlocksIsExported(self) -> None:
         """A chain without blocks is a stream, too."""
         (self.dataDir / "2").mkdir()
         empty = SignedChain(self.dataDir / "2", group="2")
@@ -129,7 +129,7 @@ class RoundTripTests(StreamTestCase):
         imported = self.take(file.getvalue())
         self.assertEqual(imported, Imported(group="2", tip=tip, known=0, added=0))
 
-    def test_parts(self) -> None:
+    def test_adjacentAndOverlappingStreams(self) -> None:
         """Streams that go on where another one ended, or overlap it."""
         for first, last, known, added in ((1, 4, 0, 4), (5, 6, 0, 2), (2, 8, 5, 2), (9, 9, 0, 1)):
             imported = self.take(self.export(first=first, last=last))
@@ -138,19 +138,19 @@ class RoundTripTests(StreamTestCase):
         imported = self.take(self.export(first=10))
         self.assertEqual((imported.tip, imported.known, imported.added), (self.tip, 0, 0))
 
-    def test_gap(self) -> None:
+    def test_streamBehindGapIsRefused(self) -> None:
         """A stream that begins too late."""
         self.take(self.export(last=3))
         error = self.assertRaises(ImportRefused, self.take, self.export(first=5))
         self.assertIn("begins at block 5, and the chain here ends at block 3", str(error))
         self.assertIn("export it from block 4 on", str(error))
 
-    def test_range(self) -> None:
+    def test_unknownBlocksAreNotExported(self) -> None:
         """Blocks that there are not."""
         for keywords in ({"first": 11}, {"last": 10}, {"first": 0}, {"first": 5, "last": 3}):
             self.assertRaises(RangeUnknown, self.export, **keywords)
 
-    def test_rounds(self) -> None:
+    def test_importedChainBeginsInOwnRounds(self) -> None:
         """Whoever goes on with an imported chain begins in rounds far from the original's."""
         self.take(self.export(last=4))
         self.take(self.export(first=5))
@@ -158,7 +158,7 @@ class RoundTripTests(StreamTestCase):
         self.addCleanup(store.close)
         self.assertEqual(store.reservation(), (10, ROUNDS_ASIDE))
 
-    def test_mended(self) -> None:
+    def test_importRestoresLostEnd(self) -> None:
         """A chain that has lost its end gets it back."""
         self.take(self.export(last=5))
         store = Store.open(self.other / "1" / "ledger.sqlite")
@@ -193,7 +193,7 @@ class RoundTripTests(StreamTestCase):
         error = self.assertRaises(ImportRefused, self.take, file.getvalue())
         self.assertIn("block 3 of the stream is not the one that is here", str(error))
 
-    def test_damaged(self) -> None:
+    def test_damagedChainIsNotExported(self) -> None:
         """What cannot be read is not exported."""
         self.chain.close()
         self.change("DELETE FROM head WHERE height = 4")
@@ -231,7 +231,7 @@ class BrokenTests(StreamTestCase):
                 kept.add(self.height())
         self.assertEqual(kept, {0, 1, 2, 3})
 
-    def test_resumed(self) -> None:
+    def test_interruptedImportContinues(self) -> None:
         """What was cut off is gone on with."""
         data = self.export()
         self.broken(data[: len(data) // 2], "what came before is kept, the chain here ends at")
@@ -264,7 +264,7 @@ class BrokenTests(StreamTestCase):
                 self.broken(self.written(begin, blocks), f"block {number + 1} does not hold: ")
                 self.assertEqual(self.height(), number)
 
-    def test_order(self) -> None:
+    def test_reorderedBlocksAreRefused(self) -> None:
         """Blocks that are left out, repeated or swapped."""
         begin, records = self.records(self.export())
         self.broken(self.written(begin, records[1:]), "block 1 does not hold: it says that it is")
@@ -274,7 +274,7 @@ class BrokenTests(StreamTestCase):
             self.written(evolve(begin, last=3), records), "block 4 does not hold: the stream said"
         )
 
-    def test_known(self) -> None:
+    def test_knownBlocksAreCompared(self) -> None:
         """Blocks that are there already are compared, not passed over."""
         begin, records = self.records(self.export())
         self.take(self.export())
@@ -287,7 +287,7 @@ class BrokenTests(StreamTestCase):
         error = self.assertRaises(ImportRefused, self.take, self.written(begin, records))
         self.assertIn("two histories of one chain", str(error))
 
-    def test_form(self) -> None:
+    def test_malformedStreamsAreRefused(self) -> None:
         """Bytes that are no stream."""
         begin, records = self.records(self.export())
         data = self.export()
@@ -308,7 +308,7 @@ class BrokenTests(StreamTestCase):
         block = b"\x02\0\0\0\x05\0\0\xff\0?"
         self.broken(self.written(begin, [*records[:-1]]) + block, "is no block")
 
-    def test_elsewhere(self) -> None:
+    def test_groupOutsideDataDirectoryIsRefused(self) -> None:
         """A genesis that names a group outside of the data directory."""
         begin, records = self.records(self.export())
         for group in ("../up", "", "/tmp/x", ".", "a" * 65):

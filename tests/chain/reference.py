@@ -176,7 +176,7 @@ def isSigned(key: bytes, message: bytes, signature: bytes) -> bool:
 
 @define
 class Nodes:
-    """A set of nodes."""
+    """A validator set."""
 
     generation: int
     keys: Sequence[bytes]

@@ -69,7 +69,7 @@ def verify(index: int, payload: bytes, signature: bytes) -> bool:
 
 
 def setOf(generation: int, *keys: int) -> ValidatorSet:
-    """A set of nodes that have some of L{KEYS}."""
+    """A validator set that have some of L{KEYS}."""
     return ValidatorSet(
         generation, tuple(KEYS[index].public_key().public_bytes_raw() for index in keys)
     )
@@ -83,7 +83,7 @@ def changeTo(
     chain: bytes = GENESIS.chain,
 ) -> ValidatorChange:
     """
-    A change of the set of nodes, truly signed.
+    A change of the validator set, truly signed.
 
     @param keys: which of L{KEYS} the new set has.
     @param since: which of L{KEYS} the set before has, which is that of C{generation}.

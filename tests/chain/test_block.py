@@ -41,28 +41,28 @@ class SelectTests(SynchronousTestCase):
     What goes into the next block.
     """
 
-    def test_none(self) -> None:
+    def test_emptyQueueGivesNothing(self) -> None:
         """Nothing waits, nothing goes."""
         self.assertEqual(list(selectTransactions([], 100, 10)), [])
 
-    def test_bytes(self) -> None:
+    def test_sizeLimitHoldsToTheByte(self) -> None:
         """As many as fit, to the byte."""
         waiting = transactions("OPEN a", "OPEN b", "OPEN c")
         size = waiting[0].size + waiting[1].size
         self.assertEqual(list(selectTransactions(waiting, size, 10)), waiting[:2])
         self.assertEqual(list(selectTransactions(waiting, size - 1, 10)), waiting[:1])
 
-    def test_large(self) -> None:
+    def test_oversizedTransactionGoesAlone(self) -> None:
         """One that alone is too large goes alone."""
         waiting = transactions("OPEN a", "OPEN b")
         self.assertEqual(list(selectTransactions(waiting, 1, 10)), waiting[:1])
 
-    def test_count(self) -> None:
+    def test_countLimitHolds(self) -> None:
         """No more than so many."""
         waiting = transactions("OPEN a", "OPEN b", "OPEN c")
         self.assertEqual(list(selectTransactions(waiting, 10**6, 2)), waiting[:2])
 
-    def test_twins(self) -> None:
+    def test_selectionEndsBeforePrefixConflict(self) -> None:
         """It ends before a publish to the second of two topics whose event ids begin alike."""
         left, right = TWINS
         waiting = transactions(
@@ -76,7 +76,7 @@ class SelectTests(SynchronousTestCase):
         )
         self.assertEqual(list(selectTransactions(waiting, 10**6, 99)), waiting[:5])
 
-    def test_lazy(self) -> None:
+    def test_longQueueIsNotScanned(self) -> None:
         """Of a long queue no more is looked at than is needed."""
         taken = []
 
@@ -159,26 +159,26 @@ class CheckTests(SynchronousTestCase):
         """Check a block as another node would, from what came over the wire."""
         return checkBlock(self.state, self.parent, candidate.header, decodeBody(candidate.body))
 
-    def test_good(self) -> None:
+    def test_proposalIsReproduced(self) -> None:
         """What one node proposes, another finds to be the very same."""
         candidate = self.propose()
         self.assertEqual(self.check(candidate), candidate)
 
-    def test_header(self) -> None:
+    def test_headerOfProposal(self) -> None:
         """What a proposer says of its block."""
         header = self.propose().header
         self.assertEqual((header.height, header.parent), (2, self.parent.hash))
         self.assertEqual((header.view, header.proposer), (5, (5 + 2) % 4))
         self.assertEqual((header.transactionCount, header.transactionTotal), (3, 6))
 
-    def test_empty(self) -> None:
+    def test_blockMayBeEmpty(self) -> None:
         """A block may be empty."""
         self.block = []
         candidate = self.propose()
         self.assertEqual(self.check(candidate), candidate)
         self.assertEqual(candidate.header.stateRoot, self.parent.stateRoot)
 
-    def test_time(self) -> None:
+    def test_lateClockTakesParentsTime(self) -> None:
         """A proposer whose clock is behind takes its parent's time."""
         candidate = self.propose(timestamp=0)
         self.assertEqual(candidate.header.timestamp, self.parent.timestamp)
@@ -209,7 +209,7 @@ class CheckTests(SynchronousTestCase):
                 with self.assertRaises(InvalidBlock):
                     checkBlock(self.state, self.parent, header, self.block)
 
-    def test_view(self) -> None:
+    def test_viewFixesProposerAndNeverFalls(self) -> None:
         """A view fixes the proposer, and never falls."""
         header = self.propose().header
         for view in (3, 4, 6, 7):
@@ -277,7 +277,7 @@ class CheckTests(SynchronousTestCase):
         with self.assertRaises(InvalidBlock):
             checkBlock(GENESIS.state(), self.parent, candidate.header, self.block)
 
-    def test_twins(self) -> None:
+    def test_prefixConflictIsRefused(self) -> None:
         """A block that publishes to two topics whose event ids begin alike is refused."""
         header = self.propose().header
         block = [

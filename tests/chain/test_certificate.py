@@ -61,7 +61,7 @@ class CheckTests(SynchronousTestCase):
             self.check(signatures, header, round)
         self.assertIn(words, str(caught.exception))
 
-    def test_quorum(self) -> None:
+    def test_anyQuorumIsFinal(self) -> None:
         """Any three of four make it final, and four do."""
         for left in range(4):
             self.check(vote(index) for index in range(4) if index != left)
@@ -72,18 +72,18 @@ class CheckTests(SynchronousTestCase):
         self.refuse("fewer", [vote(0), vote(3)])
         self.refuse("fewer", [])
 
-    def test_duplicate(self) -> None:
+    def test_duplicateSignerIsRefused(self) -> None:
         """Nobody counts twice."""
         self.refuse("order", [vote(0), vote(1), vote(1)])
 
-    def test_unordered(self) -> None:
+    def test_unorderedSignersAreRefused(self) -> None:
         """Signers come by rising index, so that a set of votes has one encoding."""
         self.refuse("order", [vote(1), vote(0), vote(2)])
 
-    def test_foreign(self) -> None:
+    def test_foreignSignerIsRefused(self) -> None:
         """Who is not a node does not sign, even beyond a quorum."""
         for index in (4, 2**16 - 1):
-            self.refuse("not a node", [*map(vote, range(4)), (index, vote(0)[1])])
+            self.refuse("not a validator", [*map(vote, range(4)), (index, vote(0)[1])])
 
     def test_wrongRound(self) -> None:
         """Votes of one round do not count in another."""
@@ -91,7 +91,7 @@ class CheckTests(SynchronousTestCase):
 
     def test_mixedRounds(self) -> None:
         """Votes of several rounds are not added up."""
-        self.refuse("node 2", [vote(0), vote(1), vote(2, round=3)])
+        self.refuse("validator 2", [vote(0), vote(1), vote(2, round=3)])
 
     def test_wrongHeader(self) -> None:
         """Votes for one header do not make another final."""
@@ -102,17 +102,19 @@ class CheckTests(SynchronousTestCase):
     def test_wrongPhase(self) -> None:
         """Prepares are no commits."""
         for phase in set(Phase) - {Phase.COMMIT}:
-            self.refuse("node 0", [vote(index, phase=phase) for index in range(3)])
+            self.refuse("validator 0", [vote(index, phase=phase) for index in range(3)])
 
-    def test_forged(self) -> None:
+    def test_forgedSignatureIsRefused(self) -> None:
         """Each signature is that of its node, to the last bit."""
         good = [vote(index) for index in range(4)]
         for place in range(4):
             index, signature = good[place]
             for at in (0, 31, 32, 63):
                 changed = signature[:at] + bytes([signature[at] ^ 1]) + signature[at + 1 :]
-                self.refuse(f"node {index}", [*good[:place], (index, changed), *good[place + 1 :]])
-        self.refuse("node 0", [(0, good[1][1]), (1, good[0][1]), good[2]])
+                self.refuse(
+                    f"validator {index}", [*good[:place], (index, changed), *good[place + 1 :]]
+                )
+        self.refuse("validator 0", [(0, good[1][1]), (1, good[0][1]), good[2]])
 
 
 class QuorumTests(SynchronousTestCase):
@@ -120,7 +122,7 @@ class QuorumTests(SynchronousTestCase):
     The arithmetic of agreement.
     """
 
-    def test_intersection(self) -> None:
+    def test_quorumsShareCorrectReplica(self) -> None:
         """
         At any size two quorums share a correct node, and the correct nodes alone are a quorum.
         """
@@ -137,7 +139,7 @@ class VoteTests(SynchronousTestCase):
     What is signed.
     """
 
-    def test_apart(self) -> None:
+    def test_payloadsDifferInEveryField(self) -> None:
         """Whatever differs between two votes differs in what is signed."""
         payloads = {
             votePayload(phase, chain, height, round, digest)

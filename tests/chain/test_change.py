@@ -1,5 +1,5 @@
 """
-Changes of the set of nodes in the chain: what executes them, and who decides afterwards.
+Changes of the validator set in the chain: what executes them, and who decides afterwards.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ExecutionTests(ChangeTestCase):
     How changes end.
     """
 
-    def test_done(self) -> None:
+    def test_newSetDecidesNextBlock(self) -> None:
         """After a change the next block is the new set's, and its leader is of the new count."""
         change = changeTo(0, 1, 2, 3, 4, 5, 6)
         self.assertEqual(self.run_(self.change(change)), ["DONE"])
@@ -98,7 +98,7 @@ class ExecutionTests(ChangeTestCase):
             proposers.append(self.parent.proposer)
         self.assertEqual(proposers, [2, 3, 4, 5, 6, 0, 1])
 
-    def test_shrink(self) -> None:
+    def test_setShrinksToOneAndGrows(self) -> None:
         """Down to one node, and up again."""
         self.run_(self.change(changeTo(2)))
         self.run_()
@@ -107,7 +107,7 @@ class ExecutionTests(ChangeTestCase):
         self.run_()
         self.assertEqual(self.parent.validators, setOf(2, 3, 4).hash)
 
-    def test_beside(self) -> None:
+    def test_transactionsBesideChangeAreExecuted(self) -> None:
         """What is in a block beside a change is executed as ever, before it and after it."""
         ends = self.run_(
             self.sent("OPEN", "a"),
@@ -120,7 +120,7 @@ class ExecutionTests(ChangeTestCase):
         assert topic is not None
         self.assertEqual(topic.sequence, 2)
 
-    def test_refused(self) -> None:
+    def test_refusedChangeOnlySpendsNonce(self) -> None:
         """One that does not hold changes nothing but its sender's nonces."""
         good = changeTo(0, 1, 2, 4)
         for bad in (
@@ -143,7 +143,7 @@ class ExecutionTests(ChangeTestCase):
             sent = Sent("VALIDATORS", SENDER, self.nonce, "", content)
             self.assertEqual(self.run_(sent), ["REFUSED"])
 
-    def test_repeated(self) -> None:
+    def test_repeatedNonceIsNotExecuted(self) -> None:
         """A nonce counts before all else."""
         change = self.change(changeTo(0, 1, 2, 4))
         self.assertEqual(self.run_(change, change), ["DONE", "REPEATED"])
@@ -165,7 +165,7 @@ class ExecutionTests(ChangeTestCase):
         ends = self.run_(self.change(bad), self.change(changeTo(0, 4)))
         self.assertEqual(ends, ["REFUSED", "DONE"])
 
-    def test_replay(self) -> None:
+    def test_executedChangeCannotBeReplayed(self) -> None:
         """A change that was done is never done again, though its set was left and came back."""
         away = changeTo(0, 1, 2, 4)
         self.run_(self.change(away))
@@ -193,7 +193,7 @@ class BlockTests(ChangeTestCase):
         with self.assertRaises(InvalidBlock):
             checkBlock(self.state, self.parent, header, [*map(transactionOf, block)])
 
-    def test_hidden(self) -> None:
+    def test_headerCannotHideOrClaimChange(self) -> None:
         """A header can neither hide a change nor claim one."""
         change = self.change(changeTo(0, 4))
         honest = self.block(change).header
@@ -201,7 +201,7 @@ class BlockTests(ChangeTestCase):
         empty = self.block().header
         self.refused(evolve(empty, nextValidators=setOf(1, 0, 4).hash))
 
-    def test_early(self) -> None:
+    def test_newSetCannotDecideItsOwnBlock(self) -> None:
         """A set does not decide the block that brings it."""
         change = self.change(changeTo(0, 4))
         following = setOf(1, 0, 4)
@@ -210,14 +210,14 @@ class BlockTests(ChangeTestCase):
             evolve(honest, validators=following.hash, proposer=leaderIndex(0, 1, 2)), change
         )
 
-    def test_late(self) -> None:
+    def test_oldSetCannotDecideNextBlock(self) -> None:
         """The set before does not decide the block after."""
         self.run_(self.change(changeTo(0, 4)))
         header = self.block().header
         self.refused(evolve(header, validators=GENESIS.validatorSet.hash))
         self.refused(evolve(header, proposer=leaderIndex(0, header.height, 4)))
 
-    def test_restored(self) -> None:
+    def test_restoredStateContinuesAlike(self) -> None:
         """A state that is made again of what is kept goes on alike."""
         self.run_(self.sent("OPEN", "a"), self.change(changeTo(0, 4)))
         state = self.state
@@ -236,7 +236,7 @@ class TransactionTests(SynchronousTestCase):
     The transaction that carries a change.
     """
 
-    def test_form(self) -> None:
+    def test_changeHasContentOnly(self) -> None:
         """It has content, but neither a topic nor extensions."""
         content = changeTo(0, 4).encode()
         made = Transaction.create(Kind.VALIDATORS, SENDER, 1, 2, "", content)

@@ -147,40 +147,40 @@ class DecoderTests(SynchronousTestCase):
         self.assertGreater(taken, 0)
         self.assertGreater(refused, 0)
 
-    def test_transaction(self) -> None:
+    def test_transactionRoundTrip(self) -> None:
         """Transactions."""
         self.check(sents().map(transactionOf), entryOf, Transaction.decode)
 
-    def test_body(self) -> None:
+    def test_bodyRoundTrip(self) -> None:
         """Bodies."""
         values = st.lists(sents().map(transactionOf), max_size=4)
         self.check(values, bodyOf, lambda data: list(decodeBody(data)))
 
-    def test_receipts(self) -> None:
+    def test_receiptsRoundTrip(self) -> None:
         """Receipts."""
         self.check(receiptLists, encodeReceipts, lambda data: list(decodeReceipts(data)))
 
-    def test_header(self) -> None:
+    def test_headerRoundTrip(self) -> None:
         """Headers."""
         self.check(headers, lambda header: header.encoded, Header.decode)
 
-    def test_genesis(self) -> None:
+    def test_genesisRoundTrip(self) -> None:
         """Genesis."""
         self.check(genesises, lambda genesis: genesis.encoded, Genesis.decode)
 
     def test_validatorSet(self) -> None:
-        """Sets of nodes."""
+        """Validator sets."""
         self.check(validatorSets, lambda value: value.encoded, ValidatorSet.decode)
 
     def test_validatorChange(self) -> None:
-        """Changes of the set of nodes."""
+        """Changes of the validator set."""
         self.check(validatorChanges, ValidatorChange.encode, ValidatorChange.decode)
 
-    def test_certificate(self) -> None:
+    def test_certificateRoundTrip(self) -> None:
         """Certificates."""
         self.check(certificates, Certificate.encode, Certificate.decode)
 
-    def test_account(self) -> None:
+    def test_accountRoundTrip(self) -> None:
         """Accounts."""
         self.check(accounts, Account.encode, Account.decode)
 
@@ -192,14 +192,14 @@ class TransactionTests(SynchronousTestCase):
 
     @few
     @given(sents())
-    def test_reference(self, sent: Sent) -> None:
+    def test_encodingsEqualReference(self, sent: Sent) -> None:
         """The package and the reference make the same bytes of the same words."""
         made = transactionOf(sent)
         self.assertEqual((made.head, made.hash), (sent.head, sent.hash))
 
     @few
     @given(st.lists(sents(), max_size=5))
-    def test_table(self, block: list[Sent]) -> None:
+    def test_tableLocatesTransactions(self, block: list[Sent]) -> None:
         """The table of a body says where each transaction stands."""
         made = [transactionOf(sent) for sent in block]
         body, offsets = encodeBody(made)
@@ -211,7 +211,7 @@ class TransactionTests(SynchronousTestCase):
 
     @few
     @given(sents())
-    def test_summary(self, sent: Sent) -> None:
+    def test_summaryNeedsOnlyHead(self, sent: Sent) -> None:
         """A summary needs the head alone."""
         expected = (sent.sender, sent.topic, sent.hash)
         for entry in (sent.head, sent.head + sent.content):
@@ -285,7 +285,7 @@ class HeaderTests(SynchronousTestCase):
         self.assertEqual(decoded, len(encoded) - 17)
         self.assertEqual(len(seen), decoded + 1)
 
-    def test_version(self) -> None:
+    def test_otherHeaderFormatIsNamed(self) -> None:
         """A header of another format is told from what is no header, whatever its length."""
         encoded = headerOf(VECTORS["header"]).encoded
         self.assertEqual(len(encoded), 311)
@@ -303,12 +303,12 @@ class GenesisTests(SynchronousTestCase):
     What a genesis may say.
     """
 
-    def test_nobody(self) -> None:
+    def test_genesisWithoutKeysIsRefused(self) -> None:
         """A genesis without nodes is none."""
         encoded = Genesis(group="1", created=1, validators=()).encoded
         self.assertRaises(Malformed, Genesis.decode, encoded)
 
-    def test_twice(self) -> None:
+    def test_duplicateKeyIsRefused(self) -> None:
         """One key under two indexes is refused: it would count twice."""
         key = bytes(range(32))
         encoded = Genesis(group="1", created=1, validators=(key, bytes(32), key)).encoded
@@ -322,14 +322,14 @@ class GenesisTests(SynchronousTestCase):
         tooMany = Genesis(group="1", created=1, validators=keys)
         self.assertRaises(Malformed, Genesis.decode, tooMany.encoded)
 
-    def test_state(self) -> None:
-        """The first block finds the first set of nodes, and genesis in the history."""
+    def test_stateOfGenesis(self) -> None:
+        """The first block finds the first validator set, and genesis in the history."""
         state = GENESIS.state()
         self.assertEqual(state.validators, ValidatorSet(0, GENESIS.validators))
         self.assertEqual(state.history.root, reference.history([GENESIS.header().hash]))
         self.assertEqual(GENESIS.header().history, reference.history([]))
 
-    def test_chain(self) -> None:
+    def test_chainIdCoversEveryField(self) -> None:
         """Whatever differs in a genesis gives another chain."""
         key, other = bytes(32), bytes(range(32))
         chains = {

@@ -21,7 +21,7 @@ class GeneratorTests(SynchronousTestCase):
     C{tools/make_vectors.py}.
     """
 
-    def test_deterministic(self) -> None:
+    def test_scriptReproducesCommittedFile(self) -> None:
         """
         Under any hash seed the script makes the committed file, byte for byte: blocks, hashes
         and signatures depend on nothing but what is in them.

@@ -86,25 +86,25 @@ class HistoryTests(SynchronousTestCase):
     def setUp(self) -> None:
         KEPT.read = 0
 
-    def test_root(self) -> None:
+    def test_rootEqualsRecursiveDefinition(self) -> None:
         """After each header, the root is that of the recursive definition."""
         for size in [*range(140), 255, 256, 257, 1000, MOST]:
             history = KEPT.histories[size]
             self.assertEqual(history.size, size)
             self.assertEqual(history.root, reference.history(HASHES[:size]), size)
 
-    def test_of(self) -> None:
+    def test_historyAtOnceEqualsOneByOne(self) -> None:
         """A history of headers at once is the one that came header by header."""
         for size in (0, 1, 2, 7, 256):
             self.assertEqual(History.of(HASHES[:size]), KEPT.histories[size])
 
-    def test_small(self) -> None:
+    def test_sizeGrowsLogarithmically(self) -> None:
         """What it takes to go on grows with the logarithm."""
         for size, history in enumerate(KEPT.histories):
             self.assertEqual(len(history.peaks), size.bit_count())
             self.assertLessEqual(len(history.completed), 2)
 
-    def test_completed(self) -> None:
+    def test_nodesAreCompletedOnce(self) -> None:
         """Each node of every eighth level is completed once, by its last leaf, and by no other."""
         for size in range(1, MOST + 1):
             completed = KEPT.histories[size].completed
@@ -137,7 +137,7 @@ class HistoryTests(SynchronousTestCase):
 
     @few
     @given(sizes)
-    def test_load(self, size: int) -> None:
+    def test_loadedHistoryContinuesAlike(self, size: int) -> None:
         """A history that is read back goes on as the one that was never left."""
         kept = KEPT.histories[size]
         loaded = History.load(size, KEPT.source)
@@ -150,7 +150,7 @@ class HistoryTests(SynchronousTestCase):
         self.assertEqual(History.load(0, KEPT.source), History(0, ()))
         self.assertEqual(KEPT.read, 0)
 
-    def test_cost(self) -> None:
+    def test_loadingReadsFewHashes(self) -> None:
         """To read a history back takes some hundred hashes, whatever its length."""
         for size in (4095, MOST):
             KEPT.read = 0
@@ -174,7 +174,7 @@ class PathTests(SynchronousTestCase):
         root = KEPT.histories[size].root
         self.assertEqual(rootOfPath(LEAVES[height], height, size, path), root)
 
-    def test_short(self) -> None:
+    def test_pathsInShortHistories(self) -> None:
         """Each header of each short history."""
         for size in range(1, 40):
             for height in range(size):
@@ -182,13 +182,13 @@ class PathTests(SynchronousTestCase):
 
     @few
     @given(sizes, st.data())
-    def test_long(self, size: int, data: st.DataObject) -> None:
+    def test_pathsInLongHistories(self, size: int, data: st.DataObject) -> None:
         """Any header of long ones, the first and the last."""
         drawn = data.draw(st.integers(0, size - 1))
         for height in (0, drawn, size - 1):
             self.checkPath(height, size)
 
-    def test_outside(self) -> None:
+    def test_unknownHeaderHasNoPath(self) -> None:
         """A header that is not in the history has no path."""
         for height, size in ((-1, 3), (3, 3), (4, 3), (0, 0)):
             self.assertRaises(Malformed, historyPath, height, size, KEPT.source)
@@ -199,7 +199,7 @@ class IncompleteTests(SynchronousTestCase):
     Sources that have not all nodes.
     """
 
-    def test_missing(self) -> None:
+    def test_missingNodeNeverGivesWrongPath(self) -> None:
         """Whichever node is missing that is asked for, nothing wrong comes out."""
         asked: set[tuple[int, int]] = set()
 
@@ -235,7 +235,7 @@ class IncompleteTests(SynchronousTestCase):
         self.assertRaises(Malformed, History.load, 300, more)
         self.assertRaises(Malformed, historyPath, 3, 300, more)
 
-    def test_empty(self) -> None:
+    def test_emptyHistoryHasNoPath(self) -> None:
         """So is one that has nothing."""
         self.assertRaises(Malformed, History.load, 1, lambda level, first, count: [])
         self.assertRaises(Malformed, historyPath, 0, 2, lambda level, first, count: [])

@@ -22,12 +22,12 @@ class RootTests(SynchronousTestCase):
     Roots at once.
     """
 
-    def test_empty(self) -> None:
+    def test_emptyTreeHashesNothing(self) -> None:
         """No leaves: the hash of nothing, as RFC 6962 says."""
         self.assertEqual(merkleRoot([]), EMPTY_ROOT)
         self.assertEqual(EMPTY_ROOT, reference.digest())
 
-    def test_apart(self) -> None:
+    def test_leavesAndInnerNodesDiffer(self) -> None:
         """What is hashed as a leaf cannot be taken for an inner node."""
         left, right = leafHash(b"a"), leafHash(b"b")
         self.assertNotEqual(leafHash(left + right), nodeHash(left, right))
@@ -35,7 +35,7 @@ class RootTests(SynchronousTestCase):
 
     @few
     @given(st.lists(hashes, max_size=70))
-    def test_recursive(self, leaves: list[bytes]) -> None:
+    def test_treeEqualsRecursiveDefinition(self, leaves: list[bytes]) -> None:
         """Building level by level gives what the recursive definition gives."""
         expected = reference.root(leaves)
         self.assertEqual(merkleRoot(leaves), expected)
@@ -92,7 +92,7 @@ class PathTests(SynchronousTestCase):
         except Malformed:
             return None
 
-    def test_length(self) -> None:
+    def test_pathOfWrongLengthIsRefused(self) -> None:
         """A path that is too short or too long leads nowhere."""
         for size in range(1, 71):
             leaves = self.LEAVES[:size]
@@ -105,7 +105,7 @@ class PathTests(SynchronousTestCase):
                     with self.assertRaises(Malformed):
                         rootOfPath(leaves[index], index, size, path[:less])
 
-    def test_outside(self) -> None:
+    def test_indexOutsideTreeIsRefused(self) -> None:
         """There is no leaf outside a tree, and none in an empty one."""
         for index, size in ((-1, 5), (5, 5), (6, 5), (0, 0), (-1, 0), (0, -1), (2**64, 5)):
             with self.assertRaises(Malformed):
@@ -113,7 +113,7 @@ class PathTests(SynchronousTestCase):
 
     @few
     @given(st.integers(0, 2**70), st.integers(0, 2**70), st.lists(hashes, max_size=80))
-    def test_anything(self, index: int, size: int, path: list[bytes]) -> None:
+    def test_arbitraryNumbersAreMalformed(self, index: int, size: int, path: list[bytes]) -> None:
         """Of numbers from anywhere it makes a hash or says L{Malformed}, at once."""
         try:
             self.assertEqual(len(rootOfPath(bytes(32), index, size, path)), 32)
@@ -135,7 +135,9 @@ class TreeTests(SynchronousTestCase):
             max_size=8,
         ),
     )
-    def test_changes(self, start: list[bytes], steps: list[tuple[dict[int, bytes], int]]) -> None:
+    def test_changedTreeEqualsRebuiltTree(
+        self, start: list[bytes], steps: list[tuple[dict[int, bytes], int]]
+    ) -> None:
         """
         After any changes and additions the tree is the one that would be built of its leaves,
         and a preview has changed nothing.
@@ -166,7 +168,7 @@ class TreeTests(SynchronousTestCase):
         self.assertEqual(first.root, reference.root([*leaves[:4], leafHash(b"x")]))
         self.assertEqual(second.root, reference.root([*leaves, leafHash(b"y")]))
 
-    def test_nothing(self) -> None:
+    def test_emptyChangeKeepsRoot(self) -> None:
         """No change, no difference; also to an empty tree."""
         for leaves in ([], [leafHash(b"a")]):
             tree = MerkleTree(leaves)

@@ -21,13 +21,13 @@ class ReferenceTests(SynchronousTestCase):
     The specification alone leads to the vectors: the reference has no line of the package.
     """
 
-    def test_addresses(self) -> None:
+    def test_addressesMatchReference(self) -> None:
         """Addresses."""
         for vector in VECTORS["addresses"]:
             made = reference.address(vector["of"], bytes.fromhex(vector["chain"]), vector["name"])
             self.assertEqual(made.hex(), vector["address"])
 
-    def test_genesis(self) -> None:
+    def test_genesisMatchesReference(self) -> None:
         """Genesis."""
         for vector in VECTORS["genesis"]:
             keys = raw(vector["validators"])
@@ -36,7 +36,7 @@ class ReferenceTests(SynchronousTestCase):
             self.assertEqual(reference.digest(made).hex(), vector["chain"])
             self.assertEqual(reference.Nodes(0, keys).hash.hex(), vector["validatorsHash"])
 
-    def test_transactions(self) -> None:
+    def test_transactionsMatchReference(self) -> None:
         """Transactions and bodies."""
         named = {vector["name"]: Sent.read(vector) for vector in VECTORS["transactions"]}
         for vector in VECTORS["transactions"]:
@@ -46,14 +46,14 @@ class ReferenceTests(SynchronousTestCase):
             made = reference.body([named[name] for name in vector["transactions"]])
             self.assertEqual(made.hex(), vector["body"])
 
-    def test_receipts(self) -> None:
+    def test_receiptsMatchReference(self) -> None:
         """Receipts and their root."""
         for vector in VECTORS["receipts"]:
             self.assertEqual(reference.receipts(vector["receipts"]).hex(), vector["encoded"])
             found = reference.receiptRoot(raw(vector["transactionHashes"]), vector["receipts"])
             self.assertEqual(found.hex(), vector["root"])
 
-    def test_merkle(self) -> None:
+    def test_merkleRootsMatchReference(self) -> None:
         """Roots by the recursive definition of RFC 6962."""
         for vector in VECTORS["merkle"]:
             hashes = [reference.digest(b"\0", leaf) for leaf in raw(vector["leaves"])]
@@ -61,7 +61,7 @@ class ReferenceTests(SynchronousTestCase):
             for index, path in enumerate(vector["paths"]):
                 self.assertEqual(reference.path(hashes, index), raw(path))
 
-    def test_history(self) -> None:
+    def test_historiesMatchReference(self) -> None:
         """Histories, and paths in them."""
         hashes = raw(VECTORS["history"]["headers"])
         for size, root in enumerate(raw(VECTORS["history"]["roots"])):
@@ -71,15 +71,15 @@ class ReferenceTests(SynchronousTestCase):
             made = reference.path(leaves[: vector["size"]], vector["height"])
             self.assertEqual(made, raw(vector["path"]))
 
-    def test_sets(self) -> None:
-        """Sets of nodes."""
+    def test_setsMatchReference(self) -> None:
+        """Validator sets."""
         for vector in VECTORS["sets"]:
             made = reference.Nodes(vector["generation"], raw(vector["keys"]))
             self.assertEqual(made.encoded.hex(), vector["encoded"])
             self.assertEqual(made.hash.hex(), vector["hash"])
 
-    def test_changes(self) -> None:
-        """Changes of the set of nodes that hold, and those that are refused."""
+    def test_changesMatchReference(self) -> None:
+        """Changes of the validator set that hold, and those that are refused."""
         current = reference.Nodes(0, GENESIS.validators)
         sets = {vector["hash"]: vector for vector in VECTORS["sets"]}
         for vector in VECTORS["changes"]:
@@ -96,7 +96,7 @@ class ReferenceTests(SynchronousTestCase):
             encoded = bytes.fromhex(vector["encoded"])
             self.assertIsNone(reference.following(encoded, GENESIS.chain, current), vector["why"])
 
-    def test_accounts(self) -> None:
+    def test_accountsMatchReference(self) -> None:
         """Accounts as plain sets of nonces."""
         for vector in VECTORS["accounts"]:
             used: set[int] = set()
@@ -108,7 +108,7 @@ class ReferenceTests(SynchronousTestCase):
             leaf = reference.digest(b"\0", bytes.fromhex(vector["address"]), encoded)
             self.assertEqual(leaf.hex(), vector["leaf"])
 
-    def test_headers(self) -> None:
+    def test_headersMatchReference(self) -> None:
         """Headers."""
         headers = [
             VECTORS["header"],
@@ -120,7 +120,7 @@ class ReferenceTests(SynchronousTestCase):
             self.assertEqual(reference.digest(encoded).hex(), vector["hash"])
             self.assertLessEqual(set(FIELDS), set(vector))
 
-    def test_votes(self) -> None:
+    def test_votesMatchReference(self) -> None:
         """Votes and certificates."""
         for vector in VECTORS["votes"]:
             what = bytes.fromhex(vector["digest"])
@@ -142,7 +142,7 @@ class ReferenceTests(SynchronousTestCase):
         digest = reference.digest(b"svcbroker/prepared", round.to_bytes(8, "big"), hash)
         self.assertEqual(bound["digest"], digest.hex())
 
-    def test_chain(self) -> None:
+    def test_smallChainMatchesReference(self) -> None:
         """The small chain."""
         parent = VECTORS["genesis"][0]["header"]
         nodes = reference.Nodes(0, GENESIS.validators)

@@ -54,13 +54,13 @@ class AccountTests(SynchronousTestCase):
     Which nonces are executed.
     """
 
-    def test_zero(self) -> None:
+    def test_noncesBeginWithOne(self) -> None:
         """Nonces begin with 1."""
         self.assertFalse(Account().accepts(0))
         self.assertTrue(Account().accepts(1))
         self.assertFalse(Account().after(3).accepts(0))
 
-    def test_window(self) -> None:
+    def test_lowestAcceptedNonce(self) -> None:
         """The lowest nonce that is still executed lies 1023 behind the highest."""
         account = Account().after(2000)
         self.assertTrue(account.accepts(977))
@@ -68,7 +68,7 @@ class AccountTests(SynchronousTestCase):
         self.assertFalse(account.after(977).accepts(977))
         self.assertFalse(account.after(977).after(2001).accepts(977))
 
-    def test_jump(self) -> None:
+    def test_jumpBeyondWindowExecutesOnce(self) -> None:
         """A jump by the whole window or more forgets what came before, and executes none twice."""
         for ahead in (1023, 1024, 1025, 10**6):
             account = Account().after(1).after(1 + ahead)
@@ -78,7 +78,7 @@ class AccountTests(SynchronousTestCase):
 
     @few
     @given(st.lists(nonces | st.integers(900, 2100), max_size=30))
-    def test_model(self, tried: list[int]) -> None:
+    def test_accountMatchesModel(self, tried: list[int]) -> None:
         """An account is what a set of all executed nonces would say, at any size."""
         account, used = Account(), set[int]()
         for nonce in tried:
@@ -89,7 +89,7 @@ class AccountTests(SynchronousTestCase):
                 used.add(nonce)
             self.assertEqual(account.encode(), reference.account(used))
 
-    def test_length(self) -> None:
+    def test_accountHasFixedLength(self) -> None:
         """An account has one length."""
         for size in (0, 8, 135, 137):
             self.assertRaises(Malformed, Account.decode, bytes(size))
@@ -120,14 +120,14 @@ class ExecutionTests(SynchronousTestCase):
         self.assertEqual(self.state.root, outcome.stateRoot)
         return [(receipt.execution.name, receipt.sequence) for receipt in outcome.receipts]
 
-    def test_empty(self) -> None:
+    def test_emptyBlockKeepsState(self) -> None:
         """The state of genesis; a block without transactions leaves it."""
         self.assertEqual(self.state.root, EMPTY_STATE_ROOT)
         self.assertEqual(self.run_(), [])
         self.assertEqual(self.state.root, EMPTY_STATE_ROOT)
         self.assertEqual(self.state.openCount, 0)
 
-    def test_open(self) -> None:
+    def test_openedTopicHasItsFields(self) -> None:
         """A topic is its opener's, created at its block's time, and never published to."""
         self.assertEqual(self.run_(self.sent("OPEN", "a")), [("DONE", 0)])
         topic = self.state.topic("a")
@@ -168,7 +168,7 @@ class ExecutionTests(SynchronousTestCase):
         self.assertEqual((topic.sender, topic.created), (SENDERS[0], 1000))
         self.assertEqual((topic.sequence, topic.height), (2, 3))
 
-    def test_unknown(self) -> None:
+    def test_onlyOpenCreatesTopics(self) -> None:
         """Nothing makes a topic but an open. The refused ones use up their nonces."""
         unknown = self.sent("PUBLISH", "a")
         self.assertEqual(self.run_(unknown), [("TOPIC_NOT_FOUND", 0)])
@@ -186,14 +186,14 @@ class ExecutionTests(SynchronousTestCase):
         found = self.run_(*(self.sent(*text.split()) for text in kinds))
         self.assertEqual([number for _, number in found], [0, 0, 1, 1, 2, 3])
 
-    def test_published(self) -> None:
+    def test_outcomeLocatesEvents(self) -> None:
         """An outcome says where the events of each topic stand in the block."""
         kinds = ["OPEN a", "PUBLISH b/c", "PUBLISH a", "OPEN b/c", "PUBLISH b/c", "PUBLISH a"]
         block = [transactionOf(self.sent(*text.split())) for text in kinds]
         outcome = self.state.execute(block, 1, 1)
         self.assertEqual(dict(outcome.published), {0: [2, 5], 1: [4]})
 
-    def test_twins(self) -> None:
+    def test_prefixConflictWithinBlockIsRefused(self) -> None:
         """No block publishes to two topics whose event ids begin alike. Two blocks may."""
         left, right = TWINS
         self.assertEqual(topicPrefix(left), topicPrefix(right))
@@ -244,7 +244,7 @@ class ModelTests(SynchronousTestCase):
 
     @few
     @given(blocks)
-    def test_model(self, drawn: list[list[Sent]]) -> None:
+    def test_stateMatchesModel(self, drawn: list[list[Sent]]) -> None:
         """
         After any blocks, the state is what the model says, and one that is built of its rows
         has the same root. A block that the model cannot have is refused, and leaves no trace.
@@ -313,7 +313,7 @@ class ModelTests(SynchronousTestCase):
 
     @few
     @given(blocks)
-    def test_split(self, drawn: list[list[Sent]]) -> None:
+    def test_splittingBlocksKeepsSequences(self, drawn: list[list[Sent]]) -> None:
         """
         One topic's events have the same numbers however they are cut into blocks.
         """

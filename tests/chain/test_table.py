@@ -19,7 +19,7 @@ class BodyTableTests(SynchronousTestCase):
     L{BodyTable} says what L{decodeTable} says.
     """
 
-    def test_same(self) -> None:
+    def test_boundsEqualOffsets(self) -> None:
         """
         Bounds and indexes are those of all offsets, at strides' edges too.
         """
@@ -36,7 +36,7 @@ class BodyTableTests(SynchronousTestCase):
             for offset in (0, *offsets, *(each - 1 for each in offsets)):
                 self.assertEqual(table.index(offset), bisect_left(offsets, offset))
 
-    def test_short(self) -> None:
+    def test_shortTableIsRefused(self) -> None:
         """
         What is no beginning of a body is refused.
         """

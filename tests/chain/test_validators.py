@@ -33,10 +33,10 @@ def flipped(signature: bytes, at: int) -> bytes:
 
 class SetTests(SynchronousTestCase):
     """
-    Sets of nodes.
+    Validator sets.
     """
 
-    def test_hash(self) -> None:
+    def test_hashCoversEveryField(self) -> None:
         """Whatever differs between two sets gives another hash, the generation alone too."""
         sets = [
             setOf(generation, *keys)
@@ -48,7 +48,7 @@ class SetTests(SynchronousTestCase):
             nodes = reference.Nodes(each.generation, each.keys)
             self.assertEqual((each.encoded, each.hash), (nodes.encoded, nodes.hash))
 
-    def test_bounds(self) -> None:
+    def test_sizeOfSetIsBounded(self) -> None:
         """A set has at least one node and at most as many as it may."""
         keys = tuple(number.to_bytes(32, "big") for number in range(MAX_VALIDATORS + 1))
         for size in (1, MAX_VALIDATORS):
@@ -57,18 +57,18 @@ class SetTests(SynchronousTestCase):
         for bad in ((), keys):
             self.assertRaises(Malformed, ValidatorSet.decode, ValidatorSet(7, bad).encoded)
 
-    def test_twice(self) -> None:
+    def test_duplicateKeyIsRefused(self) -> None:
         """No key is in a set twice."""
         twice = setOf(1, 0, 1, 0)
         self.assertRaises(Malformed, ValidatorSet.decode, twice.encoded)
 
-    def test_rest(self) -> None:
+    def test_encodingHasNoRest(self) -> None:
         """Nothing follows a set, and nothing of it is missing."""
         encoded = CURRENT.encoded
         for bad in (b"", encoded[:7], encoded[:9], encoded[:-1], encoded + b"\0"):
             self.assertRaises(Malformed, ValidatorSet.decode, bad)
 
-    def test_verify(self) -> None:
+    def test_signatureBelongsToItsIndex(self) -> None:
         """A signature is that of the node of its index, and indexes out of range are nobody's."""
         signature = KEYS[1].sign(b"payload")
         self.assertTrue(CURRENT.verify(1, b"payload", signature))
@@ -113,7 +113,7 @@ class ChangeTests(SynchronousTestCase):
         """A change to other nodes that some of the four approve."""
         return changeTo(0, 1, 2, 4, approving=indexes)
 
-    def test_good(self) -> None:
+    def test_anyQuorumApprovesChange(self) -> None:
         """Any quorum of the old set may let nodes go, come, and get new keys."""
         for left in range(4):
             self.check(self.approved(*(index for index in range(4) if index != left)))
@@ -121,7 +121,7 @@ class ChangeTests(SynchronousTestCase):
             self.check(changeTo(*keys))
         self.check(changeTo(4, since=(5,), generation=9), setOf(9, 5))
 
-    def test_generation(self) -> None:
+    def test_generationsAreConsecutive(self) -> None:
         """A set is followed by that of the next generation alone."""
         for generation in (1, 2, 2**64 - 2):
             self.refuse("does not follow", changeTo(4, 5, generation=generation))
@@ -144,44 +144,46 @@ class ChangeTests(SynchronousTestCase):
         five = changeTo(0, 1, since=since, approving=(0, 1, 2, 3, 6))
         self.check(five, setOf(0, *since))
 
-    def test_twice(self) -> None:
+    def test_duplicateApprovalIsRefused(self) -> None:
         """Nobody approves twice."""
         self.refuse("rising order", self.approved(0, 1, 1))
         self.refuse("rising order", self.approved(0, 1, 2, 2))
 
-    def test_order(self) -> None:
+    def test_unorderedApprovalsAreRefused(self) -> None:
         """Approvals come by rising index, so that the same ones are always the same bytes."""
         self.refuse("rising order", self.approved(0, 2, 1))
         self.refuse("rising order", self.approved(3, 2, 1, 0))
 
-    def test_nobody(self) -> None:
+    def test_foreignApprovalIsRefused(self) -> None:
         """Who is not in the old set does not approve, not even beyond a quorum."""
         good = self.approved(0, 1, 2)
         signature = good.approvals[0][1]
         for index in (4, 2**16 - 1):
             more = evolve(good, approvals=(*good.approvals, (index, signature)))
-            self.refuse(f"node {index}", more)
+            self.refuse(f"validator {index}", more)
 
-    def test_forged(self) -> None:
+    def test_forgedApprovalIsRefused(self) -> None:
         """Each approval holds to the last bit, also beyond a quorum."""
         good = self.approved(0, 1, 2, 3)
         for place, (index, signature) in enumerate(good.approvals):
             for at in (0, 31, 32, 63):
                 approvals = list(good.approvals)
                 approvals[place] = (index, flipped(signature, at))
-                self.refuse(f"node {index}", evolve(good, approvals=tuple(approvals)))
+                self.refuse(f"validator {index}", evolve(good, approvals=tuple(approvals)))
         (_, first), (_, second), *others = good.approvals
         exchanged = ((0, second), (1, first), *others)
-        self.refuse("approval of node 0", evolve(good, approvals=exchanged))
+        self.refuse("approval of validator 0", evolve(good, approvals=exchanged))
 
-    def test_unaccepted(self) -> None:
+    def test_everyNewKeyMustAccept(self) -> None:
         """Each key of the new set is somebody's who has accepted, in its place."""
         good = changeTo(0, 4, 5)
         acceptances: Sequence[bytes] = good.acceptances
         for place in range(3):
             for other in (bytes(64), flipped(acceptances[place], 63), acceptances[place - 1]):
                 wrong = (*acceptances[:place], other, *acceptances[place + 1 :])
-                self.refuse(f"node {place} of the new set has not", evolve(good, acceptances=wrong))
+                self.refuse(
+                    f"validator {place} of the new set has not", evolve(good, acceptances=wrong)
+                )
 
     def test_otherSet(self) -> None:
         """Signatures are for one new set and no other."""
@@ -193,7 +195,7 @@ class ChangeTests(SynchronousTestCase):
         """Signatures of one chain are worth nothing on another, though the keys are the same."""
         self.refuse("approval", changeTo(0, 4, chain=bytes(32)))
 
-    def test_replay(self) -> None:
+    def test_approvalsDoNotCountTwice(self) -> None:
         """Once the set has gone on, no approval counts again, though the same keys come back."""
         away = changeTo(4, 5)
         back = changeTo(0, 1, 2, 3, since=(4, 5), generation=1)
@@ -203,9 +205,9 @@ class ChangeTests(SynchronousTestCase):
         self.refuse("does not follow", away, back.following)
         # Under another number it is another set, which nobody has signed for.
         renamed = evolve(away, following=setOf(3, 4, 5))
-        self.refuse("approval of node 0", renamed, back.following)
+        self.refuse("approval of validator 0", renamed, back.following)
 
-    def test_payload(self) -> None:
+    def test_payloadCoversEveryField(self) -> None:
         """Whatever differs between two changes differs in what is signed."""
         sets = [setOf(0, 0), setOf(1, 0), setOf(0, 1)]
         payloads = {

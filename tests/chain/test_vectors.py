@@ -80,21 +80,21 @@ class PackageTests(SynchronousTestCase):
     The package encodes as the vectors say, and reads it back.
     """
 
-    def test_keys(self) -> None:
+    def test_keysMatchVectors(self) -> None:
         """The nodes' public keys follow from their seeds."""
         for node in VECTORS["keys"]["nodes"] + VECTORS["keys"]["later"]:
             key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(node["seed"]))
             self.assertEqual(key.public_key().public_bytes_raw().hex(), node["publicKey"])
 
-    def test_addresses(self) -> None:
+    def test_addressesMatchVectors(self) -> None:
         """Addresses of topics and accounts."""
         for vector in VECTORS["addresses"]:
             make = {"topic": topicAddress, "account": accountAddress}[vector["of"]]
             made = make(bytes.fromhex(vector["chain"]), vector["name"])
             self.assertEqual(made.hex(), vector["address"])
 
-    def test_genesis(self) -> None:
-        """Genesis, its id, the set of nodes, the header it gives."""
+    def test_genesisMatchesVectors(self) -> None:
+        """Genesis, its id, the validator set, the header it gives."""
         for vector in VECTORS["genesis"]:
             genesis = Genesis(
                 group=vector["group"],
@@ -108,7 +108,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(genesis.header().hash.hex(), vector["header"]["hash"])
             self.assertEqual(Genesis.decode(genesis.encoded), genesis)
 
-    def test_transactions(self) -> None:
+    def test_transactionsMatchVectors(self) -> None:
         """Every kind of transaction."""
         for vector in VECTORS["transactions"]:
             made = transactionOf(Sent.read(vector))
@@ -125,7 +125,7 @@ class PackageTests(SynchronousTestCase):
         ]
         self.assertEqual(accepted, [])
 
-    def test_bodies(self) -> None:
+    def test_bodiesMatchVectors(self) -> None:
         """Bodies and their tables."""
         named = {vector["name"]: vector for vector in VECTORS["transactions"]}
         for vector in VECTORS["bodies"]:
@@ -144,7 +144,7 @@ class PackageTests(SynchronousTestCase):
         ]
         self.assertEqual(accepted, [])
 
-    def test_receipts(self) -> None:
+    def test_receiptsMatchVectors(self) -> None:
         """Receipts and their root."""
         for vector in VECTORS["receipts"]:
             made = receiptsOf(vector["receipts"])
@@ -153,7 +153,7 @@ class PackageTests(SynchronousTestCase):
             found = receiptRoot(raw(vector["transactionHashes"]), encodeReceipts(made))
             self.assertEqual(found.hex(), vector["root"])
 
-    def test_merkle(self) -> None:
+    def test_merkleRootsMatchVectors(self) -> None:
         """Roots of 0 to 9 leaves, at once and from a tree."""
         self.assertEqual([len(vector["leaves"]) for vector in VECTORS["merkle"]], list(range(10)))
         for vector in VECTORS["merkle"]:
@@ -166,7 +166,7 @@ class PackageTests(SynchronousTestCase):
                 found = rootOfPath(hashes[index], index, len(hashes), raw(path))
                 self.assertEqual(found.hex(), vector["root"])
 
-    def test_history(self) -> None:
+    def test_historiesMatchVectors(self) -> None:
         """Histories, and paths in them."""
         hashes = raw(VECTORS["history"]["headers"])
         roots = raw(VECTORS["history"]["roots"])
@@ -182,16 +182,16 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(historyPath(height, size, source), path)
             self.assertEqual(rootOfPath(leaves[height], height, size, path), roots[size])
 
-    def test_sets(self) -> None:
-        """Sets of nodes."""
+    def test_setsMatchVectors(self) -> None:
+        """Validator sets."""
         for vector in VECTORS["sets"]:
             made = ValidatorSet(vector["generation"], tuple(raw(vector["keys"])))
             self.assertEqual(made.encoded.hex(), vector["encoded"])
             self.assertEqual(made.hash.hex(), vector["hash"])
             self.assertEqual(ValidatorSet.decode(made.encoded), made)
 
-    def test_changes(self) -> None:
-        """Changes of the set of nodes that hold, and those that are refused."""
+    def test_changesMatchVectors(self) -> None:
+        """Changes of the validator set that hold, and those that are refused."""
         current = GENESIS.validatorSet
         for vector in VECTORS["changes"]:
             encoded = bytes.fromhex(vector["encoded"])
@@ -216,7 +216,7 @@ class PackageTests(SynchronousTestCase):
         ]
         self.assertEqual(accepted, [])
 
-    def test_accounts(self) -> None:
+    def test_accountsMatchVectors(self) -> None:
         """Which nonces are executed, and what is remembered of them."""
         for vector in VECTORS["accounts"]:
             account, accepted = Account(), []
@@ -228,7 +228,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(account.encode().hex(), vector["encoded"])
             self.assertEqual(Account.decode(bytes.fromhex(vector["encoded"])), account)
 
-    def test_header(self) -> None:
+    def test_headerMatchesVectors(self) -> None:
         """A header in which every field can be told from every other."""
         vector = VECTORS["header"]
         header = headerOf(vector)
@@ -236,20 +236,20 @@ class PackageTests(SynchronousTestCase):
         self.assertEqual(header.hash.hex(), vector["hash"])
         self.assertEqual(Header.decode(header.encoded), header)
 
-    def test_leaders(self) -> None:
+    def test_leadersMatchVectors(self) -> None:
         """Whose turn it is."""
         for vector in VECTORS["leaders"]:
             found = leaderIndex(vector["view"], vector["height"], vector["nodes"])
             self.assertEqual(found, vector["leader"])
 
-    def test_quorums(self) -> None:
+    def test_quorumsMatchVectors(self) -> None:
         """How many may fail, and how many must agree."""
         for vector in VECTORS["quorums"]:
             nodes = vector["nodes"]
             self.assertEqual(faultsTolerated(nodes), vector["faults"])
             self.assertEqual(quorum(nodes), vector["quorum"])
 
-    def test_votes(self) -> None:
+    def test_votesMatchVectors(self) -> None:
         """What is signed for a vote; the signature is that node's."""
         self.assertEqual([vote["phase"] for vote in VECTORS["votes"]], [*Phase.__members__])
         for vector in VECTORS["votes"]:
@@ -263,7 +263,7 @@ class PackageTests(SynchronousTestCase):
             self.assertEqual(payload.hex(), vector["payload"])
             self.assertTrue(verify(vector["signer"], payload, bytes.fromhex(vector["signature"])))
 
-    def test_certificates(self) -> None:
+    def test_certificatesMatchVectors(self) -> None:
         """Certificates that hold, and those that are refused."""
         header = headerOf(VECTORS["blocks"][0]["header"])
         for vector in VECTORS["certificates"]:
@@ -282,7 +282,7 @@ class PackageTests(SynchronousTestCase):
                 refused = True
             self.assertEqual(refused, bool(vector["refused"]), vector["refused"])
 
-    def test_chain(self) -> None:
+    def test_smallChainMatchesVectors(self) -> None:
         """The small chain follows block by block, and each state is the one that is written."""
         state, parent = GENESIS.state(), GENESIS.header()
         self.assertEqual(state.root.hex(), VECTORS["emptyState"]["stateRoot"])
@@ -348,7 +348,7 @@ class PageTests(SynchronousTestCase):
     C{docs/chain.rst}.
     """
 
-    def test_members(self) -> None:
+    def test_pageExplainsEveryMember(self) -> None:
         """The page explains each member of the file, and has no other root of nothing."""
         page = VECTORS_PATH.parents[1].joinpath("chain.rst").read_text("utf-8")
         for name in set(VECTORS) - {"version"}:

@@ -115,7 +115,7 @@ class CommandTests(ArchiveTestCase):
             },
         )
 
-    def test_checkpoints(self) -> None:
+    def test_checkpointsFromArgumentsAndFiles(self) -> None:
         """On the command line, and in files of either form."""
         wrong = f"3:{'0' * 64}"
         file = self.dataDir.with_name("checkpoints")
@@ -160,7 +160,7 @@ class CommandTests(ArchiveTestCase):
         )
         self.lines(0, "audit", "--group=1", f"--checkpoint={self.tip}", self.dataDir)
 
-    def test_usage(self) -> None:
+    def test_wrongUsageIsRefused(self) -> None:
         """What cannot even be tried."""
         self.other.mkdir()
         for words, *arguments in (
@@ -186,7 +186,7 @@ class CommandTests(ArchiveTestCase):
             with self.subTest(arguments=arguments):
                 self.refused(str(words), *arguments)
 
-    def test_pipe(self) -> None:
+    def test_exportPipedIntoImport(self) -> None:
         """From standard output into standard input."""
         code, data, errors = self.main("export", self.dataDir, "-")
         self.assertEqual((code, errors), (0, f"group 1: exported up to block {self.tip}\n"))
@@ -199,7 +199,7 @@ class CommandTests(ArchiveTestCase):
         self.assertEqual(self.lines(0, "audit", self.other)[-1], "good")
         self.refused("is cut off at byte 99", "import", "-", self.other, input=data[:99], code=1)
 
-    def test_files(self) -> None:
+    def test_exportedFileIsPrivateAndNew(self) -> None:
         """A file is never overwritten, and only its owner may read it."""
         file = self.dataDir.with_name("chain")
         code, _, _ = self.main("export", "--to=4", self.dataDir, file)
@@ -217,7 +217,7 @@ class CommandTests(ArchiveTestCase):
         self.addCleanup(lock.release)
         self.refused("another svcbroker is using", "import", "-", self.dataDir)
 
-    def test_backup(self) -> None:
+    def test_backupIsAudited(self) -> None:
         """A copy, looked over wholly if that is wanted."""
         self.assertEqual(
             self.lines(0, "backup", "--audit", self.dataDir, self.other),
@@ -231,7 +231,7 @@ class CommandTests(ArchiveTestCase):
         self.path.write_bytes(self.path.read_bytes()[:9000])
         self.refused("nothing was copied", "backup", self.dataDir, Path("x"), code=1)
 
-    def test_progress(self) -> None:
+    def test_progressBarOnRequest(self) -> None:
         """A bar, where it is wanted."""
         file = self.dataDir.with_name("chain")
         for arguments in (

@@ -50,7 +50,7 @@ class ArgumentTests(SynchronousTestCase):
         self.assertEqual(options["data-dir"], Path("somewhere"))
         return options["call"]
 
-    def test_calls(self) -> None:
+    def test_eachActionIsOneCall(self) -> None:
         """Each action is one operator call."""
         for arguments, call in [
             ("show", ("faults/show", {})),
@@ -66,13 +66,13 @@ class ArgumentTests(SynchronousTestCase):
         ]:
             self.assertEqual(self.call(*arguments.split()), call)
 
-    def test_options(self) -> None:
+    def test_optionsMayStandAnywhere(self) -> None:
         """Options may stand anywhere."""
         options = fault.Options()
         options.parseOptions(["x", "--group", "7", "stop", "1", "--timeout=2.5", "--json"])
         self.assertEqual((options["group"], options["timeout"], options["json"]), ("7", 2.5, 1))
 
-    def test_wrong(self) -> None:
+    def test_wrongUsageIsRefused(self) -> None:
         """What means nothing is told."""
         for arguments in (
             *("", "dance", "show 1", "stop", "stop x", "stop 1 2", "start 1000", "cut", "cut x"),
@@ -112,12 +112,12 @@ class RunTests(SynchronousTestCase):
         code = main(["fault", "d", *arguments])
         return code, output.getvalue(), errors.getvalue()
 
-    def test_shown(self) -> None:
+    def test_actionsShowTheOutcome(self) -> None:
         """Every action shows how things are then."""
         self.assertEqual(self.run_("stop", "1", "--group=g"), (0, SHOWN, ""))
         self.assertEqual(self.calls, [("faults/stop", {"groupId": "g", "node": 1})])
 
-    def test_json(self) -> None:
+    def test_answerAsJson(self) -> None:
         """Or the answer as it is."""
         code, output, _ = self.run_("show", "--json")
         self.assertEqual((code, json.loads(output)), (0, REPORT))

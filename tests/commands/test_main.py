@@ -69,7 +69,7 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(self.output.getvalue(), "")
         return code, self.errors.getvalue()
 
-    def test_codes(self) -> None:
+    def test_exitCodeOfCommand(self) -> None:
         """A command's code is that of the process; it is given its options and writes results."""
 
         def run(options: Any, console: Console) -> int:
@@ -79,7 +79,7 @@ class MainTests(SynchronousTestCase):
         self.assertEqual(self.main(run, "do", "--number=7"), 1)
         self.assertEqual((self.output.getvalue(), self.errors.getvalue()), ("number 7\n", ""))
 
-    def test_usage(self) -> None:
+    def test_wrongUsageHasCodeTwo(self) -> None:
         """Wrong usage is told in a line, with code 2."""
         for argv, line in [
             ([], "svcbroker: which command? See: svcbroker --help\n"),
@@ -91,7 +91,7 @@ class MainTests(SynchronousTestCase):
             self.assertEqual(self.main(lambda options, console: 0, *argv), 2)
             self.assertEqual(self.errors.getvalue(), line)
 
-    def test_failures(self) -> None:
+    def test_failuresHaveLinesAndCodes(self) -> None:
         """Each way to fail is one line and a code of its own."""
         for error, code, line in [
             (CommandError("no\ndaemon"), 2, "svcbroker do: no daemon\n"),
@@ -108,13 +108,13 @@ class MainTests(SynchronousTestCase):
             self.errors.truncate(self.errors.seek(0))
             self.assertEqual(self.fails(error), (code, line))
 
-    def test_traceback(self) -> None:
+    def test_tracebackOnRequest(self) -> None:
         """Whoever wants to see where a bug is can."""
         code, text = self.fails(ValueError("y"), "--traceback")
         self.assertEqual(code, 70)
         self.assertIn("Traceback", text)
 
-    def test_shows(self) -> None:
+    def test_helpAndVersionAreResults(self) -> None:
         """Help and version are results."""
         for argv, words in [
             (["--help"], "Do it."),
@@ -157,7 +157,7 @@ class TableTests(SynchronousTestCase):
     The real commands.
     """
 
-    def test_complete(self) -> None:
+    def test_everyCommandIsComplete(self) -> None:
         """Each has options and can be run; its summary is a sentence."""
         for command in COMMANDS:
             module = command.load()
@@ -182,7 +182,7 @@ class TableTests(SynchronousTestCase):
             **{"stderr": subprocess.PIPE, **keywords},
         )
 
-    def test_lazy(self) -> None:
+    def test_helpImportsNoCommand(self) -> None:
         """The help text imports no command, no progress bar and no reactor."""
         code = (
             "import sys; from svcbroker.commands import COMMANDS, main; main(['--help']);"

@@ -16,7 +16,7 @@ class OptionsTests(SynchronousTestCase):
     The command line.
     """
 
-    def test_actions(self) -> None:
+    def test_actionsCallTheirOperations(self) -> None:
         """Each action asks for what it says."""
         for words, rotate, count in (
             ("", (), None),
@@ -30,7 +30,7 @@ class OptionsTests(SynchronousTestCase):
             self.assertEqual((options["rotate"], options["count"]), (rotate, count))
             self.assertEqual(str(options["data-dir"]), "data")
 
-    def test_usage(self) -> None:
+    def test_unknownActionsAreRefused(self) -> None:
         """Nothing else is an action."""
         for words in (
             "",
@@ -47,7 +47,7 @@ class OptionsTests(SynchronousTestCase):
         ):
             self.assertRaises(UsageError, Options().parseOptions, words.split())
 
-    def test_describe(self) -> None:
+    def test_setAndReplicasAreDescribed(self) -> None:
         """A line for the set, and one for each node."""
         nodes = [{"index": 0, "nodeId": "ab"}, {"index": 1, "nodeId": "cd"}]
         for changes, words in ((1, "2 nodes, after 1 change"), (2, "2 nodes, after 2 changes")):

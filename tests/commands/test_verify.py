@@ -73,7 +73,7 @@ class VerifyTests(CommandTestCase):
     Event proofs.
     """
 
-    def test_words(self) -> None:
+    def test_provedEventIsDescribed(self) -> None:
         """What is proved is told: what, where, when, by whom, and what was trusted."""
         output = self.good("verify", self.proof("unicode"), "--genesis", self.genesis)
         words = " ".join(output.split())
@@ -92,7 +92,7 @@ class VerifyTests(CommandTestCase):
         ):
             self.assertIn(each, words)
 
-    def test_trust(self) -> None:
+    def test_everyKindOfTrust(self) -> None:
         """Everything that can be trusted, in each of its forms."""
         tip = max(self.made.checkpoints)
         kept = self.made.checkpoints[tip]
@@ -115,7 +115,7 @@ class VerifyTests(CommandTestCase):
             self.assertIn("PROVED", output)
             self.assertIn("vouched for", output)
 
-    def test_json(self) -> None:
+    def test_resultAsJson(self) -> None:
         """For programs everything is there, binary content too."""
         name = "binary, after a change of nodes"
         found = json.loads(self.good("verify", self.proof(name), "--chain", self.chain, "--json"))
@@ -148,7 +148,7 @@ class VerifyTests(CommandTestCase):
             self.assertEqual((code, found["proved"]), (1, False))
             self.assertIn(reason, found["reason"])
 
-    def test_usage(self) -> None:
+    def test_wrongUsageHasCodeTwo(self) -> None:
         """What cannot even be tried is code 2, with a line that says why."""
         proof = self.proof()
         for arguments, words in (
@@ -167,7 +167,7 @@ class VerifyTests(CommandTestCase):
         ):
             self.assertIn(words, self.wrong("verify", *arguments))
 
-    def test_input(self) -> None:
+    def test_standardInputWithoutReactor(self) -> None:
         """From standard input; and neither a reactor nor anything of a network is imported."""
         code = (
             "import sys; from svcbroker.commands import main; code = main(sys.argv[1:]);"
@@ -185,7 +185,7 @@ class VerifyTests(CommandTestCase):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertTrue(done.stdout.startswith(b"PROVED"))
 
-    def test_endless(self) -> None:
+    def test_endlessInputIsCutOff(self) -> None:
         """Of what has no end no more is read than a proof may have."""
         for place in (verify, reading):
             self.patch(place, "MAX_PROOF_SIZE", 1000)
@@ -199,7 +199,7 @@ class GrowthTests(CommandTestCase):
     Consistency proofs.
     """
 
-    def test_checkpoints(self) -> None:
+    def test_consistencyWithBothCheckpoints(self) -> None:
         """With both checkpoints, in any order, or with the genesis as the older one."""
         for data, older, newer in self.made.growth.values():
             path = self.save("growth.json", data)
@@ -216,7 +216,7 @@ class GrowthTests(CommandTestCase):
                 )
                 self.assertEqual(json.loads(output)["older"], str(older))
 
-    def test_refused(self) -> None:
+    def test_consistencyIsRefused(self) -> None:
         """Another checkpoint, another chain, and too few checkpoints."""
         data, older, newer = self.made.growth["5 and 28"]
         path = self.save("growth.json", data)
@@ -247,7 +247,7 @@ class ChainTests(CommandTestCase):
         made.publish("t", b"x")
         self.store = made
 
-    def test_genesis(self) -> None:
+    def test_genesisAndItsHash(self) -> None:
         """The genesis, or its hash, beside whoever writes the chain."""
         fields = GenesisFields.of(self.store.genesis)
         found = json.loads(self.good("genesis", str(self.data)))
@@ -255,7 +255,7 @@ class ChainTests(CommandTestCase):
         self.assertEqual(self.good("genesis", str(self.data), "--hash"), f"{fields.chain}\n")
         self.assertEqual(self.good("genesis", str(self.data / "1"), "--hash"), f"{fields.chain}\n")
 
-    def test_checkpoint(self) -> None:
+    def test_checkpointOfHeight(self) -> None:
         """The latest block, or one of a height."""
         for options, height in (([], 2), (["--height", "1"], 1), (["--height=0"], 0)):
             expected = self.store.prover.checkpoint(height)
@@ -280,20 +280,20 @@ class WordTests(SynchronousTestCase):
     What comes from elsewhere gives no orders to a terminal.
     """
 
-    def test_quoted(self) -> None:
+    def test_unprintableTextIsEscaped(self) -> None:
         """Nothing but printable characters, and not too many."""
         self.assertEqual(quoted("größe \U0001f600"), "größe \U0001f600")
         self.assertEqual(quoted("\x1b[2J\r\n\x80\u202e"), "\\x1b[2J\\r\\n\\x80\\u202e")
         self.assertEqual(quoted("x" * 501), "x" * 500 + "...")
         self.assertIn("binary (2 bytes", contentText(b"\xff\xfe"))
 
-    def test_times(self) -> None:
+    def test_everyNumberIsATime(self) -> None:
         """Any number is a time."""
         self.assertEqual(timeText(1_700_000_000_007), "2023-11-14 22:13:20.007 UTC")
         for odd in (2**63, 2**64 - 1, 10**17):
             self.assertIn(str(odd), timeText(odd))
 
-    def test_topic(self) -> None:
+    def test_topicIsEscaped(self) -> None:
         """A topic may have characters that terminals obey."""
         made = proofs()
         data = made.events["first block with events"]

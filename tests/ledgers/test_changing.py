@@ -57,8 +57,8 @@ class ProposalTests(SynchronousTestCase):
             ([KEYS[0]], [], "is in the set already"),
             ([], [KEYS[4]], "is not in the set"),
             ([], [], "nothing would change"),
-            ([], KEYS[:4], "1 to 256 nodes, not 0"),
-            ([sha256(b"%d" % i).digest() for i in range(253)], [], "1 to 256 nodes, not 257"),
+            ([], KEYS[:4], "1 to 256 validators, not 0"),
+            ([sha256(b"%d" % i).digest() for i in range(253)], [], "1 to 256 validators, not 257"),
         ]:
             with self.assertRaisesRegex(DocumentInvalid, words):
                 proposeChange(CHAIN, FOUR, add=add, remove=remove, order=order)

@@ -26,14 +26,14 @@ class AgreementTests(SynchronousTestCase):
     C{docs/examples/verify.py}.
     """
 
-    def test_good(self) -> None:
+    def test_goodProofsAreAccepted(self) -> None:
         """It takes every good proof, of its own chain only."""
         made = proofs()
         for name, data in made.events.items():
             self.assertTrue(accepts(data, made.genesis.chain), name)
             self.assertFalse(accepts(data, bytes(32)), name)
 
-    def test_bad(self) -> None:
+    def test_badProofsAreRefused(self) -> None:
         """It refuses what ours refuses, of a large sample of changes."""
         made, seed = proofs(), random.Random(4)
         chain = made.genesis.chain
@@ -48,7 +48,7 @@ class AgreementTests(SynchronousTestCase):
                     isGood = False
                 self.assertEqual(accepts(text, chain), isGood, f"{name}: {what}")
 
-    def test_engine(self) -> None:
+    def test_engineProofsAgree(self) -> None:
         """So it is with proofs of chains that an engine decided."""
         made, seed = proofs(EngineChain), random.Random(4)
         chain = made.genesis.chain
@@ -65,7 +65,7 @@ class AgreementTests(SynchronousTestCase):
                     isGood = False
                 self.assertEqual(accepts(text, chain), isGood, f"{name}: {what}")
 
-    def test_script(self) -> None:
+    def test_exampleRunsAsScript(self) -> None:
         """As a script it says what came of it, and imports nothing of ours."""
         made = proofs()
         path = Path(self.mktemp())

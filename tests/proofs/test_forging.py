@@ -105,7 +105,7 @@ class ForgeTests(SynchronousTestCase):
         named = replace(other, chain=proof.genesis.chain)
         self.refused(replace(proof, genesis=named), "not that of the chain it names")
 
-    def test_signatures(self) -> None:
+    def test_onlyQuorumsSuffice(self) -> None:
         """Any quorum will do; too few, unsorted and repeated signatures do not."""
         proof = self.prove(self.late)
         for quorum in ((0, 1, 2), (1, 2, 3), (0, 2, 3), (0, 1, 2, 3)):
@@ -125,7 +125,9 @@ class ForgeTests(SynchronousTestCase):
         proof = self.prove(self.late)
         one, other = (self.certificateOf(self.signed(proof, (0, 1, 2), round)) for round in (0, 1))
         mixed = [*one.signatures[:2], other.signatures[2]]
-        self.refused(self.certified(proof, replace(one, signatures=mixed)), "node 2 does not hold")
+        self.refused(
+            self.certified(proof, replace(one, signatures=mixed)), "validator 2 does not hold"
+        )
 
     def test_unknownSigner(self) -> None:
         """Nobody beyond the set signs."""
@@ -133,9 +135,9 @@ class ForgeTests(SynchronousTestCase):
         certificate = self.certificateOf(proof)
         stranger = replace(certificate.signatures[2], node=4)
         changed = replace(certificate, signatures=[*certificate.signatures[:2], stranger])
-        self.refused(self.certified(proof, changed), "not a node")
+        self.refused(self.certified(proof, changed), "not a validator")
         extra = replace(certificate, signatures=[*certificate.signatures, stranger])
-        self.refused(self.certified(proof, extra), "not a node")
+        self.refused(self.certified(proof, extra), "not a validator")
 
     def forged(self, header: Header) -> FinalHeader:
         """Any header, signed by those who decide now."""
@@ -151,9 +153,9 @@ class ForgeTests(SynchronousTestCase):
         proof = self.prove(self.late)
         header = proof.block.header.header()
         self.chain._seeds = [seedOf(f"node {index}") for index in range(4)]
-        self.refused(replace(proof, block=self.forged(header)), "signature of node 1")
+        self.refused(replace(proof, block=self.forged(header)), "signature of validator 1")
         former = evolve(header, validators=self.chain.genesis.validatorSet.hash)
-        self.refused(replace(proof, block=self.forged(former)), "another set of nodes")
+        self.refused(replace(proof, block=self.forged(former)), "another validator set")
         # Without the change it is their turn, as far as the proof says. That is what forks are:
         # nobody who has no checkpoint can see it.
         hidden = replace(proof, block=self.forged(former), changes=[])
@@ -165,11 +167,11 @@ class ForgeTests(SynchronousTestCase):
     def test_laterNodes(self) -> None:
         """The nodes of a later set cannot sign what came before it."""
         proof = self.prove(self.early)
-        self.refused(self.signed(proof, (0, 1, 2)), "signature of node 1")
+        self.refused(self.signed(proof, (0, 1, 2)), "signature of validator 1")
         later = evolve(proof.block.header.header(), validators=self.chain.head.validators)
-        self.refused(replace(proof, block=self.forged(later)), "another set of nodes")
+        self.refused(replace(proof, block=self.forged(later)), "another validator set")
 
-    def test_changes(self) -> None:
+    def test_changesAreCompleteAndOrdered(self) -> None:
         """Changes are there all, once, in order, and no more than it takes."""
         early, late = self.prove(self.early), self.prove(self.late)
         (change,) = late.changes
@@ -179,12 +181,12 @@ class ForgeTests(SynchronousTestCase):
         first, second = proof.changes
         self.refused(replace(early, changes=[change]), "not below block")
         self.refused(replace(late, changes=[change, second]), "not below block")
-        self.refused(replace(late, changes=[]), "another set of nodes")
+        self.refused(replace(late, changes=[]), "another validator set")
         for changes in ([first], [second], [second, first], [first, first, second], []):
-            self.refused(replace(proof, changes=changes), "set of nodes")
+            self.refused(replace(proof, changes=changes), "validator set")
 
     def test_changeByItself(self) -> None:
-        """A set of nodes cannot bring itself in, nor another than its block names."""
+        """A validator set cannot bring itself in, nor another than its block names."""
         proof = self.prove(self.late)
         (change,) = proof.changes
         header = change.header.header()
@@ -194,12 +196,12 @@ class ForgeTests(SynchronousTestCase):
             certificate=PbftCertificate.of(self.chain.certify(header)),
             nodes=change.nodes,
         )
-        self.refused(replace(proof, changes=[own]), "signature of node 0")
+        self.refused(replace(proof, changes=[own]), "signature of validator 0")
         swapped = [change.nodes[1], change.nodes[0], *change.nodes[2:]]
         for nodes in (swapped, [], change.nodes[:3], [*change.nodes, change.nodes[0]]):
             self.refused(replace(proof, changes=[replace(change, nodes=nodes)]), "set|node")
 
-    def test_usurpers(self) -> None:
+    def test_onlyChangesBringNewSets(self) -> None:
         """
         No block but one that changes the nodes brings others in, although it is truly final.
         """
@@ -259,7 +261,7 @@ class ForgeTests(SynchronousTestCase):
         ).changes[1:]
         self.refused(replace(proof, changes=[*proof.changes, own]), "not below block")
 
-    def test_checkpoints(self) -> None:
+    def test_onlyOwnCheckpointsAreAccepted(self) -> None:
         """Only the event's own block and the proof's checkpoint are led to."""
         tip = self.chain.decide().height
         proof = self.prove(self.early, tip)
@@ -297,7 +299,7 @@ class ForgeTests(SynchronousTestCase):
         self.assertEqual(fork.genesis.chain, self.trusted)
         return fork
 
-    def test_fork(self) -> None:
+    def test_checkpointRefusesFork(self) -> None:
         """
         Who has all keys can fork; then a checkpoint of the one chain refuses the proofs of the
         other, and there is no consistency proof between them.
@@ -318,7 +320,7 @@ class ForgeTests(SynchronousTestCase):
             with self.assertRaises(ProofInvalid):
                 verifyConsistency(encode(growth), older=older, newer=fork.prover.checkpoint(tip))
 
-    def test_consistency(self) -> None:
+    def test_consistencyOfOtherCheckpointsIsRefused(self) -> None:
         """Checkpoints that are equal, swapped, or of other heights are not proved."""
         tip = self.chain.decide().height
         one, two = (self.chain.prover.checkpoint(height) for height in (2, tip))

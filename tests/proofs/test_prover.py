@@ -41,7 +41,7 @@ class TreeTests(SynchronousTestCase):
     The quick ways to the hashes of a block are the same as the slow ones.
     """
 
-    def test_paths(self) -> None:
+    def test_treeGivesMerklePaths(self) -> None:
         """A tree gives the paths that are made without one."""
         leaves = [leafHash(bytes([number])) for number in range(40)]
         for size in (1, 2, 3, 4, 5, 8, 31, 32, 33, 40):
@@ -51,7 +51,7 @@ class TreeTests(SynchronousTestCase):
 
     @few
     @given(st.lists(st.tuples(st.binary(max_size=50), EXTENSIONS), max_size=5))
-    def test_transactions(self, events: list[tuple[bytes, dict[str, str]]]) -> None:
+    def test_hashesOfStoredTransactions(self, events: list[tuple[bytes, dict[str, str]]]) -> None:
         """The hashes of a body's transactions are theirs, whatever they hold."""
         transactions = [
             Transaction.create(Kind.PUBLISH, bytes(20), number, 0, "t", content, extensions)
@@ -66,7 +66,7 @@ class TreeTests(SynchronousTestCase):
 
     @few
     @given(st.binary(max_size=100), st.lists(st.integers(0, 110), max_size=4).map(sorted))
-    def test_malformed(self, body: bytes, offsets: list[int]) -> None:
+    def test_arbitraryBodiesAreMalformed(self, body: bytes, offsets: list[int]) -> None:
         """Whatever bytes there are, there are hashes or it is said that they are none."""
         with contextlib.suppress(Malformed):
             transactionHashes(body, offsets)
@@ -117,7 +117,7 @@ class ProverTests(SynchronousTestCase):
             )
             self.assertEqual(proved.eventId, str(eventId))
 
-    def test_refused(self) -> None:
+    def test_unknownEventsAndBlocksAreRefused(self) -> None:
         """No such event, no such block, no such order."""
         prover, known = self.chain.prover, self.ids[0]
         prefix, height = known.prefix, known.height
@@ -137,7 +137,7 @@ class ProverTests(SynchronousTestCase):
         for older, newer in ((1, 1), (2, 1), (-1, 1)):
             self.assertRaises(ParameterInvalid, prover.consistency, older, newer)
 
-    def test_damaged(self) -> None:
+    def test_damagedBlockGivesNoProof(self) -> None:
         """A proof that would not hold is not given."""
         writing = self.chain.store._writing
         height = self.ids[0].height

@@ -66,20 +66,20 @@ class FuzzTests(SynchronousTestCase):
 
     @some
     @given(st.binary(max_size=300))
-    def test_bytes(self, data: bytes) -> None:
+    def test_arbitraryBytesAreInvalid(self, data: bytes) -> None:
         """Any bytes."""
         readAll(data)
 
     @some
     @given(anything)
-    def test_json(self, value: object) -> None:
+    def test_arbitraryJsonIsInvalid(self, value: object) -> None:
         """Any JSON, and what Python takes for JSON."""
         readAll(json.dumps(value).encode())
         readAll(json.dumps({"jsonrpc": "2.0", "result": value}).encode())
 
     @some
     @given(st.data())
-    def test_members(self, data: st.DataObject) -> None:
+    def test_arbitraryMembersAreInvalid(self, data: st.DataObject) -> None:
         """Any JSON in the place of any member, at any depth, of a proof."""
         made = proofs()
         texts = [*made.events.values(), *(each[0] for each in made.growth.values())]
@@ -95,7 +95,7 @@ class FuzzTests(SynchronousTestCase):
         place[data.draw(st.sampled_from(keys))] = data.draw(anything)
         self.assertLessEqual(readAll(json.dumps(document).encode()), 1)
 
-    def test_odd(self) -> None:
+    def test_hostileBytesAreInvalid(self) -> None:
         """Bytes of which readers are afraid."""
         for data in (
             b"",
@@ -130,20 +130,20 @@ class FormTests(SynchronousTestCase):
         self.chain = self.made.genesis.chain
         self.proof = self.made.events["unicode"]
 
-    def test_jsonrpc(self) -> None:
+    def test_jsonRpcResponseIsRead(self) -> None:
         """The response of JSON-RPC is as good as the proof in it."""
         bare = verifyProof(self.proof, chain=self.chain)
         response = b'{"jsonrpc": "2.0", "id": 7, "result": ' + self.proof + b"}"
         self.assertEqual(verifyProof(response, chain=self.chain), bare)
         self.assertEqual(formatOf(response), "svcbroker/event-proof/1")
 
-    def test_spaces(self) -> None:
+    def test_whitespaceAndEscapesAreRead(self) -> None:
         """A proof may be written with spaces and escapes."""
         text = json.dumps(json.loads(self.proof), indent=4).encode("ascii")
         bare = verifyProof(self.proof, chain=self.chain)
         self.assertEqual(verifyProof(text, chain=self.chain), bare)
 
-    def test_twice(self) -> None:
+    def test_duplicateMemberIsRefused(self) -> None:
         """A member that is there twice could be read in two ways."""
         for old, new in (
             (b'{"format"', b'{"event": {}, "format"'),
@@ -155,7 +155,7 @@ class FormTests(SynchronousTestCase):
             with self.assertRaisesRegex(ProofInvalid, "twice"):
                 verifyProof(changed, chain=self.chain)
 
-    def test_refusals(self) -> None:
+    def test_brokersRefusalIsTold(self) -> None:
         """Where the broker has refused, its words are told."""
         for data in (
             b'{"code": 100303, "message": "event does not exist"}',
@@ -165,14 +165,14 @@ class FormTests(SynchronousTestCase):
             with self.assertRaisesRegex(ProofInvalid, "refusal: event does not exist"):
                 verifyProof(data, chain=self.chain)
 
-    def test_genesis(self) -> None:
+    def test_genesisIsReadBack(self) -> None:
         """A genesis is read back, and another kind of document is not one."""
         data = encode(GenesisFields.of(self.made.genesis))
         self.assertEqual(readGenesis(data), self.made.genesis)
         self.assertRaises(ProofInvalid, readGenesis, self.proof)
         self.assertRaises(ProofInvalid, readGenesis, data.replace(b'"group":"1"', b'"group":"2"'))
 
-    def test_checkpoint(self) -> None:
+    def test_checkpointIsReadInBothForms(self) -> None:
         """A checkpoint is read as text, or in the answer of the operation."""
         text = str(KEPT)
         for data in (

@@ -38,7 +38,7 @@ class EventTests(SynchronousTestCase):
     Event proofs, with the chain trusted.
     """
 
-    def test_walk(self) -> None:
+    def test_everyChangeOfProofIsRefused(self) -> None:
         """Every change of every proof is refused."""
         for name in proofs().events:
             self.walk(name)
@@ -76,7 +76,7 @@ class EventTests(SynchronousTestCase):
                     continue
                 self.assertEqual(json.loads(changed), document, (at, other))
 
-    def test_cut(self) -> None:
+    def test_cutProofIsRefused(self) -> None:
         """No proof can be cut short."""
         made = proofs()
         for data in made.events.values():
@@ -89,7 +89,7 @@ class GrowthTests(SynchronousTestCase):
     Consistency proofs, with both checkpoints trusted.
     """
 
-    def test_walk(self) -> None:
+    def test_everyChangeOfGrowthIsRefused(self) -> None:
         """Nothing in one can be changed."""
         for name, (data, older, newer) in proofs().growth.items():
             verifyConsistency(data, older=older, newer=newer)

@@ -29,16 +29,16 @@ class VectorTests(SynchronousTestCase):
     C{docs/vectors/proofs.json}.
     """
 
-    def test_generator(self) -> None:
+    def test_toolMakesCommittedFile(self) -> None:
         """The tool makes the committed file."""
         made = json.loads(json.dumps(vectors()))
         self.assertEqual(made, VECTORS)
 
-    def test_genesis(self) -> None:
+    def test_chainIsThatOfGenesis(self) -> None:
         """The chain is that of the genesis."""
         self.assertEqual(readGenesis(written(VECTORS["genesis"])).chain, CHAIN)
 
-    def test_good(self) -> None:
+    def test_goodProofsHold(self) -> None:
         """What holds is taken, by ours and by the example of the documentation."""
         names = set()
         for vector in VECTORS["events"]:
@@ -49,7 +49,7 @@ class VectorTests(SynchronousTestCase):
             names.add(vector["name"])
         self.assertEqual(len(names), 8)
 
-    def test_bad(self) -> None:
+    def test_badProofsAreRefused(self) -> None:
         """What does not hold is refused by both."""
         reasons = set()
         for vector in VECTORS["badEvents"]:
@@ -61,7 +61,7 @@ class VectorTests(SynchronousTestCase):
         self.assertEqual(len(reasons), len(VECTORS["badEvents"]))
         self.assertGreater(len(reasons), 30)
 
-    def test_engine(self) -> None:
+    def test_engineProofsMatchVectors(self) -> None:
         """The same of a chain that an engine decided."""
         made = VECTORS["cometbft"]
         chain = bytes.fromhex(made["chain"])
@@ -80,7 +80,7 @@ class VectorTests(SynchronousTestCase):
             reasons.add(vector["why"])
         self.assertEqual(len(reasons), 16)
 
-    def test_growth(self) -> None:
+    def test_consistencyProofsMatchVectors(self) -> None:
         """Consistency proofs."""
         for vector in (*VECTORS["growth"], *VECTORS["badGrowth"]):
             older, newer = (Checkpoint.parse(vector[name]) for name in ("older", "newer"))

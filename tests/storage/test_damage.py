@@ -50,7 +50,7 @@ class DamageTests(SynchronousTestCase):
         with closing(sqlite3.connect(self.path)) as connection, connection:
             connection.execute(statement)
 
-    def test_absent(self) -> None:
+    def test_absentFileIsNotCreated(self) -> None:
         """
         A file that is not there is not made by opening it.
         """
@@ -58,7 +58,7 @@ class DamageTests(SynchronousTestCase):
         self.assertIn("No such file", self.refused())
         self.assertEqual(os.listdir(self.directory), [])
 
-    def test_directory(self) -> None:
+    def test_directoryIsRefused(self) -> None:
         """
         A directory in the file's place is refused.
         """
@@ -66,7 +66,7 @@ class DamageTests(SynchronousTestCase):
         self.path.mkdir()
         self.assertIn("cannot be read", self.refused())
 
-    def test_truncated(self) -> None:
+    def test_truncatedFileIsRefused(self) -> None:
         """
         A file that is cut short is refused, wherever it was cut.
         """
@@ -75,14 +75,14 @@ class DamageTests(SynchronousTestCase):
             self.path.write_bytes(whole[:size])
             self.assertRegex(self.refused(), "cut short|damaged")
 
-    def test_text(self) -> None:
+    def test_textFileIsRefused(self) -> None:
         """
         A text file is refused.
         """
         self.path.write_text("Dear diary, " * 1000)
         self.assertIn("not a ledger", self.refused())
 
-    def test_foreign(self) -> None:
+    def test_foreignDatabaseIsRefused(self) -> None:
         """
         A database of another program is refused and not touched.
         """
@@ -101,7 +101,7 @@ class DamageTests(SynchronousTestCase):
             self.path.write_bytes(whole[:start] + broken + whole[end:])
             self.refused()
 
-    def test_inconsistent(self) -> None:
+    def test_inconsistentTablesAreRefused(self) -> None:
         """
         A file whose tables do not fit together is refused.
         """

@@ -83,7 +83,7 @@ class KillTests(FailureTestCase):
     A process is killed while it appends.
     """
 
-    def test_kill(self) -> None:
+    def test_storedBlocksSurviveKill(self) -> None:
         """
         Whenever it is killed, every block it said was stored is there, whole, and at most one
         more; the next process goes on from there.

@@ -1,5 +1,5 @@
 """
-Tests for the rows that proofs are made of: the history's nodes and the sets of nodes.
+Tests for the rows that proofs are made of: the history's nodes and the validator sets.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class RowsTestCase(SynchronousTestCase):
 
 
 class HistoryTests(RowsTestCase):
-    def test_empty(self) -> None:
+    def test_newStoreHasNoNodes(self) -> None:
         """
         A new store has none.
         """
         self.assertEqual(list(self.store.historyNodes(8, 0, 100)), [])
         self.assertEqual(list(self.store.blockHashes(0, 100)), [])
 
-    def test_nodes(self) -> None:
+    def test_nodesByLevelAndPosition(self) -> None:
         """
         Nodes come back by level and position, as many as are asked for and there.
         """
@@ -114,7 +114,7 @@ class HistoryTests(RowsTestCase):
         self.assertEqual(list(self.store.blockHashes(6, 9)), [])
         self.assertEqual(list(self.store.blockHashes(3, 0)), [])
 
-    def test_contradiction(self) -> None:
+    def test_nodeIsStoredOnce(self) -> None:
         """
         A node is stored once: another one in its place is a mistake, and so is the same.
         """
@@ -127,7 +127,7 @@ class HistoryTests(RowsTestCase):
 
 
 class ValidatorsTests(RowsTestCase):
-    def test_sets(self) -> None:
+    def test_setsComeBackInOrder(self) -> None:
         """
         Sets come back in order, beside the blocks that brought them.
         """
@@ -141,7 +141,7 @@ class ValidatorsTests(RowsTestCase):
         self.reopen()
         self.assertEqual(list(self.store.validatorSets()), rows)
 
-    def test_contradiction(self) -> None:
+    def test_oneSetPerGeneration(self) -> None:
         """
         There is one set of each generation.
         """
@@ -172,7 +172,7 @@ class StoredHistoryTests(RowsTestCase):
             self.store.append(evolve(append, history=rows))
         self.source = storedHistory(self.store, BEGINNING)
 
-    def test_load(self) -> None:
+    def test_storedHistoryContinues(self) -> None:
         """
         The history of a stored chain goes on, and any header of it can be proved.
         """
@@ -194,7 +194,7 @@ class StoredHistoryTests(RowsTestCase):
         for size in (1102, 1280, 5000):
             self.assertRaises(Malformed, History.load, size, self.source)
 
-    def test_leaves(self) -> None:
+    def test_leavesAreHeaderHashes(self) -> None:
         """
         The leaves are those of the headers, that of height 0 included, from anywhere.
         """

@@ -27,7 +27,7 @@ class PropertyTests(SynchronousTestCase):
 
     @settings(max_examples=40, deadline=None, derandomize=True, database=None)
     @given(st.lists(st.tuples(blocks, st.booleans()), max_size=12))
-    def test_model(self, steps: list[tuple[list[tuple[str, bytes]], bool]]) -> None:
+    def test_readsMatchModel(self, steps: list[tuple[list[tuple[str, bytes]], bool]]) -> None:
         """
         After any appends, with closing and opening in between, every read agrees with the
         model.

@@ -36,7 +36,7 @@ class SchemaTests(SynchronousTestCase):
         self.steps = [*schemaSteps(), NEXT]
         self.backup = self.path.with_name(f"ledger.sqlite.v{len(schemaSteps())}.backup")
 
-    def test_newer(self) -> None:
+    def test_newerSchemaIsRefused(self) -> None:
         """
         A file of a newer schema is refused and stays as it is.
         """
@@ -47,7 +47,7 @@ class SchemaTests(SynchronousTestCase):
         self.assertIn("newer svcbroker", str(refused))
         self.assertEqual(self.path.read_bytes(), before)
 
-    def test_upgrade(self) -> None:
+    def test_olderFileIsUpgraded(self) -> None:
         """
         An older file is upgraded, and what it was is beside it, whole and usable.
         """
@@ -84,7 +84,7 @@ class SchemaTests(SynchronousTestCase):
         self.assertEqual(differences(store, self.chain, 10), [])
         store.close()
 
-    def test_new(self) -> None:
+    def test_newFileRunsAllSteps(self) -> None:
         """
         A new file goes through all steps.
         """
@@ -97,7 +97,7 @@ class SchemaTests(SynchronousTestCase):
 
 class SecondStepTests(SynchronousTestCase):
     """
-    Tests for files of schema 1, which know neither a history nor sets of nodes.
+    Tests for files of schema 1, which know neither a history nor validator sets.
     """
 
     def setUp(self) -> None:
@@ -121,7 +121,7 @@ class SecondStepTests(SynchronousTestCase):
             self.assertEqual(connection.execute("PRAGMA user_version").fetchone(), (1,))
             return list(connection.iterdump())
 
-    def test_upgrade(self) -> None:
+    def test_upgradeKeepsRowsAndCopy(self) -> None:
         """
         The file has the new tables and all that it had; what it was lies beside it.
         """

@@ -56,7 +56,7 @@ class StoreTests(SynchronousTestCase):
         self.store.close()
         self.store = Store.open(self.path)
 
-    def test_empty(self) -> None:
+    def test_newStoreIsEmpty(self) -> None:
         """
         A new store knows its chain and has nothing else.
         """
@@ -72,7 +72,7 @@ class StoreTests(SynchronousTestCase):
         self.assertEqual(list(store.accounts()), [])
         self.assertEqual(store.reservation(), (0, 0))
 
-    def test_create(self) -> None:
+    def test_existingStoreIsNotOverwritten(self) -> None:
         """
         Neither a store nor what a crash left of one is overwritten by a new one.
         """
@@ -99,7 +99,7 @@ class StoreTests(SynchronousTestCase):
         self.assertIn(str(path), str(refused))
         self.assertNotIn("\n", str(refused))
 
-    def test_block(self) -> None:
+    def test_blocksRoundTrip(self) -> None:
         """
         Blocks come back byte for byte, whole, without bodies and as slices, before and after
         the store was closed.
@@ -114,7 +114,7 @@ class StoreTests(SynchronousTestCase):
             self.assertEqual(self.store.heightOfHash(blocks[1].hash), 2)
             self.reopen()
 
-    def test_certify(self) -> None:
+    def test_certificatesAreAddedOnce(self) -> None:
         """
         What makes blocks final may come later, and is never another one then.
         """
@@ -316,7 +316,7 @@ class StoreTests(SynchronousTestCase):
         self.append(*[("a", b"")] * 600)
         self.assertEqual(list(search), [[TransactionPlace(height=1, index=0)]])
 
-    def test_reserve(self) -> None:
+    def test_reservationNeverFalls(self) -> None:
         """
         A reservation is kept, and never falls.
         """
@@ -328,7 +328,7 @@ class StoreTests(SynchronousTestCase):
         self.assertEqual(self.store.reservation(), (2, 0))
         self.assertRaises(ValueError, self.store.reserve, 1, 9)
 
-    def test_close(self) -> None:
+    def test_cleanCloseLeavesOneFile(self) -> None:
         """
         A clean close leaves one file. A second one changes nothing.
         """
@@ -384,7 +384,7 @@ class RowTests(SynchronousTestCase):
     Tests for the rows' own arithmetic.
     """
 
-    def test_positions(self) -> None:
+    def test_positionsRoundTrip(self) -> None:
         """
         Positions are packed as big-endian pairs and read back by sequence number.
         """
@@ -398,7 +398,7 @@ class RowTests(SynchronousTestCase):
         self.assertEqual(packPositions([]), b"")
         self.assertRaises(StructError, packPositions, [(1 << 32, 0)])
 
-    def test_frozen(self) -> None:
+    def test_rowsAreImmutable(self) -> None:
         """
         Rows cannot be changed and have no room for more.
         """

@@ -165,7 +165,7 @@ class EngineTests(SynchronousTestCase):
         proof = self.prove(last)
         first, second = proof.changes
         for changes in ([first], [second], [second, first], [first, first, second], []):
-            self.refused(replace(proof, changes=changes), "set of nodes")
+            self.refused(replace(proof, changes=changes), "validator set")
         early = self.prove(self.early)
         self.refused(replace(early, changes=[first]), "not below block")
 
@@ -177,7 +177,7 @@ class EngineTests(SynchronousTestCase):
         block = change.certificate.block()
         same = self.resigned(block, nextValidatorsHash=block.header.validatorsHash)
         changed = replace(change, certificate=CometCertificate.of(same))
-        self.refused(replace(proof, changes=[changed]), "knows nothing of the change")
+        self.refused(replace(proof, changes=[changed]), "does not have the change")
 
     def test_votes(self) -> None:
         """More than two thirds have voted."""
@@ -259,7 +259,7 @@ class EngineTests(SynchronousTestCase):
         former = [f"node {index}" for index in range(4)]
         self.refused(replace(proof, block=self.forged(header, former)), "not those that decide")
         named = evolve(header, validators=self.chain.genesis.validatorSet.hash)
-        self.refused(replace(proof, block=self.forged(named, former)), "another set of nodes")
+        self.refused(replace(proof, block=self.forged(named, former)), "another validator set")
 
     def test_changeByItself(self) -> None:
         """A set of nodes cannot bring itself in."""

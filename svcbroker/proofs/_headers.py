@@ -1,5 +1,5 @@
 """
-Which set of nodes decides which block, as far as a proof says.
+Verifying the headers of a proof: the validator sets, the certificates, and how they follow.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _NANOSECONDS = 1_000_000
 """In a millisecond."""
 
 
-class Deciders:
+class HeaderVerifier:
     """
-    Checks the headers of one proof.
+    Verifies the headers of one proof, by the validator sets that follow from its genesis.
     """
 
     def __init__(self, genesis: Genesis, changes: Sequence[NodeChange]) -> None:
@@ -44,34 +44,34 @@ class Deciders:
             ).encoded
         )
         if header.height <= since or header.nextValidators != following.hash:
-            raise Malformed(f"block {header.height} does not bring that set of nodes")
+            raise Malformed(f"block {header.height} does not bring that validator set")
         if isinstance(change.certificate, CometCertificate) and self._engine[
             -1
         ].nextValidatorsHash != engineSet(following):
-            raise Malformed(f"the engine knows nothing of the change in block {header.height}")
+            raise Malformed(f"the engine does not have the change in block {header.height}")
         self._sets.append((header.height, following))
 
     def check(self, final: FinalHeader) -> tuple[Header, ValidatorSet, Sequence[int]]:
         """
         Make sure that a header is final.
 
-        @return: the header, the set of nodes that decided it, and the indexes of those of them
+        @return: the header, the validator set that decided it, and the indexes of those of them
             that signed.
-        @raise Malformed: it is not of this chain and of the nodes whose turn it is.
+        @raise Malformed: it is not of this chain and of the validator set of its height.
         @raise CertificateInvalid: a quorum of them has not signed it.
         """
         header, certificate = final.header.header(), final.certificate
-        before = [nodes for since, nodes in self._sets if since < header.height]
+        before = [validators for since, validators in self._sets if since < header.height]
         if header.chain != self._genesis.chain or not before:
             raise Malformed(f"block {header.height} is not of this chain")
-        nodes = before[-1]
-        if header.validators != nodes.hash:
-            raise Malformed(f"block {header.height} is decided by another set of nodes")
-        signers = checkFinal(certificate, header, nodes, self._genesis.group)
+        validators = before[-1]
+        if header.validators != validators.hash:
+            raise Malformed(f"block {header.height} is decided by another validator set")
+        signers = checkFinal(certificate, header, validators, self._genesis.group)
         self._kinds.add(type(certificate))
         if isinstance(certificate, CometCertificate):
             self._engine.append(certificate.block().header)
-        return header, nodes, signers
+        return header, validators, signers
 
     def finish(self, last: Header) -> None:
         """
@@ -83,7 +83,7 @@ class Deciders:
         @raise CertificateInvalid: the blocks of an engine are not those of one chain.
         """
         if self._sets[-1][0] >= last.height:
-            raise Malformed(f"a change of the nodes is not below block {last.height}")
+            raise Malformed(f"a change of the validators is not below block {last.height}")
         if len(self._kinds) > 1:
             raise Malformed("the headers are not final by the rules of one ledger")
         self._checkEngine()
