@@ -1,5 +1,5 @@
 """
-MQTT on transports: TCP, and WebSocket.
+MQTT over TCP and WebSocket: the one module here that touches a transport.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .sessions import Sessions
 SUBPROTOCOL: Final = "mqtt"
 
 CLOSE_TIMEOUT: Final = 10.0
-"""How long a closing connection may take to take what is left, in seconds."""
+"""Seconds that a client has to read the last bytes of a closing connection."""
 
 
 class MqttCarrier:
     """
-    MQTT, as the daemon sees it: starts, serves connections of all kinds, drains, stops.
+    The carrier's life: it starts, serves connections over TCP and WebSocket, drains and stops.
     """
 
     _log = Logger()
@@ -38,13 +38,13 @@ class MqttCarrier:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.sessions = Sessions(context)
-        self.outputs = Outputs(context.clock, context.keeper)
+        self.outputs = Outputs(context.clock, context.store)
         self._links: set[Link] = set()
         self._drained: Deferred[None] | None = None
 
     def start(self) -> Deferred[None]:
         """
-        Take what is kept from the disk, and read what retained messages there are. The
+        Load sessions and wills, and index the retained messages. Called once, after the
         ledgers and the subscriptions have started.
         """
 
@@ -57,9 +57,10 @@ class MqttCarrier:
 
     def drain(self) -> Deferred[None]:
         """
-        Answer what is on its way to the log, disconnect everybody, and publish the wills that
-        are due; fires when that is done. Cancelling it cuts off who is still there. The ledgers
-        still run.
+        Answer pending publishes, disconnect all clients, and publish the wills that are due.
+        Called once, while the ledgers still run.
+
+        @return: fires when that is done. Cancelling it aborts the remaining connections.
         """
         return Deferred.fromCoroutine(self._drain())
 
@@ -81,20 +82,20 @@ class MqttCarrier:
 
     @property
     def connections(self) -> int:
-        """How many connections there are."""
+        """The number of connections."""
         return len(self._links)
 
     @property
     def isDraining(self) -> bool:
-        """Whether nobody new is let in."""
+        """Whether new connections are refused."""
         return self._drained is not None
 
     def opened(self, link: Link) -> None:
-        """There is a new connection."""
+        """Add a new connection."""
         self._links.add(link)
 
     def closed(self, link: Link) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self._links.discard(link)
         if self._drained is not None and not self._links and not self._drained.called:
             self._drained.callback(None)
@@ -103,7 +104,7 @@ class MqttCarrier:
 @implementer(IPushProducer)
 class Link:
     """
-    Joins a connection to a transport: the only place that touches one.
+    One connection and its transport. Nothing else in this package touches a transport.
     """
 
     _log = Logger()
@@ -122,7 +123,7 @@ class Link:
         self._send = sender(transport)
         self.connection = self._makeConnection(carrier, remote)
         if ITCPTransport.providedBy(transport):
-            # Acknowledgements are small, and somebody waits for them.
+            # Acknowledgements are small, and clients wait for them.
             transport.setTcpNoDelay(True)
         transport.registerProducer(self, True)
         carrier.opened(self)
@@ -132,7 +133,7 @@ class Link:
         return Connection(carrier.context, carrier.sessions, output, self, remote)
 
     def received(self, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Handle bytes from the client."""
         try:
             self.connection.receive(data)
         except Exception:
@@ -140,12 +141,12 @@ class Link:
             self.abort()
 
     def abort(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close at once, without sending the rest."""
         self.gone()
         self._transport.abortConnection()
 
     def gone(self) -> None:
-        """The transport is closed."""
+        """End the connection: the transport is closed."""
         if self._isGone:
             return
         self._isGone = True
@@ -158,12 +159,12 @@ class Link:
     # IWire
 
     def write(self, data: bytes) -> None:
-        """Send, now rather than in the next turn: what is sent is gathered before."""
+        """Send at once: L{Output} has joined the frames of a turn before."""
         if not self._isGone:
             self._send(data)
 
     def close(self) -> None:
-        """Send what is left, then close; not for ever."""
+        """Send the rest, then close, after L{CLOSE_TIMEOUT} at the latest."""
         if self._isClosing or self._isGone:
             return
         self._isClosing = True
@@ -176,13 +177,13 @@ class Link:
         self._transport.abortConnection()
 
     def pauseReading(self) -> None:
-        """Take nothing from the client for now. May be called for several reasons at once."""
+        """Stop reading. Calls nest: reading goes on when each one is undone."""
         self._pauses += 1
         if self._pauses == 1 and not self._isClosing:
             self._transport.pauseProducing()
 
     def resumeReading(self) -> None:
-        """One of the reasons is gone."""
+        """Undo one L{pauseReading}."""
         self._pauses -= 1
         if not self._pauses and not self._isClosing and not self._isGone:
             self._transport.resumeProducing()
@@ -190,19 +191,19 @@ class Link:
     # IPushProducer
 
     def pauseProducing(self) -> None:
-        """The transport takes no more for now."""
-        self.connection.hold()
+        """See C{IPushProducer}: the client does not read."""
+        self.connection.pauseProducing()
 
     def resumeProducing(self) -> None:
-        """The transport takes more."""
-        self.connection.release()
+        """See C{IPushProducer}: the client has read everything."""
+        self.connection.resumeProducing()
 
     def stopProducing(self) -> None:
-        """The transport is closing."""
+        """See C{IPushProducer}: the connection is about to be lost."""
 
 
 class MqttProtocol(Protocol):
-    """A client over TCP, or whatever else an endpoint listens on."""
+    """A client on any transport that an endpoint or a WebSocket gives."""
 
     _link: Link
 
@@ -213,7 +214,7 @@ class MqttProtocol(Protocol):
         """See C{IProtocol}."""
         assert self.transport is not None
         self._link = Link(self._carrier, self.transport, peerText(self.transport.getPeer()))
-        # The hot one is called without a detour.
+        # Hot path: saves a call for each read.
         self.dataReceived = self._link.received  # type: ignore[method-assign]
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -222,7 +223,7 @@ class MqttProtocol(Protocol):
 
 
 class MqttFactory(Factory):
-    """Makes a protocol for each connection, over TCP and over WebSocket."""
+    """Makes the protocols of TCP and WebSocket connections."""
 
     noisy = False
 
@@ -230,16 +231,16 @@ class MqttFactory(Factory):
         self.carrier = carrier
 
     def buildProtocol(self, addr: IAddress | None) -> MqttProtocol | None:
-        """None once the carrier is drained."""
+        """See C{IProtocolFactory}. C{None} while the carrier drains."""
         return None if self.carrier.isDraining else MqttProtocol(self.carrier)
 
 
 def webSocketRoute(factory: MqttFactory, basePath: str, origins: Iterable[str] = ()) -> Route:
     """
-    MQTT over WebSocket on the site of HTTP.
+    The route of MQTT over WebSocket on the HTTP site.
 
     @param basePath: the context path.
-    @param origins: the origins whose pages may come, beside the site's own.
+    @param origins: origins whose pages may connect, beside the site's own.
     """
     resource = WebSocketResource(
         factory,

@@ -1,8 +1,8 @@
 """
 The control packets as bytes: how the fields of each are read and written.
 
-What comes with every message (PUBLISH, and acknowledgements without a reason) has functions of
-its own, here and in L{decoder}.
+The packets of the hot path, PUBLISH and acknowledgements without a reason, have functions of
+their own, here and in L{decoder}.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ READERS: Final[dict[int, BodyReader]] = {
     14: _readDisconnect,
     15: _readAuth,
 }
-"""What reads the packets of each type, apart from CONNECT and PUBLISH."""
+"""The readers of each packet type, apart from CONNECT and PUBLISH."""
 
 _PUBLISHED: Final = frozenset({0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99})
 _RELEASED: Final = frozenset({0x00, 0x92})
@@ -228,7 +228,7 @@ _BYTES: Final = [bytes((byte,)) for byte in range(256)]
 _SHORT_ACK: Final = Struct(">BBH")
 
 DUP: Final = 0x08
-"""The flag of a PUBLISH that was sent before, in the first byte of its frame."""
+"""The DUP flag in the first byte of a PUBLISH."""
 
 PUBACK: Final = 0x40
 PUBREC: Final = 0x50
@@ -238,14 +238,14 @@ PUBCOMP: Final = 0x70
 
 def frame(first: int, *parts: bytes) -> bytes:
     """
-    A packet, with the length of what follows its first byte.
+    Assemble a packet: its first byte, the remaining length, its fields.
     """
     return b"".join((_BYTES[first], encodeVariableByteInteger(sum(map(len, parts))), *parts))
 
 
 def encodeSuccess(first: int, packetId: int) -> bytes:
     """
-    An acknowledgement without more words, in both versions. Made for every message.
+    Encode an acknowledgement without a reason, the same in both versions. Hot path.
 
     @param first: L{PUBACK}, L{PUBREC}, L{PUBREL} or L{PUBCOMP}.
     """
@@ -254,7 +254,7 @@ def encodeSuccess(first: int, packetId: int) -> bytes:
 
 def encodeSuccesses(first: int, packetIds: Sequence[int]) -> bytes:
     """
-    L{encodeSuccess} of several, one after the other.
+    Encode several acknowledgements without a reason, one after the other.
     """
     count = len(packetIds)
     if count == 1:
@@ -269,7 +269,7 @@ def encodePublish(
     topic: bytes, payload: bytes, flags: int, packetId: int, properties: bytes
 ) -> bytes:
     """
-    A PUBLISH of which the parts are encoded already.
+    Assemble a PUBLISH from encoded parts.
 
     @param topic: the topic with its length.
     @param flags: DUP, QoS and RETAIN as they stand in the first byte.
@@ -283,9 +283,9 @@ def encodePublish(
 
 def encode(packet: Packet, version: int) -> bytes:
     """
-    Any packet.
+    Encode any packet.
 
-    @param version: the protocol level; what it does not know is left out.
+    @param version: the protocol level. Fields that it does not have are left out.
     """
     kind = type(packet)
     return _WRITERS[kind](packet, version, _TYPES[kind])
@@ -348,7 +348,7 @@ def _writeAck(packet: Puback | Pubrec | Pubrel | Pubcomp, version: int, first: i
 
 
 def _writeReason(reason: int, properties: Properties, version: int) -> tuple[bytes, ...]:
-    """A reason and properties, as short as they can be."""
+    """The shortest form of a reason and properties."""
     if version != MQTT_5 or (reason == ReasonCode.SUCCESS and properties is NO_PROPERTIES):
         return ()
     if properties is NO_PROPERTIES:

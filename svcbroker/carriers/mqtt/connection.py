@@ -1,5 +1,5 @@
 """
-One network connection of a client: what arrives and what is answered. No transport, no reactor.
+The server's end of one network connection: handles packets, without a transport or a reactor.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ class IWire(Protocol):
         """Send."""
 
     def close(self) -> None:
-        """Send what is not sent, then close."""
+        """Send the rest, then close."""
 
     def pauseReading(self) -> None:
-        """Take nothing from the client for now."""
+        """Stop reading from the client. Calls nest."""
 
     def resumeReading(self) -> None:
-        """Take from the client again."""
+        """Undo one L{pauseReading}."""
 
 
 class Connection:
     """
     A server's end of one network connection.
 
-    Packets are handled one after the other. One that has to wait for the log (SUBSCRIBE) holds
-    up those behind it; PUBLISH packets do not wait, and are acknowledged when they are final.
+    Packets are handled one after the other. A packet that waits for the log (SUBSCRIBE) delays
+    the packets behind it. PUBLISH packets do not wait; they are acknowledged when they are final.
 
     @ivar session: the client's session, once it is connected.
     """
@@ -85,7 +85,7 @@ class Connection:
         self, context: Context, sessions: Sessions, output: Output, wire: IWire, remote: str
     ) -> None:
         """
-        @param output: what is sent goes through it.
+        @param output: joins and sends frames.
         @param wire: the transport.
         @param remote: the client's address, for operators.
         """
@@ -95,7 +95,7 @@ class Connection:
         self._output = output
         self._wire = wire
         self._remote = remote
-        self._decoder = Decoder(context.settings.maximumPacketSize, isGathering=True)
+        self._decoder = Decoder(context.settings.maximumPacketSize, joinsRuns=True)
         self._version = MQTT_311
         self._backlog: deque[Arrival] = deque()
         self._isWaiting = False
@@ -113,10 +113,10 @@ class Connection:
         )
         self._handlers: dict[type, Callable[[Any], None]] = {Connect: self._connect}
 
-    # What the transport says.
+    # Events of the transport.
 
     def receive(self, data: bytes) -> None:
-        """Bytes have arrived."""
+        """Handle bytes from the client."""
         packets = self._decoder.arrivals(data)
         if packets:
             self._lastPacket = self._context.clock.seconds()
@@ -127,21 +127,21 @@ class Connection:
         self._afterPackets()
 
     def lost(self) -> None:
-        """The network connection is closed. Called once."""
+        """End the connection: the transport is closed. Called once."""
         self._isClosed = True
         self._output.end()
         self._end()
 
-    def hold(self) -> None:
-        """The transport takes no more for now."""
-        self._output.block()
+    def pauseProducing(self) -> None:
+        """The client does not read."""
+        self._output.pauseProducing()
 
-    def release(self) -> None:
-        """The transport takes more."""
-        self._output.unblock()
+    def resumeProducing(self) -> None:
+        """The client reads again."""
+        self._output.resumeProducing()
 
     def shutDown(self) -> None:
-        """The daemon stops. Publishes on their way to the log are still acknowledged."""
+        """Disconnect, since the daemon stops. Pending publishes are acknowledged before."""
         if self._isClosed:
             return
         self._wire.pauseReading()
@@ -185,7 +185,7 @@ class Connection:
         self._output.flush()
 
     def _waitFor(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
-        """Handle nothing else before this is done."""
+        """Handle no other packet before this is done."""
         self._isWaiting = True
         waiting = Deferred.fromCoroutine(work)
         waiting.addErrback(self._failed)
@@ -221,7 +221,7 @@ class Connection:
         other = sessions.find(handshake.group, handshake.clientId)
         if other is not None and other.client is not None:
             # [MQTT-3.1.4-2] [MQTT5-3.1.4-3]
-            other.client.takenOver()
+            other.client.replaced()
         # [MQTT-3.1.4-3] [MQTT5-3.1.4-4]
         opened = sessions.connect(
             packet, handshake.group, handshake.clientId, handshake.sessionExpiry
@@ -275,7 +275,7 @@ class Connection:
                 self._waitFor(self._reopen(session, self._subscriber))
 
     async def _reopen(self, session: Session, subscriber: Subscriber) -> None:
-        """Go on with the subscriptions of a session that was there."""
+        """Open the subscriptions of a resumed session."""
         for subscription in tuple(session.subscriptions.values()):
             try:
                 await subscriber.open(subscription)
@@ -298,7 +298,7 @@ class Connection:
             return
         self._suback(packet, granted)
         for each in granted.opened:
-            # Not waited for: acknowledgements must come in while these go out.
+            # Not waited for: the client must be able to acknowledge retained messages meanwhile.
             sending = Deferred.fromCoroutine(subscriber.begin(each))
             sending.addErrback(self._failed)
 
@@ -344,17 +344,17 @@ class Connection:
         # [MQTT-3.14.4-2]
         self._finish()
 
-    def takenOver(self) -> None:
-        """Another connection has come for the same session."""
+    def replaced(self) -> None:
+        """See L{IClient.replaced<.session.IClient.replaced>}."""
         self._close(ReasonCode.SESSION_TAKEN_OVER, "another client has the same identifier")
 
     def accepted(self, packetId: int) -> None:
-        """A publish with QoS 2 is in the log."""
+        """See L{IClient.accepted<.session.IClient.accepted>}."""
         if self._receiving is not None:
             self._receiving.accepted(packetId)
 
     def subscriptionLost(self, error: BrokerError) -> None:
-        """The log cannot be read on. The client comes back and resumes."""
+        """See L{IClient.subscriptionLost<.session.IClient.subscriptionLost>}."""
         self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, error.message)
 
     # Keep alive.
@@ -371,7 +371,7 @@ class Connection:
     def _tooSilent(self) -> None:
         self._timer = None
         left = self._lastPacket + self._keepAlive - self._context.clock.seconds()
-        # Who is not read from cannot be heard.
+        # A paused client cannot be heard.
         isExcused = self._isWaiting or (self._receiving is not None and self._receiving.isPaused)
         if self.session is not None and (left > 0 or isExcused):
             self._timer = self._context.clock.callLater(
@@ -385,12 +385,12 @@ class Connection:
     # Ends.
 
     def _violated(self, error: MqttError) -> None:
-        """The client did what it must not do [MQTT-4.8.0-1] [MQTT5-4.13.1-1]."""
+        """Close after a protocol violation [MQTT-4.8.0-1] [MQTT5-4.13.1-1]."""
         self._log.debug("{remote}: {error}", remote=self._remote, error=error)
         self._close(error.reason, str(error))
 
     def _close(self, reason: ReasonCode, text: str) -> None:
-        """Tell the client why, as far as its version has words for it, and close."""
+        """Close, with the reason where the client's version can carry it."""
         if self._isClosed:
             return
         if self._handshake is not None:
@@ -431,7 +431,7 @@ class Connection:
 
 
 def _outOfPlace(packet: Arrival, isConnected: bool) -> MqttError:
-    """What is wrong with a packet that may not come now."""
+    """The error of a packet that must not be sent now."""
     if isinstance(packet, Connect) and isConnected:
         # [MQTT-3.1.0-2] [MQTT5-3.1.0-2]
         return ProtocolError("there was a CONNECT already")

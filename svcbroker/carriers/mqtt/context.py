@@ -42,7 +42,7 @@ class Context:
 
     @ivar groups: the groups by their id.
     @ivar subscriptions: where events come from.
-    @ivar keeper: what is kept on disk.
+    @ivar store: keeps state on disk.
     @ivar clock: measures time.
     @ivar now: the wall clock: seconds since the epoch.
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
@@ -50,7 +50,7 @@ class Context:
 
     groups: Mapping[str, Group]
     subscriptions: Subscriptions
-    keeper: Keeper
+    store: Keeper
     clock: IReactorTime
     now: Callable[[], float]
     entropy: Callable[[int], bytes]
@@ -60,7 +60,7 @@ class Context:
 def makeContext(
     ledgers: Mapping[str, ILedger],
     subscriptions: Subscriptions,
-    keeper: Keeper,
+    store: Keeper,
     clock: IReactorTime,
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
@@ -71,13 +71,13 @@ def makeContext(
     """
     groups = {}
     for group, ledger in ledgers.items():
-        retained = RetainedIndex(ledger, keeper, clock)
+        retained = RetainedIndex(ledger, store, clock)
         publisher = Publisher(ledger, retained, settings, now)
         groups[group] = Group(ledger=ledger, publisher=publisher, retained=retained)
     return Context(
         groups=groups,
         subscriptions=subscriptions,
-        keeper=keeper,
+        store=store,
         clock=clock,
         now=now,
         entropy=entropy,

@@ -1,5 +1,5 @@
 """
-From bytes to packets.
+Framing: finds the packets in the bytes of a connection, and reads PUBLISH and CONNECT.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PUBACK_HEAD: Final = 0x4002
 """How a PUBACK without a reason begins: its type, and the length of the packet identifier."""
 _PUBACK_START: Final = _PUBACK_HEAD.to_bytes(2, "big")
 _MAX_RUN: Final = 64
-"""How many PUBACKs are looked at in one piece. What follows each is looked at again."""
+"""The most PUBACKs that are read as one run."""
 _MAX_HEADER = 5
 _REMEMBERED_TOPICS: Final = 1024
 
@@ -40,7 +40,7 @@ _FLAGS: Final = {6: 0b0010, 8: 0b0010, 10: 0b0010}
 
 def checkTopicName(topic: str) -> None:
     """
-    Refuse a topic name that no PUBLISH may have.
+    Check the topic name of a PUBLISH.
 
     @raise MqttError: it has wildcards.
     """
@@ -50,7 +50,7 @@ def checkTopicName(topic: str) -> None:
 
 
 def _runOf(packets: list[Arrival]) -> list[Publish]:
-    """The PUBLISH packets that come last, for one more."""
+    """The run of PUBLISH packets at the end of C{packets}; a new one if there is none."""
     last = packets[-1] if packets else None
     if isinstance(last, Publishes):
         return last.packets
@@ -61,8 +61,8 @@ def _runOf(packets: list[Arrival]) -> list[Publish]:
 
 def _pubacks(data: bytes, position: int) -> tuple[int, ...]:
     """
-    The packet identifiers of the PUBACKs without a reason that follow each other from a place on,
-    as many as are whole, well-formed and few enough.
+    The packet identifiers of a run of PUBACKs without a reason: those that are whole and
+    well-formed, at most L{_MAX_RUN}.
     """
     if not data.startswith(_PUBACK_START, position + 4):
         packetId = data[position + 2] << 8 | data[position + 3]
@@ -78,48 +78,47 @@ def _pubacks(data: bytes, position: int) -> tuple[int, ...]:
 
 class Decoder:
     """
-    Finds the packets in what arrives on one connection, in whatever pieces it arrives.
+    Reads the packets of one connection, however its bytes are cut.
 
-    @ivar version: the protocol level of the connection, 0 before its CONNECT. A CONNECT sets it.
-    @ivar error: what was wrong with the packet after the last one that L{receive} gave. Then
-        nothing more is read.
+    @ivar version: the protocol level of the connection, 0 until a CONNECT has set it.
+    @ivar error: the error of the packet after the last one that was returned. Nothing is read
+        after it.
     """
 
     def __init__(
-        self, maximumPacketSize: int, version: int = 0, *, isGathering: bool = False
+        self, maximumPacketSize: int, version: int = 0, *, joinsRuns: bool = False
     ) -> None:
         """
         @param maximumPacketSize: the most bytes of a packet, all of it.
-        @param isGathering: whether packets that come with every message are given together, as
-            L{Publishes} and L{Pubacks}, rather than one by one.
+        @param joinsRuns: whether consecutive PUBLISH and PUBACK packets are returned as one
+            L{Publishes} or L{Pubacks}.
         """
         self.version = version
-        self._isGathering = isGathering
+        self._joinsRuns = joinsRuns
         self.error: MqttError | None = None
         self._maximumPacketSize = maximumPacketSize
-        # The beginning of a packet that has not yet arrived whole, and what it needs at least.
+        # The beginning of an incomplete packet, and the fewest bytes that it lacks.
         self._parts: list[bytes] = []
         self._missing = 0
         self._topics: dict[bytes, str] = {}
 
     @property
     def isIncomplete(self) -> bool:
-        """Whether a packet has begun to arrive."""
+        """Whether a packet has arrived in part."""
         return bool(self._parts)
 
     def receive(self, data: bytes) -> list[Packet]:
         """
-        L{arrivals} where nothing is gathered.
+        L{arrivals} of a decoder that does not join runs.
         """
         packets: list[Packet] = self.arrivals(data)  # type: ignore[assignment]
         return packets
 
     def arrivals(self, data: bytes) -> list[Arrival]:
         """
-        Take what has arrived.
+        Read bytes.
 
-        @return: the packets that it completes. If L{error} is set then, they came before what
-            is wrong.
+        @return: the packets that they complete. Where L{error} is set, those before the error.
         """
         if self.error is not None:
             return []
@@ -141,7 +140,7 @@ class Decoder:
         return packets
 
     def _readAll(self, data: bytes, packets: list[Arrival]) -> int:
-        """Read the whole packets in C{data}; where the one begins that is not whole."""
+        """Read the complete packets of C{data}; return where the incomplete one begins."""
         position, end = 0, len(data)
         append = packets.append
         while position < end:
@@ -152,7 +151,7 @@ class Decoder:
             first, length = data[position], data[position + 1]
             if length > 0x7F:
                 if start < end and 0 < data[start] < 0x80:
-                    # Most messages: two bytes of length.
+                    # Hot path: a length of two bytes.
                     length += (data[start] << 7) - 0x80
                     start += 1
                 else:
@@ -167,7 +166,7 @@ class Decoder:
                     start = header.position
             stop = start + length
             if stop - position > self._maximumPacketSize:
-                # Known before it has arrived, so that it is never kept.
+                # Refused before it has arrived, so that it is never buffered.
                 raise MqttError(ReasonCode.PACKET_TOO_LARGE, "a packet is too large")
             if stop > end:
                 self._missing = stop - end
@@ -176,20 +175,20 @@ class Decoder:
                 break
             if first >> 4 == _PUBLISH and self.version:
                 publish = self._publish(data, first, start, stop)
-                if self._isGathering:
+                if self._joinsRuns:
                     run = _runOf(packets)
                     run.append(publish)
                     if stop < end:
-                        stop = self._alike(data, position, start, stop, publish, run)
+                        stop = self._readSimilar(data, position, start, stop, publish, run)
                 else:
                     append(publish)
             elif first == _PUBACK and length == 2 and self.version:
-                # As hot with many subscribers: no reason, no Reader.
+                # Hot path with many subscribers: no Reader.
                 packetIds = _pubacks(data, position)
                 if not packetIds:
                     # [MQTT-2.3.1-1] [MQTT5-2.2.1-3]
                     raise ProtocolError("a packet identifier is zero")
-                if self._isGathering:
+                if self._joinsRuns:
                     append(Pubacks(packetIds))
                 else:
                     packets += map(Puback, packetIds)
@@ -217,7 +216,7 @@ class Decoder:
         return packet
 
     def _publish(self, data: bytes, first: int, start: int, stop: int) -> Publish:
-        # The hot one: no Reader, and names that came before are not decoded again.
+        # Hot path: no Reader, and each topic name is decoded once.
         qos = first >> 1 & 3
         if qos == 3:
             # [MQTT-3.3.1-4] [MQTT5-3.3.1-4]
@@ -257,25 +256,23 @@ class Decoder:
             topic, data[position:stop], qos, first & 1 == 1, first & 8 == 8, packetId, properties
         )
 
-    def _alike(
+    def _readSimilar(
         self, data: bytes, position: int, start: int, stop: int, model: Publish, run: list[Publish]
     ) -> int:
         """
-        Read the PUBLISH packets behind one that are like it up to their packet identifiers: those
-        of a client that sends message after message to a topic, all of one size. What was looked
-        at in the first need not be looked at again, one comparison says that it is the same.
+        Read the PUBLISH packets behind one that have the same size, flags and topic. Clients that
+        publish in bulk send long runs of them; one comparison replaces decoding the header again.
 
-        @param position: where the first begins; C{start} where its fields do, C{stop} where it
-            ends.
-        @param run: where they go.
-        @return: where what is not alike begins.
+        @param position: where the first begins; its fields begin at C{start}, it ends at C{stop}.
+        @param run: the packets are appended to it.
+        @return: where the first different packet begins.
         """
         if not model.qos or model.properties is not NO_PROPERTIES:
             return stop
         topic, qos, retain, dup = model.topic, model.qos, model.retain, model.dup
         size, place = stop - position, start + 2 + (data[start] << 8 | data[start + 1])
         head, toId = data[position:place], place - position
-        # In MQTT 5 the properties follow, of which there are none.
+        # In MQTT 5 an empty list of properties follows.
         isFive = self.version == MQTT_5
         toPayload = toId + 3 if isFive else toId + 2
         append, startsWith = run.append, data.startswith
@@ -306,8 +303,8 @@ class Decoder:
     def _connect(self, reader: Reader, _: int) -> Connect:
         name, version = reader.binary(), reader.byte()
         if name != PROTOCOL_NAME or version not in (MQTT_311, MQTT_5):
-            # [MQTT-3.1.2-1] [MQTT-3.1.2-2] [MQTT5-3.1.2-1] [MQTT5-3.1.2-2]. Who is told, is told
-            # in the words of the version that is nearer.
+            # [MQTT-3.1.2-1] [MQTT-3.1.2-2] [MQTT5-3.1.2-1] [MQTT5-3.1.2-2]. The refusal
+            # is encoded in the nearest version.
             if name == PROTOCOL_NAME:
                 self.version = MQTT_5 if version > MQTT_5 else MQTT_311
             raise MqttError(

@@ -37,7 +37,7 @@ _NO_TOPIC: Final = b"\0\0"
 
 
 class _Waiting(msgspec.Struct, frozen=True):
-    """A message that waits for room."""
+    """A message that waits for room in the window."""
 
     subscription: SessionSubscription
     message: Message
@@ -47,11 +47,11 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 class Delivery:
     """
-    The messages on their way to a client, within what it and the broker bear.
+    Sends messages to one client, within its window and the broker's bounds.
 
-    Called by the session's subscriptions with what the log has for them, and by the connection
-    with the client's acknowledgements. What does not fit the window waits here, at most one
-    batch of each subscription: they are paused until there is room.
+    Called by the session's subscriptions with events of the log, and by the connection with the
+    client's acknowledgements. Messages beyond the window wait here, at most one batch of each
+    subscription: subscriptions are paused until there is room.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class Delivery:
         now: Callable[[], float],
     ) -> None:
         """
-        @param send: sends a frame, or several.
-        @param window: how many messages may be unacknowledged.
-        @param maxBytes: how many bytes those may have together, apart from a single one.
-        @param maximumPacketSize: the most bytes of a packet that the client takes.
-        @param topicAliasMaximum: how many topic aliases may be set.
+        @param send: sends one or more encoded packets.
+        @param window: the most unacknowledged messages.
+        @param maxBytes: the most bytes of those, unless it is a single one.
+        @param maximumPacketSize: the most bytes of a packet that the client accepts.
+        @param topicAliasMaximum: the most topic aliases that may be set.
         """
         self._session = session
         self._version = version
@@ -84,23 +84,23 @@ class Delivery:
         self._aliases: dict[bytes, int] = {}
         self._acknowledged: dict[SessionSubscription, list[Event]] = {}
         self._waiters: list[Deferred[None]] = []
-        self._isHeld = False
+        self._isPaused = False
         self._isHalted = False
 
     # Messages.
 
     @property
     def isFlowing(self) -> bool:
-        """Whether subscriptions may let events come."""
+        """Whether subscriptions may deliver events."""
         return not self._isHalted
 
     @property
     def canTake(self) -> bool:
-        """Whether another message could be sent now."""
-        return not self._isHeld and not self._pending and self._window.hasRoom
+        """Whether another message could be sent at once."""
+        return not self._isPaused and not self._pending and self._window.hasRoom
 
     def deliver(self, subscription: SessionSubscription, batch: Batch) -> None:
-        """Send a batch, or as much of it as may be sent now."""
+        """Send a batch. Messages beyond the window wait."""
         options = subscription.options
         template = None
         if not (self._pending or self._topicAliasMaximum or self._session.isRedelivering):
@@ -110,7 +110,7 @@ class Delivery:
         else:
             for message in messagesOf(batch, self._version):
                 self._offer(subscription, message, 0, True)
-        if self._pending or self._isHeld:
+        if self._pending or self._isPaused:
             self.halt()
         self.settle()
 
@@ -136,7 +136,7 @@ class Delivery:
         )
 
     def _sendAll(self, subscription: SessionSubscription, template: FrameTemplate) -> None:
-        """The hot one: every frame of a batch in one piece."""
+        """Hot path: send all frames of a batch in one piece."""
         messages = template.sent
         if not messages:
             self._send(template.data)
@@ -201,7 +201,7 @@ class Delivery:
     def _extra(
         self, subscription: SessionSubscription, message: Message, isRepeated: bool
     ) -> Properties | None:
-        """The properties of one delivery; C{None} where there is to be none."""
+        """The properties of one delivery; C{None} where the message must not be delivered."""
         if isRepeated:
             # [MQTT5-4.3.3-7]
             remaining = message.remaining(self._now)
@@ -227,7 +227,7 @@ class Delivery:
         isRepeated: bool,
         extra: Properties,
     ) -> bool:
-        """Send a message unless it is too large; whether it was sent."""
+        """Send a message; False where it is too large for the client."""
         topic, alias, isNew = message.topic, 0, False
         if self._topicAliasMaximum:
             topic, alias, isNew = self._aliasOf(topic)
@@ -250,7 +250,7 @@ class Delivery:
         return True
 
     def _aliasOf(self, topic: bytes) -> tuple[bytes, int, bool]:
-        """What stands for a topic, its alias if it has one, and whether that is new."""
+        """The topic to send, its alias or 0, and whether the alias is new."""
         alias = self._aliases.get(topic)
         if alias is not None:
             return _NO_TOPIC, alias, False
@@ -263,15 +263,15 @@ class Delivery:
     # Acknowledgements.
 
     def puback(self, packet: Puback) -> None:
-        """The client has a message with QoS 1, or does not want it [MQTT5-4.4.0-2]."""
+        """Handle a PUBACK; one with a failure ends the delivery too [MQTT5-4.4.0-2]."""
         self._window.acknowledge((packet.packetId,), self._acknowledged)
 
     def pubacks(self, arrived: Pubacks) -> None:
-        """The client has messages with QoS 1."""
+        """Handle a run of PUBACKs."""
         self._window.acknowledge(arrived.packetIds, self._acknowledged)
 
     def pubrec(self, packet: Pubrec) -> None:
-        """The client has a message with QoS 2, or does not want it [MQTT5-4.4.0-2]."""
+        """Handle a PUBREC; one with a failure ends the delivery [MQTT5-4.4.0-2]."""
         packetId = packet.packetId
         flight = self._window.get(packetId)
         if flight is None or flight.sent.qos != 2:
@@ -292,7 +292,7 @@ class Delivery:
         self._send(encodeSuccess(PUBREL, packetId))
 
     def pubcomp(self, packet: Pubcomp) -> None:
-        """The exchange of a message with QoS 2 is complete."""
+        """Handle a PUBCOMP: the exchange is complete."""
         self._session.completed(packet.packetId)
 
     def _done(self, subscription: SessionSubscription, events: Sequence[Event]) -> None:
@@ -301,16 +301,16 @@ class Delivery:
 
     def settle(self) -> None:
         """
-        Tell the log what was acknowledged, and send what waits for room. Called after
-        everything that has arrived together was looked at.
+        Acknowledge events to the log, and send waiting messages. Called once after all packets
+        of a read.
         """
         if self._acknowledged:
             acknowledged, self._acknowledged = self._acknowledged, {}
             for subscription, events in acknowledged.items():
                 subscription.acknowledge(events)
-        if self._pending and not self._isHeld:
+        if self._pending and not self._isPaused:
             self._sendPending()
-        if self._pending or self._isHeld:
+        if self._pending or self._isPaused:
             return
         if self._waiters:
             self._tellRoom()
@@ -329,8 +329,8 @@ class Delivery:
     # Flow.
 
     def room(self) -> Deferred[None]:
-        """Fires when nothing waits to be sent, or when the connection is gone."""
-        if not self._pending and not self._isHeld:
+        """Fires when no message waits for room, or when the connection has ended."""
+        if not self._pending and not self._isPaused:
             return succeed(None)
         waiter: Deferred[None] = Deferred()
         self._waiters.append(waiter)
@@ -341,26 +341,26 @@ class Delivery:
         for waiter in waiters:
             waiter.callback(None)
 
-    def hold(self) -> None:
-        """The connection takes no more for now."""
-        self._isHeld = True
+    def pauseProducing(self) -> None:
+        """Stop sending messages: the client does not read."""
+        self._isPaused = True
         self.halt()
 
-    def release(self) -> None:
-        """The connection takes more."""
-        self._isHeld = False
+    def resumeProducing(self) -> None:
+        """Send messages again."""
+        self._isPaused = False
         self.settle()
 
     def halt(self) -> None:
-        """Let no more come until there is room."""
+        """Pause the subscriptions until there is room."""
         if not self._isHalted:
             self._isHalted = True
             self._session.pauseSubscriptions()
 
     def start(self) -> None:
         """
-        Send again what is unacknowledged and does not come from the log again: PUBREL, and
-        messages whose subscription has ended [MQTT-4.4.0-1] [MQTT5-4.4.0-1].
+        Send again what the log does not deliver again: PUBREL, and messages whose subscription
+        has ended [MQTT-4.4.0-1] [MQTT5-4.4.0-1].
         """
         for packetId in self._session.released:
             self._send(encodeSuccess(PUBREL, packetId))
@@ -373,7 +373,7 @@ class Delivery:
                 self._window.add(packetId, flight.subscription, again)
 
     def orphan(self, subscription: SessionSubscription) -> None:
-        """A subscription ends; what was sent for it is still to be acknowledged."""
+        """Detach a subscription that ends. Its messages may still be acknowledged."""
         self._window.orphan(subscription)
         self._acknowledged.pop(subscription, None)
         self._pending = deque(
@@ -382,11 +382,11 @@ class Delivery:
 
     def end(self) -> dict[int, InFlight]:
         """
-        The connection is gone.
+        End, since the connection is closed.
 
-        @return: what was sent and is not acknowledged, by packet identifier.
+        @return: the unacknowledged messages, by packet identifier.
         """
-        self._isHeld = True
+        self._isPaused = True
         if self._acknowledged:
             acknowledged, self._acknowledged = self._acknowledged, {}
             for subscription, events in acknowledged.items():

@@ -44,7 +44,7 @@ def decodeText(data: bytes) -> str:
 
 class Reader:
     """
-    Takes the fields of one packet, one after the other.
+    Reads the fields of one packet in order.
     """
 
     __slots__ = ("_data", "_end", "position")
@@ -60,7 +60,7 @@ class Reader:
         self._end = end
 
     def isAtEnd(self) -> bool:
-        """Whether everything was taken."""
+        """Whether all fields were read."""
         return self.position >= self._end
 
     def take(self, length: int) -> bytes:
@@ -76,7 +76,7 @@ class Reader:
         return self._data[start : self.position]
 
     def part(self, length: int) -> Reader:
-        """A reader of the next bytes alone, which counts them as taken here."""
+        """A reader of the next bytes, which are skipped here."""
         start = self.position
         if start + length > self._end:
             raise MalformedPacket("a packet ends too soon")
@@ -160,7 +160,7 @@ def encodeText(text: str) -> bytes:
 
 
 def lengthSize(encoded: bytes, position: int = 0) -> int:
-    """How many bytes the variable byte integer has that stands at a place."""
+    """The size of the variable byte integer at a position, in bytes."""
     size = 1
     while encoded[position + size - 1] >= 0x80:
         size += 1
@@ -168,7 +168,7 @@ def lengthSize(encoded: bytes, position: int = 0) -> int:
 
 
 def withoutLength(encoded: bytes) -> bytes:
-    """What stands after the variable byte integer that something begins with."""
+    """The bytes behind the variable byte integer at the front."""
     return encoded[lengthSize(encoded) :]
 
 
@@ -255,7 +255,7 @@ class _Property:
     One row of the table.
 
     @ivar isRepeated: whether there may be several, all of which are kept.
-    @ivar check: says whether a value is allowed.
+    @ivar check: tells whether a value is allowed.
     """
 
     identifier: bytes
@@ -287,7 +287,7 @@ def _add(
     )
 
 
-def _isSwitch(value: int) -> bool:
+def _isZeroOrOne(value: int) -> bool:
     return value <= 1
 
 
@@ -313,7 +313,7 @@ _REASONED = (
     Place.AUTH,
 )
 
-_add(0x01, "payloadFormatIndicator", _BYTE, *_MESSAGE, check=_isSwitch)
+_add(0x01, "payloadFormatIndicator", _BYTE, *_MESSAGE, check=_isZeroOrOne)
 _add(0x02, "messageExpiryInterval", _FOUR, *_MESSAGE)
 _add(0x03, "contentType", _TEXT, *_MESSAGE)
 # [MQTT5-3.3.2-14]
@@ -333,22 +333,22 @@ _add(0x12, "assignedClientIdentifier", _TEXT, Place.CONNACK)
 _add(0x13, "serverKeepAlive", _TWO, Place.CONNACK)
 _add(0x15, "authenticationMethod", _TEXT, *_BOTH, Place.AUTH)
 _add(0x16, "authenticationData", _BINARY, *_BOTH, Place.AUTH)
-_add(0x17, "requestProblemInformation", _BYTE, Place.CONNECT, check=_isSwitch)
+_add(0x17, "requestProblemInformation", _BYTE, Place.CONNECT, check=_isZeroOrOne)
 _add(0x18, "willDelayInterval", _FOUR, Place.WILL)
-_add(0x19, "requestResponseInformation", _BYTE, Place.CONNECT, check=_isSwitch)
+_add(0x19, "requestResponseInformation", _BYTE, Place.CONNECT, check=_isZeroOrOne)
 _add(0x1A, "responseInformation", _TEXT, Place.CONNACK)
 _add(0x1C, "serverReference", _TEXT, Place.CONNACK, Place.DISCONNECT)
 _add(0x1F, "reasonString", _TEXT, *_REASONED)
 _add(0x21, "receiveMaximum", _TWO, *_BOTH, check=_isNotZero)
 _add(0x22, "topicAliasMaximum", _TWO, *_BOTH)
 _add(0x23, "topicAlias", _TWO, Place.PUBLISH)
-_add(0x24, "maximumQos", _BYTE, Place.CONNACK, check=_isSwitch)
-_add(0x25, "retainAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
+_add(0x24, "maximumQos", _BYTE, Place.CONNACK, check=_isZeroOrOne)
+_add(0x25, "retainAvailable", _BYTE, Place.CONNACK, check=_isZeroOrOne)
 _add(0x26, "userProperties", _PAIR, *Place, isRepeated=True)
 _add(0x27, "maximumPacketSize", _FOUR, *_BOTH, check=_isNotZero)
-_add(0x28, "wildcardSubscriptionAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
-_add(0x29, "subscriptionIdentifierAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
-_add(0x2A, "sharedSubscriptionAvailable", _BYTE, Place.CONNACK, check=_isSwitch)
+_add(0x28, "wildcardSubscriptionAvailable", _BYTE, Place.CONNACK, check=_isZeroOrOne)
+_add(0x29, "subscriptionIdentifierAvailable", _BYTE, Place.CONNACK, check=_isZeroOrOne)
+_add(0x2A, "sharedSubscriptionAvailable", _BYTE, Place.CONNACK, check=_isZeroOrOne)
 
 
 def decodeProperties(reader: Reader, place: Place) -> Properties:
@@ -386,7 +386,7 @@ def decodeProperties(reader: Reader, place: Place) -> Properties:
 
 def encodeProperties(properties: Properties) -> bytes:
     """
-    Write properties, with their length. What is not allowed in a place must not be given there.
+    Write properties, with their length. The caller gives only those that the packet may have.
     """
     if properties is NO_PROPERTIES:
         # [MQTT5-2.2.2-1]

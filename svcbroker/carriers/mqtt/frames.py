@@ -40,7 +40,7 @@ _FRAMES: Final = "mqtt-frames"
 
 class Options(Struct, frozen=True):
     """
-    What a subscription asks for, as far as frames depend on it.
+    The options of a subscription that its frames depend on.
 
     @ivar version: the protocol level of the connection.
     @ivar qos: the granted QoS.
@@ -72,12 +72,12 @@ class Sent(Struct, frozen=True, gc=False):
 
 class FrameTemplate(Struct):
     """
-    The PUBLISH frames of a batch, with packet identifiers still to be filled in.
+    The PUBLISH frames of a batch, without packet identifiers.
 
     @ivar data: all frames, one after the other.
-    @ivar places: where in C{data} the packet identifiers stand, of those that have one.
-    @ivar sent: the messages of those, in the same order.
-    @ivar others: the events of those that have none.
+    @ivar places: the offsets in C{data} of the packet identifiers, for QoS 1 and 2.
+    @ivar sent: the messages with a packet identifier, in the same order.
+    @ivar others: the events without one.
     @ivar largest: the size of the largest frame.
     @ivar size: the size of the contents of C{sent}.
     @ivar packetIds: the packet identifiers that were filled in last.
@@ -94,8 +94,8 @@ class FrameTemplate(Struct):
 
     def filled(self, packetIds: Sequence[int]) -> bytes:
         """
-        The frames with these packet identifiers. Where those are free everywhere, all subscribers
-        get the same, so the bytes are there already.
+        The frames with these packet identifiers. Subscribers with the same free identifiers share
+        the bytes.
         """
         if packetIds == self.packetIds:
             return self._filled
@@ -176,8 +176,8 @@ def encodeWithin(
     extra: Properties,
 ) -> bytes | None:
     """
-    One message as a PUBLISH of at most C{limit} bytes; C{None} where it is larger. What the broker
-    adds is left out rather than that the message is lost.
+    Encode a PUBLISH of at most C{limit} bytes; C{None} where it is larger. The broker's own
+    property is left out before a message is.
     """
     encoded = encodeMessage(message, options, packetId, flags=flags, topic=topic, extra=extra)
     if len(encoded) > limit and options.version == MQTT_5:
@@ -196,11 +196,11 @@ def encodeMessage(
     extra: Properties = NO_PROPERTIES,
 ) -> bytes:
     """
-    One message as a PUBLISH.
+    Encode a message as a PUBLISH.
 
-    @param flags: flags beside QoS and a RETAIN flag that is kept.
-    @param topic: the topic as it is sent, where it is not the message's own.
-    @param extra: properties of this one delivery.
+    @param flags: flags beside QoS and the publisher's RETAIN flag.
+    @param topic: the encoded topic, if not the message's own.
+    @param extra: properties of this delivery alone.
     """
     # [MQTT-3.8.4-6] [MQTT5-3.8.4-8]
     flags |= min(message.qos, options.qos) << _QOS_SHIFT
@@ -229,8 +229,8 @@ class InFlight(Struct, frozen=True):
     """
     A message that was sent with QoS 1 or 2 and is not acknowledged.
 
-    @ivar subscription: whose position moves on when it is; C{None} for one that does not come
-        from there: a retained one, or one whose subscription has ended.
+    @ivar subscription: moves on when it is acknowledged; C{None} for a retained message, or where
+        the subscription has ended.
     """
 
     subscription: SessionSubscription | None
@@ -239,8 +239,7 @@ class InFlight(Struct, frozen=True):
 
 class _Run(Struct, frozen=True):
     """
-    Messages with packet identifiers that follow each other. It stands for each of them, so that
-    a batch of messages makes one object and not as many.
+    Messages with consecutive packet identifiers: one object for a batch, not one a message.
 
     @ivar first: the packet identifier of the first.
     """
@@ -252,13 +251,13 @@ class _Run(Struct, frozen=True):
 
 class Window:
     """
-    The messages on their way to a client, and the packet identifiers that they have.
+    The unacknowledged messages of a client, by packet identifier.
     """
 
     def __init__(self, session: Session, count: int, maxBytes: int) -> None:
         """
-        @param count: how many messages may be unacknowledged.
-        @param maxBytes: how many bytes those may have together, apart from a single one.
+        @param count: the most unacknowledged messages.
+        @param maxBytes: the most bytes of those, unless it is a single one.
         """
         self._session = session
         self._count = count
@@ -281,11 +280,11 @@ class Window:
 
     @property
     def isHalfEmpty(self) -> bool:
-        """Whether it pays to let more come."""
+        """Whether there is room enough for a batch to resume the subscriptions."""
         return 2 * self._used <= self._count and 2 * self._bytes <= self._maxBytes
 
     def fits(self, count: int, size: int) -> bool:
-        """Whether so many messages may be sent together, of so many bytes."""
+        """Whether this many messages and bytes have room."""
         return not count or (
             self._used + count <= self._count and self._bytes + size <= self._maxBytes
         )
@@ -303,9 +302,9 @@ class Window:
 
     def newIds(self, count: int, wanted: range | None) -> Sequence[int]:
         """
-        Several packet identifiers that are not in use.
+        Packet identifiers that are not in use.
 
-        @param wanted: these are taken if they are free.
+        @param wanted: preferred, if they are free.
         """
         following = range(self._lastId + 1, self._lastId + 1 + count)
         for packetIds in (following,) if wanted is None else (wanted, following):
@@ -320,14 +319,14 @@ class Window:
     # Messages.
 
     def add(self, packetId: int, subscription: SessionSubscription | None, sent: Sent) -> None:
-        """A message was sent."""
+        """Add a message that was sent."""
         self._runs[packetId] = _Run(subscription, packetId, (sent,))
         self._bytes += sent.size
 
     def addAll(
         self, packetIds: Sequence[int], subscription: SessionSubscription, template: FrameTemplate
     ) -> None:
-        """A template's messages were sent, with packet identifiers from L{newIds}."""
+        """Add the messages of a template that was sent with identifiers of L{newIds}."""
         messages = template.sent
         if isinstance(packetIds, range):
             run = _Run(subscription, packetIds[0], messages)
@@ -343,7 +342,7 @@ class Window:
         return None if run is None else InFlight(run.subscription, run.sent[packetId - run.first])
 
     def remove(self, packetId: int) -> None:
-        """The client has a message, or is not going to."""
+        """Remove a message."""
         run = self._runs.pop(packetId)
         self._bytes -= run.sent[packetId - run.first].size
 
@@ -351,9 +350,9 @@ class Window:
         self, packetIds: Sequence[int], done: dict[SessionSubscription, list[Event]]
     ) -> None:
         """
-        The client has messages with QoS 1; whatever else is named so is left alone.
+        Remove messages with QoS 1. Other identifiers are ignored.
 
-        @param done: gets what subscriptions want to know of.
+        @param done: the events are added to those of their subscriptions.
         """
         runs = self._runs
         for packetId in packetIds:
@@ -369,7 +368,7 @@ class Window:
                     done.setdefault(subscription, []).append(sent.message.event)
 
     def orphan(self, subscription: SessionSubscription) -> None:
-        """A subscription ends; what was sent for it is still to be acknowledged."""
+        """Detach a subscription that ends. Its messages may still be acknowledged."""
         for packetId, run in self._runs.items():
             if run.subscription is subscription:
                 # [MQTT-3.10.4-3] [MQTT5-3.10.4-3]

@@ -1,5 +1,5 @@
 """
-What a CONNECT asks for, and what it is granted.
+The negotiation of CONNECT: limits, session expiry, client identifier, group.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ MAX_CLIENT_ID: Final = 1024
 @frozen(kw_only=True)
 class Handshake:
     """
-    What holds for a connection.
+    The negotiated terms of a connection.
 
-    @ivar group: the group that the client has chosen.
+    @ivar group: the group that the user name chooses.
     @ivar clientId: its identifier, or the one that was assigned to it.
     @ivar sessionExpiry: the session expiry interval, in seconds.
     @ivar keepAlive: the keep-alive in seconds, 0 for none.
-    @ivar window: how many deliveries may be unacknowledged.
-    @ivar maximumPacketSize: the most bytes of a packet that the client takes.
-    @ivar topicAliasMaximum: how many topic aliases may be set for the client.
+    @ivar window: the most unacknowledged deliveries.
+    @ivar maximumPacketSize: the most bytes of a packet that the client accepts.
+    @ivar topicAliasMaximum: the most topic aliases that may be set for the client.
     @ivar hasProblemInformation: whether the client wants reason strings.
-    @ivar properties: what CONNACK says of it in MQTT 5.
+    @ivar properties: those of the CONNACK of MQTT 5.
     @ivar version: the protocol level.
     """
 
@@ -55,7 +55,7 @@ class Handshake:
 
     def explain(self, packet: Explained, text: str) -> Explained:
         """
-        A packet with a reason string, where the client wants to know and can take it.
+        Add a reason string, if the client wants it and the packet still fits.
 
         @param packet: has no properties yet.
         """
@@ -70,7 +70,7 @@ class Handshake:
 
 def negotiate(packet: Connect, context: Context) -> Handshake:
     """
-    Decide what holds for a connection.
+    Negotiate the terms of a connection.
 
     @raise MqttError: it cannot be accepted [MQTT-3.1.4-1] [MQTT5-3.1.4-1] [MQTT5-3.1.4-2].
     """
@@ -97,7 +97,7 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
     if packet.version == MQTT_5:
         asked = properties.sessionExpiryInterval or 0
     else:
-        # Section 3.1.2.4 of 3.1.1, in the words of MQTT 5: without Clean Session it lasts.
+        # Section 3.1.2.4 of 3.1.1: a session without Clean Session does not expire.
         asked = 0 if packet.cleanStart else NEVER
     expiry = min(asked, settings.maxSessionExpiry)
     keepAlive = packet.keepAlive

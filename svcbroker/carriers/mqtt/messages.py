@@ -1,9 +1,9 @@
 """
-Between MQTT's application messages and the log's events.
+The mapping between MQTT's application messages and the log's events.
 
-What MQTT hands on to subscribers, and an event has no place for, stands in two extensions:
-C{svc-retain} marks a publish with the RETAIN flag, C{svc-mqtt} holds the rest as a small JSON
-object. So both survive restarts, and reach subscribers at every broker of the same ledger.
+Fields of a message that an event lacks are kept in two extensions: C{svc-retain} marks a publish
+with the RETAIN flag, C{svc-mqtt} holds the others as a small JSON object. So they survive
+restarts, and reach subscribers at every broker of the same ledger.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_INTERVAL: Final = 0xFFFFFFFF
 
 class Envelope(Struct, frozen=True, omit_defaults=True):
     """
-    The value of C{svc-mqtt}, version 1. Whatever is absent was not published.
+    The value of C{svc-mqtt}, version 1. Absent fields were not published.
 
     @ivar v: the version of this form.
     @ivar q: the QoS of the publish.
@@ -62,7 +62,7 @@ class Envelope(Struct, frozen=True, omit_defaults=True):
 
     @property
     def isValid(self) -> bool:
-        """Whether it can be sent on. Other carriers' clients can publish what they like here."""
+        """Whether it can be delivered. Clients of other carriers can publish any text here."""
         texts = [self.t, self.r, *(text for each in self.u for text in _texts(each))]
         return (
             self.v == 1
@@ -94,8 +94,8 @@ def _readEnvelope(text: str) -> Envelope:
 
 def publisherMark(clientId: str) -> str:
     """
-    What stands for a client in an event, so that No Local can leave it out: enough to know it
-    again, not enough to know its name.
+    A digest of a client identifier, by which No Local recognises the publisher of an event
+    without disclosing the identifier.
     """
     return sha256(clientId.encode("utf-8")).hexdigest()[:16]
 
@@ -125,11 +125,11 @@ def extensionsOf(
     """
     The extensions of the event that a message becomes.
 
-    User properties that begin with C{svc-} are extensions, apart from those that the broker
-    itself writes. They may not be larger than any event's may; that is for the caller to check.
+    User properties that begin with C{svc-} become extensions, apart from those that the broker
+    itself writes. The caller checks their size.
 
     @param now: the wall clock: seconds since the epoch.
-    @param publisher: the L{publisherMark} of the publisher, where somebody will look for it.
+    @param publisher: the L{publisherMark} of the publisher, if it subscribes with No Local.
     """
     properties = message.properties
     if properties is NO_PROPERTIES and publisher is None:
@@ -147,7 +147,7 @@ def extensionsOf(
             user.append((key, value))
             isOrdered = True
     if not isOrdered and user == sorted(extensions):
-        user = []  # the extensions alone say it all
+        user = []  # the order of the extensions tells the same
     expiry = properties.messageExpiryInterval
     envelope = Envelope(
         v=1,
@@ -175,14 +175,14 @@ class Message(Struct, frozen=True, gc=False):
     An event as MQTT delivers it.
 
     @ivar event: the event.
-    @ivar topic: its topic as it stands in a PUBLISH, with its length.
+    @ivar topic: its encoded topic, with its length.
     @ivar qos: the QoS that it was published with; 2 where it came by another carrier, so that
         every subscriber gets the QoS that it asked for.
     @ivar retain: whether it was published with the RETAIN flag.
     @ivar expires: when it expires, in milliseconds since the epoch.
-    @ivar publisher: the L{publisherMark} of who published it, where it is known.
-    @ivar properties: the properties of MQTT 5 that are the same for all subscribers, without
-        their length.
+    @ivar publisher: the L{publisherMark} of its publisher, where it is known.
+    @ivar properties: the encoded properties of MQTT 5 that all subscribers share, without their
+        length.
     """
 
     event: Event
@@ -195,8 +195,8 @@ class Message(Struct, frozen=True, gc=False):
 
     def remaining(self, now: Callable[[], float]) -> int | None:
         """
-        For how many seconds it is still of use; C{None} where it does not expire, 0 or less
-        where it has expired.
+        The seconds until it expires, 0 or less once it has expired; C{None} where it does not
+        expire.
         """
         if self.expires is None:
             return None
@@ -211,9 +211,9 @@ def _encodedTopic(topic: str) -> bytes:
 
 def messageOf(event: Event, *, hasProperties: bool) -> Message:
     """
-    How MQTT delivers an event.
+    Read an event as an MQTT message.
 
-    @param hasProperties: whether properties are wanted.
+    @param hasProperties: whether to encode the properties of MQTT 5.
     """
     extensions = event.extensions
     text = extensions.get(ENVELOPE)
@@ -250,7 +250,7 @@ def _encodeProperties(event: Event, envelope: Envelope) -> bytes:
             userProperties=(*userProperties, (EVENT_ID, str(event.eventId))),
         )
     )
-    # What differs between subscribers is added later, and only then the length is known.
+    # The length is added with the properties of each subscriber.
     return withoutLength(encoded)
 
 
@@ -268,6 +268,6 @@ def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str
             told.add(entry)
             yield entry, extensions[entry]
     for key, value in sorted(extensions.items()):
-        # Another carrier may let in what no MQTT string may have [MQTT5-1.5.4-2].
+        # Other carriers allow U+0000, which an MQTT string cannot hold [MQTT5-1.5.4-2].
         if key not in told and "\0" not in key and "\0" not in value:
             yield key, value

@@ -1,5 +1,5 @@
 """
-What goes to a client, in as few writes as it can.
+Joins the frames for a client into few writes, and waits for the disk where it must.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from .session import Session
 
 _AT_ONCE: Final = 64 * 1024
-"""What is more than this does not wait for the end of the turn."""
+"""More bytes than this are written before the end of the turn."""
 
 _UNREAD: Final = 64 * 1024
-"""So much is answered to a client that does not read; then it is not read from either."""
+"""Bytes of answers to a client that does not read, before it is not read from either."""
 
 
 class Outputs:
     """
-    Has every connection write once at the end of a turn, whatever was sent in it. One for all
-    connections: receipts of one block answer many of them.
+    Writes to each connection once, at the end of a turn. One for all connections, since the
+    receipts of a block answer many of them.
     """
 
-    def __init__(self, clock: IReactorTime, keeper: Keeper) -> None:
-        self.keeper = keeper
+    def __init__(self, clock: IReactorTime, store: Keeper) -> None:
+        self.store = store
         self._clock = clock
         self._waiting: dict[Output, None] = {}
         self._call: IDelayedCall | None = None
 
     def flushLater(self, output: Output) -> None:
-        """Flush it when this turn is over."""
+        """Flush an output at the end of this turn."""
         self._waiting[output] = None
         if self._call is None:
             self._call = self._clock.callLater(0, self._flush)
@@ -49,7 +49,7 @@ class Outputs:
             output.flush()
 
     def stop(self) -> None:
-        """Let go of the clock."""
+        """Cancel the timer."""
         if self._call is not None:
             self._call.cancel()
             self._call = None
@@ -57,10 +57,10 @@ class Outputs:
 
 class Output:
     """
-    Gathers what is sent to one client.
+    Joins and writes the frames for one client.
 
-    Before anything is written after a change that the session must not forget, that change is
-    on stable storage: an exchange with QoS 2 is exactly once only if both sides remember it.
+    A change of the session is on stable storage before any later frame is written: QoS 2 is
+    exactly once only if both sides remember the exchange.
     """
 
     _log = Logger()
@@ -72,107 +72,107 @@ class Output:
         self._delivery: Delivery | None = None
         self._parts: list[bytes] = []
         self._size = 0
-        self._isKeeping = False
+        self._isStoring = False
         self._isBlocked = False
         self._unread = 0
-        self._isHolding = False
-        self._isStopped = False
+        self._pausesDelivery = False
+        self._pausesReading = False
         self._isFinishing = False
         self._hasEnded = False
 
     def useSession(self, session: Session, delivery: Delivery) -> None:
-        """The client is connected."""
+        """Use the session of a client that has connected."""
         self._session = session
         self._delivery = delivery
 
     def send(self, data: bytes) -> None:
-        """Send something, soon."""
+        """Send a frame, at the end of the turn at the latest."""
         if self._hasEnded or self._isFinishing:
             return
-        if not self._parts and not self._isKeeping:
+        if not self._parts and not self._isStoring:
             self._outputs.flushLater(self)
         self._parts.append(data)
         self._size += len(data)
         if self._size > _AT_ONCE:
             self.flush()
-            self._hold()
+            self._updateFlow()
 
     def flush(self) -> None:
-        """Send it now, unless the disk is waited for."""
-        if self._isKeeping or self._hasEnded:
+        """Write the frames, after the disk where the session has changed."""
+        if self._isStoring or self._hasEnded:
             return
         if self._session is not None and self._session.takeChange():
-            self._isKeeping = True
-            # What waits still counts.
+            self._isStoring = True
+            # Frames that wait for the disk still count.
             parts, self._parts, size = self._parts, [], self._size
-            kept = self._outputs.keeper.flush()
-            kept.addCallback(self._kept, parts, size)
-            kept.addErrback(self._failed)
+            stored = self._outputs.store.flush()
+            stored.addCallback(self._stored, parts, size)
+            stored.addErrback(self._failed)
         elif self._parts:
             parts, self._parts, self._size = self._parts, [], 0
             self._write(parts)
 
-    def _kept(self, _: object, parts: list[bytes], size: int) -> None:
-        self._isKeeping = False
+    def _stored(self, _: object, parts: list[bytes], size: int) -> None:
+        self._isStoring = False
         self._size -= size
         if self._hasEnded:
             return
         if parts:
             self._write(parts)
         self.flush()
-        self._hold()
-        if self._isFinishing and not self._isKeeping:
+        self._updateFlow()
+        if self._isFinishing and not self._isStoring:
             self._wire.close()
 
-    def block(self) -> None:
-        """The transport takes no more for now."""
+    def pauseProducing(self) -> None:
+        """The client does not read."""
         self._isBlocked = True
-        self._hold()
+        self._updateFlow()
 
-    def unblock(self) -> None:
-        """The transport takes more."""
+    def resumeProducing(self) -> None:
+        """The client reads again."""
         self._isBlocked = False
         self._unread = 0
-        self._hold()
+        self._updateFlow()
 
-    def _hold(self) -> None:
-        """Let deliveries come, and the client ask, or not."""
+    def _updateFlow(self) -> None:
+        """Pause or resume deliveries, and reading from the client."""
         isFull = self._size > _AT_ONCE
-        isStopped = isFull or self._unread > _UNREAD
-        if isStopped != self._isStopped:
-            self._isStopped = isStopped
-            if isStopped:
+        pausesReading = isFull or self._unread > _UNREAD
+        if pausesReading != self._pausesReading:
+            self._pausesReading = pausesReading
+            if pausesReading:
                 self._wire.pauseReading()
             else:
                 self._wire.resumeReading()
-        isHolding = self._isBlocked or isFull
-        if isHolding != self._isHolding and self._delivery is not None:
-            self._isHolding = isHolding
-            if isHolding:
-                self._delivery.hold()
+        pausesDelivery = self._isBlocked or isFull
+        if pausesDelivery != self._pausesDelivery and self._delivery is not None:
+            self._pausesDelivery = pausesDelivery
+            if pausesDelivery:
+                self._delivery.pauseProducing()
             else:
-                self._delivery.release()
+                self._delivery.resumeProducing()
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("What a session must not forget could not be kept", failure)
+        self._log.failure("The changes of a session could not be stored", failure)
         self._wire.close()
 
     def _write(self, parts: list[bytes]) -> None:
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         if self._isBlocked:
-            # Deliveries are held back by now, so these are answers to what the client asks.
+            # Deliveries are paused by now, so these bytes are answers.
             self._unread += len(data)
-            self._hold()
+            self._updateFlow()
         self._wire.write(data)
 
     def finish(self) -> None:
-        """Send what there is, then close."""
+        """Write the rest, then close."""
         self.flush()
         self._isFinishing = True
-        if not self._isKeeping:
+        if not self._isStoring:
             self._wire.close()
 
     def end(self) -> None:
-        """The connection is gone."""
+        """Drop the rest: the connection is closed."""
         self._hasEnded = True
         self._parts.clear()

@@ -1,10 +1,10 @@
 """
 The control packets of MQTT 3.1.1 and 5 as values.
 
-One class a packet, for both versions: what 3.1.1 does not know has its default there. They are
-C{msgspec} structures, which are made ten times as fast as other frozen values: several of them
-are made for every message. The two that come with every message are not looked at by the garbage
-collector, which costs more than to make them; they can be part of no cycle.
+One class a packet, for both versions: fields that 3.1.1 lacks have their defaults there. They are
+C{msgspec} structures, which are made ten times as fast as other frozen values. PUBLISH and PUBACK
+come with every message, so the garbage collector does not track them: they cannot be part of a
+cycle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MQTT_5 = 5
 
 
 class Will(Struct, frozen=True):
-    """The message that the server publishes when the client is gone. Section 3.1.2.5."""
+    """The message that the server publishes when the connection is lost. Section 3.1.2.5."""
 
     topic: str
     payload: bytes
@@ -206,19 +206,18 @@ PACKET_TYPES: tuple[type[Packet], ...] = (
 
 
 class Publishes(Struct, frozen=True):
-    """Some PUBLISH packets that arrived one after the other."""
+    """A run of consecutive PUBLISH packets."""
 
     packets: list[Publish]
 
 
 class Pubacks(Struct, frozen=True):
     """
-    The packet identifiers of some PUBACK packets that arrived one after the other, without a
-    reason.
+    The packet identifiers of a run of consecutive PUBACK packets without a reason.
     """
 
     packetIds: Sequence[int]
 
 
 Arrival: TypeAlias = Packet | Publishes | Pubacks
-"""What a server takes in one piece."""
+"""A packet, or a run of packets, that a server handles in one piece."""

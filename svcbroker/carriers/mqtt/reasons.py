@@ -1,5 +1,5 @@
 """
-Why something ended or was refused, in the numbers of the two specifications.
+The reason codes of MQTT 5, the return codes of 3.1.1, and the errors that close a connection.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ RETURN_CODES = {
     ReasonCode.BAD_USER_NAME_OR_PASSWORD: ConnectReturnCode.BAD_USER_NAME_OR_PASSWORD,
     ReasonCode.NOT_AUTHORIZED: ConnectReturnCode.NOT_AUTHORIZED,
 }
-"""What a 3.1.1 client is told for a reason; for others its connection is closed without a word."""
+"""The return code of 3.1.1 for a reason. Without one, a CONNECT is closed without a CONNACK."""
 
 SUBSCRIBE_FAILURE = 0x80
-"""The one failure that a 3.1.1 SUBACK knows."""
+"""The failure code of SUBACK in 3.1.1."""
 
 
 class MqttError(Exception):
     """
-    The client did what it must not do: its connection is closed.
+    The error of a client that closes its connection.
 
-    @ivar reason: why, as a MQTT 5 client is told.
+    @ivar reason: the reason code that an MQTT 5 client is sent.
     """
 
     def __init__(self, reason: ReasonCode, text: str) -> None:
@@ -100,14 +100,14 @@ class MqttError(Exception):
 
 
 class MalformedPacket(MqttError):
-    """A packet that cannot be read as the specification says (MQTT 5, section 1.2)."""
+    """A packet that cannot be parsed according to the specification (MQTT 5, section 1.2)."""
 
     def __init__(self, text: str) -> None:
         super().__init__(ReasonCode.MALFORMED_PACKET, text)
 
 
 class ProtocolError(MqttError):
-    """A packet that can be read, but must not be sent here and now (MQTT 5, section 1.2)."""
+    """A packet that is well-formed but not allowed here (MQTT 5, section 1.2)."""
 
     def __init__(self, text: str) -> None:
         super().__init__(ReasonCode.PROTOCOL_ERROR, text)

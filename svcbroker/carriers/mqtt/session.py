@@ -1,5 +1,5 @@
 """
-The state of one session (section 4.1): what the broker knows of a client, connected or not.
+The state of one session (section 4.1), with or without a connection.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     A session as it stands on disk.
 
     @ivar expiry: the session expiry interval in seconds.
-    @ivar absentSince: when its client went, in seconds since the epoch; C{None} while it is
-        connected.
+    @ivar absentSince: when its client disconnected, in seconds since the epoch; C{None} while it
+        is connected.
     """
 
     group: str
@@ -60,35 +60,35 @@ class IClient(Protocol):
     """The connection, as its session sees it."""
 
     def subscriptionLost(self, error: BrokerError) -> None:
-        """The log cannot be read on."""
+        """Close, since the log cannot be read any further. The client reconnects and resumes."""
 
-    def takenOver(self) -> None:
-        """Another connection has come for the same session."""
+    def replaced(self) -> None:
+        """Close, since the same client has connected again."""
 
     def accepted(self, packetId: int) -> None:
-        """A publish with QoS 2 is in the log."""
+        """Send PUBREC: a publish with QoS 2 is in the log."""
 
 
 class Session:
     """
-    One session. While it has no connection it keeps no messages: the log does, and tells them
-    again from the last acknowledged one on. It keeps which packet identifier each had.
+    One session. Without a connection it stores no messages: the log delivers them again, from the
+    last acknowledged one on. The session stores their packet identifiers.
 
     @ivar group: the group whose log it uses.
-    @ivar name: what stands for it on disk.
+    @ivar name: its name on disk.
     @ivar expiry: the session expiry interval in seconds.
-    @ivar isPersistent: whether it outlives its connection. It stays what it was at first.
-    @ivar mark: what stands for the client in the events that it publishes.
-    @ivar hasNoLocal: whether it wants to know its own publishes again.
+    @ivar isPersistent: whether it outlives connections. Fixed when it is created.
+    @ivar mark: the L{publisherMark} of its client.
+    @ivar hasNoLocal: whether a subscription has the No Local option.
     @ivar subscriptions: by topic filter, as the client wrote it.
     @ivar client: its connection; C{None} while the client is absent.
-    @ivar delivery: what goes to the client; C{None} while it is absent.
+    @ivar delivery: sends to the client; C{None} while it is absent.
     @ivar receiving: packet identifiers of publishes with QoS 2 that are on their way to the log.
     @ivar received: packet identifiers of those that are in the log and not released.
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
     """
 
-    def __init__(self, group: str, clientId: str, expiry: int, keeper: Keeper) -> None:
+    def __init__(self, group: str, clientId: str, expiry: int, store: Keeper) -> None:
         self.group = group
         self.clientId = clientId
         self.expiry = expiry
@@ -105,40 +105,40 @@ class Session:
         self._sent: dict[int, Key] = {}
         self._unacknowledged: dict[Key, int] = {}
         self._reserved: set[int] = set()
-        # Keys of what was released on an earlier connection.
+        # Keys of messages that were released on an earlier connection.
         self._settled: set[Key] = set()
         self._orphans: dict[int, InFlight] = {}
-        self._keeper = keeper
+        self._store = store
         self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
         self._hasChanged = False
         self._wantsDisk = False
 
     @property
     def isExpiring(self) -> bool:
-        """Whether it ends some time after its connection."""
+        """Whether it expires some time after its connection has ended."""
         return self.expiry != NEVER
 
     # Subscriptions.
 
     def resumeSubscriptions(self) -> None:
-        """Let events come."""
+        """Have the subscriptions deliver events."""
         for subscription in tuple(self.subscriptions.values()):
             if self.delivery is None or not self.delivery.isFlowing:
                 break
             subscription.resume()
 
     def pauseSubscriptions(self) -> None:
-        """Let no more events come for now."""
+        """Pause the subscriptions."""
         for subscription in self.subscriptions.values():
             subscription.pause()
 
     def subscriptionLost(self, error: BrokerError) -> None:
-        """The log cannot be read on."""
+        """Close the connection, since the log cannot be read any further."""
         if self.client is not None:
             self.client.subscriptionLost(error)
 
     def remove(self, subscription: SessionSubscription) -> None:
-        """A subscription ends. What was sent for it is still to be acknowledged."""
+        """Remove a subscription. Its messages may still be acknowledged."""
         del self.subscriptions[subscription.kept.topicFilter]
         if self.delivery is not None:
             self.delivery.orphan(subscription)
@@ -150,39 +150,39 @@ class Session:
     # Packet identifiers.
 
     def usesId(self, packetId: int) -> bool:
-        """Whether a packet identifier belongs to an exchange that is not complete."""
+        """Whether a packet identifier is in use for a message of an earlier connection."""
         return packetId in self.released or packetId in self._reserved
 
     def usesAny(self, packetIds: Iterable[int]) -> bool:
-        """Whether one of some packet identifiers does."""
+        """Whether any of these packet identifiers is."""
         return not (
             self._reserved.isdisjoint(packetIds) and self.released.keys().isdisjoint(packetIds)
         )
 
     @property
     def isRedelivering(self) -> bool:
-        """Whether something is to be sent again when it comes from the log."""
+        """Whether messages from the log may have been sent before."""
         return bool(self._unacknowledged) or bool(self._settled)
 
     def takeUnacknowledged(self, key: Key) -> int:
-        """The packet identifier with which a message was sent before; 0 where it was not."""
+        """Remove and return the packet identifier of an earlier sending; 0 where there was none."""
         packetId = self._unacknowledged.pop(key, 0)
         self._reserved.discard(packetId)
         return packetId
 
     def isReleased(self, key: Key) -> bool:
-        """Whether the client has a message already, and only PUBCOMP is missing."""
+        """Whether the client has acknowledged a message with PUBREC."""
         return key in self._settled
 
     def takeOrphans(self) -> dict[int, InFlight]:
-        """What was sent before and does not come from the log again."""
+        """Remove and return sent messages that the log does not deliver again."""
         orphans, self._orphans = self._orphans, {}
         for packetId in orphans:
             self._reserved.discard(packetId)
         return orphans
 
     def keepInFlight(self, inFlight: dict[int, InFlight]) -> None:
-        """The connection is gone; these were sent over it and not acknowledged."""
+        """Remember the unacknowledged messages of a connection that has ended."""
         self._settle()
         for packetId, flight in inFlight.items():
             self._reserved.add(packetId)
@@ -195,17 +195,17 @@ class Session:
     # Exchanges with QoS 2.
 
     def sent(self, packetId: int, key: Key) -> None:
-        """A message goes out."""
+        """Record a message that is sent with QoS 2."""
         self._sent[packetId] = key
         self._hasChanged = True
 
     def release(self, packetId: int) -> None:
-        """The client has it; PUBREL goes out."""
+        """Record a PUBREC; PUBREL is sent."""
         self.released[packetId] = self._sent.pop(packetId, None)
         self._hasChanged = True
 
     def completed(self, packetId: int) -> None:
-        """The exchange is over."""
+        """Record a PUBCOMP, or a refusal."""
         key = self.released.pop(packetId, None)
         if key is not None:
             self._settled.discard(key)
@@ -213,13 +213,13 @@ class Session:
         self._hasChanged = True
 
     def accepted(self, packetId: int) -> None:
-        """A publish of the client is in the log."""
+        """Record that a publish of the client is in the log."""
         self.receiving.discard(packetId)
         self.received.add(packetId)
         self._hasChanged = True
 
     def forgetReceived(self, packetId: int) -> bool:
-        """The client has released its publish; whether it was known."""
+        """Record a PUBREL; return whether the publish was known."""
         isKnown = packetId in self.received
         self.received.discard(packetId)
         self._hasChanged = True
@@ -229,8 +229,9 @@ class Session:
 
     def takeChange(self) -> bool:
         """
-        Whether something has changed since the last call that must be on disk before the
-        client is told. What is not given to the keeper yet, is by this call.
+        Store the exchanges with QoS 2 if they have changed.
+
+        @return: whether the disk must be waited for before the client is sent anything more.
         """
         wantsDisk, self._wantsDisk = self._wantsDisk, False
         if not (self._hasChanged and self.isPersistent):
@@ -240,15 +241,15 @@ class Session:
             kept = KeptExchanges(
                 received=sorted(self.received), sent=self._sent, released=self.released
             )
-            self._keeper.put(QOS_2, self.name, msgspec.json.encode(kept))
+            self._store.put(QOS_2, self.name, msgspec.json.encode(kept))
         else:
-            self._keeper.remove(QOS_2, self.name)
+            self._store.remove(QOS_2, self.name)
         return True
 
     def keep(self) -> None:
         """
-        Have all but the exchanges on disk before the client is told anything more. Called
-        after every change.
+        Store everything but the exchanges. Called after every change; the client is sent nothing
+        more before it is on disk.
         """
         self.hasNoLocal = any(each.noLocal for each in self.subscriptions.values())
         if self.isPersistent:
@@ -260,20 +261,20 @@ class Session:
                 absentSince=self.absentSince,
                 subscriptions=[each.kept for each in self.subscriptions.values()],
             )
-            self._keeper.put(SESSION, self.name, msgspec.json.encode(kept))
+            self._store.put(SESSION, self.name, msgspec.json.encode(kept))
 
     def awaitDisk(self) -> None:
-        """Something else was given to the keeper, before the client is told."""
+        """Send the client nothing more before the disk has what was stored until now."""
         self._wantsDisk = True
 
     def discard(self) -> None:
-        """Have nothing on disk."""
-        self._keeper.remove(SESSION, self.name)
-        self._keeper.remove(QOS_2, self.name)
+        """Remove it from the disk."""
+        self._store.remove(SESSION, self.name)
+        self._store.remove(QOS_2, self.name)
 
     def restore(self) -> None:
-        """Take the exchanges from the disk."""
-        value = self._keeper.get(QOS_2, self.name)
+        """Load the exchanges from the disk."""
+        value = self._store.get(QOS_2, self.name)
         if value is None:
             return
         kept = msgspec.json.decode(value, type=KeptExchanges)

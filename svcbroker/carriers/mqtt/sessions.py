@@ -1,5 +1,5 @@
 """
-All sessions of this node.
+All sessions of this broker: find, open, expire, end.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SIZE_OF_ID = 16
 @frozen
 class Opened:
     """
-    What a CONNECT has opened.
+    The session that a CONNECT has opened.
 
-    @ivar isPresent: whether the session was there before.
+    @ivar isPresent: whether it was resumed.
     """
 
     session: Session
@@ -37,10 +37,9 @@ class Opened:
 
 class Sessions:
     """
-    Finds a client's session, and ends those that have expired.
+    Finds the session of a client, and ends expired ones.
 
-    Every group is a server of its own: the same client identifier in two groups means two
-    clients.
+    A client identifier names one client in each group.
     """
 
     _log = Logger()
@@ -60,15 +59,15 @@ class Sessions:
 
     def start(self) -> None:
         """
-        Take the sessions from the disk. Whoever was connected is gone since now.
+        Load the sessions from the disk. Clients that were connected count as absent from now on.
         """
         now = self._context.now()
-        for name, value in self._context.keeper.items(SESSION):
+        for name, value in self._context.store.items(SESSION):
             kept = msgspec.json.decode(value, type=KeptSession)
             if kept.group not in self._context.groups:
                 self._log.warn("Session {name} is of a group that is not served", name=name)
                 continue
-            session = Session(kept.group, kept.clientId, kept.expiry, self._context.keeper)
+            session = Session(kept.group, kept.clientId, kept.expiry, self._context.store)
             session.absentSince = now if kept.absentSince is None else kept.absentSince
             session.restore()
             for each in kept.subscriptions:
@@ -78,7 +77,7 @@ class Sessions:
         self.wills.start()
 
     def stop(self) -> None:
-        """Let go of the clock. What is kept stays."""
+        """Cancel the timers. The sessions stay on disk."""
         self.wills.stop()
         for call in self._expiring.values():
             call.cancel()
@@ -92,10 +91,10 @@ class Sessions:
 
     def connect(self, packet: Connect, group: str, clientId: str, expiry: int) -> Opened:
         """
-        The session that a CONNECT asks for. Its client, if it has one, was disconnected before.
+        Find or create the session for a CONNECT. The caller has disconnected its client before.
 
         @param expiry: the session expiry interval as it was granted.
-        @raise MqttError: there are as many sessions as there may be.
+        @raise MqttError: there are too many sessions.
         """
         # [MQTT-3.1.3-2] [MQTT5-3.1.3-2]
         session = self.find(group, clientId)
@@ -113,7 +112,7 @@ class Sessions:
             # [MQTT5-3.1.2-6]
             if len(self._sessions) >= self._context.settings.maxSessions:
                 raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
-            session = Session(group, clientId, expiry, self._context.keeper)
+            session = Session(group, clientId, expiry, self._context.store)
             self._sessions[group, clientId] = session
         else:
             # [MQTT-3.1.2-4] [MQTT5-3.1.2-5]
@@ -128,15 +127,15 @@ class Sessions:
         return Opened(session, isPresent)
 
     def attach(self, session: Session, client: IClient, delivery: Delivery) -> None:
-        """A session has a connection."""
+        """Attach a connection to its session."""
         session.client = client
         session.delivery = delivery
 
     def disconnected(self, session: Session, *, isOrderly: bool) -> None:
         """
-        A session's connection is gone.
+        Detach a connection that has ended.
 
-        @param isOrderly: whether the client has taken its will back.
+        @param isOrderly: whether the client has discarded its will.
         """
         delivery, session.delivery, session.client = session.delivery, None, None
         inFlight = {} if delivery is None else delivery.end()
@@ -157,7 +156,7 @@ class Sessions:
         self._expireLater(session)
 
     def _leave(self, session: Session, inFlight: dict[int, InFlight], isOver: bool) -> None:
-        """Let go of the log; what was shared out goes to others, or stays here."""
+        """Close the subscriptions. Shared messages with QoS 1 go to other members."""
         for subscription in session.subscriptions.values():
             group = subscription.group
             if group is None:
@@ -173,7 +172,7 @@ class Sessions:
                         # [MQTT5-4.8.2-5]
                         group.acknowledge((flight.sent.message.event,))
                     else:
-                        group.hold(flight.sent.message.event)
+                        group.reserve(flight.sent.message.event)
             group.leave(subscription, unfinished)
 
     def _expireLater(self, session: Session) -> None:
@@ -190,7 +189,7 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         """
-        A session is over: nothing of it stays [MQTT5-4.1.0-2].
+        End a session, and remove all of it [MQTT5-4.1.0-2].
         """
         del self._sessions[session.group, session.clientId]
         self.wills.sessionEnded(session)
@@ -205,7 +204,7 @@ class Sessions:
         return str(UUID(bytes=self._context.entropy(_SIZE_OF_ID), version=4))
 
     def addSubscription(self, session: Session, kept: KeptSubscription) -> SessionSubscription:
-        """A session has a subscription from now on. It does not read yet."""
+        """Add a subscription to a session. It is not opened yet."""
         group = None
         if parseShare(kept.topicFilter) is not None:
             key = (session.group, kept.topicFilter, kept.tag)
@@ -223,7 +222,7 @@ class Sessions:
         return subscription
 
     def removeSubscription(self, session: Session, subscription: SessionSubscription) -> None:
-        """A session has a subscription no more [MQTT-3.10.4-2] [MQTT5-3.10.4-1]."""
+        """Remove a subscription from its session [MQTT-3.10.4-2] [MQTT5-3.10.4-1]."""
         isOpen = subscription.isOpen
         session.remove(subscription)
         group = subscription.group

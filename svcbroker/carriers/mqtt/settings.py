@@ -1,5 +1,5 @@
 """
-What an operator can choose about MQTT, and the bounds of what clients may ask for.
+The settings of MQTT, and the bounds of clients.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from attrs.validators import and_, ge, le
 
 MAX_U16 = 65_535
 PACKET_MARGIN = 64 * 1024 + 256
-"""What a PUBLISH may hold besides content, in bytes: a topic name, properties, its header."""
+"""The most bytes of a PUBLISH beside its content: topic name, properties, header."""
 
 NEVER = 0xFFFFFFFF
 """The session expiry interval of a session that does not expire."""
@@ -23,23 +23,23 @@ def _u16(default: int) -> int:
 @frozen(kw_only=True)
 class MqttSettings:
     """
-    What an operator can choose about MQTT.
+    The settings of MQTT.
 
     @ivar openTopics: whether a publish to a topic that is not open opens it.
     @ivar maxContent: the largest content of an event, in bytes.
-    @ivar receiveMaximum: how many publishes of a client may wait for their acknowledgement.
-    @ivar sendMaximum: how many deliveries with QoS 1 and 2 may be unacknowledged by a client,
-        whatever more it allows.
-    @ivar maxInFlightBytes: how many bytes those may have together, except where it is one.
-    @ivar topicAliasMaximum: how many topic aliases a client may set, and how many the broker
-        sets for one that allows them.
-    @ivar maxKeepAlive: the longest keep-alive that a MQTT 5 client may have, in seconds.
+    @ivar receiveMaximum: the most publishes of a client that wait for their acknowledgement.
+    @ivar sendMaximum: the most unacknowledged deliveries with QoS 1 and 2 to a client, if it
+        does not allow fewer.
+    @ivar maxInFlightBytes: the most bytes of those, unless it is a single one.
+    @ivar topicAliasMaximum: the most topic aliases of a client, and of the broker for a client
+        that allows them.
+    @ivar maxKeepAlive: the longest keep-alive of an MQTT 5 client, in seconds.
     @ivar maxSessionExpiry: the longest session expiry interval, in seconds;
         L{NEVER} for no bound.
-    @ivar maxSessions: how many sessions there may be, those of absent clients included.
-    @ivar maxSubscriptions: how many topic filters a session may have.
-    @ivar maxRetained: how many topics of a group may have a retained message.
-    @ivar connectTimeout: how long a client may take to send its CONNECT, in seconds.
+    @ivar maxSessions: the most sessions, those of absent clients included.
+    @ivar maxSubscriptions: the most topic filters of a session.
+    @ivar maxRetained: the most topics of a group with a retained message.
+    @ivar connectTimeout: the seconds that a client has to send its CONNECT.
     """
 
     openTopics: bool = True

@@ -51,9 +51,9 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
 @frozen(kw_only=True)
 class _Asked:
     """
-    What a SUBSCRIBE asks for with all its filters.
+    The properties of a SUBSCRIBE, which hold for all its filters.
 
-    @ivar offset: where to begin; C{None} where it does not say.
+    @ivar offset: where to begin; C{None} where it is not given.
     """
 
     offset: Offset | None
@@ -64,9 +64,9 @@ class _Asked:
 @frozen(kw_only=True)
 class Opened:
     """
-    A subscription that was granted.
+    A granted subscription.
 
-    @ivar isNew: whether it was not there before.
+    @ivar isNew: whether the session did not have its filter before.
     """
 
     subscription: SessionSubscription
@@ -77,11 +77,11 @@ class Opened:
 @frozen
 class Granted:
     """
-    What came of a SUBSCRIBE.
+    The outcome of a SUBSCRIBE.
 
     @ivar reasons: a reason code for each filter, in their order.
-    @ivar opened: the subscriptions that are to begin now.
-    @ivar error: the broker's words on the last refusal.
+    @ivar opened: the granted subscriptions, which are paused.
+    @ivar error: the error of the last refusal.
     """
 
     reasons: list[int]
@@ -111,9 +111,9 @@ class Subscriber:
 
     def check(self, packet: Subscribe | Unsubscribe) -> None:
         """
-        Refuse what no client may send.
+        Check the form of the topic filters.
 
-        @raise MalformedPacket: a topic filter is none [MQTT-4.7.1-2] [MQTT-4.7.1-3]
+        @raise MalformedPacket: one is malformed [MQTT-4.7.1-2] [MQTT-4.7.1-3]
             [MQTT-4.7.3-1] [MQTT5-4.7.1-1] [MQTT5-4.7.1-2] [MQTT5-4.7.3-1].
         @raise ProtocolError: a shared subscription has the No Local option [MQTT5-3.8.3-4].
         """
@@ -128,8 +128,8 @@ class Subscriber:
 
     async def subscribe(self, packet: Subscribe) -> Granted:
         """
-        Subscribe to each filter in turn [MQTT-3.8.4-4] [MQTT5-3.8.4-5]. What is opened is
-        paused. Never fails because of what the client asks for.
+        Subscribe to each filter in turn [MQTT-3.8.4-4] [MQTT5-3.8.4-5]. Refusals are reason
+        codes, not errors.
         """
         granted = Granted([], [], None)
         try:
@@ -188,10 +188,10 @@ class Subscriber:
 
     async def open(self, subscription: SessionSubscription, offset: Offset | None = None) -> None:
         """
-        Have the log read for a subscription from where it is. It is paused.
+        Open a subscription of the log from its position on. It is paused.
 
-        @param offset: where it begins that was nowhere before; from now on by default.
-        @raise BrokerError: that cannot be.
+        @param offset: where a new one begins; from now on by default.
+        @raise BrokerError: the log refuses it.
         """
         subscription.useVersion(self._version)
         if subscription.group is not None:
@@ -201,14 +201,14 @@ class Subscriber:
             subscription.request(self._remote, offset), subscription
         )
         if self._session.delivery is None:
-            # The client has gone while the log was asked.
+            # The connection has ended meanwhile.
             core.close()
             return
         subscription.opened(core)
 
     async def begin(self, opened: Opened) -> None:
         """
-        Send the retained messages of a subscription, then let events come.
+        Send the retained messages of a subscription, then resume it.
 
         @raise BrokerError: the log cannot be read.
         """
@@ -229,7 +229,7 @@ class Subscriber:
         start = subscription.kept.start if opened.isNew else None
         for eventId in group.retained.match(subscription.topicFilter):
             if start is not None and eventId.height >= start[0] + (start[1] >= 0):
-                continue  # it comes from the log
+                continue  # the log delivers it
             event = await group.ledger.getEvent(eventId)
             isGone = session.subscriptions.get(subscription.kept.topicFilter) is not subscription
             if session.delivery is not delivery or isGone:
@@ -259,7 +259,7 @@ class Subscriber:
 
 
 class _QuotaExceeded(Exception):
-    """The session has as many subscriptions as it may have."""
+    """The session has too many subscriptions."""
 
 
 def _reasonOf(error: BrokerError) -> ReasonCode:
@@ -268,9 +268,9 @@ def _reasonOf(error: BrokerError) -> ReasonCode:
 
 def _readAsked(packet: Subscribe) -> _Asked:
     """
-    What the user properties and the subscription identifier say.
+    Read the user properties and the subscription identifier.
 
-    @raise BrokerError: the offset is none.
+    @raise BrokerError: the offset is malformed.
     """
     offset = tag = None
     for key, value in packet.properties.userProperties:
@@ -285,7 +285,9 @@ def _readAsked(packet: Subscribe) -> _Asked:
 
 def _checkForm(topicFilter: str) -> bool:
     """
-    Refuse what is no topic filter; whether it is a shared one.
+    Check the form of a topic filter; return whether it is a shared one.
+
+    @raise MalformedPacket: it is malformed.
     """
     try:
         share = parseShare(topicFilter)

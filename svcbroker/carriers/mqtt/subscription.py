@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 Key: TypeAlias = tuple[str, int, int]
-"""What names an event on its way to one subscription: the subscription's id, height, index."""
+"""An event on its way to one subscription: the subscription's id, height, index."""
 
 
 class KeptSubscription(Struct, frozen=True, kw_only=True):
@@ -31,8 +31,8 @@ class KeptSubscription(Struct, frozen=True, kw_only=True):
     A subscription as it stands on disk.
 
     @ivar topicFilter: the filter as the client wrote it, C{$share/} included.
-    @ivar subscriptionId: the id of the log's subscription.
-    @ivar start: the place after which it began; C{None} before it has begun.
+    @ivar subscriptionId: the id of the subscription of the log.
+    @ivar start: the position after which it began; C{None} before it was opened.
     """
 
     topicFilter: str
@@ -61,7 +61,7 @@ def parseShare(topicFilter: str) -> ShareName | None:
     """
     The parts of a shared subscription's filter; C{None} where it is an ordinary one.
 
-    @raise ValueError: it begins as a shared one but is none [MQTT5-4.8.2-1] [MQTT5-4.8.2-2].
+    @raise ValueError: it is a malformed shared one [MQTT5-4.8.2-1] [MQTT5-4.8.2-2].
     """
     if not topicFilter.startswith("$share/"):
         return None
@@ -73,9 +73,9 @@ def parseShare(topicFilter: str) -> ShareName | None:
 
 def startOf(kept: KeptSubscription, offset: Offset | None) -> Offset:
     """
-    Where the log is to be read from, if the subscription's position is not known.
+    The offset of a subscription whose position the log does not know.
 
-    @param offset: what the client asks for.
+    @param offset: the one that the client asks for.
     """
     if kept.start is not None:
         return Position(*kept.start)
@@ -85,12 +85,12 @@ def startOf(kept: KeptSubscription, offset: Offset | None) -> Offset:
 @implementer(ISubscriber)
 class SessionSubscription:
     """
-    Takes events from the log for a session's client, while that is connected.
+    A subscription of a session. While the client is connected, it receives events of the log.
 
-    @ivar kept: what was asked for.
-    @ivar options: what its frames depend on.
-    @ivar isWaiting: whether retained messages come first.
-    @ivar group: the group that it shares with others, if it does.
+    @ivar kept: its state on disk.
+    @ivar options: the options that its frames depend on.
+    @ivar isWaiting: whether it is paused until retained messages were sent.
+    @ivar group: the group of a shared subscription; C{None} for an ordinary one.
     """
 
     def __init__(self, session: Session, kept: KeptSubscription, group: ShareGroup | None) -> None:
@@ -102,33 +102,33 @@ class SessionSubscription:
         self.change(kept)
 
     def change(self, kept: KeptSubscription) -> None:
-        """Other options hold from now on [MQTT-3.8.4-3] [MQTT5-3.8.4-3]."""
+        """Replace the options [MQTT-3.8.4-3] [MQTT5-3.8.4-3]."""
         self.kept = kept
         self.noLocal = kept.noLocal
         self.useVersion(MQTT_5)
 
     def useVersion(self, version: int) -> None:
-        """The connection has this protocol level."""
+        """Deliver in this protocol level."""
         kept = self.kept
         self.options = Options(version, kept.qos, kept.retainAsPublished, kept.identifier)
 
     @property
     def topicFilter(self) -> str:
-        """The filter without what makes it shared."""
+        """The filter without the prefix of a shared one."""
         share = parseShare(self.kept.topicFilter)
         return self.kept.topicFilter if share is None else share.topicFilter
 
     def keyOf(self, event: Event) -> Key:
-        """What names an event on its way here."""
+        """The key of an event for this subscription."""
         return (self.kept.subscriptionId, event.eventId.height, event.index)
 
     # Its place in the log.
 
     def request(self, remote: str, offset: Offset | None) -> SubscribeRequest:
         """
-        What is asked of the log.
+        The request for a subscription of the log.
 
-        @param offset: where it begins that was nowhere before.
+        @param offset: where a new one begins.
         """
         isDurable = self.session.isPersistent
         return SubscribeRequest(
@@ -146,7 +146,7 @@ class SessionSubscription:
         )
 
     def opened(self, core: ISubscription) -> None:
-        """The log's subscription is there, paused."""
+        """Use a subscription of the log, which is paused."""
         self._core = core
         if self.kept.start is None:
             self.kept = structs.replace(self.kept, start=core.position)
@@ -154,11 +154,11 @@ class SessionSubscription:
 
     @property
     def isOpen(self) -> bool:
-        """Whether there is a log's subscription."""
+        """Whether it has a subscription of the log."""
         return self._core is not None
 
     def resume(self) -> None:
-        """Let events come."""
+        """Receive events."""
         if self.isWaiting:
             return
         if self.group is not None:
@@ -167,19 +167,19 @@ class SessionSubscription:
             self._core.resume()
 
     def pause(self) -> None:
-        """Let no more events come for now."""
+        """Receive no events."""
         if self._core is not None:
             self._core.pause()
 
     def acknowledge(self, events: Sequence[Event]) -> None:
-        """The client has these."""
+        """Acknowledge events to the log."""
         if self.group is not None:
             self.group.acknowledge(events)
         elif self._core is not None:
             self._core.acknowledge(events)
 
     def close(self, *, forget: bool) -> None:
-        """Let go of the log."""
+        """Close the subscription of the log."""
         self.isWaiting = False
         core, self._core = self._core, None
         if core is not None:
@@ -199,20 +199,20 @@ class SessionSubscription:
 
 
 ShareKey = tuple[str, str, str | None]
-"""What names a share group: the broker's group, the filter with C{$share/}, the tag."""
+"""The key of a share group: the broker's group, the filter with C{$share/}, the tag."""
 
 
 @implementer(ISubscriber)
 class ShareGroup:
     """
-    All who subscribe to one share name and topic filter.
+    The members of a shared subscription: one reader of the log for one share name and filter.
 
-    Each event goes to one member: to the next in turn that can take it. What was sent with
-    QoS 1 to a member that leaves goes to another; what was sent with QoS 2 stays with that
-    member's session [MQTT5-4.8.2-4].
+    Each event goes to one member, the next in turn that has room. Messages that were sent with
+    QoS 1 to a member that leaves go to another; with QoS 2 they stay with that member's session
+    [MQTT5-4.8.2-4].
 
-    @ivar sessions: how many sessions subscribe, those of absent clients included.
-    @ivar kept: what its members ask for in common: the filter, the id, the start, the tag.
+    @ivar sessions: the number of sessions that subscribe, those of absent clients included.
+    @ivar kept: the state that its members share: filter, id, start, tag.
     """
 
     def __init__(self, group: str, kept: KeptSubscription, subscriptions: Subscriptions) -> None:
@@ -224,17 +224,16 @@ class ShareGroup:
         self._lock = DeferredLock()
         self._members: deque[SessionSubscription] = deque()
         self._waiting: deque[Event] = deque()
-        self._held: set[Position] = set()
+        self._reserved: set[Position] = set()
         self._isFlowing = False
 
     def join(
         self, member: SessionSubscription, remote: str, offset: Offset | None
     ) -> Deferred[None]:
         """
-        A member is connected.
+        Add a member that is connected.
 
-        @param offset: where the group begins, if it is new.
-
+        @param offset: where a new group begins.
         @raise BrokerError: the log cannot be subscribed to.
         """
         return Deferred.fromCoroutine(self._join(member, remote, offset))
@@ -274,9 +273,9 @@ class ShareGroup:
 
     def leave(self, member: SessionSubscription, unfinished: Iterable[Event]) -> None:
         """
-        A member is no longer connected.
+        Remove a member that is no longer connected.
 
-        @param unfinished: what was sent to it and may go to another.
+        @param unfinished: events that were sent to it and go to another.
         """
         if member in self._members:
             self._members.remove(member)
@@ -287,25 +286,25 @@ class ShareGroup:
         else:
             self._close(forget=False)
 
-    def hold(self, event: Event) -> None:
-        """An event stays with an absent member's session until it is acknowledged."""
-        self._held.add(event.position)
+    def reserve(self, event: Event) -> None:
+        """Leave an event to the session of an absent member until it is acknowledged."""
+        self._reserved.add(event.position)
 
     def acknowledge(self, events: Sequence[Event]) -> None:
-        """Members have these for good."""
-        self._held.difference_update(event.position for event in events)
+        """Acknowledge events to the log."""
+        self._reserved.difference_update(event.position for event in events)
         if self._core is not None:
             self._core.acknowledge(events)
 
     def end(self) -> None:
-        """The last session has unsubscribed or ended."""
+        """End the group: its last session has unsubscribed or ended."""
         if self._core is not None:
             self._close(forget=True)
         else:
             self._subscriptions.forget(self.kept.subscriptionId)
 
     def _close(self, *, forget: bool) -> None:
-        # The log keeps what waits: it was not acknowledged.
+        # The log delivers waiting events again: they are not acknowledged.
         self._waiting.clear()
         self._isFlowing = False
         core, self._core = self._core, None
@@ -314,11 +313,13 @@ class ShareGroup:
 
     def deliver(self, batch: Batch) -> None:
         """See L{ISubscriber.deliver}."""
-        self._waiting.extend(event for event in batch.events if event.position not in self._held)
+        self._waiting.extend(
+            event for event in batch.events if event.position not in self._reserved
+        )
         self.deal()
 
     def deal(self) -> None:
-        """Hand out what waits, while somebody can take it."""
+        """Hand out waiting events while a member has room."""
         while self._waiting:
             member = self._next()
             if member is None:
@@ -345,7 +346,7 @@ class ShareGroup:
                 continue
             if delivery.canTake:
                 return member
-            # It asks again when it has room.
+            # It calls deal when it has room.
             delivery.halt()
         return None
 

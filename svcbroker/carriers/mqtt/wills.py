@@ -1,5 +1,5 @@
 """
-Will messages (section 3.1.2.5): published when a client is gone without having said so.
+Will messages (section 3.1.2.5): published when a connection ends without a DISCONNECT.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .session import Session
 WILL: Final = "mqtt-will"
 """The kind of L{KeptWill} on disk."""
 _MAX_FRAME: Final = 2**28 + 5
-"""No packet is larger. What a connection may send was bounded when it was sent."""
+"""The largest packet of the protocol. The will was bounded when the client sent it."""
 
 
 class KeptWill(Struct, frozen=True, kw_only=True):
     """
     A will as it stands on disk.
 
-    @ivar delay: how long it waits once the client is gone, in seconds.
+    @ivar delay: the will delay interval, in seconds.
     @ivar due: when it is to be published, in seconds since the epoch; C{None} while the client
         is connected.
     @ivar mark: the mark of the client, where it subscribes with No Local.
@@ -47,7 +47,7 @@ class KeptWill(Struct, frozen=True, kw_only=True):
 
 @define(eq=False)
 class _Waiting:
-    """A will whose client is gone."""
+    """A will that waits for its delay."""
 
     kept: KeptWill
     call: IDelayedCall
@@ -55,8 +55,8 @@ class _Waiting:
 
 class Wills:
     """
-    The wills of all clients, connected or gone. They are kept on disk, so that a client that was
-    connected when the broker broke down has its will published when the broker is back.
+    The wills of all clients, connected or absent. They are on disk, so that the will of a client
+    that was connected during a crash is published after the restart.
     """
 
     _log = Logger()
@@ -67,19 +67,19 @@ class Wills:
         self._publishing: dict[Deferred[None], None] = {}
 
     def start(self) -> None:
-        """Go on with what is on disk. Whoever was connected is gone since now."""
-        for name, value in self._context.keeper.items(WILL):
+        """Load the wills. Clients that were connected count as absent from now on."""
+        for name, value in self._context.store.items(WILL):
             try:
                 kept = msgspec.json.decode(value, type=KeptWill)
                 if kept.group in self._context.groups:
                     self._wait(name, kept)
             except ValueError:
-                # One will that cannot be read must not keep the broker from starting.
+                # A damaged will must not keep the broker from starting.
                 self._log.failure("the will of {name} cannot be read", name=name)
-                self._context.keeper.remove(WILL, name)
+                self._context.store.remove(WILL, name)
 
     def clientConnected(self, session: Session, will: Will) -> None:
-        """A client has left its will [MQTT-3.1.2-8] [MQTT5-3.1.2-7]."""
+        """Store the will of a client that connects [MQTT-3.1.2-8] [MQTT5-3.1.2-7]."""
         properties = msgspec.structs.replace(will.properties, willDelayInterval=None)
         packetId = 1 if will.qos else 0
         message = Publish(
@@ -90,20 +90,19 @@ class Wills:
             delay=will.properties.willDelayInterval or 0,
             frame=encode(message, MQTT_5),
         )
-        self._context.keeper.put(WILL, session.name, msgspec.json.encode(kept))
+        self._context.store.put(WILL, session.name, msgspec.json.encode(kept))
         session.awaitDisk()
 
     def clientLeft(self, session: Session) -> None:
-        """A client has said good-bye, which takes its will back."""
-        self._context.keeper.remove(WILL, session.name)
+        """Discard the will of a client that disconnects."""
+        self._context.store.remove(WILL, session.name)
 
     def clientGone(self, session: Session) -> None:
         """
-        A connection was closed without a DISCONNECT that takes the will back. It is published
-        after its delay, or when the session ends, whichever comes first [MQTT-3.1.2-8]
-        [MQTT5-3.1.2-8].
+        Publish the will of a lost connection, after its delay or at the end of the session,
+        whichever comes first [MQTT-3.1.2-8] [MQTT5-3.1.2-8].
         """
-        value = self._context.keeper.get(WILL, session.name)
+        value = self._context.store.get(WILL, session.name)
         if value is None:
             return
         kept = msgspec.structs.replace(
@@ -121,19 +120,19 @@ class Wills:
         if kept.due <= now:
             self._publish(name, kept)
             return
-        self._context.keeper.put(WILL, name, msgspec.json.encode(kept))
+        self._context.store.put(WILL, name, msgspec.json.encode(kept))
         call = self._context.clock.callLater(kept.due - now, self._due, name)
         self._waiting[name] = _Waiting(kept, call)
 
     def clientReturned(self, session: Session) -> None:
-        """The session goes on: its will is not published [MQTT5-3.1.2-26]."""
+        """Discard the delayed will of a session that is resumed [MQTT5-3.1.2-26]."""
         waiting = self._waiting.pop(session.name, None)
         if waiting is not None:
             waiting.call.cancel()
-            self._context.keeper.remove(WILL, session.name)
+            self._context.store.remove(WILL, session.name)
 
     def sessionEnded(self, session: Session) -> None:
-        """The session ends, so its will does not wait."""
+        """Publish the delayed will of a session that ends."""
         if session.name in self._waiting:
             self._waiting[session.name].call.cancel()
             self._due(session.name)
@@ -144,7 +143,7 @@ class Wills:
     def _publish(self, name: str, kept: KeptWill) -> None:
         # [MQTT-3.1.2-16] [MQTT-3.1.2-17] [MQTT5-3.1.2-16] [MQTT5-3.1.2-17]: its RETAIN flag is
         # that of any publish. [MQTT-3.1.2-10] [MQTT5-3.1.2-10]: it is published once.
-        self._context.keeper.remove(WILL, name)
+        self._context.store.remove(WILL, name)
         (message,) = Decoder(_MAX_FRAME, MQTT_5).receive(kept.frame)
         assert isinstance(message, Publish)
         published: Deferred[None] = Deferred()
@@ -161,13 +160,13 @@ class Wills:
         publisher.publish(message, kept.mark).addBoth(done)
 
     def stop(self) -> None:
-        """Let go of the clock. What waits is on disk."""
+        """Cancel the timers. Delayed wills stay on disk."""
         for waiting in self._waiting.values():
             waiting.call.cancel()
         self._waiting.clear()
 
     def published(self) -> Deferred[None]:
-        """Fires when all that are due are in the log, or refused by it."""
+        """Fires when all due wills are in the log or refused."""
 
         async def wait() -> None:
             while self._publishing:

@@ -94,7 +94,7 @@ class RunTests(SynchronousTestCase):
                     *(encode(packet, version) for packet in last),
                 ]
             )
-            decoder = Decoder(1000, version, isGathering=True)
+            decoder = Decoder(1000, version, joinsRuns=True)
             self.assertEqual(
                 decoder.arrivals(data),
                 [Publishes(first), Pubacks((9, 8, 7)), Pingreq(), Publishes(last)],
@@ -102,7 +102,7 @@ class RunTests(SynchronousTestCase):
 
     def test_pubackRunsAreBounded(self) -> None:
         """Of many PUBACKs a bounded number is looked at in one piece; all are there."""
-        decoder = Decoder(1000, MQTT_311, isGathering=True)
+        decoder = Decoder(1000, MQTT_311, joinsRuns=True)
         arrivals = decoder.arrivals(encodeSuccesses(PUBACK, range(1, 1001)))
         self.assertEqual(flat(arrivals), [Puback(n) for n in range(1, 1001)])
         self.assertEqual(len(arrivals), 16)
@@ -113,10 +113,10 @@ class RunTests(SynchronousTestCase):
         @given(st.data(), st.sampled_from(VERSIONS), st.integers(1, 500))
         def check(data: st.DataObject, version: int, size: int) -> None:
             stream = b"".join(data.draw(_frames(version)))
-            gathering = Decoder(1000, version, isGathering=True)
-            found = flat(gathering.arrivals(stream))
+            joining = Decoder(1000, version, joinsRuns=True)
+            found = flat(joining.arrivals(stream))
             # One frame in a call: nothing is ever alike anything before it.
-            single, pieces = Decoder(1000, version), Decoder(1000, version, isGathering=True)
+            single, pieces = Decoder(1000, version), Decoder(1000, version, joinsRuns=True)
             expected: list[Packet] = []
             for place in range(len(stream)):
                 expected += single.receive(stream[place : place + 1])
@@ -125,7 +125,7 @@ class RunTests(SynchronousTestCase):
                 inPieces += flat(pieces.arrivals(stream[start : start + size]))
             self.assertEqual(found, expected)
             self.assertEqual(inPieces, expected)
-            for decoder in (gathering, pieces):
+            for decoder in (joining, pieces):
                 self.assertEqual(repr(decoder.error), repr(single.error))
 
         check()
