@@ -71,7 +71,7 @@ class EngineTests(SynchronousTestCase):
         self.assertEqual(len(set(made)), 1)
         return made[0]
 
-    def test_found(self) -> None:
+    def test_genesisIsTheSameForAll(self) -> None:
         """All have the same genesis, and are connected to all others, not to themselves."""
         genesis = decodeGenesis(self.assembled())
         keys = {readJoinRequest(self.joinRequest(name).read_bytes()).key for name in self.names}
@@ -91,7 +91,7 @@ class EngineTests(SynchronousTestCase):
         )
         self.assertIn("of a network already", line)
 
-    def test_foundRefused(self) -> None:
+    def test_changedOrForeignRequestsAreRefused(self) -> None:
         """Join requests that were changed, or are for another chain."""
         value = json.loads(self.joinRequest("bolt").read_text())
         changed = self.root / "changed.json"
@@ -103,7 +103,7 @@ class EngineTests(SynchronousTestCase):
         self.assertIn("several chains", line)
         self.assertFalse((self.home("acme") / "config" / "genesis.json").exists())
 
-    def test_vouch(self) -> None:
+    def test_attestationIsSignedByValidator(self) -> None:
         """The attestation is the validator's signature over this broker on this chain."""
         chain = ourGenesis(decodeGenesis(self.assembled())).chain
         self.init("new")
@@ -122,7 +122,7 @@ class EngineTests(SynchronousTestCase):
         line = self.run_("attest", self.home("new"), request.broker, code=2)
         self.assertIn("has no genesis yet", line)
 
-    def test_join(self) -> None:
+    def test_joiningNodeConnectsToGivenNodes(self) -> None:
         """A joining node has the same genesis, and connects to the nodes whose requests it has."""
         data = self.assembled()
         genesis = self.home("acme") / "config" / "genesis.json"
@@ -144,7 +144,7 @@ class EngineTests(SynchronousTestCase):
             line = self.run_("join", *arguments, self.root / "x", *requests, code=2)
             self.assertIn(words, line)
 
-    def test_change(self) -> None:
+    def test_changeIsSignedByEachNode(self) -> None:
         """A change is signed by each with its own key, and by nobody else."""
         founded = ourGenesis(decodeGenesis(self.assembled()))
         self.init("new")
@@ -179,7 +179,7 @@ class EngineTests(SynchronousTestCase):
         for arguments in (("sign", self.home("acme"), path), ("show", path)):
             self.assertIn("does not hold", self.run_(*arguments, code=1))
 
-    def test_usage(self) -> None:
+    def test_missingCommandPrintsHelp(self) -> None:
         """Without a command there is help."""
         self.assertIn("which command?", self.run_(code=2))
         self.assertIn("--output is needed", self.run_("merge", "x", code=2))

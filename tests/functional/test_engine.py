@@ -116,7 +116,7 @@ class GovernTests(NetworkTestCase):
         self.assertEqual(await self.command("engine", "submit", other, whole), output)
         return output
 
-    async def test_growAndShrink(self) -> None:
+    async def test_setGrowsAndShrinksUnderLoad(self) -> None:
         """From four validators to five and back, with publishes all the time."""
         self.network = await self.startNetwork()
         await self.network.call("/rest/open", topic="t")
@@ -171,7 +171,7 @@ class FoundTests(NetworkTestCase):
     A network of one organisation, its engine run by somebody else.
     """
 
-    async def test_beside(self) -> None:
+    async def test_readyzReportsForeignEngine(self) -> None:
         """The engine is not the broker's child; what becomes of it is told by readyz."""
         home, data = self.directory / "engine", self.directory / "broker"
         p2p = "127.0.0.1:1"

@@ -30,7 +30,7 @@ class TestnetTests(NetworkTestCase):
         """Another broker of the network."""
         return evolve(network, base=self.base(number))
 
-    async def test_whole(self) -> None:
+    async def test_networkReplicatesAndRestarts(self) -> None:
         """What one broker takes the others have; a second start goes on; nothing is left."""
         network = await self.startNetwork()
         self.assertEqual(len(processesOf(self.directory / "net" / "node")), 8)
@@ -77,7 +77,7 @@ class TestnetTests(NetworkTestCase):
         self.assertEqual(await network.stop(signal.SIGKILL), -signal.SIGKILL)
         await self.gone()
 
-    async def test_layOutOnly(self) -> None:
+    async def test_printedCommandStartsNode(self) -> None:
         """The line that is told for a node starts it; a network of one needs no other."""
         net = self.directory / "net"
         output = await self.command("testnet", "--lay-out-only", "--nodes=1", net)
@@ -112,7 +112,7 @@ class TestnetTests(NetworkTestCase):
         await until(isReady)
         self.assertEqual(await daemon.stop(), 0)
 
-    async def test_refusals(self) -> None:
+    async def test_refusalsAreOneLine(self) -> None:
         """What cannot be is told in a line, and leaves nothing running."""
         net = self.directory / "net"
         await self.command("testnet", "--lay-out-only", "--nodes=2", net)
@@ -140,7 +140,7 @@ class TestnetTests(NetworkTestCase):
         line = await self.command("testnet", "--engine=/nowhere", net, code=2)
         self.assertIn("/nowhere is no program", line)
 
-    async def test_startFails(self) -> None:
+    async def test_failingNodeStopsAll(self) -> None:
         """One node that cannot start ends all of them, and its words are told."""
         net = self.directory / "net"
         await self.command("testnet", "--lay-out-only", "--nodes=2", net)

@@ -104,7 +104,6 @@ def nodeRecords(
     picture: Picture,
     now: float,
     names: Mapping[str, bytes],
-    identities: Mapping[str, bytes] | None = None,
     order: Sequence[bytes] = (),
 ) -> Sequence[NodeRecord]:
     """
@@ -116,10 +115,9 @@ def nodeRecords(
 
     @param now: the wall clock: seconds since the epoch.
     @param names: what L{namesOf} gives.
-    @param identities: public keys of validators by the ids of their nodes, where somebody knows.
     @param order: public keys of validators, in the order in which they come first.
     """
-    known = dict(_whoIsThere(picture, names, identities or {}))
+    known = dict(_whoIsThere(picture, names))
     voted = _voters(picture)
     isRecent = now * 10**9 - picture.time <= RECENT
     places = {key: index for index, key in enumerate(order)}
@@ -155,9 +153,7 @@ def nodeRecords(
     return records
 
 
-def _whoIsThere(
-    picture: Picture, names: Mapping[str, bytes], identities: Mapping[str, bytes]
-) -> Iterator[tuple[bytes, _Known]]:
+def _whoIsThere(picture: Picture, names: Mapping[str, bytes]) -> Iterator[tuple[bytes, _Known]]:
     """
     The nodes that are there, by their keys as validators; by their ids where those are unknown.
     """
@@ -172,15 +168,13 @@ def _whoIsThere(
         for peer in picture.state.peers
         if peer.peerState is not None
     }
-    taken: set[bytes] = {own}
+    matched: set[bytes] = {own}
     for peer in picture.network.peers:
         info = peer.nodeInfo
-        key = identities.get(info.id)
-        if key is None and monikers.count(info.moniker) == 1:
-            key = names.get(info.moniker)
-        if key is None or key in taken or key not in deciding:
+        key = names.get(info.moniker) if monikers.count(info.moniker) == 1 else None
+        if key is None or key in matched or key not in deciding:
             key = _idOf(info)
-        taken.add(key)
+        matched.add(key)
         state = states.get(info.id)
         yield (
             key,

@@ -188,7 +188,7 @@ class ChainApplication:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         try:
-            machine.check(request.tx, isAgain=request.type is messages.CheckTxType.RECHECK)
+            machine.check(request.tx, isRecheck=request.type is messages.CheckTxType.RECHECK)
         except Refused as refusal:
             return messages.CheckTxResponse(code=refusal.code, log=str(refusal))
         return messages.CheckTxResponse()

@@ -18,7 +18,6 @@ from ...proofs.cometbft import (
     Commit,
     Header,
     Hex,
-    Instant,
     Natural,
     PublicKey,
     Validator,
@@ -108,15 +107,10 @@ class NodeInfo(Wire, frozen=True, kw_only=True):
     An engine's description of itself.
 
     @ivar id: its id: 40 hexadecimal digits.
-    @ivar listenAddr: where it says that peers reach it.
-    @ivar network: the engine's name of the chain.
     @ivar moniker: its name.
     """
 
     id: str
-    listenAddr: str
-    network: str
-    version: str
     moniker: str
 
 
@@ -127,24 +121,17 @@ class SyncInfo(Wire, frozen=True, kw_only=True):
     @ivar catchingUp: whether it is still fetching blocks that its peers have decided.
     """
 
-    latestBlockHash: Hex
-    latestAppHash: Hex
     latestBlockHeight: Natural
-    latestBlockTime: Instant
     earliestBlockHeight: Natural
     catchingUp: bool
 
 
 class ValidatorInfo(Wire, frozen=True, kw_only=True):
     """
-    An engine as a validator.
-
-    @ivar votingPower: 0 where it is none.
+    An engine as a validator; an engine that is none has a key, too.
     """
 
-    address: Hex
     pubKey: PublicKey
-    votingPower: Natural
 
 
 class Status(Wire, frozen=True, kw_only=True):
@@ -159,8 +146,6 @@ class ConnectedPeer(Wire, frozen=True, kw_only=True):
     """An engine that another one is connected to."""
 
     nodeInfo: NodeInfo
-    isOutbound: bool
-    remoteIp: str
 
 
 class NetInfo(Wire, frozen=True, kw_only=True):
@@ -190,15 +175,9 @@ class SignedHeader(Wire, frozen=True, kw_only=True):
 
 
 class CommitAnswer(Wire, frozen=True, kw_only=True):
-    """
-    The answer to C{commit}.
-
-    @ivar canonical: whether the next block holds these votes. Those of the newest block are
-        what this engine has seen.
-    """
+    """The answer to C{commit}. For the newest block it has the votes that this engine has seen."""
 
     signedHeader: SignedHeader
-    canonical: bool
 
 
 class RoundState(Wire, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ INTERVAL: Final = 1.0
 RETRY: Final = 15.0
 """Seconds until the engine is asked again when it did not answer."""
 
-PATIENCE: Final = 5.0
+TIMEOUT: Final = 5.0
 """Seconds that a proof waits for the engine's next block."""
 
 _LOOK: Final = 0.1
@@ -113,7 +113,7 @@ class Certifier:
 
         @raise LedgerUnavailable: it cannot be had now, or not here any more.
         """
-        deadline = self._clock.seconds() + PATIENCE
+        deadline = self._clock.seconds() + TIMEOUT
         while True:
             genesis, store = self._running()
             tip = store.tip()

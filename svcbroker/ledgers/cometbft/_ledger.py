@@ -58,13 +58,13 @@ from .abci import AbciFactory
 
 T = TypeVar("T")
 
-START_PATIENCE = 60.0
+START_TIMEOUT = 60.0
 """Seconds that an engine may take to begin a chain, before the start is given up."""
 
-STOP_PATIENCE = 5.0
+STOP_TIMEOUT = 5.0
 """Seconds that what was accepted may take to become final once the ledger stops."""
 
-PATIENCE = 15.0
+STALL_TIMEOUT = 15.0
 """Seconds that a transaction may wait before the ledger is said not to make progress."""
 
 FIRST_RECOVERY = 1.0
@@ -117,8 +117,8 @@ class CometLedger(StoredLedger):
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._maker: TransactionMaker | None = None
-        self._whyNot = "the chain has not begun"
-        self._trouble = self._lastTrouble = ""
+        self._reason = "the chain has not begun"
+        self._error = self._lastError = ""
         self._recoveries = 0
         self._told: int | None = None
         self._beginning: list[Deferred[None]] = []
@@ -146,7 +146,7 @@ class CometLedger(StoredLedger):
             progress = self._application.progress
             begun: Deferred[None] = Deferred()
             self._beginning.append(begun)
-            begun.addTimeout(START_PATIENCE, self._context.reactor)
+            begun.addTimeout(START_TIMEOUT, self._context.reactor)
             try:
                 await begun
             except Exception as error:
@@ -155,10 +155,10 @@ class CometLedger(StoredLedger):
                     self._beginning.remove(begun)
                     continue
                 await self._close()
-                why = self._lastTrouble or "start it, and look at what it says"
+                why = self._lastError or "start it, and look at what it says"
                 raise LedgerUnavailable(
                     f"no engine began a chain over {self._parts.socket} within "
-                    f"{START_PATIENCE:g} seconds: {why}"
+                    f"{START_TIMEOUT:g} seconds: {why}"
                 ) from error
 
     def _listen(self) -> None:
@@ -195,7 +195,7 @@ class CometLedger(StoredLedger):
             identity = files.load(state.chain, state.validators, self._context.entropy)
         except IdentityMissing as error:
             self._log.error("{error}", error=str(error))
-            self._whyNot = str(error)
+            self._reason = str(error)
         else:
             batches = BatchMaker(state.chain, identity)
             highest = state.account(batches.sender).highest
@@ -208,14 +208,14 @@ class CometLedger(StoredLedger):
             # What was handed in before this start may still be on its way, under numbers that
             # the chain has not seen. Microseconds are ahead of all of them.
             self._maker.resume(max(highest, int(self._context.now() * 1_000_000)))
-        self._whyNot = ""
+        self._reason = ""
 
     def _failed(self, failure: Failure) -> None:
         """The application cannot go on. Open it again: the engine plays what it lacks."""
-        self._trouble = f"the ledger's application has failed ({failure.getErrorMessage()})"
-        self._lastTrouble = self._trouble
+        self._error = f"the ledger's application has failed ({failure.getErrorMessage()})"
+        self._lastError = self._error
         if failure.check(ApplicationFailed, RestoreFailed, StorageError, OSError):
-            self._log.error("{trouble}", trouble=self._trouble)
+            self._log.error("{error}", error=self._error)
         else:
             self._log.failure("the ledger's application has failed", failure)
         self._parts.stopListening()
@@ -238,7 +238,7 @@ class CometLedger(StoredLedger):
         self._application.open()
         self._listen()
         self._log.info("the application of group {group} is open again", group=self.group)
-        self._trouble = ""
+        self._error = ""
 
     def _committed(self, candidate: Candidate) -> None:
         self._recoveries = 0
@@ -299,8 +299,8 @@ class CometLedger(StoredLedger):
     def _send(self, make: Callable[[TransactionMaker], Transaction]) -> Deferred[Receipt]:
         if self._isStopping:
             return fail(LedgerUnavailable("the ledger is stopping"))
-        if self._whyNot or self._maker is None:
-            return fail(LedgerUnavailable(self._whyNot))
+        if self._reason or self._maker is None:
+            return fail(LedgerUnavailable(self._reason))
         try:
             return self._outbox.add(make(self._maker))
         except BrokerError as error:
@@ -328,7 +328,7 @@ class CometLedger(StoredLedger):
         self._endRecovery()
         if self._outbox:
             self._draining = Deferred()
-            self._call = self._context.reactor.callLater(STOP_PATIENCE, self._drained)
+            self._call = self._context.reactor.callLater(STOP_TIMEOUT, self._drained)
             await self._draining
         await self._close()
 
@@ -414,19 +414,19 @@ class CometLedger(StoredLedger):
             return "the ledger is stopped"
         if self._isStopping:
             return "the ledger is stopping"
-        reason = self._trouble or self._whyNot or self._parts.engine.reason
+        reason = self._error or self._reason or self._parts.engine.reason
         if reason:
             return reason
         oldest = self._outbox.oldest
-        if oldest is not None and self._context.reactor.seconds() - oldest > PATIENCE:
-            return f"transactions have waited for more than {PATIENCE:g} seconds"
+        if oldest is not None and self._context.reactor.seconds() - oldest > STALL_TIMEOUT:
+            return f"transactions have waited for more than {STALL_TIMEOUT:g} seconds"
         return ""
 
     def _checkOpen(self) -> None:
         if self._isStopped:
             raise LedgerUnavailable("the ledger is stopped")
         if self._application.store is None:
-            raise LedgerUnavailable(self._trouble or "the chain has not begun")
+            raise LedgerUnavailable(self._error or "the chain has not begun")
 
 
 def _checkChange(change: ValidatorChange, chain: bytes, current: ValidatorSet) -> None:

@@ -41,7 +41,7 @@ class Code(IntEnum):
     UNAUTHORIZED = 2
     REPEATED = 3
     CONFLICT = 4
-    EARLY = 5
+    OUT_OF_ORDER = 5
 
 
 class Refused(Exception):
@@ -96,7 +96,7 @@ class _Draft:
         sender = batch.transactions[0].sender
         highest = self._highest.get(sender, self._state.account(sender).highest)
         if batch.previous > highest:
-            raise Refused(Code.EARLY, "the broker's batch before it was not executed yet")
+            raise Refused(Code.OUT_OF_ORDER, "the broker's batch before it was not executed yet")
         self._highest[sender] = max(highest, *(one.nonce for one in batch.transactions))
         self._topics = topics
         self._nonces |= nonces
@@ -118,11 +118,11 @@ class Machine:
         self._knownBytes = 0
         self._waiting: dict[tuple[bytes, int], int] = {}
 
-    def check(self, data: bytes, *, isAgain: bool = False) -> None:
+    def check(self, data: bytes, *, isRecheck: bool = False) -> None:
         """
         See whether a batch may wait for a block.
 
-        @param isAgain: whether it has waited while the last block was decided.
+        @param isRecheck: whether it has waited while the last block was decided.
         @raise Refused: it may not.
         """
         batch = self._read(data)
@@ -133,9 +133,9 @@ class Machine:
             # not, and a block had nothing in it, nobody had that one: then this one waits for it
             # with its broker, who hands both in again, and does not keep the engines making
             # blocks.
-            if refusal.code is not Code.EARLY:
+            if refusal.code is not Code.OUT_OF_ORDER:
                 raise
-            if isAgain and not self.head.transactionCount and not self._waits(batch):
+            if isRecheck and not self.head.transactionCount and not self._waits(batch):
                 raise
         last = batch.transactions[-1]
         self._waiting[last.sender, last.nonce] = self.head.height
@@ -156,7 +156,7 @@ class Machine:
         """
         draft, left = _Draft(self.state), maxBytes
         chosen: list[bytes] = []
-        early: list[bytes] = []
+        outOfOrder: list[bytes] = []
         for data in waiting:
             size = framedSize(data)
             if size > left:
@@ -165,12 +165,12 @@ class Machine:
             if code is Code.OK:
                 left -= size
                 chosen.append(data)
-            elif code is Code.EARLY:
-                early.append(data)
+            elif code is Code.OUT_OF_ORDER:
+                outOfOrder.append(data)
             elif code is Code.CONFLICT and chosen:
                 return chosen
         # These came here in another order than they were made in; each follows lower numbers.
-        for data in sorted(early, key=lambda each: self._read(each).previous):
+        for data in sorted(outOfOrder, key=lambda each: self._read(each).previous):
             size = framedSize(data)
             if size <= left and self._put(draft, data) is Code.OK:
                 left -= size

@@ -116,15 +116,15 @@ class EngineRpc:
         posted = self._post(calls.encodeCall(call), self._maxAnswer)
         return posted.addCallback(lambda body: calls.decodeAnswer(call, body))
 
-    def askAll(self, several: Sequence[Call[Any]]) -> Deferred[list[Any]]:
+    def askAll(self, batch: Sequence[Call[Any]]) -> Deferred[list[Any]]:
         """
         Make some calls in one request: 1 to L{MAX_BATCH<calls.MAX_BATCH>}. The engine answers
         them one after the other; it may decide a block in between.
 
         @return: fires with the results in the order of the calls; one that is refused fails all.
         """
-        posted = self._post(calls.encodeBatch(several), self._maxAnswer)
-        return posted.addCallback(lambda body: calls.decodeBatch(several, body))
+        posted = self._post(calls.encodeBatch(batch), self._maxAnswer)
+        return posted.addCallback(lambda body: calls.decodeBatch(batch, body))
 
     def status(self) -> Deferred[Status]:
         """Who the engine is, and how far."""

@@ -297,14 +297,3 @@ class Trust:
         ):
             raise LightBlockInvalid(f"block {header.height} does not follow block {self.height}")
         return self.ofHeader(header)
-
-    def followAll(self, blocks: Sequence[LightBlock]) -> Trust:
-        """
-        Verify a sequence of later blocks.
-
-        @raise LightBlockInvalid: one does not follow.
-        """
-        trust = self
-        for block in blocks:
-            trust = trust.follow(block)
-        return trust

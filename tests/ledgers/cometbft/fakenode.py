@@ -55,7 +55,7 @@ class FakeNode:
     it connects, decides and ends.
 
     @ivar pool: what waits for a block.
-    @ivar trouble: why nothing can be handed in, while it is set.
+    @ivar lastError: while it is set, every broadcast fails with it.
     @ivar isWanted: whether it was started and not stopped.
     @ivar isUp: whether it has played what the application lacks, and its RPC answers.
     """
@@ -63,7 +63,7 @@ class FakeNode:
     clock: Clock
     consensus: FakeConsensus = field(factory=FakeConsensus)
     pool: list[bytes] = field(factory=list)
-    trouble: Reason | None = None
+    lastError: Reason | None = None
     isWanted: bool = False
     connections: int = 0
     isUp: bool = False
@@ -166,8 +166,8 @@ class FakeNode:
 
     def broadcast(self, data: bytes) -> Deferred[Broadcast]:
         """See L{EngineRpc}."""
-        if self.trouble is not None or not self.isUp:
-            return fail(EngineError(self.trouble or Reason.UNREACHABLE, "as the test wants it"))
+        if self.lastError is not None or not self.isUp:
+            return fail(EngineError(self.lastError or Reason.UNREACHABLE, "as the test wants it"))
         if data in self.pool:
             return fail(EngineError(Reason.KNOWN, "it waits"))
         try:

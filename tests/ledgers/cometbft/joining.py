@@ -25,7 +25,7 @@ COUNT = 60
 HEIGHT = 40
 
 
-class World:
+class Harness:
     """
     An application in a directory.
 
@@ -69,37 +69,37 @@ class JoiningTestCase(SynchronousTestCase):
         self.directory = Path(self.mktemp())
         self.directory.mkdir()
         self.there = self.other("there")
-        self.here = self.world("here")
+        self.here = self.harness("here")
         (self.snapshot, *_) = self.list_(self.there)
         self.pieces = self.piecesOf(self.there, self.snapshot)
         self.assertEqual(self.snapshot.height, HEIGHT)
         self.assertGreater(len(self.pieces), 3)
 
-    def world(self, name: str, open: bool = True) -> World:
-        world = World(self.directory / name)
+    def harness(self, name: str, open: bool = True) -> Harness:
+        harness = Harness(self.directory / name)
         if open:
-            world.application.open()
-        self.addCleanup(world.application.close)
-        return world
+            harness.application.open()
+        self.addCleanup(harness.application.close)
+        return harness
 
-    def other(self, name: str, fill: Fill = everyOther, genesis: Genesis = GENESIS) -> World:
-        world = self.world(name, open=False)
-        makeChain(world.path, COUNT, fill, genesis)
-        world.application.open()
-        return world
+    def other(self, name: str, fill: Fill = everyOther, genesis: Genesis = GENESIS) -> Harness:
+        harness = self.harness(name, open=False)
+        makeChain(harness.path, COUNT, fill, genesis)
+        harness.application.open()
+        return harness
 
     def ask(self, call: Any, request: Any) -> Any:
         return self.successResultOf(Deferred.fromCoroutine(call(request)))
 
-    def list_(self, world: World) -> Sequence[Snapshot]:
-        answer = self.ask(world.application.listSnapshots, messages.ListSnapshotsRequest())
+    def list_(self, harness: Harness) -> Sequence[Snapshot]:
+        answer = self.ask(harness.application.listSnapshots, messages.ListSnapshotsRequest())
         snapshots: Sequence[Snapshot] = answer.snapshots
         return snapshots
 
-    def piecesOf(self, world: World, snapshot: Snapshot) -> Sequence[bytes]:
+    def piecesOf(self, harness: Harness, snapshot: Snapshot) -> Sequence[bytes]:
         return [
             self.ask(
-                world.application.loadSnapshotChunk,
+                harness.application.loadSnapshotChunk,
                 messages.LoadSnapshotChunkRequest(
                     height=snapshot.height, format=snapshot.format, chunk=index
                 ),
@@ -108,30 +108,33 @@ class JoiningTestCase(SynchronousTestCase):
         ]
 
     def offer(
-        self, world: World, snapshot: Snapshot | None = None, appHash: bytes | None = None
+        self,
+        harness: Harness,
+        snapshot: Snapshot | None = None,
+        appHash: bytes | None = None,
     ) -> OfferResult:
         snapshot = snapshot or self.snapshot
         request = messages.OfferSnapshotRequest(
             snapshot=snapshot, appHash=snapshot.hash if appHash is None else appHash
         )
-        result: OfferResult = self.ask(world.application.offerSnapshot, request).result
+        result: OfferResult = self.ask(harness.application.offerSnapshot, request).result
         return result
 
-    def apply(self, world: World, index: int, piece: bytes | None = None) -> Any:
+    def apply(self, harness: Harness, index: int, piece: bytes | None = None) -> Any:
         request = messages.ApplySnapshotChunkRequest(
             index=index, chunk=self.pieces[index] if piece is None else piece, sender="peer"
         )
-        return self.ask(world.application.applySnapshotChunk, request)
+        return self.ask(harness.application.applySnapshotChunk, request)
 
-    def applyAll(self, world: World, pieces: Sequence[bytes] | None = None) -> None:
+    def applyAll(self, harness: Harness, pieces: Sequence[bytes] | None = None) -> None:
         for index, piece in enumerate(self.pieces if pieces is None else pieces):
-            self.assertIs(self.apply(world, index, piece).result, ApplyResult.ACCEPT)
+            self.assertIs(self.apply(harness, index, piece).result, ApplyResult.ACCEPT)
 
-    def checkHas(self, world: World) -> None:
+    def checkHas(self, harness: Harness) -> None:
         """It has the chain up to the snapshot, and all that follows from it."""
-        self.assertEqual(world.info(), (HEIGHT, self.snapshot.hash))
-        self.assertEqual(world.files, [STORE_NAME])
-        mine, theirs = world.application.store, self.there.application.store
+        self.assertEqual(harness.info(), (HEIGHT, self.snapshot.hash))
+        self.assertEqual(harness.files, [STORE_NAME])
+        mine, theirs = harness.application.store, self.there.application.store
         assert mine is not None and theirs is not None
         for height in range(1, HEIGHT + 1):
             self.assertEqual(mine.block(height), theirs.block(height))

@@ -14,7 +14,7 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.model import Event, Execution, OpenTopic, PublishEvent, Receipt
 
-from .network import PATIENCE, Network, Node, reactor
+from .network import TIMEOUT, Network, Node, reactor
 
 TOPIC = "load"
 
@@ -70,7 +70,7 @@ class Load:
     async def end(self) -> None:
         """Publish no more, and wait for the answers."""
         self._isOver = True
-        await gatherResults(self._running, consumeErrors=True).addTimeout(PATIENCE, reactor)
+        await gatherResults(self._running, consumeErrors=True).addTimeout(TIMEOUT, reactor)
 
     async def check(self, test: TestCase) -> None:
         """

@@ -40,7 +40,7 @@ T = TypeVar("T")
 STEP = 0.01
 """Seconds between two looks at something that will come."""
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds after which what should come counts as missing."""
 
 TUNING = Tuning(commit=0.02, gossip=0.005)
@@ -50,7 +50,7 @@ reactor: Any = _reactor
 
 async def until(isTrue: Callable[[], Any]) -> None:
     """Wait until something is true; it may give a coroutine."""
-    end = reactor.seconds() + PATIENCE
+    end = reactor.seconds() + TIMEOUT
     while True:
         found = isTrue()
         if found if isinstance(found, bool) else await found:

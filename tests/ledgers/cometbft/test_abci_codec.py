@@ -92,7 +92,7 @@ class RecordedTests(SynchronousTestCase):
     What a real engine and a real application said.
     """
 
-    def test_same(self) -> None:
+    def test_recordedFramesAreWrittenAgain(self) -> None:
         """Recorded frames are written to the same bytes, without fields that are not declared."""
         calls = set()
         for call, request, response in recorded():
@@ -115,14 +115,14 @@ class RecordedTests(SynchronousTestCase):
             },
         )
 
-    def test_names(self) -> None:
+    def test_classesMatchCallNames(self) -> None:
         """The classes are those of the calls."""
         for call, request, response in recorded():
             name = call.title().replace("_", "")
             self.assertEqual(type(decodeRequest(request)).__name__, f"{name}Request")
             self.assertEqual(type(decodeResponse(response)).__name__, f"{name}Response")
 
-    def test_values(self) -> None:
+    def test_recordedValuesAreRead(self) -> None:
         """Some of what was said, in words."""
         said = [decodeRequest(request) for _, request, _ in recorded()]
         info = next(each for each in said if isinstance(each, InfoRequest))
@@ -147,7 +147,7 @@ class RoundTripTests(SynchronousTestCase):
     Every message that there is.
     """
 
-    def test_numbers(self) -> None:
+    def test_responseNumberFollowsRequestNumber(self) -> None:
         """The number of a response is one more than its request's; only the first is no answer."""
         self.assertEqual({number + 1 for number in REQUESTS} | {1}, set(RESPONSES))
         for number, kind in REQUESTS.items():
@@ -156,17 +156,17 @@ class RoundTripTests(SynchronousTestCase):
             )
 
     @given(frames(REQUESTS))
-    def test_requests(self, value: Any) -> None:
+    def test_requestsRoundTrip(self, value: Any) -> None:
         """What is written is read."""
         self.assertEqual(decodeRequest(frameIn(encodeFrame(value))), value)
 
     @given(frames(RESPONSES))
-    def test_responses(self, value: Any) -> None:
+    def test_responsesRoundTrip(self, value: Any) -> None:
         """What is written is read."""
         self.assertEqual(decodeResponse(frameIn(encodeFrame(value))), value)
 
     @given(st.lists(frames(REQUESTS), max_size=4), st.data())
-    def test_pieces(self, values: list[Any], data: st.DataObject) -> None:
+    def test_framesSurviveAnyFragmentation(self, values: list[Any], data: st.DataObject) -> None:
         """However a stream is cut, the same frames come out of it."""
         stream = b"".join(map(encodeFrame, values))
         cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=6)))
@@ -179,7 +179,7 @@ class RoundTripTests(SynchronousTestCase):
         self.assertEqual(out, values)
         self.assertEqual(parser.buffered, 0)
 
-    def test_lastCounts(self) -> None:
+    def test_lastMessageOfFrameCounts(self) -> None:
         """Of two messages in one frame the last counts; those that are not known do not."""
         one, two = (frameIn(encodeFrame(CheckTxRequest(tx=each))) for each in (b"1", b"2"))
         other = encodeVarint(99 << 3 | 2) + delimited(b"?")
@@ -191,7 +191,7 @@ class HostileTests(SynchronousTestCase):
     What no engine sends.
     """
 
-    def test_none(self) -> None:
+    def test_unknownMessagesAreRefused(self) -> None:
         """A frame has one message that is known."""
         for data, text in (
             (b"", "there is no message"),
@@ -204,7 +204,7 @@ class HostileTests(SynchronousTestCase):
                 decodeRequest(data)
             self.assertIn(text, str(raised.exception))
 
-    def test_oversized(self) -> None:
+    def test_oversizedFrameIsRefusedByLength(self) -> None:
         """A frame that is too large is refused by its length alone."""
         parser = FrameParser(maxFrame=10)
         parser.feed(encodeVarint(10) + bytes(10) + encodeVarint(11))
@@ -213,7 +213,7 @@ class HostileTests(SynchronousTestCase):
             parser.nextFrame()
         self.assertIn("at most 10 bytes, not 11", str(raised.exception))
 
-    def test_length(self) -> None:
+    def test_unfinishedLengthIsAwaited(self) -> None:
         """A length that does not end is refused; one that may still end is waited for."""
         parser = FrameParser()
         parser.feed(b"\xff" * 9)
@@ -223,7 +223,7 @@ class HostileTests(SynchronousTestCase):
             parser.nextFrame()
 
     @given(st.binary())
-    def test_garbage(self, data: bytes) -> None:
+    def test_garbageIsMalformedOrRequest(self, data: bytes) -> None:
         """Whatever comes is a request, or malformed."""
         parser = FrameParser(maxFrame=50)
         parser.feed(data)
@@ -235,7 +235,9 @@ class HostileTests(SynchronousTestCase):
         self.assertLess(parser.buffered, 60)
 
     @given(st.sampled_from(list(recorded())), st.data())
-    def test_changed(self, row: tuple[str, bytes, bytes], data: st.DataObject) -> None:
+    def test_changedFrameNeverBreaksReader(
+        self, row: tuple[str, bytes, bytes], data: st.DataObject
+    ) -> None:
         """A real frame in which a byte was changed, or which was cut, never breaks the reader."""
         for whole, read in ((row[1], decodeRequest), (row[2], decodeResponse)):
             at = data.draw(st.integers(0, len(whole) - 1))
@@ -247,7 +249,7 @@ class HostileTests(SynchronousTestCase):
                     continue
                 self.assertEqual(read(frameIn(encodeFrame(value))), value)
 
-    def test_large(self) -> None:
+    def test_largeBlockParsesInLinearTime(self) -> None:
         """A large block in small pieces takes time by its size, not by the square of it."""
         stream = encodeFrame(FinalizeBlockRequest(txs=(bytes(8_000_000),)))
         parser = FrameParser()
@@ -262,7 +264,7 @@ class CutTests(SynchronousTestCase):
     What fits into a block.
     """
 
-    def test_cut(self) -> None:
+    def test_cutCountsFraming(self) -> None:
         """Transactions count with what stands before them in a block."""
         txs = (bytes(10), bytes(127), bytes(128), b"")
         for size, count in ((0, 0), (11, 0), (12, 1), (140, 1), (141, 2), (271, 2), (272, 3)):

@@ -4,32 +4,24 @@ The server that an engine connects to, over memory.
 
 from __future__ import annotations
 
-import os
-import socket
-import stat
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.error import CannotListenError
 from twisted.internet.task import Clock
-from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.ledgers.cometbft._home import MAX_SOCKET_PATH
 from svcbroker.ledgers.cometbft.abci import (
     AbciFactory,
     Application,
     FrameParser,
     decodeResponse,
     encodeFrame,
-    listenUnix,
     messages,
 )
 from svcbroker.ledgers.cometbft.abci.server import MAX_CONNECTIONS, READ_AHEAD, TURN
-from tests.directories import shortDirectory
 
 from .applications import BaseApplication
 
@@ -143,12 +135,12 @@ class AnswerTests(ServerTestCase):
     Requests are answered.
     """
 
-    def test_interface(self) -> None:
+    def test_doublesSatisfyApplication(self) -> None:
         """The double, and whoever extends the base class, is an application."""
         application: Application = self.application
         self.assertIsNotNone(application)
 
-    def test_simple(self) -> None:
+    def test_echoAndFlushNeedNoApplication(self) -> None:
         """Echo and flush need no application."""
         engine = self.connect()
         engine.send(messages.EchoRequest(message="hello"), messages.FlushRequest())
@@ -157,7 +149,7 @@ class AnswerTests(ServerTestCase):
         )
         self.assertEqual(self.application.calls, [])
 
-    def test_defaults(self) -> None:
+    def test_everyCallIsAnswered(self) -> None:
         """Every call has an answer, also those that an application need not care about."""
         engine = self.connect()
         txs = (b"one", b"two")
@@ -193,7 +185,7 @@ class AnswerTests(ServerTestCase):
             ],
         )
 
-    def test_pieces(self) -> None:
+    def test_requestMayComeByteByByte(self) -> None:
         """A request may come byte by byte."""
         engine = self.connect()
         for byte in encodeFrame(messages.CheckTxRequest(tx=b"tx")):
@@ -201,7 +193,7 @@ class AnswerTests(ServerTestCase):
             engine.protocol.dataReceived(bytes((byte,)))
         self.assertEqual(engine.answers(), [messages.CheckTxResponse(log="tx")])
 
-    def test_order(self) -> None:
+    def test_slowAnswerDelaysLaterAnswers(self) -> None:
         """An answer that takes time holds those after it back, on its connection."""
         engine, other = self.connect(), self.connect()
         later: Deferred[messages.CheckTxResponse] = Deferred()
@@ -229,7 +221,7 @@ class AnswerTests(ServerTestCase):
             ],
         )
 
-    def test_notFromInside(self) -> None:
+    def test_answeringDoesNotReenter(self) -> None:
         """Who gives an answer is not called again before it returns."""
         engine = self.connect()
         later: Deferred[messages.CheckTxResponse] = Deferred()
@@ -246,7 +238,7 @@ class TurnTests(ServerTestCase):
     Who is called when.
     """
 
-    def test_consensusInTurn(self) -> None:
+    def test_consensusCallsAreSerialized(self) -> None:
         """Consensus calls wait for each other on whatever connection; others do not."""
         consensus, query, mempool = self.connect(), self.connect(), self.connect()
         committed: Deferred[messages.CommitResponse] = Deferred()
@@ -261,7 +253,7 @@ class TurnTests(ServerTestCase):
         self.assertEqual(consensus.answers(), [messages.CommitResponse()])
         self.assertEqual(query.answers(), [messages.InfoResponse(data="recorder")])
 
-    def test_engineRestarted(self) -> None:
+    def test_newEngineWaitsForOldCall(self) -> None:
         """A new engine's calls wait for the old one's last; what that wants besides is dropped."""
         old, oldQuery, new = self.connect(), self.connect(), self.connect()
         committed: Deferred[messages.CommitResponse] = Deferred()
@@ -277,7 +269,7 @@ class TurnTests(ServerTestCase):
         self.assertEqual(len(new.answers()), 1)
         self.assertEqual(self.failures, [])
 
-    def test_fair(self) -> None:
+    def test_busyConnectionYields(self) -> None:
         """A connection that asks much gives others their turn."""
         mempool, consensus = self.connect(), self.connect()
         mempool.send(*[messages.CheckTxRequest(tx=b"tx")] * (TURN + 5))
@@ -287,7 +279,7 @@ class TurnTests(ServerTestCase):
         self.clock.advance(0)
         self.assertEqual(len(mempool.answers()), 5)
 
-    def test_readAhead(self) -> None:
+    def test_readAheadIsBounded(self) -> None:
         """While an answer is not there, no more than a bound is read."""
         engine = self.connect()
         later: Deferred[messages.CheckTxResponse] = Deferred()
@@ -302,7 +294,7 @@ class TurnTests(ServerTestCase):
         self.assertEqual(engine.transport.producerState, "producing")
         self.assertEqual(len(engine.answers()), 3)
 
-    def test_unread(self) -> None:
+    def test_unreadAnswersPauseAnswering(self) -> None:
         """While the engine does not read, nothing is answered."""
         engine = self.connect()
         self.assertTrue(engine.transport.streaming)
@@ -337,7 +329,7 @@ class EndTests(ServerTestCase):
         self.assertEqual([failure.type for failure in self.failures], [Broken])
         self.assertIs(self.factory.failure, self.failures[0])
 
-    def test_raises(self) -> None:
+    def test_raisingApplicationIsNotCalledAgain(self) -> None:
         """An application that raises is not called again."""
         for request in FAILING:
             self.setUp()
@@ -346,7 +338,7 @@ class EndTests(ServerTestCase):
             engine.send(request, messages.CheckTxRequest())
             self.checkStopped(engine, other)
 
-    def test_failsLater(self) -> None:
+    def test_failedAnswerEndsApplication(self) -> None:
         """Nor is one whose answer fails, and who waited for its turn does not get it."""
         for request in FAILING:
             self.setUp()
@@ -360,7 +352,7 @@ class EndTests(ServerTestCase):
             self.assertEqual(self.application.calls, [request])
             self.checkStopped(engine, other)
 
-    def test_unspeakable(self) -> None:
+    def test_unencodableAnswerIsFailure(self) -> None:
         """An answer that cannot be written is a failure too."""
         self.application.answers[messages.CheckTxRequest] = messages.CheckTxResponse(code=-1)
         engine = self.connect()
@@ -368,7 +360,7 @@ class EndTests(ServerTestCase):
         self.assertEqual([failure.type for failure in self.failures], [ValueError])
         self.assertIsInstance(engine.answers()[0], messages.ExceptionResponse)
 
-    def test_failsAfterLoss(self) -> None:
+    def test_failureAfterDisconnectCounts(self) -> None:
         """A failure counts although the engine that asked has gone."""
         later: Deferred[Any] = Deferred()
         self.application.answers[messages.CommitRequest] = later
@@ -378,7 +370,7 @@ class EndTests(ServerTestCase):
         later.errback(Broken("no"))
         self.assertEqual([failure.type for failure in self.failures], [Broken])
 
-    def test_malformed(self) -> None:
+    def test_malformedRequestEndsConnection(self) -> None:
         """What is no request ends its connection; the application is sound."""
         for data in (b"\x00", b"\xff" * 10, b"\x02\xaa\x01", b"\xff\xff\xff\x7f"):
             engine, other = self.connect(), self.connect()
@@ -393,7 +385,7 @@ class EndTests(ServerTestCase):
             other.leave()
         self.assertEqual(self.failures, [])
 
-    def test_counts(self) -> None:
+    def test_ownerLearnsConnectionCount(self) -> None:
         """The owner hears of connections that come and go."""
         engines = [self.connect() for _ in range(4)]
         self.assertEqual(self.factory.connections, 4)
@@ -401,14 +393,14 @@ class EndTests(ServerTestCase):
             engine.leave()
         self.assertEqual(self.counts, [1, 2, 3, 4, 3, 2, 1, 0])
 
-    def test_crowd(self) -> None:
+    def test_connectionsAreBounded(self) -> None:
         """There is a bound to connections."""
         engines = [self.connect() for _ in range(MAX_CONNECTIONS)]
         self.assertIsNone(self.factory.buildProtocol(None))
         engines[0].leave()
         self.connect()
 
-    def test_lostInTurn(self) -> None:
+    def test_lostConnectionGivesUpItsTurn(self) -> None:
         """A connection that is lost while it is not its turn is answered no more."""
         engine = self.connect()
         engine.send(*[messages.CheckTxRequest()] * (TURN + 1))
@@ -417,7 +409,7 @@ class EndTests(ServerTestCase):
         self.assertEqual(len(self.application.calls), TURN)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_close(self) -> None:
+    def test_closeWaitsForRunningCalls(self) -> None:
         """An orderly end waits for what is being done."""
         committed: Deferred[messages.CommitResponse] = Deferred()
         self.application.answers[messages.CommitRequest] = committed
@@ -432,67 +424,3 @@ class EndTests(ServerTestCase):
         self.assertEqual(self.application.calls, [messages.CommitRequest()])
         self.assertEqual(self.failures, [])
         self.successResultOf(self.factory.close())
-
-
-class ListenTests(ServerTestCase):
-    """
-    Where it listens.
-    """
-
-    def test_stale(self) -> None:
-        """A socket that was left is removed, and only this user can connect."""
-        reactor = MemoryReactorClock()
-        path = shortDirectory(self) / "abci.sock"
-        with socket.socket(socket.AF_UNIX) as left:
-            left.bind(str(path))
-        self.assertTrue(stat.S_ISSOCK(path.lstat().st_mode))
-        listenUnix(reactor, path, self.factory)
-        self.assertFalse(path.exists())
-        address, factory, _, mode, _ = reactor.unixServers[0]
-        self.assertEqual((address, mode), (str(path), 0o600))
-        self.assertIs(factory, self.factory)
-
-    def test_alive(self) -> None:
-        """The socket of a broker that lives is left alone; that of a dead one is not."""
-        path = shortDirectory(self) / "abci.sock"
-        with socket.socket(socket.AF_UNIX) as other:
-            other.bind(str(path))
-            other.listen(0)
-            with self.assertRaises(ValueError) as raised:
-                listenUnix(MemoryReactorClock(), path, self.factory)
-            self.assertIn("another process listens", str(raised.exception))
-            self.assertTrue(path.exists())
-        listenUnix(MemoryReactorClock(), path, self.factory)
-        self.assertFalse(path.exists())
-
-    def test_refused(self) -> None:
-        """What the operating system refuses is told in one line."""
-        path = shortDirectory(self) / "abci.sock"
-        busy = CannotListenError(None, str(path), OSError(2, "No such file or directory"))
-        reactor = MemoryReactorClock()
-        reactor.listenUNIX = lambda *args, **named: self.raiseIt(busy)  # type: ignore[method-assign]
-        with self.assertRaises(OSError) as raised:
-            listenUnix(reactor, path, self.factory)
-        self.assertIn(f"cannot listen on {path}: ", str(raised.exception))
-
-    def raiseIt(self, error: Exception) -> Any:
-        """Fail."""
-        raise error
-
-    def test_somethingElse(self) -> None:
-        """What is no socket stays."""
-        directory = shortDirectory(self)
-        path, link = directory / "file", directory / "link"
-        path.write_text("precious")
-        os.symlink(path, link)
-        for each in (path, link):
-            with self.assertRaises(ValueError):
-                listenUnix(MemoryReactorClock(), each, self.factory)
-        self.assertEqual(path.read_text(), "precious")
-
-    def test_long(self) -> None:
-        """A path that the operating system would cut off is refused."""
-        path = Path("/" + "x" * MAX_SOCKET_PATH)
-        with self.assertRaises(ValueError) as raised:
-            listenUnix(MemoryReactorClock(), path, self.factory)
-        self.assertIn("at most 107 bytes, not 108", str(raised.exception))

@@ -124,13 +124,13 @@ class AdminCase(SynchronousTestCase):
         return state
 
 
-class SealerTests(AdminCase):
+class ValidatorTests(AdminCase):
     """
     Validators.
     """
 
-    def test_all(self) -> None:
-        """All four are sealers and active, in the engine's order, each with its name."""
+    def test_validatorsAreListedInEngineOrder(self) -> None:
+        """All four are validators and active, in the engine's order, each with its name."""
         records = self.records()
         self.assertEqual([each.name for each in records], ["node1", "node0", "node2", "node3"])
         self.assertEqual({each.nodeId for each in records}, set(self.keys))
@@ -141,14 +141,14 @@ class SealerTests(AdminCase):
         # The engine that was asked is at 3, the others decide the 11th height.
         self.assertEqual([each.height for each in records], [10, 3, 10, 10])
 
-    def test_order(self) -> None:
+    def test_recordsFollowGivenOrder(self) -> None:
         """They come in the order that is asked for, those that it leaves out last."""
         records = self.records(order=self.keys[:3])
         self.assertEqual([each.name for each in records], ["node0", "node1", "node2", "node3"])
         records = self.records(order=self.keys[3:])
         self.assertEqual([each.name for each in records], ["node3", "node1", "node0", "node2"])
 
-    def test_round(self) -> None:
+    def test_viewIsEngineRound(self) -> None:
         """The view is the round that each is in."""
         self.peerState(2)["round"] = 7
         self.state["round_state"]["round"] = 5
@@ -156,14 +156,14 @@ class SealerTests(AdminCase):
         self.assertEqual(self.of(0).view, 5)
         self.assertEqual(self.of(1).view, 0)
 
-    def test_height(self) -> None:
+    def test_peerHeightIsBeforeItsRound(self) -> None:
         """A peer's newest block is the one before that which it decides."""
         self.peerState(2)["height"] = "8"
         self.assertEqual(self.of(2).height, 7)
         self.peerState(2)["height"] = "0"
         self.assertEqual(self.of(2).height, 0)
 
-    def test_peerWithoutState(self) -> None:
+    def test_newPeerIsActiveWithoutState(self) -> None:
         """A peer that has only just connected is active, and nothing more is known."""
         self.disconnect(1)
         self.net["peers"] = recorded("net_info")["peers"]
@@ -171,7 +171,7 @@ class SealerTests(AdminCase):
         record = self.of(1)
         self.assertEqual((record.isActive, record.height, record.view), (True, 0, 0))
 
-    def test_gone(self) -> None:
+    def test_silentValidatorIsInactive(self) -> None:
         """Who neither votes nor is connected is not active."""
         self.disconnect(3)
         self.silence(3)
@@ -180,19 +180,19 @@ class SealerTests(AdminCase):
         self.assertIs(record.nodeType, NodeType.SEALER)
         self.assertEqual((record.name, record.height, record.view), ("node3", 0, 0))
 
-    def test_connectedOnly(self) -> None:
+    def test_connectedValidatorIsActive(self) -> None:
         """Who is connected is active, vote or not."""
         self.silence(3)
         self.assertIs(self.of(3, now=MUCH_LATER).isActive, True)
 
-    def test_votedOnly(self) -> None:
+    def test_recentVoteMeansActive(self) -> None:
         """A vote shows that a validator runs, for a while."""
         self.disconnect(3)
         record = self.of(3)
         self.assertEqual((record.isActive, record.height), (True, 3))
         self.assertIs(self.of(3, now=MUCH_LATER).isActive, False)
 
-    def test_noBlock(self) -> None:
+    def test_noVotesBeforeFirstBlock(self) -> None:
         """Before the first block nobody has voted."""
         self.status["sync_info"]["latest_block_height"] = "0"
         self.engine.refuse("commit", "height must be greater than 0, but got 0")
@@ -200,7 +200,7 @@ class SealerTests(AdminCase):
         self.assertIs(self.of(3).isActive, False)
         self.assertIs(self.of(2).isActive, True)
 
-    def test_commitRound(self) -> None:
+    def test_unknownRoundIsThatOfVote(self) -> None:
         """Where a validator's round is unknown, it is that of its vote."""
         self.disconnect(3)
         self.commit["signed_header"]["commit"]["round"] = 2
@@ -221,13 +221,13 @@ class MatchTests(AdminCase):
                 return identity
         raise AssertionError(index)
 
-    def test_observer(self) -> None:
-        """A peer that is no validator is an observer, after all sealers."""
+    def test_nonValidatorPeerIsObserver(self) -> None:
+        """A peer that is no validator is an observer, after all validators."""
         self.validators["validators"] = self.validators["validators"][:3]
         self.validators["total"] = "3"
         identity = self.rename(3, "follower")
-        *sealers, observer = self.records()
-        self.assertEqual({each.nodeId for each in sealers}, set(self.keys[:3]))
+        *validators, observer = self.records()
+        self.assertEqual({each.nodeId for each in validators}, set(self.keys[:3]))
         self.assertEqual(
             observer,
             NodeRecord(
@@ -240,14 +240,14 @@ class MatchTests(AdminCase):
             ),
         )
 
-    def test_formerValidator(self) -> None:
+    def test_formerValidatorIsObserver(self) -> None:
         """One of the first validators that is none any more is an observer."""
         self.validators["validators"] = self.validators["validators"][:3]
         self.validators["total"] = "3"
         *_, last = self.records()
         self.assertEqual((last.name, last.nodeType), ("node3", NodeType.OBSERVER))
 
-    def test_ownFollower(self) -> None:
+    def test_engineMayBeObserver(self) -> None:
         """The engine that is asked may be an observer itself."""
         self.validators["validators"] = [
             each
@@ -260,30 +260,24 @@ class MatchTests(AdminCase):
         self.assertEqual(last.nodeId.hex(), self.status["node_info"]["id"])
         self.assertEqual((last.nodeType, last.height), (NodeType.OBSERVER, 3))
 
-    def test_identities(self) -> None:
-        """Whoever knows which peer is which validator is believed before names."""
-        one, two = self.rename(1, "x"), self.rename(2, "node1")
-        records = self.records(identities={one: self.keys[1], two: self.keys[2]})
-        self.assertEqual([each.name for each in records], ["x", "node0", "node1", "node3"])
-
-    def test_sameName(self) -> None:
+    def test_duplicateNamesMatchNoValidator(self) -> None:
         """Of two that have one name, none is taken for the validator of that name."""
         self.rename(2, "node1")
         self.assertEqual(len(self.records()), 6)
 
-    def test_ownName(self) -> None:
+    def test_peerWithOwnNameIsNotEngine(self) -> None:
         """A peer that has the engine's own name is not the engine."""
         self.rename(2, "node0")
         self.assertEqual(self.of(0).height, 3)
         self.assertEqual(len([each for each in self.records() if each.name == "node0"]), 2)
 
-    def test_strangeId(self) -> None:
+    def test_malformedIdIsHarmless(self) -> None:
         """An id that is none does no harm."""
         self.net["peers"][0]["node_info"].update(id="not hexadecimal", moniker="strange")
         *_, last = self.records()
         self.assertEqual(last.nodeId, b"not hexadecimal")
 
-    def test_names(self) -> None:
+    def test_emptyAndDuplicateNamesAreSkipped(self) -> None:
         """Names that are empty or given twice tell nothing."""
         genesis = Genesis(
             genesisTime=START,
@@ -301,13 +295,13 @@ class PictureTests(AdminCase):
     L{takePicture} and L{nodeCount}.
     """
 
-    def test_count(self) -> None:
+    def test_nodeCountIncludesEngine(self) -> None:
         """The engine counts itself and whom it is connected to."""
         self.assertEqual(nodeCount(self.picture().network), 4)
         self.disconnect(1)
         self.assertEqual(nodeCount(self.picture().network), 3)
 
-    def test_changing(self) -> None:
+    def test_votesBelongToFormerSet(self) -> None:
         """Where the set has just changed, votes are those of the old one."""
         whole = recorded("validators")
 
@@ -329,13 +323,13 @@ class HealthTests(AdminCase):
     L{healthOf}.
     """
 
-    def test_ready(self) -> None:
+    def test_threeOfFourIsReady(self) -> None:
         """Four of four, and three of four."""
         self.assertEqual(self.health(), Health(isReady=True))
         self.disconnect(1)
         self.assertIs(self.health(MUCH_LATER).isReady, True)
 
-    def test_tooFew(self) -> None:
+    def test_twoOfFourIsNotReady(self) -> None:
         """Two of four decide nothing."""
         self.disconnect(1)
         self.disconnect(2)
@@ -343,14 +337,14 @@ class HealthTests(AdminCase):
         self.assertIs(health.isReady, False)
         self.assertIn("power 2 of 4", health.reason)
 
-    def test_reachedThroughOthers(self) -> None:
+    def test_relayedValidatorsCountAsReachable(self) -> None:
         """An engine that keeps connections to two cannot tell after a while who else is there."""
         wanted = {self.peerId(3)}
         self.disconnect(1)
         self.disconnect(2)
         self.assertIs(self.health(MUCH_LATER, wanted).isReady, True)
 
-    def test_lostThem(self) -> None:
+    def test_lostPersistentPeersAreMissing(self) -> None:
         """Of those that it keeps connections to it knows."""
         wanted = {self.peerId(1), self.peerId(2), self.peerId(3)}
         self.disconnect(1)
@@ -358,14 +352,14 @@ class HealthTests(AdminCase):
         self.disconnect(2)
         self.assertIs(self.health(MUCH_LATER, wanted).isReady, False)
 
-    def test_catchingUp(self) -> None:
+    def test_catchingUpIsNotReady(self) -> None:
         """An engine that is behind is not ready yet."""
         self.status["sync_info"]["catching_up"] = True
         health = self.health()
         self.assertIs(health.isReady, False)
         self.assertIn("catching up: it is at height 3", health.reason)
 
-    def test_unknownPeers(self) -> None:
+    def test_unknownPeersCountAsValidators(self) -> None:
         """Peers that may be validators under other names are not held to be missing."""
         for peer in self.net["peers"]:
             peer["node_info"]["moniker"] += "x"

@@ -93,7 +93,7 @@ class BeginTests(ApplicationTestCase):
     How a chain begins.
     """
 
-    def test_begin(self) -> None:
+    def test_initChainMakesGenesis(self) -> None:
         """The engine's genesis is ours."""
         self.assertEqual(self.begun, 1)
         self.assertEqual(self.application.genesis, GENESIS)
@@ -101,7 +101,7 @@ class BeginTests(ApplicationTestCase):
         info = now(self.application.info(messages.InfoRequest()))
         self.assertEqual((info.lastBlockHeight, info.lastBlockAppHash), (0, b""))
 
-    def test_beginAgain(self) -> None:
+    def test_initChainMayBeRepeated(self) -> None:
         """An engine that ended before the first block begins again; so it may differently."""
         self.assertEqual(self.engine.connect(self.application), [])
         self.assertEqual(self.begun, 1)
@@ -109,13 +109,13 @@ class BeginTests(ApplicationTestCase):
         self.assertEqual((self.begun, self.application.genesis.group), (2, "other"))
         self.assertEqual(answer.appHash, self.application.genesis.header().hash)
 
-    def test_engineLostBlocks(self) -> None:
+    def test_initChainKeepsExistingBlocks(self) -> None:
         """An engine that has lost its blocks does not make an application forget its own."""
         self.engine.run(self.application, self.opened("t"))
         with self.assertRaises(ApplicationFailed):
             now(self.application.initChain(initChain()))
 
-    def test_refused(self) -> None:
+    def test_unsupportedGenesisIsRefused(self) -> None:
         """Only what our sets can say may be the genesis: Ed25519, one vote each, from height 1."""
         application = self.make(Path(self.mktemp()))
         first = ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[0]), power=1)
@@ -132,7 +132,7 @@ class BeginTests(ApplicationTestCase):
                 now(application.initChain(request))
         self.assertIsNone(application.store)
 
-    def test_notBegun(self) -> None:
+    def test_callsBeforeInitChainFail(self) -> None:
         """Before there is a chain, nothing is executed."""
         application = self.make(Path(self.mktemp()))
         for call in (
@@ -149,7 +149,7 @@ class BlockTests(ApplicationTestCase):
     What blocks do.
     """
 
-    def test_block(self) -> None:
+    def test_finalizedBlockFollowsEngineBlock(self) -> None:
         """Each of the engine's blocks is one of ours, of its height, time and proposer."""
         block = self.engine.decide(self.opened("t"), self.published("t"), proposer=KEYS[2])
         answer = self.engine.play(self.application, block)
@@ -163,7 +163,7 @@ class BlockTests(ApplicationTestCase):
         assert row is not None
         self.assertEqual(row.hash, header.hash)
 
-    def test_emptyBlocks(self) -> None:
+    def test_emptyBlocksKeepAppHash(self) -> None:
         """Blocks without transactions leave the application's hash alone, also after a start."""
         self.engine.run(self.application)
         self.assertEqual(self.engine.hashes[-1], self.engine.start)
@@ -178,7 +178,7 @@ class BlockTests(ApplicationTestCase):
         self.engine.run(again)
         self.assertEqual(self.engine.hashes[-1], last)
 
-    def test_proposal(self) -> None:
+    def test_preparedProposalIsValid(self) -> None:
         """What is proposed is what may be voted for."""
         waiting = (self.opened("t"), b"junk", self.published("t"))
         prepared = now(
@@ -194,7 +194,7 @@ class BlockTests(ApplicationTestCase):
             answer = now(self.application.processProposal(messages.ProcessProposalRequest(txs=txs)))
             self.assertIs(answer.status, verdict)
 
-    def test_quiet(self) -> None:
+    def test_emptyBlockPrecedesAfterQuiet(self) -> None:
         """After some quiet a block without transactions goes first, and gives the next its time."""
         request = messages.PrepareProposalRequest(txs=(self.opened("t"),), maxTxBytes=10**6)
         self.clock.advance(QUIET)
@@ -204,7 +204,7 @@ class BlockTests(ApplicationTestCase):
         self.engine.run(self.application)
         self.assertEqual(now(self.application.prepareProposal(request)).txs, request.txs)
 
-    def test_check(self) -> None:
+    def test_checkTxTellsReason(self) -> None:
         """Why a batch may not wait is said."""
         data, later = self.opened("t"), self.published("t")
         self.assertEqual(
@@ -213,20 +213,20 @@ class BlockTests(ApplicationTestCase):
         self.engine.run(self.application, data)
         answer = now(self.application.checkTx(messages.CheckTxRequest(tx=data)))
         self.assertEqual((answer.code, bool(answer.log)), (Code.REPEATED, True))
-        early = [self.published("t"), self.published("t")][1]
+        outOfOrder = [self.published("t"), self.published("t")][1]
         self.engine.run(self.application)
-        for tx, code in ((early, Code.EARLY), (later, Code.OK)):
+        for tx, code in ((outOfOrder, Code.OUT_OF_ORDER), (later, Code.OK)):
             request = messages.CheckTxRequest(tx=tx, type=messages.CheckTxType.RECHECK)
             self.assertEqual(now(self.application.checkTx(request)).code, code)
 
-    def test_badBlock(self) -> None:
+    def test_invalidTransactionsGetCodes(self) -> None:
         """A block with what should not be there has its codes, and does nothing else."""
         answer = self.engine.run(self.application, b"junk", self.opened("t"))
         self.assertEqual([each.code for each in answer.txResults], [Code.MALFORMED, Code.OK])
         answer = self.engine.run(self.application, b"junk")
         self.assertEqual(answer.appHash, self.committed[0].header.hash)
 
-    def test_change(self) -> None:
+    def test_validatorUpdatesAreReported(self) -> None:
         """The engine is told who comes and who goes."""
         change = self.broker.transactions.makeChange(changeTo(0, 1, 2, 4))
         answer = self.engine.run(self.application, self.broker.pack(change))
@@ -240,7 +240,7 @@ class BlockTests(ApplicationTestCase):
         self.engine.play(again, block)
         self.assertEqual(self.committed[-1].header.proposer, 3)
 
-    def test_otherChain(self) -> None:
+    def test_blockOfOtherValidatorsIsRefused(self) -> None:
         """A block of an engine whose validators are others is not executed."""
         block = self.engine.decide()
         others = ValidatorSet(0, tuple(KEYS[1:5]))
@@ -250,7 +250,7 @@ class BlockTests(ApplicationTestCase):
         own = engineSet(GENESIS.validatorSet)
         now(self.application.finalizeBlock(evolve(block, nextValidatorsHash=own)))
 
-    def test_wrongHeight(self) -> None:
+    def test_wrongHeightIsRefused(self) -> None:
         """A block that does not follow is not executed."""
         block = self.engine.decide()
         for height in (0, 2):
@@ -281,16 +281,16 @@ class CrashTests(ApplicationTestCase):
         self.assertEqual((topic.sequence, topic.height), (2, 4))
         self.assertEqual([each.header.height for each in self.committed], [*played, 4])
 
-    def test_beforeExecution(self) -> None:
+    def test_killedBeforeExecution(self) -> None:
         """Killed before the block came."""
         self.goesOn(self.crash(), [3])
 
-    def test_afterExecution(self) -> None:
+    def test_killedAfterExecution(self) -> None:
         """Killed after it was executed, before it was committed."""
         self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
         self.goesOn(self.crash(), [3])
 
-    def test_afterStoring(self) -> None:
+    def test_killedAfterStoring(self) -> None:
         """Killed after it was stored, before the engine heard of it: it has it all the same."""
         self.engine.hashes.append(now(self.application.finalizeBlock(self.block)).appHash)
         self.held = Deferred()
@@ -303,12 +303,12 @@ class CrashTests(ApplicationTestCase):
         held.callback(None)
         self.successResultOf(committing)
 
-    def test_afterCommit(self) -> None:
+    def test_killedAfterCommit(self) -> None:
         """Killed after the engine heard of it."""
         self.engine.play(self.application, self.block)
         self.goesOn(self.crash(), [])
 
-    def test_executedTwice(self) -> None:
+    def test_reexecutionGivesSameResult(self) -> None:
         """The engine ended between execution and commit: it is executed again, and gives the
         same."""
         first = now(self.application.finalizeBlock(self.block))
@@ -316,7 +316,7 @@ class CrashTests(ApplicationTestCase):
         self.committed.clear()
         self.goesOn(self.application, [3])
 
-    def test_everythingAgain(self) -> None:
+    def test_lostDiskIsReplayed(self) -> None:
         """An application that has lost its disk is played everything, and is the same."""
         self.engine.play(self.application, self.block)
         self.committed.clear()
@@ -325,7 +325,7 @@ class CrashTests(ApplicationTestCase):
         assert empty.machine is not None and self.application.machine is not None
         self.assertEqual(empty.machine.head, self.application.machine.head)
 
-    def test_notStored(self) -> None:
+    def test_storageFailureFailsCommit(self) -> None:
         """Where a block cannot be stored the application says so, and has not got it."""
         store: Any = self.application.store
 
@@ -343,7 +343,7 @@ class CrashTests(ApplicationTestCase):
         self.application.open()
         self.goesOn(self.application, [3])
 
-    def test_damaged(self) -> None:
+    def test_damagedChainIsNotOpened(self) -> None:
         """A chain that is damaged is not opened, and nothing is left open."""
         self.application.close()
         (self.directory / STORE_NAME).write_bytes(b"nothing like it" * 100)

@@ -45,26 +45,26 @@ class BatchTests(SynchronousTestCase):
         with self.assertRaises(errors or (Malformed, Unauthorized)):
             readBatch(data, CHAIN)
 
-    def test_read(self) -> None:
+    def test_batchRoundTrips(self) -> None:
         """A batch is read as it was made."""
         batch = readBatch(self.data, CHAIN)
         self.assertEqual(list(batch.transactions), self.transactions)
         self.assertEqual((batch.previous, batch.sponsor), (7, KEYS[0]))
         self.assertEqual(len(self.data), OVERHEAD + sum(one.size for one in self.transactions) + 4)
 
-    def test_same(self) -> None:
+    def test_batchIsDeterministic(self) -> None:
         """The same transactions give the same bytes, so that it is known when it comes again."""
         self.assertEqual(self.maker.make(self.transactions, 7), self.data)
         self.assertNotEqual(self.maker.make(self.transactions, 8), self.data)
 
-    def test_flipped(self) -> None:
+    def test_flippedBitIsRefused(self) -> None:
         """A batch is refused with any of its bits another one."""
         for index in range(len(self.data)):
             flipped = bytearray(self.data)
             flipped[index] ^= 1 << index % 8
             self.refused(bytes(flipped))
 
-    def test_cut(self) -> None:
+    def test_truncatedBatchIsRefused(self) -> None:
         """A batch is refused that ends early, or goes on."""
         for size in range(len(self.data)):
             self.refused(self.data[:size])
@@ -72,41 +72,41 @@ class BatchTests(SynchronousTestCase):
         self.refused(self.data * 2)
         self.refused(b"")
 
-    def test_otherChain(self) -> None:
+    def test_batchOfOtherChainIsRefused(self) -> None:
         """A batch of another chain is refused, although all in it is signed."""
         chain = bytes(32)
         maker = BatchMaker(chain, identityOf(BROKER, chain=chain))
         data = maker.make(self.transactions, 0)
         self.refused(data, Malformed)
 
-    def test_attestationOfOtherChain(self) -> None:
+    def test_attestationOfOtherChainIsRefused(self) -> None:
         """An attestation for another chain is refused."""
         maker = BatchMaker(CHAIN, identityOf(BROKER, attestedOn=bytes(32)))
         self.refused(maker.make(self.transactions, 0), Unauthorized)
 
-    def test_attestationOfOther(self) -> None:
+    def test_attestationOfOtherBrokerIsRefused(self) -> None:
         """An attestation of another broker is refused."""
         other = identityOf(b"o" * 32)
         identity = Identity(seed=BROKER, sponsor=other.sponsor, attestation=other.attestation)
         self.refused(BatchMaker(CHAIN, identity).make(self.transactions, 0), Unauthorized)
 
-    def test_strangersTransactions(self) -> None:
+    def test_foreignSenderIsRefused(self) -> None:
         """A broker does not send for another one."""
         maker = BatchMaker(CHAIN, identityOf(BROKER))
         self.refused(maker.make(self.transactions, 0), Unauthorized)
 
-    def test_empty(self) -> None:
+    def test_emptyBatchIsRefused(self) -> None:
         """A batch has something in it."""
         self.refused(self.maker.make([], 0), Malformed)
 
-    def test_followsItself(self) -> None:
+    def test_batchFollowingItselfIsRefused(self) -> None:
         """A batch follows lower numbers than its own: others could wait for themselves."""
         first = self.transactions[0].nonce
         readBatch(self.maker.make(self.transactions, first - 1), CHAIN)
         for previous in (first, self.transactions[-1].nonce, 2**64 - 1):
             self.refused(self.maker.make(self.transactions, previous), Malformed)
 
-    def test_noKeys(self) -> None:
+    def test_malformedKeysAreRefused(self) -> None:
         """Keys that are none are refused, as signatures that are none."""
         for start in range(len(self.data) - 64 - 32):
             broken = bytearray(self.data)
@@ -114,14 +114,14 @@ class BatchTests(SynchronousTestCase):
             if bytes(broken) != self.data:
                 self.refused(bytes(broken))
 
-    def test_sponsor(self) -> None:
+    def test_sponsorMustBeCurrentValidator(self) -> None:
         """The attesting validator must be in the current set."""
         batch = readBatch(self.data, CHAIN)
         checkSponsor(batch, GENESIS.validatorSet)
         with self.assertRaises(Unauthorized):
             checkSponsor(batch, ValidatorSet(1, tuple(KEYS[1:4])))
 
-    def test_attestationPayload(self) -> None:
+    def test_attestationPayloadIsUnique(self) -> None:
         """What a validator signs for a broker is nothing else that it signs."""
         payload = attestationPayload(CHAIN, publicKey(BROKER))
         self.assertEqual(payload, b"svcbroker/broker\x00" + CHAIN + publicKey(BROKER))

@@ -51,7 +51,7 @@ class JoinRequestTests(SynchronousTestCase):
     One join request.
     """
 
-    def test_made(self) -> None:
+    def test_requestRoundTrips(self) -> None:
         """What is made of keys in a home can be read, and connected to."""
         home = Path(self.mktemp())
         keys = makeKeys(home, lambda count: bytes(range(count)))
@@ -70,7 +70,7 @@ class JoinRequestTests(SynchronousTestCase):
         self.assertEqual(made.key, keys.validator)
         self.assertEqual(str(made.peer), f"{keys.nodeId}@[2001:db8::1]:26656")
 
-    def test_tampered(self) -> None:
+    def test_changedFieldIsRefused(self) -> None:
         """Each change after the signature shows."""
         other = json.loads(encodeJoinRequest(joinRequest(1)))
         for name, value in json.loads(encodeJoinRequest(joinRequest(0))).items():
@@ -82,7 +82,7 @@ class JoinRequestTests(SynchronousTestCase):
             with self.assertRaisesRegex(JoinRequestInvalid, "does not hold"):
                 readJoinRequest(json.dumps(changed).encode())
 
-    def test_malformed(self) -> None:
+    def test_malformedRequestIsRefused(self) -> None:
         """A malformed join request is refused."""
         for change in (
             lambda value: value.update(more=1),
@@ -103,7 +103,7 @@ class JoinRequestTests(SynchronousTestCase):
         for data in (b"", b"\xff", b"[]", b" " * (MAX_JOIN_REQUEST + 1)):
             self.assertRaises(JoinRequestInvalid, readJoinRequest, data)
 
-    def test_addresses(self) -> None:
+    def test_addressesAreParsed(self) -> None:
         """Hosts and ports, and what is neither."""
         self.assertEqual(parseAddress("a.example:1"), Address(host="a.example", port=1))
         self.assertEqual(parseAddress("[::1]:65535"), Address(host="::1", port=65535))
@@ -119,7 +119,7 @@ class GenesisCeremonyTests(SynchronousTestCase):
     Assembling the genesis.
     """
 
-    def test_anyOrder(self) -> None:
+    def test_orderDoesNotMatter(self) -> None:
         """The genesis is the same bytes for any order and duplicates of the join requests."""
         requests = [joinRequest(number) for number in range(4)]
         first = assembleGenesis(requests)
@@ -135,7 +135,7 @@ class GenesisCeremonyTests(SynchronousTestCase):
         self.assertEqual([each.key for each in first.requests], expected)
         self.assertEqual({member.power for member in genesis.members}, {1})
 
-    def test_chain(self) -> None:
+    def test_chainIdFollowsFromGenesis(self) -> None:
         """Our chain's id follows from the engine's genesis."""
         genesis = decodeGenesis(assembleGenesis([joinRequest(0), joinRequest(1)]).genesis)
         ours = ourGenesis(genesis)
@@ -143,7 +143,7 @@ class GenesisCeremonyTests(SynchronousTestCase):
         self.assertEqual((ours.group, ours.created), ("chain", 1_790_000_001_500))
         self.assertEqual(ours.validators, tuple(member.key for member in genesis.members))
 
-    def test_refused(self) -> None:
+    def test_conflictingRequestsAreRefused(self) -> None:
         """Join requests that conflict are refused."""
         good = joinRequest(0)
         cases: list[tuple[list[JoinRequest], str]] = [
@@ -159,7 +159,7 @@ class GenesisCeremonyTests(SynchronousTestCase):
             with self.assertRaisesRegex(JoinRequestInvalid, words):
                 assembleGenesis(requests)
 
-    def test_names(self) -> None:
+    def test_invalidNamesAreRefused(self) -> None:
         """Names that the engine would not take."""
         refused: list[Callable[[], JoinRequest]] = [
             lambda: joinRequest(0, chain="x" * 51),

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
-from svcbroker.ledgers.cometbft._certifier import INTERVAL, PATIENCE, RETRY, Certifier
+from svcbroker.ledgers.cometbft._certifier import INTERVAL, RETRY, TIMEOUT, Certifier
 from svcbroker.proofs import CometCertificate, storedCertificate
 from svcbroker.proofs.cometbft import LightBlock, LightBlockInvalid
 from tools.enginechain import EngineChain
@@ -96,7 +96,7 @@ class CertifierTests(SynchronousTestCase):
                 self.assertEqual(storedCertificate(row.certificate), expected)
         return [row.height for row in rows if row.certificate]
 
-    def test_keeps(self) -> None:
+    def test_certificatesAreStored(self) -> None:
         """Blocks with transactions get theirs once there is a block after them."""
         self.begin()
         self.chain.publish("t", b"2")
@@ -115,7 +115,7 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.certified(), [1, 2, 4])
         self.assertEqual(self.rpc.asked, [[2], [3], [5]])
 
-    def test_many(self) -> None:
+    def test_certificatesAreFetchedInBatches(self) -> None:
         """Many are fetched in few requests, across changes of the nodes."""
         for number in range(30):
             self.chain.publish("t", b"%d" % number)
@@ -126,7 +126,7 @@ class CertifierTests(SynchronousTestCase):
         self.assertEqual(self.certified(), list(range(1, self.chain.head.height)))
         self.assertEqual(len(self.rpc.asked), 7)
 
-    def test_goesOn(self) -> None:
+    def test_restartContinues(self) -> None:
         """After a start it goes on where it was."""
         for number in range(3):
             self.chain.publish("t", b"%d" % number)
@@ -135,7 +135,7 @@ class CertifierTests(SynchronousTestCase):
         self.clock.advance(INTERVAL)
         self.assertEqual(self.rpc.asked, [[4]])
 
-    def test_joined(self) -> None:
+    def test_unavailableBlocksAreSkipped(self) -> None:
         """What an engine never had is not asked for."""
         for number in range(5):
             self.chain.publish("t", b"%d" % number)
@@ -144,7 +144,7 @@ class CertifierTests(SynchronousTestCase):
         self.clock.advance(INTERVAL)
         self.assertEqual(self.certified(), [4, 5])
 
-    def test_pruned(self) -> None:
+    def test_prunedBlocksAreSkipped(self) -> None:
         """Where the engine has dropped blocks meanwhile, it goes on with those that are left."""
         self.chain.publish("t", b"2")
         self.begin()
@@ -158,7 +158,7 @@ class CertifierTests(SynchronousTestCase):
         self.clock.advance(RETRY)
         self.assertEqual(self.certified(), [1, 4, 5])
 
-    def test_unreachable(self) -> None:
+    def test_unreachableEngineIsRetried(self) -> None:
         """An engine that does not answer is asked again."""
         self.chain.decide()
         self.rpc.error = EngineError(Reason.UNREACHABLE, "nobody is there")
@@ -169,7 +169,7 @@ class CertifierTests(SynchronousTestCase):
         self.clock.advance(RETRY)
         self.assertEqual(self.certified(), [1])
 
-    def test_wrong(self) -> None:
+    def test_invalidCertificateIsNotStored(self) -> None:
         """What does not hold is not kept, and it is said."""
         self.chain.decide()
         good = self.chain.lights[1]
@@ -183,7 +183,7 @@ class CertifierTests(SynchronousTestCase):
         self.clock.advance(RETRY)
         self.assertEqual(self.certified(), [1])
 
-    def test_stop(self) -> None:
+    def test_stopWaitsForWrite(self) -> None:
         """Stopping waits for what is being written, and for nothing else."""
         self.chain.decide()
         self.successResultOf(self.certifier.stop())
@@ -209,7 +209,7 @@ class CertifierTests(SynchronousTestCase):
         """What makes a block final."""
         return Deferred.fromCoroutine(self.certifier.certificate(height))
 
-    def test_certificate(self) -> None:
+    def test_certificateWaitsForNextBlock(self) -> None:
         """What makes a block final is waited for until the next block is there."""
         self.begin()
         asked = self.ask(1)
@@ -220,11 +220,11 @@ class CertifierTests(SynchronousTestCase):
         expected = CometCertificate.of(self.chain.lights[1])
         self.assertEqual(self.successResultOf(asked), expected)
 
-    def test_noCertificate(self) -> None:
+    def test_missingCertificateTimesOut(self) -> None:
         """It is not waited for long, and what is wrong is not passed on."""
         self.begin()
         asked = self.ask(1)
-        self.clock.pump([0.1] * int(PATIENCE * 10 + 1))
+        self.clock.pump([0.1] * int(TIMEOUT * 10 + 1))
         self.failureResultOf(asked, LedgerUnavailable)
         self.chain.decide()
         self.rpc.error = EngineError(Reason.UNREACHABLE, "nobody is there")

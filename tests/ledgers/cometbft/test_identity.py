@@ -58,14 +58,14 @@ class IdentityTests(SynchronousTestCase):
         with self.assertRaisesRegex(IdentityMissing, pattern):
             self.load(**where)
 
-    def test_made(self) -> None:
+    def test_keyAndAttestationAreMadeOnce(self) -> None:
         """Beside a validator, key and attestation are made, once, for nobody else to read."""
         identity = self.load()
         self.assertEqual(identity.sponsor, self.own)
         self.assertEqual((self.directory / KEY_NAME).stat().st_mode & 0o777, 0o600)
         self.assertEqual(self.load(), identity)
 
-    def test_works(self) -> None:
+    def test_batchesAreAccepted(self) -> None:
         """Its batches are taken."""
         maker = BatchMaker(CHAIN, self.load())
         broker = Broker()
@@ -74,7 +74,7 @@ class IdentityTests(SynchronousTestCase):
         batch = readBatch(broker.batch(OpenTopic(topic="t")), CHAIN)
         self.assertEqual(batch.sponsor, self.own)
 
-    def test_notValidator(self) -> None:
+    def test_missingAttestationNamesKey(self) -> None:
         """Beside a full node the error names the key that a validator has to attest."""
         self.missing("no validator attests", validators=GENESIS.validatorSet)
         seed = bytes.fromhex((self.directory / KEY_NAME).read_text())
@@ -84,13 +84,13 @@ class IdentityTests(SynchronousTestCase):
         identity = self.load(GENESIS.validatorSet)
         self.assertEqual(identity.sponsor, GENESIS.validators[1])
 
-    def test_engineElsewhere(self) -> None:
+    def test_unreadableHomeNamesKey(self) -> None:
         """Where the engine's home cannot be read, the same."""
         self.missing("no validator attests", home=self.root / "nowhere")
         self.load()
         self.load(home=self.root / "nowhere")
 
-    def test_sponsorLeft(self) -> None:
+    def test_ownValidatorReplacesLeavingSponsor(self) -> None:
         """When the attesting validator has left, the node's own validator attests."""
         seed = self.load().seed
         self.attestation.write_bytes(encodeAttestation(attest(SEEDS[5], CHAIN, publicKey(seed))))
@@ -124,19 +124,19 @@ class IdentityTests(SynchronousTestCase):
             self.missing("is not an attestation of this broker")
             self.assertEqual(self.attestation.read_bytes(), data)
 
-    def test_wrongKey(self) -> None:
+    def test_damagedKeyIsKept(self) -> None:
         """A damaged key is not replaced: it may be needed to be put back."""
         self.load()
         for text in ("", "00" * 31, "no key", "00" * 33):
             (self.directory / KEY_NAME).write_text(text)
             self.missing("put it back from a backup")
 
-    def test_unreadable(self) -> None:
+    def test_systemErrorIsReported(self) -> None:
         """What the operating system says is said."""
         (self.directory / KEY_NAME).mkdir()
         self.missing(KEY_NAME)
 
-    def test_damagedEngineKey(self) -> None:
+    def test_damagedEngineKeyIsReported(self) -> None:
         """Nor is a damaged key of the engine passed over."""
         (self.home / "config/priv_validator_key.json").write_text("{")
         self.missing("priv_validator_key")

@@ -22,7 +22,7 @@ class KnownSetTests(RpcCase):
         self.engine.calls.clear()
         return names
 
-    def test_once(self) -> None:
+    def test_knownSetIsNotFetchedAgain(self) -> None:
         """The engine is not asked again for a set that it has named."""
         block = recordedLightBlock()
         self.assertEqual(self.answerOf(self.rpc.lightBlocks([3, 3])), [block, block])
@@ -30,7 +30,7 @@ class KnownSetTests(RpcCase):
         self.assertEqual(self.answerOf(self.rpc.lightBlock(3)), block)
         self.assertEqual(self.names(), ["commit"])
 
-    def test_another(self) -> None:
+    def test_newSetIsFetched(self) -> None:
         """It is where a header names another one."""
         changed = recorded("validators")
         changed["validators"][0]["voting_power"] = "7"

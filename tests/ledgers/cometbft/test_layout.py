@@ -80,7 +80,7 @@ class NetworkTests(LayoutCase):
     L{layOutNetwork}.
     """
 
-    def test_genesis(self) -> None:
+    def test_genesisNamesAllValidators(self) -> None:
         """All nodes have one genesis, in the form of the engine's own, naming all of them."""
         keys = layOutNetwork(planFor(self.root), counting())
         texts = {(self.root / f"node{i}/config/genesis.json").read_bytes() for i in range(4)}
@@ -98,7 +98,7 @@ class NetworkTests(LayoutCase):
             self.assertEqual(validator["address"], sha256(each.validator).hexdigest()[:40].upper())
         self.assertEqual(written["genesis_time"], "2027-01-15T08:00:00Z")
 
-    def test_recordedGenesis(self) -> None:
+    def test_recordedGenesisIsRead(self) -> None:
         """What is read of a genesis is what the engine's own says."""
         genesis = decodeGenesis(json.dumps(recorded("genesis")["genesis"]).encode())
         header = recorded("header_height_3")["header"]
@@ -106,7 +106,7 @@ class NetworkTests(LayoutCase):
         self.assertEqual(validatorsHash(genesis.members).hex().upper(), header["validators_hash"])
         self.assertEqual(genesis.validators[0].name, "node0")
 
-    def test_config(self) -> None:
+    def test_nodesConnectToAllOthers(self) -> None:
         """Each node connects to all others, and finds its application in its home."""
         keys = layOutNetwork(planFor(self.root), counting())
         config = self.toml("node1/config/config.toml")
@@ -127,7 +127,7 @@ class NetworkTests(LayoutCase):
         self.assertEqual(config["tx_index"]["indexer"], "null")
         self.assertIs(config["statesync"]["enable"], False)
 
-    def test_readPeers(self) -> None:
+    def test_persistentPeersAreRead(self) -> None:
         """Whom an engine keeps connections to is read from there, where it is said there."""
         keys = layOutNetwork(planFor(self.root), counting())
         home = self.root / "node1"
@@ -140,7 +140,7 @@ class NetworkTests(LayoutCase):
         self.assertIsNone(readPeers(home))
         self.assertIsNone(readPeers(self.root))
 
-    def test_tuning(self) -> None:
+    def test_tuningReachesConfig(self) -> None:
         """What is set arrives, and the largest transaction goes through the engine's door."""
         tuning = Tuning(commit=0.5, maxTransaction=3000000, transactions=17, emptyBlocks=True)
         layOutNetwork(planFor(self.root, tuning=tuning, isPrivate=False), counting())
@@ -153,7 +153,7 @@ class NetworkTests(LayoutCase):
         self.assertIs(config["p2p"]["allow_duplicate_ip"], False)
         self.assertIs(config["p2p"]["addr_book_strict"], True)
 
-    def test_addresses(self) -> None:
+    def test_ipv6AddressesAreBracketed(self) -> None:
         """Addresses of IPv6 stand in brackets; peers use the external one."""
         node = NodePlan(
             home=self.root / "a",
@@ -179,7 +179,7 @@ class NetworkTests(LayoutCase):
         self.assertEqual(config["proxy_app"], "unix:///run/b.sock")
         self.assertEqual(config["rpc"]["laddr"], "unix:///run/rpc.sock")
 
-    def test_keyFiles(self) -> None:
+    def test_keyFilesArePrivate(self) -> None:
         """Keys have the engine's form, and only their owner reads them."""
         (keys,) = layOutNetwork(planFor(self.root, 1), counting())
         node = self.json("node0/config/node_key.json")["priv_key"]
@@ -197,7 +197,7 @@ class NetworkTests(LayoutCase):
             self.assertEqual(path.stat().st_mode & 0o777, 0o600)
         self.assertEqual((self.root / "node0").stat().st_mode & 0o777, 0o700)
 
-    def test_differentKeys(self) -> None:
+    def test_keysDiffer(self) -> None:
         """No two keys are alike."""
         keys = layOutNetwork(planFor(self.root), counting())
         self.assertEqual(len({each.nodeId for each in keys}), 4)
@@ -211,14 +211,14 @@ class NetworkTests(LayoutCase):
         self.assertEqual(genesis.chainId, "chain-1")
         self.assertEqual(len(genesis.members), 4)
 
-    def test_twice(self) -> None:
+    def test_existingNetworkIsKept(self) -> None:
         """A network is not laid out over another one."""
         layOutNetwork(planFor(self.root), counting())
         with self.assertRaises(LayoutError) as raised:
             layOutNetwork(planFor(self.root), counting())
         self.assertIn("is the home of an engine already", str(raised.exception))
 
-    def test_cutOff(self) -> None:
+    def test_interruptedLayoutContinues(self) -> None:
         """What was begun goes on with the keys, and with what was signed."""
         keys = makeKeys(self.root / "node0", counting())
         state = self.root / "node0/data/priv_validator_state.json"
@@ -227,7 +227,7 @@ class NetworkTests(LayoutCase):
         self.assertEqual(laidOut[0], keys)
         self.assertIn("7", state.read_text())
 
-    def test_refused(self) -> None:
+    def test_invalidPlanWritesNothing(self) -> None:
         """What no engine would run on is said before anything is written."""
         deep = NodePlan(
             home=self.root / ("x" * 100),
@@ -253,7 +253,7 @@ class NetworkTests(LayoutCase):
             self.assertIn(words, str(error))
         self.assertFalse(self.root.exists())
 
-    def test_notWritable(self) -> None:
+    def test_unwritablePathIsNamed(self) -> None:
         """Where nothing can be written, the operator is told where."""
         self.root.write_text("a file")
         error = self.assertRaises(LayoutError, layOutNetwork, planFor(self.root), counting())
@@ -279,7 +279,7 @@ class JoiningTests(LayoutCase):
             p2p=Address(host="127.0.0.1", port=2),
         )
 
-    def test_follows(self) -> None:
+    def test_joiningHomeSharesGenesis(self) -> None:
         """It has the network's genesis, peers, and keys of its own."""
         keys = layOutJoining(self.node, self.genesis, [self.PEER], counting())
         self.assertEqual((self.root / "new/config/genesis.json").read_bytes(), self.genesis)
@@ -288,7 +288,7 @@ class JoiningTests(LayoutCase):
         self.assertEqual(config["p2p"]["persistent_peers"], f"{'ab' * 20}@127.0.0.1:26656")
         self.assertIs(config["statesync"]["enable"], False)
 
-    def test_stateSync(self) -> None:
+    def test_stateSyncIsConfigured(self) -> None:
         """It begins with a snapshot, which the headers of two servers verify."""
         servers = [Address(host="127.0.0.1", port=26657), Address(host="::1", port=26667)]
         sync = StateSync(servers=servers, height=12, hash=bytes(32))
@@ -300,7 +300,7 @@ class JoiningTests(LayoutCase):
         self.assertEqual(written["trust_hash"], "00" * 32)
         self.assertEqual(written["trust_period"], "315360000s")
 
-    def test_refused(self) -> None:
+    def test_invalidPlanWritesNothing(self) -> None:
         """What cannot be is refused before there are keys."""
         sync = StateSync(servers=[Address(host="a", port=1)], height=1, hash=bytes(32))
         for words, genesis, stateSync in (
@@ -331,18 +331,18 @@ class ReadingTests(LayoutCase):
         layOutNetwork(planFor(self.root, 1), counting())
         self.home = self.root / "node0"
 
-    def test_noHome(self) -> None:
+    def test_missingGenesisIsRefused(self) -> None:
         """A directory without a genesis is no home."""
         with self.assertRaises(LayoutError):
             readGenesis(self.root)
 
-    def test_badGenesis(self) -> None:
+    def test_malformedGenesisIsRefused(self) -> None:
         """A genesis that is none is said to be none."""
         (self.home / "config/genesis.json").write_text("{}")
         with self.assertRaises(LayoutError):
             readGenesis(self.home)
 
-    def test_keys(self) -> None:
+    def test_damagedKeysAreRefused(self) -> None:
         """Keys that are missing, or are no keys, or do not fit together are not used."""
         path = self.home / "config/node_key.json"
         good = path.read_text()
@@ -361,6 +361,6 @@ class ReadingTests(LayoutCase):
         with self.assertRaises(KeyFileDamaged):
             readKeys(self.home)
 
-    def test_instant(self) -> None:
+    def test_genesisTimeRoundTrips(self) -> None:
         """The genesis' time goes through the file."""
         self.assertEqual(readGenesis(self.home).genesisTime, Instant(START))

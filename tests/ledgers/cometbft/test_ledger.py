@@ -19,9 +19,9 @@ from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft._identity import ATTESTATION_NAME, attest, encodeAttestation
 from svcbroker.ledgers.cometbft._ledger import (
-    PATIENCE,
-    START_PATIENCE,
-    STOP_PATIENCE,
+    STALL_TIMEOUT,
+    START_TIMEOUT,
+    STOP_TIMEOUT,
 )
 from svcbroker.ledgers.cometbft._outbox import RETRY
 from svcbroker.ledgers.cometbft._parts import EngineParts
@@ -130,7 +130,7 @@ class StartTests(LedgerTestCase):
     From nothing, or from where it was.
     """
 
-    def test_first(self) -> None:
+    def test_startWaitsForGenesis(self) -> None:
         """A ledger has started when the engine has begun the chain."""
         started = self.ledger.start()
         self.assertNoResult(started)
@@ -149,10 +149,10 @@ class StartTests(LedgerTestCase):
         event = self.successResultOf(self.ledger.getEvent(receipt.eventId))
         self.assertEqual(event.content, b"x")
 
-    def test_noEngine(self) -> None:
+    def test_startTimesOutWithoutEngine(self) -> None:
         """Where no engine comes the start is given up, and nothing is left."""
         started = self.ledger.start()
-        self.clock.advance(START_PATIENCE - 1)
+        self.clock.advance(START_TIMEOUT - 1)
         self.assertNoResult(started)
         self.clock.advance(1)
         error = self.failureResultOf(started, LedgerUnavailable).value
@@ -160,20 +160,20 @@ class StartTests(LedgerTestCase):
         self.assertFalse(self.node.isWanted or self.node.ports[-1].isOpen)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_wrongEngine(self) -> None:
+    def test_unsupportedGenesisFailsStart(self) -> None:
         """Nor where the engine's genesis cannot be ours."""
         started = self.ledger.start()
         self.node.consensus.genesis = initChain(initialHeight=7)
         with self.assertRaises(Gone):
             self.node.connect()
         self.assertIn("the engine's genesis must begin", self.reason())
-        self.clock.pump([1] * int(START_PATIENCE))
+        self.clock.pump([1] * int(START_TIMEOUT))
         error = self.failureResultOf(started, LedgerUnavailable).value
         self.assertIn("the engine's genesis must begin", str(error))
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertFalse(self.node.ports[-1].isOpen)
 
-    def test_again(self) -> None:
+    def test_existingChainIsReadAtOnce(self) -> None:
         """A chain that is there is read at once, without its engine, which may come later."""
         self.start()
         self.opened()
@@ -193,7 +193,7 @@ class StartTests(LedgerTestCase):
         self.node.decide()
         self.done(answer)
 
-    def test_damaged(self) -> None:
+    def test_damagedChainFailsStart(self) -> None:
         """A chain that cannot be read is told of at the start, and nothing is left open."""
         (self.directory / "ledger.sqlite").write_bytes(b"junk" * 1000)
         started = self.ledger.start()
@@ -201,7 +201,7 @@ class StartTests(LedgerTestCase):
         self.assertEqual(self.node.ports, [])
         self.assertFalse(self.node.isWanted)
 
-    def test_noIdentity(self) -> None:
+    def test_unattestedBrokerOnlyReads(self) -> None:
         """Without an attestation the ledger can be read, and says what is missing."""
         (self.directory / ATTESTATION_NAME).unlink()
         self.start()
@@ -222,7 +222,7 @@ class WriteTests(LedgerTestCase):
         self.start()
         self.opened()
 
-    def test_observers(self) -> None:
+    def test_observersSeeEveryBlock(self) -> None:
         """Observers are told of each block, when its receipts are given."""
         observer = RecordingObserver()
         self.ledger.addObserver(observer)
@@ -235,7 +235,7 @@ class WriteTests(LedgerTestCase):
         contents = [event.content for event in observer.blocks[0].events]
         self.assertEqual(contents, [b"0", b"1", b"2"])
 
-    def test_overloaded(self) -> None:
+    def test_fullOutboxRefusesAtOnce(self) -> None:
         """Too much at once is refused at once."""
         self.successResultOf(self.ledger.stop())
         self.ledger = self.make(mempool=1024)
@@ -243,13 +243,13 @@ class WriteTests(LedgerTestCase):
         self.publish(b"x" * 1000).addErrback(lambda _: None)
         self.failureResultOf(self.publish(b"x" * 1000), Overloaded)
 
-    def test_numbersAfterStart(self) -> None:
+    def test_restartSkipsUsedNonces(self) -> None:
         """A broker that starts again uses no number twice, though the chain knows not all."""
         lost = self.publish(b"lost")
         lost.addErrback(lambda _: None)
         (old,) = self.node.pool
         stopped = self.ledger.stop()
-        self.clock.advance(STOP_PATIENCE)
+        self.clock.advance(STOP_TIMEOUT)
         self.successResultOf(stopped)
         self.ledger = self.make()
         self.clock.advance(1)
@@ -263,15 +263,15 @@ class WriteTests(LedgerTestCase):
         block = self.successResultOf(self.ledger.readBlock(2))
         self.assertEqual([event.content for event in block.events], [b"lost", b"new"])
 
-    def test_waitsLong(self) -> None:
+    def test_stalledOutboxIsNotReady(self) -> None:
         """When nothing becomes final, that is said."""
         self.publish()
-        self.clock.advance(PATIENCE - 1)
+        self.clock.advance(STALL_TIMEOUT - 1)
         self.assertIn("does not answer", self.reason())
         self.clock.advance(2)
         self.assertIn("have waited for more than 15 seconds", self.reason())
 
-    def test_engineEnds(self) -> None:
+    def test_restartedEngineGetsBatchesAgain(self) -> None:
         """What an engine lost is handed in when it is there again, and is executed once."""
         answers = [self.publish(b"1"), self.publish(b"2")]
         self.node.end()
@@ -307,7 +307,7 @@ class SponsorTests(LedgerTestCase):
         """In the engine's order."""
         return sorted(members, key=lambda each: addressOf(KEYS[each]))
 
-    def test_leaves(self) -> None:
+    def test_leavingSponsorStopsPublishing(self) -> None:
         """Then nothing is accepted, and it is said what to do."""
         self.start()
         self.opened()
@@ -325,7 +325,7 @@ class SponsorTests(LedgerTestCase):
         self.node.decide()
         self.done(answer)
 
-    def test_comes(self) -> None:
+    def test_newSponsorResumesPublishing(self) -> None:
         """After a change of the set, another validator can attest the broker."""
         self.attest(4)
         self.start()
@@ -364,12 +364,12 @@ class StopTests(LedgerTestCase):
         self.assertEqual(self.reason(), "the ledger is stopped")
         self.failureResultOf(self.ledger.getTopic("t"), LedgerUnavailable)
 
-    def test_idle(self) -> None:
+    def test_idleStopIsImmediate(self) -> None:
         """Where nothing waits it ends at once."""
         self.successResultOf(self.ledger.stop())
         self.ended()
 
-    def test_drained(self) -> None:
+    def test_stopDrainsOutbox(self) -> None:
         """What was accepted becomes final first; nothing is accepted any more."""
         answer = self.publish()
         stopped = self.ledger.stop()
@@ -381,12 +381,12 @@ class StopTests(LedgerTestCase):
         self.successResultOf(stopped)
         self.ended()
 
-    def test_notDrained(self) -> None:
+    def test_stopTimesOut(self) -> None:
         """What does not become final in time fails; so a stop comes to an end."""
         answer = self.publish()
         self.node.end()
         stopped = self.ledger.stop()
-        self.clock.advance(STOP_PATIENCE - 0.1)
+        self.clock.advance(STOP_TIMEOUT - 0.1)
         self.assertNoResult(stopped)
         self.clock.advance(0.2)
         self.successResultOf(stopped)

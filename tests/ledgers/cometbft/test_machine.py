@@ -53,10 +53,10 @@ class MachineTestCase(SynchronousTestCase):
         """What goes into the next block."""
         return self.machine.select(waiting, limit)
 
-    def code(self, data: bytes, *, isAgain: bool = False) -> Code:
+    def code(self, data: bytes, *, isRecheck: bool = False) -> Code:
         """What is said of a batch that is to wait."""
         try:
-            self.machine.check(data, isAgain=isAgain)
+            self.machine.check(data, isRecheck=isRecheck)
         except Refused as refusal:
             return refusal.code
         return Code.OK
@@ -67,7 +67,7 @@ class CheckTests(MachineTestCase):
     Which batches may wait.
     """
 
-    def test_check(self) -> None:
+    def test_batchMayWaitUntilExecuted(self) -> None:
         """A batch may wait until it was executed."""
         data = self.open("t")
         self.assertIs(self.code(data), Code.OK)
@@ -75,7 +75,7 @@ class CheckTests(MachineTestCase):
         self.execute(data)
         self.assertIs(self.code(data), Code.REPEATED)
 
-    def test_malformed(self) -> None:
+    def test_malformedBatchIsRefused(self) -> None:
         """Malformed batches, and batches without an attestation, are refused."""
         self.assertIs(self.code(b""), Code.MALFORMED)
         data = bytearray(self.open("t"))
@@ -83,33 +83,33 @@ class CheckTests(MachineTestCase):
         self.assertIs(self.code(bytes(data)), Code.UNAUTHORIZED)
         self.assertIs(self.code(self.open("t", broker=Broker(2, sponsor=5))), Code.UNAUTHORIZED)
 
-    def test_leavingSponsor(self) -> None:
+    def test_batchOfFormerSponsorIsRefused(self) -> None:
         """Batches of a broker whose validator has left may not, although they might before."""
         data = self.open("t", broker=self.other)
         self.assertIs(self.code(data), Code.OK)
         change = self.broker.transactions.makeChange(changeTo(0, 1, 3))
         execution = self.execute(self.broker.pack(change))
         self.assertEqual(execution.candidate.outcome.validators.keys, (KEYS[0], KEYS[1], KEYS[3]))
-        self.assertIs(self.code(data, isAgain=True), Code.UNAUTHORIZED)
+        self.assertIs(self.code(data, isRecheck=True), Code.UNAUTHORIZED)
         self.assertIs(self.code(self.open("u")), Code.OK)
 
-    def test_twins(self) -> None:
+    def test_batchWithCollidingIdsIsRefused(self) -> None:
         """A batch with two events that might have one id could be in no block."""
         self.assertIs(self.code(self.publish(*TWINS)), Code.CONFLICT)
 
-    def test_early(self) -> None:
+    def test_batchWaitsForPredecessor(self) -> None:
         """A batch waits for the one before it, but not for ever where nobody has that."""
         first, second = self.open("t"), self.open("u")
         self.assertIs(self.code(second), Code.OK)
         self.execute(self.open("v", broker=self.other))
-        self.assertIs(self.code(second, isAgain=True), Code.OK)
+        self.assertIs(self.code(second, isRecheck=True), Code.OK)
         self.execute()
-        self.assertIs(self.code(second, isAgain=True), Code.EARLY)
+        self.assertIs(self.code(second, isRecheck=True), Code.OUT_OF_ORDER)
         self.assertIs(self.code(second), Code.OK)
         self.execute(first)
-        self.assertIs(self.code(second, isAgain=True), Code.OK)
+        self.assertIs(self.code(second, isRecheck=True), Code.OK)
 
-    def test_forgotten(self) -> None:
+    def test_parsedBatchesAreBounded(self) -> None:
         """What was read is kept within a bound, and read again where it was forgotten."""
         self.patch(_machine, "KNOWN_BYTES", 5000)
         batches = [self.publish("t", size=900) for _ in range(20)]
@@ -126,7 +126,7 @@ class SelectTests(MachineTestCase):
     What goes into a block.
     """
 
-    def test_order(self) -> None:
+    def test_selectionKeepsOrder(self) -> None:
         """Everything that fits, in order."""
         waiting = [self.open("t"), *(self.publish("t", size=9 * n) for n in range(20))]
         size = 0
@@ -136,12 +136,12 @@ class SelectTests(MachineTestCase):
             self.assertEqual(self.all(*waiting, limit=size - 1), waiting[:count])
         self.assertEqual(self.all(*waiting, limit=size), waiting)
 
-    def test_noneOvertakes(self) -> None:
+    def test_smallBatchDoesNotOvertake(self) -> None:
         """A small one does not come before a large one that waited longer."""
         large, small = self.publish("t", size=1000), self.publish("t")
         self.assertEqual(self.all(large, small, limit=500), [])
 
-    def test_leftOut(self) -> None:
+    def test_invalidBatchesTakeNoRoom(self) -> None:
         """What could be in no block takes no room."""
         old = self.open("t")
         self.execute(old)
@@ -150,7 +150,7 @@ class SelectTests(MachineTestCase):
         chosen = self.all(old, b"nothing", foreign, new, new, limit=framedSize(new))
         self.assertEqual(chosen, [new])
 
-    def test_reordered(self) -> None:
+    def test_senderOrderIsRestored(self) -> None:
         """A broker's batches stand in the order in which it made them."""
         mine = [self.open(f"t{number}") for number in range(8)]
         others = [self.open(f"u{number}", broker=self.other) for number in range(8)]
@@ -163,19 +163,19 @@ class SelectTests(MachineTestCase):
             self.assertEqual([each for each in chosen if each in others], others)
             self.assertTrue(self.machine.isValid(chosen))
 
-    def test_missing(self) -> None:
+    def test_batchWithoutPredecessorWaits(self) -> None:
         """What follows a batch that is not there waits, and others do not."""
         batches = [self.open(f"t{number}") for number in range(4)]
         theirs = self.open("u", broker=self.other)
         self.assertEqual(self.all(batches[3], batches[0], batches[2], theirs), [batches[0], theirs])
 
-    def test_reorderedFits(self) -> None:
+    def test_reorderedBatchesRespectSize(self) -> None:
         """What came too early is bound by the block's size as well."""
         first, second, third = (self.open(topic) for topic in "tuv")
         limit = framedSize(first) + framedSize(second)
         self.assertEqual(self.all(third, second, first, limit=limit), [first, second])
 
-    def test_twins(self) -> None:
+    def test_batchWithCollidingIdsIsRefused(self) -> None:
         """A batch whose event might get the id of another one waits for the next block."""
         one, two = TWINS
         waiting = [self.open(*TWINS), self.publish(one), self.publish(two), self.publish(one)]
@@ -184,18 +184,18 @@ class SelectTests(MachineTestCase):
         self.execute(*waiting[:2])
         self.assertEqual(self.all(*waiting), waiting[2:3])
 
-    def test_valid(self) -> None:
+    def test_selectionIsValid(self) -> None:
         """A block may be voted for if all of it may stand in it: what is chosen may."""
         old = self.open("t")
         self.execute(old)
         new = self.publish("t")
-        early = [self.publish("t"), self.publish("t")][1]
+        outOfOrder = [self.publish("t"), self.publish("t")][1]
         for good in ([], [new]):
             self.assertTrue(self.machine.isValid(good))
-        for bad in ([old], [new, new], [early], [new, early], [b""], [new, b"x"]):
+        for bad in ([old], [new, new], [outOfOrder], [new, outOfOrder], [b""], [new, b"x"]):
             self.assertFalse(self.machine.isValid(bad), bad)
 
-    def test_chosenIsValid(self) -> None:
+    def test_anySelectionIsValid(self) -> None:
         """Whatever waits, all validators may vote for what one of them chooses."""
         topics = ["a", "b", *TWINS]
         for seed in range(40):
@@ -227,7 +227,7 @@ class ExecuteTests(MachineTestCase):
     What a decided block does.
     """
 
-    def test_deterministic(self) -> None:
+    def test_executionIsDeterministic(self) -> None:
         """Two machines that are given the same are the same, whatever else they were asked."""
         other = Machine(GENESIS.state(), GENESIS.header())
         blocks = [
@@ -251,7 +251,7 @@ class ExecuteTests(MachineTestCase):
                 machine.apply(execution.candidate)
         self.assertEqual(self.machine.state.root, other.state.root)
 
-    def test_changesNothing(self) -> None:
+    def test_executionChangesNothing(self) -> None:
         """Only applying it changes anything: it may be executed as often as the engine likes."""
         block = [self.open("t")]
         hashes = {self.machine.execute(block, 1, START, NOBODY).candidate.header.hash for _ in "ab"}
@@ -259,13 +259,13 @@ class ExecuteTests(MachineTestCase):
         self.assertEqual(self.machine.head, GENESIS.header())
         self.assertIsNone(self.machine.state.topic("t"))
 
-    def test_badBatches(self) -> None:
+    def test_invalidBatchesGetCodes(self) -> None:
         """What should not be in a block has a code of its own there, and changes nothing."""
         good = self.open("t")
         self.execute(good)
         foreign = self.open("u", broker=Broker(2, sponsor=5))
-        following, early = self.publish("t"), [self.publish("t"), self.publish("t")][1]
-        block = [b"", good, foreign, early, following, following]
+        following, outOfOrder = self.publish("t"), [self.publish("t"), self.publish("t")][1]
+        block = [b"", good, foreign, outOfOrder, following, following]
         execution = self.execute(*block)
         self.assertEqual(
             execution.codes,
@@ -273,7 +273,7 @@ class ExecuteTests(MachineTestCase):
                 Code.MALFORMED,
                 Code.REPEATED,
                 Code.UNAUTHORIZED,
-                Code.EARLY,
+                Code.OUT_OF_ORDER,
                 Code.OK,
                 Code.REPEATED,
             ],
@@ -283,7 +283,7 @@ class ExecuteTests(MachineTestCase):
         assert topic is not None
         self.assertEqual(topic.sequence, 1)
 
-    def test_repeatedInPart(self) -> None:
+    def test_repeatedTransactionsAreSkipped(self) -> None:
         """A batch with something new may stand in a block; what is not new is not done again."""
         one, two = (self.broker.make(PublishEvent(topic="t", content=b"%d" % n)) for n in range(2))
         self.execute(self.open("t", broker=self.other), self.broker.pack(one))
@@ -292,12 +292,12 @@ class ExecuteTests(MachineTestCase):
         receipts = [receipt.execution for receipt in execution.candidate.outcome.receipts]
         self.assertEqual(receipts, [Done.REPEATED, Done.DONE])
 
-    def test_time(self) -> None:
+    def test_timeNeverGoesBack(self) -> None:
         """Time does not go back, whatever the engine says."""
         first = self.machine.execute([], 1, START - 5, NOBODY).candidate
         self.assertEqual(first.header.timestamp, START)
 
-    def test_proposer(self) -> None:
+    def test_viewNamesProposer(self) -> None:
         """Our header names the engine's proposer, by the lowest view that does."""
         last = 0
         for height, index in enumerate([0, 3, 1, 1, 2, 0, 0, 3], 1):
@@ -307,14 +307,14 @@ class ExecuteTests(MachineTestCase):
             self.assertIn(header.view - last, range(4))
             last = header.view
 
-    def test_unknownProposer(self) -> None:
+    def test_unknownProposerKeepsView(self) -> None:
         """One that is not in the set leaves the view as it is."""
         self.execute(proposer=KEYS[3])
         view = self.machine.head.view
         self.assertEqual(self.execute(proposer=KEYS[5]).candidate.header.view, view)
         self.assertEqual(self.execute(proposer=NOBODY).candidate.header.view, view)
 
-    def test_change(self) -> None:
+    def test_changeAppliesToNextBlock(self) -> None:
         """A change of the validators is executed once, and the next block is of the new set."""
         change = changeTo(0, 1, 2, 4)
         made = [self.broker.transactions.makeChange(change) for _ in range(2)]

@@ -80,7 +80,7 @@ class OutboxTestCase(SynchronousTestCase):
         self.asked[-1].callback(answer(code))
         self.clock.advance(0)
 
-    def trouble(self, reason: Reason) -> None:
+    def fails(self, reason: Reason) -> None:
         """The engine does not take what was handed in last."""
         self.asked[-1].errback(EngineError(reason, "as the test wants it"))
 
@@ -101,7 +101,7 @@ class WayTests(OutboxTestCase):
     From a transaction to its receipt.
     """
 
-    def test_gathered(self) -> None:
+    def test_intervalGathersOneBatch(self) -> None:
         """What comes within the interval goes into one batch, in order."""
         receipts = [self.add(b"%d" % number) for number in range(5)]
         self.assertEqual(self.handed, [])
@@ -119,7 +119,7 @@ class WayTests(OutboxTestCase):
         self.assertEqual(len(self.handed), 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_notBegun(self) -> None:
+    def test_transactionsWaitForChain(self) -> None:
         """Before there is a chain all waits."""
         outbox = self.outbox = self.make()
         self.broker.transactions.resume(5)
@@ -131,7 +131,7 @@ class WayTests(OutboxTestCase):
         self.assertEqual(readBatch(self.handed[0], GENESIS.chain).previous, 5)
         self.assertNoResult(receipt)
 
-    def test_following(self) -> None:
+    def test_batchNamesPredecessor(self) -> None:
         """Each batch names the one before it."""
         for _ in range(3):
             self.add()
@@ -141,7 +141,7 @@ class WayTests(OutboxTestCase):
         self.assertEqual([each.previous for each in batches], [0, 1, 2])
         self.assertEqual([each.transactions[-1].nonce for each in batches], [1, 2, 3])
 
-    def test_bounds(self) -> None:
+    def test_batchIsBounded(self) -> None:
         """A batch is bounded in number and bytes, and has one transaction at least."""
         for _ in range(25):
             self.add()
@@ -159,7 +159,7 @@ class WayTests(OutboxTestCase):
         self.take()
         self.assertEqual([len(self.contents(data)) for data in self.handed[3:]], [1, 1, 1])
 
-    def test_twins(self) -> None:
+    def test_collidingIdsAreSeparated(self) -> None:
         """Events that might get one id are not in one batch."""
         for topic in (*TWINS, TWINS[1]):
             self.add(topic=topic)
@@ -168,7 +168,7 @@ class WayTests(OutboxTestCase):
         self.take()
         self.assertEqual([len(self.contents(data)) for data in self.handed], [1, 2])
 
-    def test_oneAfterTheOther(self) -> None:
+    def test_transactionsGatherDuringBroadcast(self) -> None:
         """While one is handed in, what comes is gathered."""
         self.add(b"1")
         self.clock.advance(INTERVAL)
@@ -179,7 +179,7 @@ class WayTests(OutboxTestCase):
         self.take()
         self.assertEqual(self.contents(self.handed[1]), [b"2", b"3", b"4"])
 
-    def test_window(self) -> None:
+    def test_batchesUnderWayAreBounded(self) -> None:
         """Only so many batches are under way; the next one goes when one of them is final."""
         for number in range(3):
             self.add(b"%d" % number)
@@ -192,18 +192,18 @@ class WayTests(OutboxTestCase):
         self.commit(self.handed[1])
         self.assertEqual(self.contents(self.handed[3]), [b"last", b"of all"])
 
-    def test_committedMeanwhile(self) -> None:
+    def test_blockMayPrecedeAnswer(self) -> None:
         """A batch may be final before the engine has answered for it."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
         self.commit(self.handed[0])
         self.successResultOf(receipt)
-        self.trouble(Reason.TIMEOUT)
+        self.fails(Reason.TIMEOUT)
         self.clock.advance(100)
         self.assertEqual(len(self.handed), 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_addedMeanwhile(self) -> None:
+    def test_receiptCallbackMaySubmit(self) -> None:
         """Who has an answer may submit at once."""
         added: list[Deferred[Receipt]] = []
         self.add().addCallback(lambda _: added.append(self.add(b"next")))
@@ -212,14 +212,14 @@ class WayTests(OutboxTestCase):
         self.commit(self.handed[0])
         self.assertEqual(self.contents(self.handed[1]), [b"next"])
 
-    def test_refusedByChain(self) -> None:
+    def test_refusedTransactionHasReceipt(self) -> None:
         """What the chain refuses is a receipt as well."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
         self.commit(self.handed[0], execution=Execution.TOPIC_NOT_FOUND)
         self.assertIs(self.successResultOf(receipt).execution, Execution.TOPIC_NOT_FOUND)
 
-    def test_repeated(self) -> None:
+    def test_repeatedTransactionFails(self) -> None:
         """A second copy changes nothing; a first one that is not executed never will be."""
         receipt = self.add()
         other = self.add()
@@ -234,7 +234,7 @@ class WayTests(OutboxTestCase):
         self.assertIs(self.successResultOf(receipt), done)
         self.failureResultOf(other, LedgerUnavailable)
 
-    def test_cancelled(self) -> None:
+    def test_cancelledTransactionStaysSubmitted(self) -> None:
         """Who cancels waits no more; the transaction goes its way."""
         receipt = self.add()
         receipt.cancel()
@@ -246,7 +246,7 @@ class WayTests(OutboxTestCase):
         self.commit(self.handed[0])
         self.assertEqual(len(self.outbox), 0)
 
-    def test_overloaded(self) -> None:
+    def test_fullOutboxRefuses(self) -> None:
         """So much may wait, and no more; one alone may be larger."""
         self.outbox = self.make(maxBytes=1000)
         self.add(b"x" * 2000)
@@ -260,7 +260,7 @@ class WayTests(OutboxTestCase):
             self.add(b"x" * 500)
         self.assertEqual(len(self.outbox), 1)
 
-    def test_oldest(self) -> None:
+    def test_oldestIsKnown(self) -> None:
         """Since when the first one waits is known."""
         self.add()
         self.clock.advance(3)
@@ -271,12 +271,12 @@ class WayTests(OutboxTestCase):
         self.assertEqual(self.outbox.oldest, 3.0)
 
 
-class TroubleTests(OutboxTestCase):
+class FailureTests(OutboxTestCase):
     """
     Engines that do not take what they are handed.
     """
 
-    def test_again(self) -> None:
+    def test_undecidedBatchIsRetriedFirst(self) -> None:
         """What the engine did not take for sure is handed in again, before anything else."""
         for reason in (
             Reason.UNREACHABLE,
@@ -290,7 +290,7 @@ class TroubleTests(OutboxTestCase):
             self.clock.advance(INTERVAL)
             later = self.add(b"later")
             for _ in range(3):
-                self.trouble(reason)
+                self.fails(reason)
                 self.clock.advance(RETRY * 0.9)
                 asked = len(self.handed)
                 self.clock.advance(RETRY * 0.2)
@@ -303,7 +303,7 @@ class TroubleTests(OutboxTestCase):
             self.successResultOf(receipt)
             self.successResultOf(later)
 
-    def test_bug(self) -> None:
+    def test_unexpectedErrorIsLoggedAndRetried(self) -> None:
         """An error that is no engine's is told in the log, and tried again."""
         self.add()
         self.clock.advance(INTERVAL)
@@ -312,17 +312,17 @@ class TroubleTests(OutboxTestCase):
         self.clock.advance(RETRY)
         self.assertEqual(len(self.handed), 2)
 
-    def test_known(self) -> None:
+    def test_knownBatchWaitsForBlock(self) -> None:
         """What the engine knows already waits for its block."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
-        self.trouble(Reason.KNOWN)
+        self.fails(Reason.KNOWN)
         self.clock.advance(RESEND * 0.9)
         self.assertEqual(len(self.handed), 1)
         self.commit(self.handed[0])
         self.successResultOf(receipt)
 
-    def test_resend(self) -> None:
+    def test_missingBatchIsResent(self) -> None:
         """What is in no block is handed in again, the same bytes, until it is."""
         self.add()
         self.clock.advance(INTERVAL)
@@ -339,7 +339,7 @@ class TroubleTests(OutboxTestCase):
         self.clock.advance(10 * RESEND)
         self.assertEqual(len(self.handed), 5)
 
-    def test_engineStarted(self) -> None:
+    def test_engineStartResendsAll(self) -> None:
         """When the engine has started, all that is under way is handed in, in order, first."""
         for number in range(3):
             self.add(b"%d" % number)
@@ -356,7 +356,7 @@ class TroubleTests(OutboxTestCase):
         self.assertEqual(self.handed[3:], [self.handed[3], sent[0], sent[2], self.handed[3]])
         self.assertEqual(self.contents(self.handed[3]), [b"new"])
 
-    def test_refused(self) -> None:
+    def test_refusedBatchFails(self) -> None:
         """What the application refuses fails, and nothing after it waits for it."""
         first = self.add()
         self.clock.advance(INTERVAL)
@@ -368,22 +368,22 @@ class TroubleTests(OutboxTestCase):
         self.commit(self.handed[1])
         self.successResultOf(second)
 
-    def test_tooLarge(self) -> None:
+    def test_oversizedTransactionFails(self) -> None:
         """What no block could hold fails."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
-        self.trouble(Reason.TOO_LARGE)
+        self.fails(Reason.TOO_LARGE)
         self.failureResultOf(receipt, LedgerUnavailable)
         self.clock.advance(10 * RESEND)
         self.assertEqual((len(self.handed), len(self.outbox)), (1, 0))
 
-    def test_tooLargeTogether(self) -> None:
+    def test_oversizedBatchIsSplit(self) -> None:
         """Where several are too large for one batch, there are smaller ones from then on."""
         receipts = [self.add(b"%d" % number * 1000) for number in range(6)]
         self.clock.advance(INTERVAL)
         self.assertEqual(len(self.contents(self.handed[-1])), 6)
         later = self.add(b"later")
-        self.trouble(Reason.TOO_LARGE)
+        self.fails(Reason.TOO_LARGE)
         self.clock.advance(0)
         del self.handed[0]
         while not self.asked[-1].called:
@@ -399,7 +399,7 @@ class TroubleTests(OutboxTestCase):
         for receipt in (*receipts, later):
             self.successResultOf(receipt)
 
-    def test_close(self) -> None:
+    def test_closeFailsPendingDeferreds(self) -> None:
         """At the end all who wait are told, and nothing is left under way."""
         waiting = [self.add()]
         self.clock.advance(INTERVAL)
@@ -410,16 +410,16 @@ class TroubleTests(OutboxTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(self.cancelled, self.asked)
 
-    def test_closeWhileRetrying(self) -> None:
+    def test_closeStopsRetrying(self) -> None:
         """Nothing is tried any more after the end."""
         receipt = self.add()
         self.clock.advance(INTERVAL)
-        self.trouble(Reason.UNREACHABLE)
+        self.fails(Reason.UNREACHABLE)
         self.outbox.close(LedgerUnavailable("the end"))
         self.failureResultOf(receipt, LedgerUnavailable)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_otherChain(self) -> None:
+    def test_newChainFailsPending(self) -> None:
         """A chain that began anew has nothing of what was sent to the one before."""
         receipt = self.add()
         self.clock.advance(INTERVAL)

@@ -23,7 +23,7 @@ class AnyEngineTests(OutboxTestCase):
     Engines that do anything that engines do.
     """
 
-    def test_anything(self) -> None:
+    def test_anyEngineKeepsOrderAndExactlyOnce(self) -> None:
         """Whatever the engine does, what is in a block is answered once, nothing is sent under
         different bytes, all is executed in order, and in the end everything is."""
         for seed in range(60):

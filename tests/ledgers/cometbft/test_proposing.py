@@ -54,9 +54,9 @@ class ProposingTestCase(SynchronousTestCase):
     def broadcast(self, data: bytes) -> Deferred[Broadcast]:
         """The engine takes everything."""
         self.handed.append(data)
-        taken: Deferred[Broadcast] = Deferred()
-        taken.callback(Broadcast(code=Code.OK, log="", hash=Hex(bytes(32))))
-        return taken
+        accepted: Deferred[Broadcast] = Deferred()
+        accepted.callback(Broadcast(code=Code.OK, log="", hash=Hex(bytes(32))))
+        return accepted
 
     def add(self, content: bytes = b"x") -> Deferred[Receipt]:
         """Publish here."""
@@ -100,7 +100,7 @@ class GatherTests(ProposingTestCase):
     What is proposed.
     """
 
-    def test_order(self) -> None:
+    def test_ownBatchesComeLast(self) -> None:
         """This broker's own come last, in order, each once."""
         self.add(b"1")
         self.clock.advance(INTERVAL)
@@ -110,11 +110,11 @@ class GatherTests(ProposingTestCase):
         self.assertEqual(proposal[:2], [data, self.handed[0]])
         self.assertEqual([self.contents(own) for own in proposal[1:]], [[b"1"], [b"2"]])
 
-    def test_nothing(self) -> None:
+    def test_emptyOutboxProposesNothing(self) -> None:
         """Where nothing waits, nothing is proposed."""
         self.assertEqual(self.proposed(), [])
 
-    def test_bounds(self) -> None:
+    def test_proposalRespectsBounds(self) -> None:
         """The window and the bounds of a batch hold here as well."""
         for _ in range(45):
             self.add()
@@ -132,27 +132,27 @@ class OwnTests(ProposingTestCase):
         self.receipt = self.add(b"1")
         (self.own,) = self.proposed()
 
-    def test_decided(self) -> None:
+    def test_decidedProposalIsNotBroadcast(self) -> None:
         """Where it is decided, it never goes through the engine."""
         self.commit(self.own)
         self.successResultOf(self.receipt)
         self.clock.advance(100)
         self.assertEqual(self.handed, [])
 
-    def test_another(self) -> None:
+    def test_lostProposalIsBroadcast(self) -> None:
         """Where another block is decided, it is handed in at once."""
         self.commit(self.foreign())
         self.clock.advance(0)
         self.assertEqual(self.handed, [self.own])
 
-    def test_none(self) -> None:
+    def test_undecidedProposalIsBroadcastLater(self) -> None:
         """Where none is decided, it is handed in after a while."""
         self.clock.advance(PROPOSED * 0.9)
         self.assertEqual(self.handed, [])
         self.clock.advance(PROPOSED * 0.2)
         self.assertEqual(self.handed, [self.own])
 
-    def test_following(self) -> None:
+    def test_laterBatchFollowsProposal(self) -> None:
         """What comes later is handed in after it."""
         self.add(b"2")
         self.clock.advance(2 * INTERVAL)
@@ -161,11 +161,11 @@ class OwnTests(ProposingTestCase):
         self.clock.advance(PROPOSED)
         self.assertEqual([self.contents(data) for data in self.handed], [[b"1"], [b"2"]])
 
-    def test_again(self) -> None:
+    def test_proposalIsRepeatedUnchanged(self) -> None:
         """It is proposed again, the same, until it is in a block."""
         self.assertEqual(self.proposed(), [self.own])
 
-    def test_closed(self) -> None:
+    def test_closedOutboxProposesNothingNew(self) -> None:
         """After the end nothing new is proposed."""
         outbox = Outbox(
             clock=self.clock,
@@ -185,7 +185,7 @@ class ReturningTests(ProposingTestCase):
     Publishers that each wait for the last one.
     """
 
-    def test_back(self) -> None:
+    def test_returningClientsSendAtOnce(self) -> None:
         """When all are back, their batch goes at once."""
         for _ in range(3):
             self.add()
@@ -199,7 +199,7 @@ class ReturningTests(ProposingTestCase):
         self.clock.advance(0)
         self.assertEqual(self.contents(self.handed[1]), [b"1", b"2", b"3"])
 
-    def test_together(self) -> None:
+    def test_missedBlockWaitsForReturning(self) -> None:
         """Those that missed a block wait for those that are about to come."""
         self.add(b"1")
         self.clock.advance(INTERVAL)
@@ -209,7 +209,7 @@ class ReturningTests(ProposingTestCase):
         self.clock.advance(0)
         self.assertEqual(self.contents(self.handed[1]), [b"2", b"3"])
 
-    def test_left(self) -> None:
+    def test_absentClientsDelayNoLonger(self) -> None:
         """Who does not come back is waited for no longer than the interval."""
         for _ in range(3):
             self.add()
@@ -230,7 +230,7 @@ class WaitingTests(ProposingTestCase):
         height = self.machine.head.height + 1
         self.machine.apply(self.machine.execute([], height, START + height, b"").candidate)
 
-    def test_behind(self) -> None:
+    def test_followerWaitsForPredecessor(self) -> None:
         """
         A batch that follows one which waits goes on waiting, wherever the engine has put it;
         once that one is gone it does not.
@@ -240,10 +240,10 @@ class WaitingTests(ProposingTestCase):
         self.machine.check(second)
         for _ in range(3):
             self.execute()
-            self.machine.check(second, isAgain=True)
-            self.machine.check(first, isAgain=True)
+            self.machine.check(second, isRecheck=True)
+            self.machine.check(first, isRecheck=True)
         self.execute()
-        self.machine.check(second, isAgain=True)
+        self.machine.check(second, isRecheck=True)
         self.execute()
         with self.assertRaises(Refused):
-            self.machine.check(second, isAgain=True)
+            self.machine.check(second, isRecheck=True)

@@ -20,7 +20,7 @@ class RealEngineTests(RealEngineTestCase):
     One validator.
     """
 
-    def test_blocks(self) -> Deferred[None]:
+    def test_engineDecidesAndStops(self) -> Deferred[None]:
         """It decides blocks of what it is given, and ends in order."""
         return Deferred.fromCoroutine(self._blocks())
 
@@ -54,7 +54,7 @@ class RealEngineTests(RealEngineTestCase):
         self.assertRaises(ProcessLookupError, os.kill, pid, 0)
         self.assertEqual(self.failures, [])
 
-    def test_again(self) -> Deferred[None]:
+    def test_restartedEngineContinues(self) -> Deferred[None]:
         """Killed, or cut off from its application, it comes back and goes on where it was."""
         return Deferred.fromCoroutine(self._again())
 
@@ -77,7 +77,7 @@ class RealEngineTests(RealEngineTestCase):
         self.assertIs(self.engine.state, EngineState.RUNNING)
         self.assertEqual(self.failures, [])
 
-    def test_broken(self) -> Deferred[None]:
+    def test_failedApplicationEndsEngine(self) -> Deferred[None]:
         """When the application cannot go on the owner hears of it, and the engine ends."""
         return Deferred.fromCoroutine(self._broken())
 

@@ -24,7 +24,7 @@ from svcbroker.storage import StorageFailed
 from svcbroker.testing._kit import RecordingObserver
 
 from .load import TOPIC, Load, checkSame, eventsOf, publish
-from .network import PATIENCE, Network, Node, reactor, until
+from .network import TIMEOUT, Network, Node, reactor, until
 from .realengine import raw
 
 
@@ -33,7 +33,7 @@ class NetworkTestCase(TestCase):
     A test of a network. Times are bounds only.
     """
 
-    timeout = 4 * PATIENCE
+    timeout = 4 * TIMEOUT
 
     async def begin(self, count: int, **changes: Any) -> Network:
         """A network that has started."""
@@ -48,7 +48,7 @@ class FaultTests(NetworkTestCase):
     Four nodes, of which one may fail.
     """
 
-    async def test_killOne(self) -> None:
+    async def test_killedEngineLosesNothing(self) -> None:
         """
         An engine is killed under load: the others go on, and it comes back. Nothing is lost, and
         nothing is there twice.
@@ -68,7 +68,7 @@ class FaultTests(NetworkTestCase):
         await load.end()
         await load.check(self)
 
-    async def test_killAll(self) -> None:
+    async def test_powerCutLosesNothing(self) -> None:
         """All engines are killed at once under load, as in a power cut, and go on."""
         network = await self.begin(4)
         load = Load(network)
@@ -81,7 +81,7 @@ class FaultTests(NetworkTestCase):
         await load.end()
         await load.check(self)
 
-    async def test_killTwo(self) -> None:
+    async def test_twoOfFourDoNotAnswer(self) -> None:
         """
         With two engines gone nothing is answered, and it is said why. Once they are back, what
         waited becomes final, once; also that for which nobody waits any more.
@@ -124,7 +124,7 @@ class FaultTests(NetworkTestCase):
         self.assertRegex(health.reason, reason)
         return True
 
-    async def test_cutOff(self) -> None:
+    async def test_cutOffNodeCatchesUp(self) -> None:
         """One that was cut off for a while gets to where the others are."""
         network = await self.begin(4)
         load = Load(network)
@@ -147,7 +147,7 @@ class FaultTests(NetworkTestCase):
         if node.engine.pid is not None:
             node.signal(signal.SIGCONT)
 
-    async def test_everywhere(self) -> None:
+    async def test_eventsAreTheSameEverywhere(self) -> None:
         """What is published through one node is read through all, under the same id."""
         network = await self.begin(4)
         observers = [RecordingObserver() for _ in network.nodes]
@@ -186,7 +186,7 @@ class ApplicationTests(NetworkTestCase):
         store: Any = node.ledger._application.store
         store.append = change(store.append)
         answers = [publish(node, b"%d" % number) for number in range(5)]
-        receipts = [await answer.addTimeout(PATIENCE, reactor) for answer in answers]
+        receipts = [await answer.addTimeout(TIMEOUT, reactor) for answer in answers]
         self.assertEqual({receipt.execution for receipt in receipts}, {Execution.DONE})
         await checkSame(
             self, network, {b"%d" % number: each for number, each in enumerate(receipts)}
@@ -199,7 +199,7 @@ class ApplicationTests(NetworkTestCase):
         """Whether a ledger is ready."""
         return (await node.ledger.getHealth()).isReady
 
-    async def test_notStored(self) -> None:
+    async def test_unstoredBlockComesAgain(self) -> None:
         """A block that cannot be stored comes again, once the application is open again."""
 
         def change(append: Callable[..., Any]) -> Callable[..., Any]:
@@ -210,7 +210,7 @@ class ApplicationTests(NetworkTestCase):
 
         await self.breaks(change)
 
-    async def test_storedUnseen(self) -> None:
+    async def test_storedBlockIsReported(self) -> None:
         """A block that was stored, but not answered for, is told of."""
 
         def change(append: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,7 +228,7 @@ class MempoolTests(NetworkTestCase):
     One node, and what waits in its engine.
     """
 
-    async def test_fullBlocks(self) -> None:
+    async def test_blocksAreFilledToLimit(self) -> None:
         """
         Blocks are filled as far as the engine lets us, which ends where there is a byte too many.
         """
@@ -252,7 +252,7 @@ class MempoolTests(NetworkTestCase):
             sizes.append(sum(len(b64decode(each)) for each in transactions))
         self.assertGreater(max(sizes), 3500)
 
-    async def test_inVain(self) -> None:
+    async def test_orphanedBatchLeavesMempool(self) -> None:
         """
         A batch whose broker has lost the one before it waits for one block, and not for ever: as
         long as anything waits the engine makes blocks.

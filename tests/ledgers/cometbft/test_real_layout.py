@@ -70,7 +70,7 @@ class RealLayoutTests(TestCase):
         text: str = output.decode().strip()
         return text
 
-    def test_keys(self) -> Deferred[None]:
+    def test_engineReadsOurKeys(self) -> Deferred[None]:
         """The engine has the ids and keys that we say it has."""
         return Deferred.fromCoroutine(self._keys())
 
@@ -82,7 +82,7 @@ class RealLayoutTests(TestCase):
             shown = json.loads(await self.run_(node.home, "show-validator"))
             self.assertEqual(b64decode(shown["value"]), each.validator)
 
-    def test_joining(self) -> Deferred[None]:
+    def test_engineReadsStateSyncConfig(self) -> Deferred[None]:
         """The engine takes the configuration of one that begins with a snapshot."""
         return Deferred.fromCoroutine(self._joining())
 
@@ -100,7 +100,7 @@ class RealLayoutTests(TestCase):
         )
         self.assertEqual(await self.run_(node.home, "show-node-id"), joined.nodeId)
 
-    def test_decides(self) -> Deferred[None]:
+    def test_engineDecidesProvableBlocks(self) -> Deferred[None]:
         """
         The engine starts in its home and decides; what it answers is read, and what it decides
         follows from the genesis.

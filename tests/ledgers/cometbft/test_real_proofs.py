@@ -22,7 +22,7 @@ from svcbroker.proofs import (
 )
 from svcbroker.proofs.cometbft import engineOrder
 
-from .network import PATIENCE, Network, Node, until
+from .network import TIMEOUT, Network, Node, until
 
 
 class RealProofTests(TestCase):
@@ -30,7 +30,7 @@ class RealProofTests(TestCase):
     Four nodes.
     """
 
-    timeout = 3 * PATIENCE
+    timeout = 3 * TIMEOUT
 
     async def publish(self, node: Node, content: bytes) -> EventId:
         """Publish through a node."""
@@ -60,7 +60,7 @@ class RealProofTests(TestCase):
         )
         await ledger.submitChange(change)
 
-    async def test_proofs(self) -> None:
+    async def test_eventsAreProvedAcrossChange(self) -> None:
         """
         Events are proved at once and later, by any node, before and after a change of the
         validators, and also when the engine is gone.
@@ -75,8 +75,8 @@ class RealProofTests(TestCase):
         self.assertEqual(beginning, Checkpoint.of(genesis.header()))
         await first.ledger.submit(OpenTopic(topic="a"))
 
-        early = await self.publish(first, b"early")
-        proved = await self.proved(first, early)
+        oldest = await self.publish(first, b"early")
+        proved = await self.proved(first, oldest)
         self.assertEqual((proved.content, proved.nodes, proved.changes), (b"early", 4, 0))
         self.assertGreaterEqual(len(proved.signers), 3)
         self.assertEqual(proved.group, network.root.name)
@@ -90,7 +90,7 @@ class RealProofTests(TestCase):
         self.assertEqual(checkpoint.height, late.height)
         for node in network.nodes:
             self.assertEqual(await node.ledger.getCheckpoint(None), checkpoint)
-            proved = await self.proved(node, early, checkpoint)
+            proved = await self.proved(node, oldest, checkpoint)
             self.assertEqual((proved.nodes, proved.changes), (4, 0))
             # The block behind it has no transactions.
             higher = Checkpoint(checkpoint.height + 1, checkpoint.hash)
@@ -100,16 +100,16 @@ class RealProofTests(TestCase):
         growth = await first.ledger.proveConsistency(0, checkpoint.height)
         verifyConsistency(encode(growth), older=beginning, newer=checkpoint)
         for asked, error in (
-            (EventId(early.prefix, 9, early.height), EventNotFound),
-            (EventId(early.prefix, 1, 10_000), HeightUnknown),
+            (EventId(oldest.prefix, 9, oldest.height), EventNotFound),
+            (EventId(oldest.prefix, 1, 10_000), HeightUnknown),
         ):
             await self.assertFailure(first.ledger.prove(asked, None), error)
-        await self.assertFailure(first.ledger.prove(late, early.height), ParameterInvalid)
+        await self.assertFailure(first.ledger.prove(late, oldest.height), ParameterInvalid)
 
         await until(lambda: self.isCertified(first, late.height))
         await first.kill()
         self.patch(Certifier, "certificate", None)
-        proved = await self.proved(first, early, checkpoint)
+        proved = await self.proved(first, oldest, checkpoint)
         self.assertEqual(proved.content, b"early")
 
     def isCertified(self, node: Node, height: int) -> bool:

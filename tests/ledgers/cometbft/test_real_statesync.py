@@ -177,7 +177,7 @@ class JoiningTests(TestCase):
         answer = await node.ledger._application.listSnapshots(ListSnapshotsRequest())
         return answer.snapshots
 
-    def test_stateSync(self) -> Deferred[None]:
+    def test_fifthNodeJoinsBySnapshot(self) -> Deferred[None]:
         """
         The fifth node begins with a snapshot, while the others go on; its engine has not the
         blocks in it. It serves what was published before it was there, and what comes; after
@@ -212,7 +212,7 @@ class JoiningTests(TestCase):
         audited = auditChain(node.directory / STORE_NAME, group=group)
         self.assertTrue(audited.isGood)
 
-    def test_killed(self) -> Deferred[None]:
+    def test_killedEngineRestartsSnapshot(self) -> Deferred[None]:
         """Its engine is killed in the middle, and begins anew."""
         return Deferred.fromCoroutine(self._killed())
 
@@ -228,7 +228,7 @@ class JoiningTests(TestCase):
         node = await joining
         await self.check(node, receipts)
 
-    def test_liars(self) -> Deferred[None]:
+    def test_changedChunksAreRejected(self) -> Deferred[None]:
         """Three of four nodes hand over changed pieces: it has the chain from the fourth."""
         return Deferred.fromCoroutine(self._liars())
 
@@ -249,7 +249,7 @@ class JoiningTests(TestCase):
         await self.check(node, receipts)
         self.assertTrue(asked)
 
-    def test_blockSync(self) -> Deferred[None]:
+    def test_fifthNodeJoinsByBlocks(self) -> Deferred[None]:
         """The fifth node begins with the first block."""
         return Deferred.fromCoroutine(self._blockSync())
 

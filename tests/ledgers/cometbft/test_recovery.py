@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.ledgers.cometbft._ledger import FIRST_RECOVERY, LAST_RECOVERY, STOP_PATIENCE
+from svcbroker.ledgers.cometbft._ledger import FIRST_RECOVERY, LAST_RECOVERY, STOP_TIMEOUT
 from svcbroker.ledgers.cometbft._outbox import RETRY
 from svcbroker.model import Receipt
 from svcbroker.testing._kit import RecordingObserver
@@ -41,7 +41,7 @@ class RecoveryTests(LedgerTestCase):
         self.assertFalse(self.node.ports[-1].isOpen)
         return answer
 
-    def test_replayed(self) -> None:
+    def test_failedBlockIsReplayed(self) -> None:
         """It is opened again, and the engine plays the block to it."""
         answer = self.fail_()
         self.clock.advance(FIRST_RECOVERY)
@@ -51,7 +51,7 @@ class RecoveryTests(LedgerTestCase):
         self.done(answer)
         self.assertEqual([block.height for block in self.observer.blocks], [2])
 
-    def test_stored(self) -> None:
+    def test_storedBlockIsReported(self) -> None:
         """A block that is stored although nobody heard of it is told of."""
         answer = self.fail_(isStored=True)
         self.clock.advance(FIRST_RECOVERY)
@@ -60,7 +60,7 @@ class RecoveryTests(LedgerTestCase):
         self.node.decide()
         self.assertEqual([block.height for block in self.observer.blocks], [2, 3])
 
-    def test_delays(self) -> None:
+    def test_recoveryDelaysGrow(self) -> None:
         """Each time that it fails it takes longer, within bounds, until a block is stored."""
         self.fail_()
         delay = FIRST_RECOVERY
@@ -83,7 +83,7 @@ class RecoveryTests(LedgerTestCase):
         self.clock.advance(FIRST_RECOVERY)
         self.assertEqual(self.node.connect(), [3])
 
-    def test_notOpened(self) -> None:
+    def test_unopenableChainIsRetried(self) -> None:
         """A chain that cannot be opened now is tried again."""
         answer = self.fail_()
         path = self.directory / "ledger.sqlite"
@@ -117,7 +117,7 @@ class RecoveryTests(LedgerTestCase):
 
         return opens
 
-    def test_bug(self) -> None:
+    def test_unexpectedErrorIsLogged(self) -> None:
         """A bug is in the log with its traceback, and recovered from in the same way."""
         machine: Any = self.ledger._application.machine
 
@@ -134,12 +134,12 @@ class RecoveryTests(LedgerTestCase):
         self.node.decide()
         self.done(answer)
 
-    def test_stopped(self) -> None:
+    def test_stoppedLedgerIsNotReopened(self) -> None:
         """A ledger that is stopped is not opened again."""
         answer = self.fail_()
         stopped = self.ledger.stop()
         ports = len(self.node.ports)
-        self.clock.advance(STOP_PATIENCE)
+        self.clock.advance(STOP_TIMEOUT)
         self.successResultOf(stopped)
         self.failureResultOf(answer, LedgerUnavailable)
         self.clock.advance(LAST_RECOVERY)

@@ -24,7 +24,7 @@ from svcbroker.ledgers.cometbft.abci.messages import (
 from svcbroker.storage import StorageError, Store
 
 from .chains import GENESIS, everyOther, makeChain
-from .joining import HEIGHT, JoiningTestCase, World
+from .joining import HEIGHT, Harness, JoiningTestCase
 
 
 class JoiningTests(JoiningTestCase):
@@ -32,7 +32,7 @@ class JoiningTests(JoiningTestCase):
     What the engine calls of a node that joins.
     """
 
-    def test_joins(self) -> None:
+    def test_lastChunkCompletesChain(self) -> None:
         """It has the chain when the last piece is there, and not before; and after a restart."""
         self.assertIs(self.offer(self.here), OfferResult.ACCEPT)
         progress = self.here.application.progress
@@ -47,11 +47,11 @@ class JoiningTests(JoiningTestCase):
         self.assertEqual(self.here.begun, 1)
         self.checkHas(self.here)
         self.here.application.close()
-        again = self.world("here")
+        again = self.harness("here")
         self.assertEqual(again.begun, 1)
         self.checkHas(again)
 
-    def test_goesOn(self) -> None:
+    def test_restoredChainExecutesNextBlock(self) -> None:
         """It executes the next block as the other node has it."""
         self.offer(self.here)
         self.applyAll(self.here)
@@ -68,23 +68,23 @@ class JoiningTests(JoiningTestCase):
         assert application.machine is not None and row is not None
         self.assertEqual(application.machine.head.hash, row.hash)
 
-    def test_again(self) -> None:
+    def test_restoredChainOffersSnapshots(self) -> None:
         """Whoever joined offers the same to the next one."""
         self.offer(self.here)
         self.applyAll(self.here)
-        third = self.world("third")
+        third = self.harness("third")
         snapshot = next(each for each in self.list_(self.here) if each.height == 20)
         self.assertIn(snapshot, self.list_(self.there))
         self.assertIs(self.offer(third, snapshot), OfferResult.ACCEPT)
         self.applyAll(third, self.piecesOf(self.here, snapshot))
         self.assertEqual(third.info(), (20, snapshot.hash))
 
-    def test_crash(self) -> None:
+    def test_crashStartsFromNothing(self) -> None:
         """Cut off in the middle, it begins anew, and nothing of before is left."""
         self.offer(self.here)
         self.apply(self.here, 0)
         # As a crash leaves it: nobody has closed anything.
-        again = self.world("here")
+        again = self.harness("here")
         self.assertEqual(again.files, [])
         self.assertEqual(again.begun, 0)
         self.assertIs(self.apply(again, 1).result, ApplyResult.REJECT_SNAPSHOT)
@@ -92,7 +92,7 @@ class JoiningTests(JoiningTestCase):
         self.applyAll(again)
         self.checkHas(again)
 
-    def test_offeredAgain(self) -> None:
+    def test_newOfferStartsFromNothing(self) -> None:
         """Another offer, or the same one again, begins from nothing."""
         older = self.list_(self.there)[1]
         self.offer(self.here, older)
@@ -103,14 +103,14 @@ class JoiningTests(JoiningTestCase):
         self.applyAll(self.here)
         self.checkHas(self.here)
 
-    def test_stopped(self) -> None:
+    def test_stopLeavesNothing(self) -> None:
         """Stopped in the middle, it leaves nothing behind."""
         self.offer(self.here)
         self.apply(self.here, 0)
         self.here.application.close()
         self.assertEqual(self.here.files, [])
 
-    def test_bad(self) -> None:
+    def test_badChunkIsRefetched(self) -> None:
         """
         A piece that is no good is fetched again, from somebody else, whichever piece it is.
         """
@@ -129,7 +129,7 @@ class JoiningTests(JoiningTestCase):
             self.assertIs(self.apply(self.here, index).result, ApplyResult.ACCEPT)
         self.checkHas(self.here)
 
-    def test_otherHistory(self) -> None:
+    def test_chunkOfOtherHistoryIsRefused(self) -> None:
         """Pieces of another history of the same chain are refused as soon as it shows."""
 
         def fill(height: int) -> Sequence[bytes] | None:
@@ -145,7 +145,7 @@ class JoiningTests(JoiningTestCase):
         self.applyAll(self.here)
         self.checkHas(self.here)
 
-    def test_order(self) -> None:
+    def test_chunkOutOfOrderIsRefused(self) -> None:
         """A piece out of turn, and one that nobody offered, ends it."""
         self.assertIs(self.apply(self.here, 0).result, ApplyResult.REJECT_SNAPSHOT)
         self.offer(self.here)
@@ -154,7 +154,7 @@ class JoiningTests(JoiningTestCase):
         self.assertIs(self.apply(self.here, 0).result, ApplyResult.REJECT_SNAPSHOT)
         self.checkHas(self.here)
 
-    def test_offers(self) -> None:
+    def test_unverifiedOffersAreRejected(self) -> None:
         """What is not verified by the engine, or does not fit together, is not begun with."""
         snapshot = self.snapshot
         manifest = Manifest.decode(snapshot.metadata)
@@ -180,13 +180,13 @@ class JoiningTests(JoiningTestCase):
         self.assertIs(answer.result, OfferResult.REJECT_FORMAT)
         self.assertEqual(self.here.files, [])
 
-    def test_foreign(self) -> None:
+    def test_foreignGenesisIsRejected(self) -> None:
         """A chain of another genesis is not the one that the engine has verified."""
         foreign = Genesis(group="foreign", created=GENESIS.created, validators=GENESIS.validators)
         (snapshot, *_) = self.list_(self.other("foreign", genesis=foreign))
         self.assertIs(self.offer(self.here, snapshot, self.snapshot.hash), OfferResult.REJECT)
 
-    def test_full(self) -> None:
+    def test_diskFailureFailsApplication(self) -> None:
         """Where the disk fails the application cannot go on, and begins anew when it is opened."""
         self.offer(self.here)
 
@@ -209,7 +209,7 @@ class JoiningTests(JoiningTestCase):
         self.applyAll(self.here)
         self.checkHas(self.here)
 
-    def test_rules(self) -> None:
+    def test_invalidProvedBlockFailsRestore(self) -> None:
         """
         What is proved, but does not follow by the rules, is nobody's fault who sent it: the
         application says so, and does not go on.
@@ -237,9 +237,9 @@ class AnewTests(JoiningTestCase):
     A node that has a chain already, whose engine begins anew.
     """
 
-    def begun(self, world: World) -> None:
+    def begun(self, harness: Harness) -> None:
         """The engine has begun a chain, and ended."""
-        world.application.initChain(
+        harness.application.initChain(
             messages.InitChainRequest(
                 time=GENESIS.created * 1_000_000,
                 chainId=GENESIS.group,
@@ -251,7 +251,7 @@ class AnewTests(JoiningTestCase):
             )
         )
 
-    def test_begun(self) -> None:
+    def test_emptyChainIsReplaced(self) -> None:
         """A chain without blocks is replaced."""
         self.begun(self.here)
         self.assertEqual(self.here.begun, 1)
@@ -260,7 +260,7 @@ class AnewTests(JoiningTestCase):
         self.checkHas(self.here)
         self.assertEqual(self.here.begun, 2)
 
-    def test_shorter(self) -> None:
+    def test_shorterChainIsReplaced(self) -> None:
         """A shorter one of the same history is replaced, and so is the same one."""
         older = next(each for each in self.list_(self.there) if each.height == 20)
         self.offer(self.here, older)
@@ -270,7 +270,7 @@ class AnewTests(JoiningTestCase):
             self.applyAll(self.here)
             self.checkHas(self.here)
 
-    def test_longer(self) -> None:
+    def test_longerChainIsKept(self) -> None:
         """A longer one is not thrown away for less."""
         self.offer(self.here)
         self.applyAll(self.here)
@@ -278,14 +278,14 @@ class AnewTests(JoiningTestCase):
         self.assertIs(self.offer(self.here, older), OfferResult.REJECT)
         self.checkHas(self.here)
 
-    def test_history(self) -> None:
+    def test_otherHistoryIsKept(self) -> None:
         """One of another history is kept, and the operator is told."""
 
         def fill(height: int) -> Sequence[bytes] | None:
             contents = everyOther(height)
             return [b"other"] if contents is not None and height == 2 else contents
 
-        other = self.world("other", open=False)
+        other = self.harness("other", open=False)
         makeChain(other.path, 30, fill)
         other.application.open()
         before = other.info()
@@ -301,6 +301,6 @@ class AnewTests(JoiningTestCase):
         self.assertIn("two histories", failure.getErrorMessage())
         self.assertEqual(other.info(), before)
 
-    def applyAllBut(self, world: World) -> None:
+    def applyAllBut(self, harness: Harness) -> None:
         for index in range(len(self.pieces) - 1):
-            self.assertIs(self.apply(world, index).result, ApplyResult.ACCEPT)
+            self.assertIs(self.apply(harness, index).result, ApplyResult.ACCEPT)

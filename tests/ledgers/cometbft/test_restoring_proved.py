@@ -16,7 +16,7 @@ from svcbroker.ledgers.cometbft.abci.messages import ApplyResult, Snapshot
 from svcbroker.proofs.cometbft import Hex
 
 from .chains import GENESIS, LATER, makeChain
-from .joining import COUNT, HEIGHT, JoiningTestCase, World
+from .joining import COUNT, HEIGHT, Harness, JoiningTestCase
 from .support import FakeChain, replaceHeader
 
 
@@ -28,22 +28,22 @@ class ProvedTests(JoiningTestCase):
     PIECE = 12000
     CHANGE = 22
 
-    def proved(self, name: str) -> tuple[World, Snapshot]:
-        world = self.world(name, open=False)
-        makeChain(world.path, COUNT, change=self.CHANGE, isProved=True)
-        world.application.open()
-        (snapshot, *_) = self.list_(world)
+    def proved(self, name: str) -> tuple[Harness, Snapshot]:
+        harness = self.harness(name, open=False)
+        makeChain(harness.path, COUNT, change=self.CHANGE, isProved=True)
+        harness.application.open()
+        (snapshot, *_) = self.list_(harness)
         self.assertEqual(snapshot.height, HEIGHT)
         # One piece has certificates of both sets of nodes.
         ends = Manifest.decode(snapshot.metadata).ends
         self.assertEqual(bisect_left(ends, self.CHANGE), bisect_left(ends, self.CHANGE + 2))
-        return world, snapshot
+        return harness, snapshot
 
-    def certificates(self, world: World) -> Sequence[bytes]:
-        assert world.application.store is not None
-        return [head.certificate for head in world.application.store.blockHeads(1, HEIGHT)]
+    def certificates(self, harness: Harness) -> Sequence[bytes]:
+        assert harness.application.store is not None
+        return [head.certificate for head in harness.application.store.blockHeads(1, HEIGHT)]
 
-    def test_comes(self) -> None:
+    def test_certificateIsStored(self) -> None:
         """It is stored as the sender had it."""
         there, snapshot = self.proved("proved")
         self.offer(self.here, snapshot)
@@ -57,10 +57,10 @@ class ProvedTests(JoiningTestCase):
         assert state is not None
         self.assertEqual(state.state.validators.generation, 1)
 
-    def test_without(self) -> None:
+    def test_missingCertificateKeepsChunks(self) -> None:
         """Whoever has none offers the same snapshot, in pieces with the same blocks."""
         there, snapshot = self.proved("proved")
-        other = self.world("unproved", open=False)
+        other = self.harness("unproved", open=False)
         makeChain(other.path, COUNT, change=self.CHANGE)
         other.application.open()
         self.assertEqual(self.list_(other), self.list_(there))
@@ -75,7 +75,7 @@ class ProvedTests(JoiningTestCase):
         self.assertTrue(any(self.certificates(self.here)))
         self.assertNotEqual(self.certificates(self.here), self.certificates(there))
 
-    def test_bad(self) -> None:
+    def test_invalidCertificateIsRefused(self) -> None:
         """What does not show it is refused, and so is that of another block or other nodes."""
         there, snapshot = self.proved("proved")
         certificates = self.certificates(there)

@@ -84,34 +84,34 @@ class EncodingTests(SynchronousTestCase):
     """
 
     @given(_outer)
-    def test_roundTrip(self, value: Outer) -> None:
+    def test_messagesRoundTrip(self, value: Outer) -> None:
         """What is written is read."""
         self.assertEqual(decode(Outer, encode(value)), value)
 
-    def test_defaults(self) -> None:
+    def test_defaultsAreNotWritten(self) -> None:
         """What has its default is not written, and read all the same."""
         self.assertEqual(encode(Outer()), b"")
         self.assertEqual(decode(Outer, b""), Outer())
 
-    def test_order(self) -> None:
+    def test_fieldsAreWrittenByNumber(self) -> None:
         """Fields are written by number, whatever the order in which they are declared."""
         self.assertEqual(encode(Outer(last=1, i64=2)).hex(), "0802a00101")
 
-    def test_always(self) -> None:
+    def test_requiredPartsAreWritten(self) -> None:
         """Some fields are written although they are empty, as the engine does."""
         self.assertEqual(encode(Strict()).hex(), "0a001200")
         self.assertEqual(decode(Strict, b""), Strict())
 
-    def test_present(self) -> None:
+    def test_emptyMessageIsWritten(self) -> None:
         """A message that is there but empty is written; one that is not there is not."""
         self.assertEqual(encode(Outer(maybe=Inner())).hex(), "5200")
         self.assertEqual(decode(Outer, bytes.fromhex("5200")).maybe, Inner())
 
-    def test_negative(self) -> None:
+    def test_negativeInt32HasTenBytes(self) -> None:
         """A negative number of 32 bits is as long as one of 64."""
         self.assertEqual(encode(Outer(i32=-1)).hex(), "10ffffffffffffffffff01")
 
-    def test_out(self) -> None:
+    def test_outOfRangeIsRefused(self) -> None:
         """What does not fit is not written."""
         for value in (
             Outer(u32=2**32),
@@ -125,7 +125,7 @@ class EncodingTests(SynchronousTestCase):
             with self.assertRaises(ValueError):
                 encode(value)
 
-    def test_numbers(self) -> None:
+    def test_duplicateNumbersAreRefused(self) -> None:
         """Two fields cannot have one number."""
 
         @frozen(kw_only=True)
@@ -142,49 +142,49 @@ class DecodingTests(SynchronousTestCase):
     What proto3 says about readers.
     """
 
-    def test_unknown(self) -> None:
+    def test_unknownFieldsAreSkipped(self) -> None:
         """Fields that are not known are skipped."""
         data = encodeTag(99, 2) + delimited(b"?") + encode(Outer(i64=3)) + encodeTag(98, 5)
         self.assertEqual(decode(Outer, data + bytes(4)), Outer(i64=3))
 
-    def test_twice(self) -> None:
+    def test_lastValueCounts(self) -> None:
         """Of a field that comes twice the last counts."""
         data = encode(Outer(i64=3, data=b"a")) + encode(Outer(i64=4, data=b"b"))
         self.assertEqual(decode(Outer, data), Outer(i64=4, data=b"b"))
 
-    def test_zero(self) -> None:
+    def test_writtenDefaultIsRead(self) -> None:
         """A default that is written all the same is read."""
         self.assertEqual(decode(Outer, bytes.fromhex("08030800")), Outer())
 
-    def test_merged(self) -> None:
+    def test_repeatedMessagesMerge(self) -> None:
         """Messages that come twice become one."""
         one, two = Inner(number=1, names=("a",)), Inner(names=("b",))
         data = encode(Outer(maybe=one)) + encode(Outer(maybe=two))
         self.assertEqual(decode(Outer, data).maybe, Inner(number=1, names=("a", "b")))
 
-    def test_packed(self) -> None:
+    def test_listsMayBePacked(self) -> None:
         """Numbers in a list are read packed and one by one."""
         data = encodeTag(12, 0) + b"\x05" + encodeTag(12, 2) + delimited(b"\x06\x96\x01")
         self.assertEqual(decode(Outer, data).packed, (5, 6, 150))
         self.assertEqual(encode(Outer(packed=(5, 6, 150))).hex(), "620405069601")
 
-    def test_oneOf(self) -> None:
+    def test_lastOfOneofCounts(self) -> None:
         """Of those that exclude each other the last counts."""
         data = encodeTag(14, 2) + delimited(b"l") + encodeTag(15, 2) + delimited(b"")
         self.assertEqual(decode(Outer, data), Outer(right=b""))
         self.assertEqual(encode(Outer(right=b"")).hex(), "7a00")
 
-    def test_narrow(self) -> None:
+    def test_largeNumbersAreTruncated(self) -> None:
         """Numbers that are too large lose their highest bits."""
         data = encodeTag(3, 0) + encodeVarint(2**32 + 7)
         self.assertEqual(decode(Outer, data), Outer(u32=7))
 
-    def test_part(self) -> None:
+    def test_messageIsReadInPlace(self) -> None:
         """A message may stand inside other bytes."""
         data = b"??" + encode(Outer(i64=3)) + b"???"
         self.assertEqual(decode(Outer, data, 2, len(data) - 3), Outer(i64=3))
 
-    def test_malformed(self) -> None:
+    def test_malformedMessagesAreRefused(self) -> None:
         """What breaks the rules is refused, with a reason."""
         for data, text in (
             (encodeTag(1, 2) + b"\x00", "field 1 of Outer has wire type 2"),
@@ -203,7 +203,7 @@ class DecodingTests(SynchronousTestCase):
             self.assertIn(text, str(raised.exception))
 
     @given(st.binary())
-    def test_garbage(self, data: bytes) -> None:
+    def test_garbageIsMalformedOrMessage(self, data: bytes) -> None:
         """Whatever comes is a message, or malformed."""
         try:
             value = decode(Outer, data)
@@ -212,7 +212,7 @@ class DecodingTests(SynchronousTestCase):
         self.assertEqual(decode(Outer, encode(value)), value)
 
     @given(_outer, st.data())
-    def test_truncated(self, value: Outer, data: st.DataObject) -> None:
+    def test_truncationNeverBreaksReader(self, value: Outer, data: st.DataObject) -> None:
         """A part of a message never breaks the reader."""
         whole = encode(value)
         cut = whole[: data.draw(st.integers(0, len(whole)))]
@@ -228,15 +228,15 @@ class TimeTests(SynchronousTestCase):
     """
 
     @given(st.integers(-62_135_596_800 * schema.SECOND, 253_402_300_800 * schema.SECOND - 1))
-    def test_times(self, value: int) -> None:
+    def test_timesRoundTrip(self, value: int) -> None:
         """Every nanosecond from the year 1 to the year 9999."""
         self.assertEqual(decode(Strict, encode(Strict(time=value))).time, value)
 
-    def test_signs(self) -> None:
+    def test_nanosecondsCountUp(self) -> None:
         """The nanoseconds of a time count up, also before 1970."""
         self.assertEqual(schema.encodeTime(-1), bytes.fromhex("08ffffffffffffffffff0110ff93ebdc03"))
 
-    def test_malformed(self) -> None:
+    def test_invalidTimesAreRefused(self) -> None:
         """What is no time is refused."""
         for number, seconds, nanos in (
             (2, 253_402_300_800, 0),

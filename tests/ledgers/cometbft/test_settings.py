@@ -22,7 +22,7 @@ class SettingsTests(SynchronousTestCase):
         """What a description says."""
         return readSettings(readDescription(f"cometbft:{text}").settings)
 
-    def test_defaults(self) -> None:
+    def test_onlyHomeIsRequired(self) -> None:
         """Only the home must be said; the rest is where the engine has it by itself."""
         made = self.read("home=/net/node0")
         self.assertEqual(made.home, Path("/net/node0"))
@@ -30,7 +30,7 @@ class SettingsTests(SynchronousTestCase):
         self.assertEqual(made.rpc, "http://127.0.0.1:26657")
         self.assertIsNone(made.engine)
 
-    def test_all(self) -> None:
+    def test_allSettingsAreRead(self) -> None:
         """Every setting that is explained can be given."""
         texts = {
             "home": "/h",
@@ -63,22 +63,22 @@ class SettingsTests(SynchronousTestCase):
             ),
         )
 
-    def test_rpc(self) -> None:
+    def test_rpcIsPortOrUrl(self) -> None:
         """The engine is found by its port, or by its URL with the colons escaped."""
         self.assertEqual(self.read("home=/h:rpc=37100").rpc, "http://127.0.0.1:37100")
         self.assertEqual(self.read(r"home=/h:rpc=http\://[\:\:1]\:9").rpc, "http://[::1]:9")
 
-    def test_rpcSocket(self) -> None:
+    def test_rpcMayBeSocket(self) -> None:
         """An engine may listen on a Unix socket."""
         self.assertEqual(self.read("home=/h:rpc=/run/rpc.sock").rpc, Path("/run/rpc.sock"))
 
-    def test_relative(self) -> None:
+    def test_relativePathsAreResolved(self) -> None:
         """Paths are made absolute: the engine works elsewhere."""
         made = self.read("home=net/node0:engine=bin/cometbft")
         self.assertEqual(made.home, Path("net/node0").absolute())
         self.assertEqual(made.engine, Path("bin/cometbft").absolute())
 
-    def test_bad(self) -> None:
+    def test_invalidValuesAreNamed(self) -> None:
         """What cannot be is refused by name."""
         for words, text in (
             ("home: it must be said", "count=1"),

@@ -47,7 +47,7 @@ class PlanTests(SynchronousTestCase):
         random = Random(1)
         return [random.randrange(1000) for _ in range(500)]
 
-    def test_steps(self) -> None:
+    def test_planDoesNotDependOnSteps(self) -> None:
         """It is the same in whatever steps it is made, and however far."""
         whole = ChunkPlan(PIECE)
         whole.extend(self.sizes())
@@ -57,7 +57,7 @@ class PlanTests(SynchronousTestCase):
             self.assertEqual(stepwise.height, height)
             self.assertEqual(stepwise.ends(height), whole.ends(height))
 
-    def test_pieces(self) -> None:
+    def test_chunksRespectSize(self) -> None:
         """All blocks are in one piece each; none is too large, and two would not fit in one."""
         plan = ChunkPlan(PIECE)
         sizes = [size + 64 for size in self.sizes()]
@@ -71,7 +71,7 @@ class PlanTests(SynchronousTestCase):
             self.assertGreater(sum(one) + other[0], PIECE)
         self.assertGreater(len(pieces), 50)
 
-    def test_large(self) -> None:
+    def test_oversizedBlockEndsSnapshots(self) -> None:
         """A block may be larger than a piece; one that the engine cannot send ends snapshots."""
         plan = ChunkPlan(1000, 5000)
         plan.extend([10, 3000, 10, 4900, 10])
@@ -80,7 +80,7 @@ class PlanTests(SynchronousTestCase):
         plan.extend([5000, 10, 6000])
         self.assertEqual(plan.limit, 5)
 
-    def test_many(self) -> None:
+    def test_chunkCountIsBounded(self) -> None:
         """There are never more pieces than the engine takes."""
         plan = ChunkPlan(1)
         plan.extend([1] * (MAX_CHUNKS + 5))
@@ -132,7 +132,7 @@ class OfferingTests(SourceTestCase):
     def heights(self, interval: int, tip: int) -> Sequence[int]:
         return [each.height for each in self.list_(self.source(interval), tip)]
 
-    def test_points(self) -> None:
+    def test_snapshotHeightsFollowInterval(self) -> None:
         """
         The latest blocks with transactions at or after multiples of the interval, that have two
         blocks after them; below, powers of two.
@@ -155,12 +155,12 @@ class OfferingTests(SourceTestCase):
             self.assertTrue(all(height <= tip - BLOCKS_AFTER for height in found))
             self.assertTrue(all(everyOther(height) is not None for height in found))
 
-    def test_nothing(self) -> None:
+    def test_emptyChainOffersNothing(self) -> None:
         """A chain without events offers nothing."""
         makeChain(self.path(), 20, lambda height: None)
         self.assertEqual(self.heights(1, 20), [])
 
-    def test_same(self) -> None:
+    def test_offersAreTheSameOnEveryNode(self) -> None:
         """Whoever has the chain offers the same, whenever he began to look, in bounded steps."""
         hashes = makeChain(self.path(), COUNT)
         makeChain(self.path("other"), COUNT)
@@ -184,7 +184,7 @@ class OfferingTests(SourceTestCase):
                 )
         self.assertGreater(offered[0].chunks, 3)
 
-    def test_started(self) -> None:
+    def test_chunksAreServedAfterRestart(self) -> None:
         """A piece can be had of whoever was started since he offered it, in bounded steps."""
         makeChain(self.path(), COUNT)
         expected = self.load(self.source(), 40, 1)
@@ -193,7 +193,7 @@ class OfferingTests(SourceTestCase):
         self.assertEqual(self.load(self.source(step=10), 40, 1), expected)
         self.assertEqual(self.calls, 5)
 
-    def test_missing(self) -> None:
+    def test_unknownChunksAreEmpty(self) -> None:
         """There are no pieces of what there is not."""
         makeChain(self.path(), COUNT)
         source = self.source()
@@ -206,7 +206,7 @@ class OfferingTests(SourceTestCase):
         self.assertEqual(self.load(source, latest.height, 0, format=2), b"")
         self.assertEqual(self.load(self.source(0), latest.height, 0), b"")
 
-    def test_limit(self) -> None:
+    def test_nothingIsOfferedBehindOversizedBlock(self) -> None:
         """Behind a block that the engine cannot send nothing is offered."""
         makeChain(self.path(), COUNT)
         plan = ChunkPlan(PIECE, 10**6)
@@ -217,7 +217,7 @@ class OfferingTests(SourceTestCase):
         self.assertEqual(self.load(source, 40, 0), b"")
         self.assertTrue(self.load(source, 20, 0))
 
-    def test_large(self) -> None:
+    def test_oversizedCertificateIsLeftOut(self) -> None:
         """What has more room than is reckoned for it is left out."""
         makeChain(self.path(), COUNT)
         expected = self.load(self.source(), 40, 0)
@@ -228,7 +228,7 @@ class OfferingTests(SourceTestCase):
             )
         self.assertEqual(self.load(self.source(), 40, 0), expected)
 
-    def test_damaged(self) -> None:
+    def test_missingBlockIsReported(self) -> None:
         """A block that is missing is said to be."""
         makeChain(self.path(), COUNT)
         with closing(sqlite3.connect(self.path())) as connection, connection:
@@ -278,12 +278,12 @@ class PieceTests(SourceTestCase):
         path = [data[at : at + 32] for at in range(1, start, 32)]
         return path, begin, [each for each in blocks if isinstance(each, StreamedBlock)], end
 
-    def test_whole(self) -> None:
+    def test_chunksMakeTheChain(self) -> None:
         """All pieces together are the chain."""
         read = [hash for index, data in enumerate(self.pieces) for hash in self.read(data, index)]
         self.assertEqual(read, self.hashes[1 : self.HEIGHT + 1])
 
-    def test_bytes(self) -> None:
+    def test_changedByteIsRefused(self) -> None:
         """Not one byte can be another one, be missing, or be too much."""
         random = Random(3)
         for index in (0, 1, len(self.pieces) - 1):
@@ -298,14 +298,14 @@ class PieceTests(SourceTestCase):
                 self.refused(data[:size], index)
             self.refused(data + b"\0", index)
 
-    def test_other(self) -> None:
+    def test_chunksAreNotInterchangeable(self) -> None:
         """No piece passes for another one."""
         for index in range(len(self.pieces)):
             for other in range(len(self.pieces)):
                 if index != other:
                     self.assertIn("another", self.refused(self.pieces[index], other))
 
-    def test_otherChain(self) -> None:
+    def test_chunkOfOtherChainIsRefused(self) -> None:
         """The same piece of a chain of the same genesis, which differs, is refused."""
         for at in (2, 20, 38):
 
@@ -328,7 +328,7 @@ class PieceTests(SourceTestCase):
                     self.assertEqual(piece[1 + 32 * piece[0] :], data[1 + 32 * data[0] :])
                     self.refused(piece, index)
 
-    def test_lastBlock(self) -> None:
+    def test_otherLastBlockIsRefused(self) -> None:
         """Another last block is refused, although all before it are the same."""
 
         def fill(height: int) -> Sequence[bytes] | None:
@@ -345,7 +345,7 @@ class PieceTests(SourceTestCase):
             self.assertEqual(self.load(source, self.HEIGHT, index), data)
         self.assertIn("chain", self.refused(self.load(source, self.HEIGHT, last), last))
 
-    def test_shorter(self) -> None:
+    def test_shortChunkIsRefused(self) -> None:
         """A piece with fewer blocks than it should have is refused, also with a proof."""
         path, begin, blocks, _ = self.parts(0)
         last = begin.first + len(blocks) - 2
@@ -353,7 +353,7 @@ class PieceTests(SourceTestCase):
         data = encodeChunk(GENESIS, begin.first, blocks[:-1], hash, path)
         self.assertIn("another", self.refused(data, 0))
 
-    def test_count(self) -> None:
+    def test_wrongBlockCountIsRefused(self) -> None:
         """It is no good either where it says that it has all of them."""
         _, begin, blocks, _ = self.parts(0)
         hash = self.hashes[begin.last - 1]
@@ -369,7 +369,7 @@ class PieceTests(SourceTestCase):
         writer.end(End(begin.last, hash))
         self.assertIn("end", self.refused(file.getvalue(), 0))
 
-    def test_parts(self) -> None:
+    def test_rearrangedPartsAreRefused(self) -> None:
         """Blocks that changed places or bodies, a certificate, another end: all are refused."""
         path, begin, blocks, end = self.parts(1)
         self.assertEqual(encodeChunk(GENESIS, begin.first, blocks, end.hash, path), self.pieces[1])
@@ -383,12 +383,12 @@ class PieceTests(SourceTestCase):
         self.refused(encodeChunk(GENESIS, begin.first, blocks, end.hash, [*path, path[0]]), 1)
         self.refused(encodeChunk(GENESIS, begin.first, [], end.hash, path), 1)
 
-    def test_parent(self) -> None:
+    def test_chunkMustFollowParent(self) -> None:
         """A piece follows the one before."""
         with self.assertRaises(SnapshotInvalid):
             readChunk(self.pieces[1], self.manifest, 1, bytes(32), GENESIS.validatorSet)
 
-    def test_manifests(self) -> None:
+    def test_invalidManifestsAreRefused(self) -> None:
         """A manifest that cannot be is refused."""
         manifest = self.manifest
         data = manifest.encode()

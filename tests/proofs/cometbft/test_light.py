@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 from base64 import b64encode
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class RecordedTests(SynchronousTestCase):
     What a real network of four has decided.
     """
 
-    def test_headers(self) -> None:
+    def test_headerHashesMatchEngine(self) -> None:
         """The hashes of headers are the engine's, of the first one too, which follows nothing."""
         metas = recorded("blockchain_minHeight_1_maxHeight_5")["block_metas"]
         self.assertEqual(
@@ -68,17 +69,17 @@ class RecordedTests(SynchronousTestCase):
         )
         self.assertEqual([meta["header"]["height"] for meta in metas], ["5", "4", "3", "2", "1"])
 
-    def test_validators(self) -> None:
+    def test_validatorsHashMatchesEngine(self) -> None:
         """The hash of the validators is the engine's, from its answer and from the genesis."""
         block = recordedLightBlock()
         self.assertEqual(validatorsHash(block.validators), block.header.validatorsHash)
         self.assertEqual(validatorsHash(recordedGenesis().members), block.header.validatorsHash)
 
-    def test_transactions(self) -> None:
+    def test_dataHashMatchesEngine(self) -> None:
         """The hash of a block's transactions is the engine's."""
         self.assertEqual(dataHash(recordedTransactions()), recordedLightBlock().header.dataHash)
 
-    def test_commit(self) -> None:
+    def test_recordedCommitVerifies(self) -> None:
         """The block follows from the genesis, with everybody's vote."""
         block = recordedLightBlock()
         self.assertNotIn(None, block.votes)
@@ -86,14 +87,14 @@ class RecordedTests(SynchronousTestCase):
         self.assertEqual(trust, Trust.ofHeader(block.header))
         self.assertEqual(trust.hash.hex().upper(), recorded("block_height_3")["block_id"]["hash"])
 
-    def test_json(self) -> None:
+    def test_lightBlockRoundTripsJson(self) -> None:
         """A light block goes through JSON and comes out as it was."""
         block = recordedLightBlock()
         text = msgspec.json.encode(block.toJson())
         self.assertEqual(LightBlock.fromJson(msgspec.json.decode(text)), block)
         self.assertLess(len(text), 3000)
 
-    def test_everyByte(self) -> None:
+    def test_changedByteIsFound(self) -> None:
         """Whatever is changed in a light block, at any place, is found."""
         value = msgspec.json.decode(msgspec.json.encode(recordedLightBlock().toJson()))
         trust = trustOf(recordedGenesis())
@@ -108,7 +109,7 @@ class RecordedTests(SynchronousTestCase):
             self.fail(f"this was not found: {changed}")
         self.assertGreater(count, 1500)
 
-    def test_everyFieldLeftOut(self) -> None:
+    def test_missingFieldIsFound(self) -> None:
         """A light block has all of its fields, and no others."""
         value = recordedLightBlock().toJson()
         for name in value:
@@ -121,7 +122,7 @@ class RecordedTests(SynchronousTestCase):
         with self.assertRaises(LightBlockInvalid):
             LightBlock.fromJson(value | {"more": 1})
 
-    def test_notALightBlock(self) -> None:
+    def test_otherJsonIsRefused(self) -> None:
         """Other JSON is refused in the same words."""
         values: list[Any] = [None, 1, [], {}, "text", [[[]]]]
         for value in values:
@@ -163,25 +164,25 @@ class VerifyTests(SynchronousTestCase):
         error = self.assertRaises(LightBlockInvalid, trust.follow, block)
         self.assertIn(words, str(error))
 
-    def test_threeOfFour(self) -> None:
+    def test_threeOfFourSuffice(self) -> None:
         """One of four need not vote."""
         chain = FakeChain(FOUR)
         trust = trustOf(chain.genesis())
         trust.follow(chain.add(voters=FOUR[:3]))
 
-    def test_twoOfFour(self) -> None:
+    def test_twoOfFourDoNotSuffice(self) -> None:
         """Two of four may not be absent."""
         chain = FakeChain(FOUR)
         trust = trustOf(chain.genesis())
         self.refused("20 are not more than two thirds of 40", chain.add(voters=FOUR[:2]), trust)
 
-    def test_exactlyTwoThirds(self) -> None:
+    def test_twoThirdsDoNotSuffice(self) -> None:
         """Two thirds are not more than two thirds."""
         chain = FakeChain(FOUR[:3])
         trust = trustOf(chain.genesis())
         self.refused("two thirds", chain.add(voters=FOUR[:2]), trust)
 
-    def test_power(self) -> None:
+    def test_powerDecidesNotCount(self) -> None:
         """Power counts, not heads."""
         nodes = [Node.numbered(1, 100), *FOUR[1:]]
         chain = FakeChain(nodes)
@@ -189,36 +190,36 @@ class VerifyTests(SynchronousTestCase):
         trust = trust.follow(chain.add(voters=nodes[:1]))
         self.refused("two thirds", chain.add(voters=nodes[1:]), trust)
 
-    def test_otherChain(self) -> None:
+    def test_otherChainIsRefused(self) -> None:
         """A block of another chain does not follow, whoever decided it."""
         trust = trustOf(FakeChain(FOUR).genesis())
         self.refused("another chain", FakeChain(FOUR, chainId="other").add(), trust)
 
-    def test_otherValidators(self) -> None:
+    def test_unknownValidatorsAreRefused(self) -> None:
         """Validators that nobody named decide nothing."""
         trust = trustOf(FakeChain(FOUR).genesis())
         self.refused("not those that decide", FakeChain(FIVE).add(), trust)
 
-    def test_headerWithOtherValidators(self) -> None:
+    def test_headerMustNameItsValidators(self) -> None:
         """The header names those that decide it."""
         chain = FakeChain(FOUR)
         trust = trustOf(chain.genesis())
         block = chain.add(change=replaceHeader(validatorsHash=hashOf(FIVE)))
         self.refused("names other validators", block, trust)
 
-    def test_repeatedValidator(self) -> None:
+    def test_repeatedValidatorIsRefused(self) -> None:
         """A set that names a node twice is none, even where its hash is trusted."""
         block = FakeChain([FOUR[0], FOUR[0]]).add()
         with self.assertRaises(LightBlockInvalid):
             verifyLightBlock(block, "fake", block.header.validatorsHash)
 
-    def test_noValidators(self) -> None:
+    def test_emptySetIsRefused(self) -> None:
         """No validators decide nothing."""
         block = msgspec.structs.replace(FakeChain(FOUR).add(), votes=(), validators=())
         with self.assertRaises(LightBlockInvalid):
             verifyLightBlock(block, "fake", validatorsHash(()))
 
-    def test_voteTooMany(self) -> None:
+    def test_extraVoteIsRefused(self) -> None:
         """There are as many votes as validators."""
         chain = FakeChain(FOUR)
         trust = trustOf(chain.genesis())
@@ -229,7 +230,7 @@ class VerifyTests(SynchronousTestCase):
             trust,
         )
 
-    def test_badVoteBesideEnough(self) -> None:
+    def test_invalidVoteIsRefusedBesideQuorum(self) -> None:
         """A vote that does not hold is found although the others are enough."""
         chain = FakeChain(FOUR)
         trust = trustOf(chain.genesis())
@@ -239,7 +240,7 @@ class VerifyTests(SynchronousTestCase):
             "validator 3 does not hold", msgspec.structs.replace(block, votes=tuple(votes)), trust
         )
 
-    def test_changeOfValidators(self) -> None:
+    def test_trustFollowsChanges(self) -> None:
         """Trust goes from set to set; blocks between the changes may be left out."""
         chain = FakeChain(FOUR)
         genesis = chain.genesis()
@@ -250,13 +251,13 @@ class VerifyTests(SynchronousTestCase):
         blocks.extend(chain.add() for _ in range(3))
         trust = trustOf(genesis)
         last = Trust.ofHeader(blocks[-1].header)
-        self.assertEqual(trust.followAll(blocks), last)
-        self.assertEqual(trust.followAll([blocks[3], blocks[7], blocks[10]]), last)
+        self.assertEqual(reduce(Trust.follow, blocks, trust), last)
+        self.assertEqual(reduce(Trust.follow, [blocks[3], blocks[7], blocks[10]], trust), last)
         for missing in ([blocks[3], blocks[10]], [blocks[7], blocks[10]], [blocks[10]]):
             with self.assertRaises(LightBlockInvalid):
-                trust.followAll(missing)
+                reduce(Trust.follow, missing, trust)
 
-    def test_backwards(self) -> None:
+    def test_heightsMustRise(self) -> None:
         """Heights rise."""
         chain = FakeChain(FOUR)
         trust = trustOf(chain.genesis())
@@ -264,7 +265,7 @@ class VerifyTests(SynchronousTestCase):
         self.refused("block 1 is not after block 2", first, trust.follow(second))
         self.refused("block 2 is not after block 2", second, trust.follow(second))
 
-    def test_fork(self) -> None:
+    def test_parentMustMatch(self) -> None:
         """The next block names the one before it."""
         chain, other = FakeChain(FOUR), FakeChain(FOUR)
         trust = trustOf(chain.genesis()).follow(chain.add())
@@ -272,7 +273,7 @@ class VerifyTests(SynchronousTestCase):
         self.refused("block 2 does not follow block 1", other.add(), trust)
         trust.follow(chain.add())
 
-    def test_time(self) -> None:
+    def test_timeMustRise(self) -> None:
         """Time goes on."""
         chain = FakeChain(FOUR)
         trust = trustOf(chain.genesis()).follow(chain.add())
@@ -301,7 +302,7 @@ class MakeTests(SynchronousTestCase):
         self.assertEqual(block.votes.count(None), 1)
         trustOf(recordedGenesis()).follow(block)
 
-    def test_absent(self) -> None:
+    def test_absentVotesAreLeftOut(self) -> None:
         """Who did not vote has no vote."""
         self.check(
             self.make(
@@ -312,16 +313,16 @@ class MakeTests(SynchronousTestCase):
             )
         )
 
-    def test_nil(self) -> None:
+    def test_nilVotesDoNotCount(self) -> None:
         """A vote for no block does not count."""
         self.check(self.make(block_id_flag=Flag.NIL))
 
-    def test_bad(self) -> None:
+    def test_invalidSignaturesAreLeftOut(self) -> None:
         """A signature that does not hold is left out; so is one that is none."""
         self.check(self.make(signature=b64encode(bytes(64)).decode()))
         self.check(self.make(signature=b64encode(b"x").decode()))
 
-    def test_tooFew(self) -> None:
+    def test_missingEntriesCountAsAbsent(self) -> None:
         """A commit that names too few is taken for one in which the others are absent."""
         signed = recorded("commit_height_3")["signed_header"]
         del signed["commit"]["signatures"][1:]
@@ -332,7 +333,7 @@ class MakeTests(SynchronousTestCase):
         )
         self.assertEqual(block.votes.count(None), 3)
 
-    def test_otherKeys(self) -> None:
+    def test_foreignKeyTypesAreRefused(self) -> None:
         """Validators with keys of other kinds are not for us."""
         for kind, size in (("Secp256k1", 33), ("Secp256k1", 32), ("Ed25519", 31)):
             key = PublicKey(type=f"tendermint/PubKey{kind}", value=Base64(bytes(size)))
@@ -345,7 +346,7 @@ class InstantTests(SynchronousTestCase):
     Times as the engine writes them.
     """
 
-    def test_bothWays(self) -> None:
+    def test_instantsRoundTrip(self) -> None:
         """Each is written as it was read."""
         for text, number in (
             ("1970-01-01T00:00:00Z", 0),
@@ -357,7 +358,7 @@ class InstantTests(SynchronousTestCase):
             self.assertEqual(Instant.parse(text), number)
             self.assertEqual(toBuiltins(Instant(number)), text)
 
-    def test_others(self) -> None:
+    def test_malformedInstantsAreRefused(self) -> None:
         """What is no time in UTC is refused."""
         for text in ("", "2026-11-20", "2026-11-20T11:57:41", "2026-13-20T11:57:41Z",
                      "2026-11-20T11:57:41+01:00", "2026-11-20T11:57:41.Z",
@@ -371,7 +372,7 @@ class PurityTests(SynchronousTestCase):
     Whoever verifies offline needs neither Twisted nor anything that has a clock or a network.
     """
 
-    def test_imports(self) -> None:
+    def test_verificationImportsLittle(self) -> None:
         """What verification is made of imports itself, the chain, and little else."""
         pure = {"wire", "_values", "_hashing", "_light"}
         others = {"__future__", "attrs", "base64", "binascii", "collections", "cryptography"}

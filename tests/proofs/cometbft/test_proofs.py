@@ -73,19 +73,19 @@ class WalkTests(SynchronousTestCase):
             self.assertEqual(found, evolve(proved, checkpoint=None))
         self.assertGreater(count, 3000)
 
-    def test_first(self) -> None:
+    def test_changedFieldIsRefused(self) -> None:
         """No field of a proof of a chain as it began."""
         self.walk("first block with events")
 
-    def test_changes(self) -> None:
+    def test_changedFieldAfterChangesIsRefused(self) -> None:
         """Nor of one after two changes of the nodes."""
         self.walk("empty, after two changes")
 
-    def test_checkpoint(self) -> None:
+    def test_changedFieldWithCheckpointIsRefused(self) -> None:
         """Nor of one with a checkpoint that others signed."""
         self.walk("with a checkpoint that other nodes signed")
 
-    def test_sizes(self) -> None:
+    def test_proofsAreSmall(self) -> None:
         """Proofs have some kilobytes."""
         events = proofs(EngineChain).events
         self.assertLess(len(events["first block with events"]), 5500)
@@ -141,7 +141,7 @@ class EngineTests(SynchronousTestCase):
         header: EngineHeader = msgspec.structs.replace(block.header, **changes)
         return self.chain.light(header, self.chain.genesis.validatorSet, voters)
 
-    def test_proved(self) -> None:
+    def test_proofNamesEventAndValidators(self) -> None:
         """What is proved, and by whom."""
         proved = self.check(self.prove(self.early))
         self.assertEqual(proved.group, self.chain.genesis.group)
@@ -151,14 +151,14 @@ class EngineTests(SynchronousTestCase):
         proved = self.check(self.prove(self.late))
         self.assertEqual((len(proved.signers), proved.nodes, proved.changes), (4, 5, 1))
 
-    def test_shrunk(self) -> None:
+    def test_shrunkSetIsFollowed(self) -> None:
         """A set that shrinks is followed too."""
         self.chain.changeNodes("node 1", "new 4")
         (last,) = self.chain.publish("t", b"last")
         proved = self.check(self.prove(last))
         self.assertEqual((len(proved.signers), proved.nodes, proved.changes), (2, 2, 2))
 
-    def test_missingChange(self) -> None:
+    def test_everyChangeIsRequired(self) -> None:
         """Every change is there, in order, and no more."""
         self.chain.changeNodes("node 0", "new 4", "new 5")
         (last,) = self.chain.publish("t", b"last")
@@ -166,10 +166,10 @@ class EngineTests(SynchronousTestCase):
         first, second = proof.changes
         for changes in ([first], [second], [second, first], [first, first, second], []):
             self.refused(replace(proof, changes=changes), "validator set")
-        early = self.prove(self.early)
-        self.refused(replace(early, changes=[first]), "not below block")
+        older = self.prove(self.early)
+        self.refused(replace(older, changes=[first]), "not below block")
 
-    def test_engineDoesNotFollow(self) -> None:
+    def test_changeMustMatchEngineHeader(self) -> None:
         """A change that the engine's header does not name is none."""
         proof = self.prove(self.late)
         (change,) = proof.changes
@@ -179,7 +179,7 @@ class EngineTests(SynchronousTestCase):
         changed = replace(change, certificate=CometCertificate.of(same))
         self.refused(replace(proof, changes=[changed]), "does not have the change")
 
-    def test_votes(self) -> None:
+    def test_moreThanTwoThirdsMustVote(self) -> None:
         """More than two thirds have voted."""
         proof = self.prove(self.early)
         block = self.chain.lights[self.early.height]
@@ -191,7 +191,7 @@ class EngineTests(SynchronousTestCase):
         self.refused(self.certified(proof, self.resigned(block, (0, 1))), "two thirds")
         self.refused(self.certified(proof, self.resigned(block, ())), "two thirds")
 
-    def test_repeatedValidators(self) -> None:
+    def test_repeatedValidatorsCountOnce(self) -> None:
         """Nobody counts twice."""
         proof = self.prove(self.early)
         block = self.chain.lights[self.early.height]
@@ -208,7 +208,7 @@ class EngineTests(SynchronousTestCase):
         )
         self.refused(self.certified(proof, more), "one validator twice")
 
-    def test_otherHeight(self) -> None:
+    def test_lightBlockOfOtherHeightIsRefused(self) -> None:
         """A light block of another height does not do, nor does one that claims the right one."""
         proof = self.prove(self.early)
         other = self.chain.lights[self.early.height + 1]
@@ -216,7 +216,7 @@ class EngineTests(SynchronousTestCase):
         moved = self.resigned(other, height=self.early.height + 1, appHash=Hex(bytes(32)))
         self.refused(self.certified(proof, moved), "another header")
 
-    def test_otherHeader(self) -> None:
+    def test_lightBlockMatchesOneHeader(self) -> None:
         """A light block stands for one header of ours."""
         proof = self.prove(self.early)
         other = self.chain.lights[self.early.height - 1]
@@ -226,13 +226,13 @@ class EngineTests(SynchronousTestCase):
         changed = replace(proof.block, header=HeaderFields.of(header))
         self.refused(replace(proof, block=changed), "another header")
 
-    def test_otherEngineChain(self) -> None:
+    def test_otherEngineChainIsRefused(self) -> None:
         """An engine's chain of another name is another one, whoever has signed."""
         proof = self.prove(self.early)
         block = self.resigned(self.chain.lights[self.early.height], chainId="other")
         self.refused(self.certified(proof, block), "another chain")
 
-    def test_otherChain(self) -> None:
+    def test_laterGenesisIsOtherChain(self) -> None:
         """A chain of the same name and nodes that began at another time is another one."""
         other = self.makeChain(name="other")
         proof = self.prove(self.early)
@@ -252,7 +252,7 @@ class EngineTests(SynchronousTestCase):
             certificate=CometCertificate.of(self.chain.light(engine, nodes)),
         )
 
-    def test_formerNodes(self) -> None:
+    def test_formerValidatorsCannotForge(self) -> None:
         """Who has the keys of a former set cannot forge a block after it."""
         proof = self.prove(self.late)
         header = proof.block.header.header()
@@ -261,7 +261,7 @@ class EngineTests(SynchronousTestCase):
         named = evolve(header, validators=self.chain.genesis.validatorSet.hash)
         self.refused(replace(proof, block=self.forged(named, former)), "another validator set")
 
-    def test_changeByItself(self) -> None:
+    def test_changeNeedsFormerSet(self) -> None:
         """A set of nodes cannot bring itself in."""
         proof = self.prove(self.late)
         (change,) = proof.changes
@@ -269,7 +269,7 @@ class EngineTests(SynchronousTestCase):
         forged = NodeChange(header=own.header, certificate=own.certificate, nodes=change.nodes)
         self.refused(replace(proof, changes=[forged]), "not those that decide")
 
-    def test_kinds(self) -> None:
+    def test_proofIsOfOneLedgerType(self) -> None:
         """A proof is of one kind of ledger."""
         proof = self.prove(self.late)
         (change,) = proof.changes
@@ -278,7 +278,7 @@ class EngineTests(SynchronousTestCase):
         mixed = replace(change, certificate=certificate)
         self.refused(replace(proof, changes=[mixed]), "rules of one ledger")
 
-    def test_fork(self) -> None:
+    def test_contradictingBlocksAreRefused(self) -> None:
         """Blocks of the engine that contradict each other are not of one chain."""
         (last,) = self.chain.publish("t", b"last")
         proof = self.prove(self.late, last.height)
@@ -296,14 +296,14 @@ class EngineTests(SynchronousTestCase):
             checkpoint = replace(proof.checkpoint, certificate=certificate)
             self.refused(replace(proof, checkpoint=checkpoint), "not of one chain")
 
-    def test_beforeGenesis(self) -> None:
+    def test_blockBeforeGenesisIsRefused(self) -> None:
         """No block of the engine is older than the genesis."""
         proof = self.prove(self.early)
         time = Instant(self.chain.genesis.created * 1_000_000 - 1)
         block = self.resigned(self.chain.lights[self.early.height], time=time)
         self.refused(self.certified(proof, block), "older than the genesis")
 
-    def test_checkpoints(self) -> None:
+    def test_checkpointIsLastWithTransactions(self) -> None:
         """The last block with transactions is the checkpoint of those without behind it."""
         checkpoint = self.chain.prover.checkpoint
         tip = self.chain.head.height
@@ -323,7 +323,7 @@ class EngineTests(SynchronousTestCase):
         older, newer = checkpoint(self.early.height), checkpoint(tip)
         verifyConsistency(encode(growth), older=older, newer=newer)
 
-    def test_noTransactions(self) -> None:
+    def test_emptyChainCheckpointIsGenesis(self) -> None:
         """The checkpoint of a chain that has only blocks without transactions is its genesis."""
         directory = Path(self.mktemp())
         directory.mkdir()
@@ -333,7 +333,7 @@ class EngineTests(SynchronousTestCase):
         chain.decide()
         self.assertEqual(chain.prover.checkpoint(None), Checkpoint.of(chain.genesis.header()))
 
-    def test_notStored(self) -> None:
+    def test_givenCertificateIsUsed(self) -> None:
         """What is not stored can be given."""
         chain = self.makeChain(keeps=False)
         chain.changeNodes("node 0", "node 1", "new 2")
@@ -353,7 +353,7 @@ class StoredTests(SynchronousTestCase):
     Certificates as stores have them.
     """
 
-    def test_kinds(self) -> None:
+    def test_storedCertificatesAreRecognized(self) -> None:
         """Each kind is known for what it is."""
         block = LightBlock.fromJson(
             json.loads(proofs(EngineChain).events["first block with events"])["block"][

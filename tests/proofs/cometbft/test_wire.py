@@ -27,7 +27,7 @@ class VarintTests(SynchronousTestCase):
     Whole numbers.
     """
 
-    def test_known(self) -> None:
+    def test_knownVarintsAreRead(self) -> None:
         """The encodings that the specification shows, and the edges."""
         for value, data in (
             (0, "00"),
@@ -43,26 +43,26 @@ class VarintTests(SynchronousTestCase):
             self.assertEqual(encodeVarint(value).hex(), data)
 
     @given(st.integers(0, 2**64 - 1), st.binary(max_size=3), st.binary(max_size=3))
-    def test_roundTrip(self, value: int, before: bytes, after: bytes) -> None:
+    def test_varintsRoundTrip(self, value: int, before: bytes, after: bytes) -> None:
         """What is written is read, wherever it stands."""
         data = before + encodeVarint(value) + after
         end = len(data) - len(after)
         self.assertEqual(readVarint(data, len(before), len(data)), (value, end))
 
     @given(st.integers(-(2**63), -1))
-    def test_negative(self, value: int) -> None:
+    def test_negativeNumbersRoundTrip(self, value: int) -> None:
         """A negative number comes back with its sign."""
         data = encodeVarint(value)
         self.assertEqual(len(data), 10)
         self.assertEqual(signed64(readVarint(data, 0, 10)[0]), value)
 
-    def test_tooLarge(self) -> None:
+    def test_numbersAreBoundedTo64Bits(self) -> None:
         """No number has more than 64 bits."""
         for value in (2**64, -(2**63) - 1):
             with self.assertRaises(ValueError):
                 encodeVarint(value)
 
-    def test_malformed(self) -> None:
+    def test_malformedVarintsAreRefused(self) -> None:
         """A varint ends within ten bytes and within what may be read, and has 64 bits."""
         for data, text in (
             (b"", "too soon"),
@@ -78,11 +78,11 @@ class VarintTests(SynchronousTestCase):
         with self.assertRaises(Malformed):
             readVarint(b"\x80\x01", 0, 1)
 
-    def test_long(self) -> None:
+    def test_overlongVarintsAreRead(self) -> None:
         """A varint may be longer than it must."""
         self.assertEqual(readVarint(b"\x81\x80\x00", 0, 3), (1, 3))
 
-    def test_narrow(self) -> None:
+    def test_narrowNumbersAreTruncated(self) -> None:
         """Of a number that should have 32 bits the lowest count."""
         self.assertEqual(signed32(2**64 - 1), -1)
         self.assertEqual(signed32(2**32 + 5), 5)
@@ -99,7 +99,7 @@ class SkipTests(SynchronousTestCase):
         tag, position = readVarint(data, 0, len(data))
         self.assertEqual(skipField(data, tag, position, len(data)), size)
 
-    def test_kinds(self) -> None:
+    def test_fieldsAreSkippedByWireType(self) -> None:
         """Each wire type is as long as it says."""
         rest = b"\x08\x01"
         for data in (
@@ -112,7 +112,7 @@ class SkipTests(SynchronousTestCase):
         ):
             self.check(data + rest, len(data))
 
-    def test_malformed(self) -> None:
+    def test_malformedFieldsAreRefused(self) -> None:
         """What is cut short, or has a wire type that there is not, is no field."""
         for data in (
             encodeTag(7, 0),
@@ -131,18 +131,18 @@ class SkipTests(SynchronousTestCase):
             with self.assertRaises(Malformed):
                 self.check(data, 0)
 
-    def test_deep(self) -> None:
+    def test_groupDepthIsBounded(self) -> None:
         """Groups stand in one another up to a bound."""
         data = encodeTag(7, 3) * 100 + encodeTag(7, 4) * 100
         self.check(data, len(data))
 
-    def test_length(self) -> None:
+    def test_lengthIsBounded(self) -> None:
         """A length ends where the bytes end, at the latest."""
         self.assertEqual(readLength(b"\x03abc", 0, 4), (1, 4))
         with self.assertRaises(Malformed):
             readLength(b"\x03abc", 0, 3)
 
-    def test_fields(self) -> None:
+    def test_fieldsAreWalked(self) -> None:
         """A message can be walked over by who does not know it."""
         data = encodeTag(1, 0) + b"\x05" + encodeTag(2, 2) + delimited(b"ab") + encodeTag(3, 5)
         data += bytes(4)
@@ -153,7 +153,7 @@ class SkipTests(SynchronousTestCase):
         with self.assertRaises(Malformed):
             list(fields(data[:-1]))
 
-    def test_tag(self) -> None:
+    def test_fieldNumbersAreBounded(self) -> None:
         """A field has a number that fields can have."""
         for number in (0, 2**29):
             with self.assertRaises(ValueError):

@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
-from svcbroker.ledgers.cometbft._ledger import START_PATIENCE
+from svcbroker.ledgers.cometbft._ledger import START_TIMEOUT
 from svcbroker.ledgers.cometbft._offering import SnapshotSource
 from svcbroker.ledgers.cometbft._parts import EngineParts, ForeignEngine
 from svcbroker.ledgers.cometbft._rpc import EngineRpc
@@ -34,7 +34,7 @@ class Port:
         return succeed(None)
 
 
-class PatienceTests(SynchronousTestCase):
+class StartTimeoutTests(SynchronousTestCase):
     """
     L{CometLedger.start}, where a chain comes from other nodes.
     """
@@ -65,14 +65,14 @@ class PatienceTests(SynchronousTestCase):
     def ask(self, call: Any, request: Any) -> Any:
         return self.successResultOf(Deferred.fromCoroutine(call(request))).result
 
-    def test_nothing(self) -> None:
+    def test_startTimesOutWithoutProgress(self) -> None:
         """Where nothing comes the start is given up."""
-        self.clock.advance(START_PATIENCE - 1)
+        self.clock.advance(START_TIMEOUT - 1)
         self.assertNoResult(self.started)
         self.clock.advance(1)
         self.failureResultOf(self.started, LedgerUnavailable)
 
-    def test_comes(self) -> None:
+    def test_progressExtendsStart(self) -> None:
         """As long as anything comes it goes on, and ends when the chain is whole."""
         path = self.directory / "chain"
         makeChain(path, 60)
@@ -81,7 +81,7 @@ class PatienceTests(SynchronousTestCase):
         piece = self.successResultOf(Deferred.fromCoroutine(source.load(40, 1, 0, 60)))
         application = self.ledger._application
         for _ in range(3):
-            self.clock.advance(START_PATIENCE - 1)
+            self.clock.advance(START_TIMEOUT - 1)
             offer = messages.OfferSnapshotRequest(snapshot=snapshot, appHash=snapshot.hash)
             self.assertIs(self.ask(application.offerSnapshot, offer), OfferResult.ACCEPT)
             self.clock.advance(1)
@@ -94,11 +94,11 @@ class PatienceTests(SynchronousTestCase):
         self.successResultOf(self.ledger.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_ends(self) -> None:
+    def test_stalledSnapshotTimesOut(self) -> None:
         """Where it came no further for as long as an engine may take, the start is given up."""
         offer = messages.OfferSnapshotRequest()
         self.ask(self.ledger._application.offerSnapshot, offer)
-        self.clock.advance(START_PATIENCE)
+        self.clock.advance(START_TIMEOUT)
         self.assertNoResult(self.started)
-        self.clock.advance(START_PATIENCE)
+        self.clock.advance(START_TIMEOUT)
         self.failureResultOf(self.started, LedgerUnavailable)
