@@ -51,7 +51,9 @@ class FaceTests(SynchronousTestCase):
         self.check(
             model,
             "BEGINNING",
+            "EXTENSION_PREFIX",
             "MAX_DELAY",
+            "TAG",
             "Block",
             "BlockRecord",
             "CloseTopic",

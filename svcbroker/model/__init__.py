@@ -5,7 +5,16 @@ All of them are frozen and keyword-only. Nothing here knows Twisted, a carrier o
 engine; wire names such as C{topicName} live in the carriers' codecs.
 """
 
-from ._events import BEGINNING, Event, EventId, Position, checkContent, checkExtensions
+from ._events import (
+    BEGINNING,
+    EXTENSION_PREFIX,
+    TAG,
+    Event,
+    EventId,
+    Position,
+    checkContent,
+    checkExtensions,
+)
 from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
 from ._pages import Page
 from ._patterns import checkFilter, filterMatches, isPattern
@@ -38,7 +47,9 @@ from ._topics import Topic, checkTopicName, topicPrefix
 
 __all__ = [
     "BEGINNING",
+    "EXTENSION_PREFIX",
     "MAX_DELAY",
+    "TAG",
     "Block",
     "BlockRecord",
     "CloseTopic",

@@ -24,6 +24,9 @@ from ..errors import (
 MAX_EVENT_ID_LENGTH: Final = 64
 MAX_EXTENSIONS_SIZE: Final = 8192
 EXTENSION_PREFIX: Final = "svc-"
+"""How the names of extensions begin."""
+TAG: Final = "svc-tag"
+"""The extension by which subscriptions choose events."""
 
 _EVENT_ID = re.compile(r"([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})", re.ASCII)
 _MAX_NUMBER = 2**63 - 1

@@ -15,12 +15,12 @@ from attrs import field, frozen
 
 from ..broker import MAX_PAGE_NUMBER
 from ..errors import BrokerError, ParameterInvalid, TopicInvalid
-from ..model import EventId, checkTopicName
+from ..model import EXTENSION_PREFIX, EventId, checkTopicName
 
-EXTENSION_PREFIX: Final = "svc-"
 REQUIRED: Final = object()
 """Stands where an optional parameter has its default."""
 
+_PREFIX: Final = EXTENSION_PREFIX.encode("ascii")
 _NO_STRING = "is not a string"
 _INTEGER = re.compile(rb"-?[0-9]+")
 _LONGEST_INTEGER = 16
@@ -152,7 +152,7 @@ class ExtensionsKind(Kind):
             return {
                 name.decode("utf-8"): value.decode("utf-8")
                 for name, value in fields.items()
-                if name.startswith(b"svc-")
+                if name.startswith(_PREFIX)
             }
         except UnicodeDecodeError:
             raise ParameterInvalid("an extension is not UTF-8") from None

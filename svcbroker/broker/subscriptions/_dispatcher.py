@@ -10,14 +10,11 @@ from typing import Protocol
 from attrs import Factory, define
 
 from ...interfaces import Batch
-from ...model import Event, filterMatches
+from ...model import TAG, Event, filterMatches
 from ._trie import FilterTrie
 
 MAX_BATCH_BYTES = 256 * 1024
 MAX_BATCH_EVENTS = 1000
-
-TAG = "svc-tag"
-"""The extension that tags an event."""
 
 _REMEMBERED_TOPICS = 10_000
 

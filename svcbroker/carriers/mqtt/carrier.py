@@ -16,10 +16,11 @@ from zope.interface import implementer
 
 from ...net.addresses import peerText
 from ...net.sending import sender
+from ...net.turns import EndOfTurn
 from ..websocket import Route, WebSocketResource, routeTo
 from .connection import Connection
 from .context import Context
-from .output import Output, Outputs
+from .output import Output
 from .sessions import Sessions
 
 SUBPROTOCOL: Final = "mqtt"
@@ -38,7 +39,7 @@ class MqttCarrier:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.sessions = Sessions(context)
-        self.outputs = Outputs(context.clock, context.store)
+        self.endOfTurn = EndOfTurn(context.clock)
         self._links: set[Link] = set()
         self._drained: Deferred[None] | None = None
 
@@ -76,7 +77,7 @@ class MqttCarrier:
             for link in tuple(self._links):
                 link.abort()
             self.sessions.stop()
-            self.outputs.stop()
+            self.endOfTurn.stop()
             for group in self.context.groups.values():
                 group.retained.stop()
 
@@ -129,8 +130,9 @@ class Link:
         carrier.opened(self)
 
     def _makeConnection(self, carrier: MqttCarrier, remote: str) -> Connection:
-        output = Output(carrier.outputs, self)
-        return Connection(carrier.context, carrier.sessions, output, self, remote)
+        context = carrier.context
+        output = Output(carrier.endOfTurn, context.store, self)
+        return Connection(context, carrier.sessions, output, self, remote)
 
     def received(self, data: bytes) -> None:
         """Handle bytes from the client."""

@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...errors import BrokerError
+from ...net.timers import NEVER, LazyTimer
 from .codec import encode
 from .context import Context
 from .decoder import Decoder
@@ -106,11 +106,10 @@ class Connection:
         self._receiving: Receiving | None = None
         self._subscriber: Subscriber | None = None
         self._delivery: Delivery | None = None
-        self._keepAlive = 0.0
-        self._lastPacket = context.clock.seconds()
-        self._timer: IDelayedCall | None = context.clock.callLater(
-            context.settings.connectTimeout, self._tooSilent
-        )
+        # Before CONNECT no packet moves the deadline.
+        self._keepAlive = NEVER
+        self._silence = LazyTimer(context.clock, self._tooSilent)
+        self._silence.start(context.settings.connectTimeout)
         self._handlers: dict[type, Callable[[Any], None]] = {Connect: self._connect}
 
     # Events of the transport.
@@ -118,8 +117,8 @@ class Connection:
     def receive(self, data: bytes) -> None:
         """Handle bytes from the client."""
         packets = self._decoder.arrivals(data)
-        if packets:
-            self._lastPacket = self._context.clock.seconds()
+        if packets and self._keepAlive != NEVER:
+            self._silence.deadline = self._context.clock.seconds() + self._keepAlive
         if self._isWaiting or self._backlog:
             self._backlog.extend(packets)
         else:
@@ -360,27 +359,21 @@ class Connection:
     # Keep alive.
 
     def _startKeepAlive(self, keepAlive: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        # [MQTT-3.1.2-24] [MQTT5-3.1.2-24]
+        self._keepAlive = keepAlive * _KEEP_ALIVE_FACTOR if keepAlive else NEVER
         if keepAlive:
-            # [MQTT-3.1.2-24] [MQTT5-3.1.2-24]
-            self._keepAlive = keepAlive * _KEEP_ALIVE_FACTOR
-            self._timer = self._context.clock.callLater(self._keepAlive, self._tooSilent)
+            self._silence.start(self._keepAlive)
+        else:
+            self._silence.stop()
 
     def _tooSilent(self) -> None:
-        self._timer = None
-        left = self._lastPacket + self._keepAlive - self._context.clock.seconds()
-        # A paused client cannot be heard.
-        isExcused = self._isWaiting or (self._receiving is not None and self._receiving.isPaused)
-        if self.session is not None and (left > 0 or isExcused):
-            self._timer = self._context.clock.callLater(
-                left if left > 0 else self._keepAlive, self._tooSilent
-            )
-        elif self.session is not None:
-            self._close(ReasonCode.KEEP_ALIVE_TIMEOUT, "the client was silent for too long")
-        else:
+        if self.session is None:
             self._finish()
+        elif self._isWaiting or (self._receiving is not None and self._receiving.isPaused):
+            # A paused client cannot be heard.
+            self._silence.start(self._keepAlive)
+        else:
+            self._close(ReasonCode.KEEP_ALIVE_TIMEOUT, "the client was silent for too long")
 
     # Ends.
 
@@ -417,9 +410,7 @@ class Connection:
         if self._hasEnded:
             return
         self._hasEnded = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._silence.close()
         self._backlog.clear()
         if self._receiving is not None:
             self._receiving.end()

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from ...model import Event
+from ...model import EXTENSION_PREFIX, Event
 from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
 from .packets import Publish, Will
 
@@ -25,7 +25,6 @@ T = TypeVar("T")
 RETAIN: Final = "svc-retain"
 ENVELOPE: Final = "svc-mqtt"
 EVENT_ID: Final = "svc-eventId"
-_PREFIX: Final = "svc-"
 _OURS: Final = frozenset({RETAIN, ENVELOPE, EVENT_ID})
 
 _QOS_OF_OTHERS: Final = 2
@@ -140,7 +139,7 @@ def extensionsOf(
     for key, value in properties.userProperties:
         if key in _OURS:
             continue
-        if key.startswith(_PREFIX) and key not in extensions:
+        if key.startswith(EXTENSION_PREFIX) and key not in extensions:
             extensions[key] = value
             user.append(key)
         else:

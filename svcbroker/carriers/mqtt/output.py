@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...broker import Keeper
+from ...net.turns import EndOfTurn
 
 if TYPE_CHECKING:
     from .connection import IWire
@@ -24,37 +24,6 @@ _UNREAD: Final = 64 * 1024
 """Bytes of answers to a client that does not read, before it is not read from either."""
 
 
-class Outputs:
-    """
-    Writes to each connection once, at the end of a turn. One for all connections, since the
-    receipts of a block answer many of them.
-    """
-
-    def __init__(self, clock: IReactorTime, store: Keeper) -> None:
-        self.store = store
-        self._clock = clock
-        self._waiting: dict[Output, None] = {}
-        self._call: IDelayedCall | None = None
-
-    def flushLater(self, output: Output) -> None:
-        """Flush an output at the end of this turn."""
-        self._waiting[output] = None
-        if self._call is None:
-            self._call = self._clock.callLater(0, self._flush)
-
-    def _flush(self) -> None:
-        self._call = None
-        waiting, self._waiting = self._waiting, {}
-        for output in waiting:
-            output.flush()
-
-    def stop(self) -> None:
-        """Cancel the timer."""
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
-
-
 class Output:
     """
     Joins and writes the frames for one client.
@@ -65,8 +34,9 @@ class Output:
 
     _log = Logger()
 
-    def __init__(self, outputs: Outputs, wire: IWire) -> None:
-        self._outputs = outputs
+    def __init__(self, endOfTurn: EndOfTurn, store: Keeper, wire: IWire) -> None:
+        self._endOfTurn = endOfTurn
+        self._store = store
         self._wire = wire
         self._session: Session | None = None
         self._delivery: Delivery | None = None
@@ -90,7 +60,7 @@ class Output:
         if self._hasEnded or self._isFinishing:
             return
         if not self._parts and not self._isStoring:
-            self._outputs.flushLater(self)
+            self._endOfTurn.add(self.flush)
         self._parts.append(data)
         self._size += len(data)
         if self._size > _AT_ONCE:
@@ -105,7 +75,7 @@ class Output:
             self._isStoring = True
             # Frames that wait for the disk still count.
             parts, self._parts, size = self._parts, [], self._size
-            stored = self._outputs.store.flush()
+            stored = self._store.flush()
             stored.addCallback(self._stored, parts, size)
             stored.addErrback(self._failed)
         elif self._parts:

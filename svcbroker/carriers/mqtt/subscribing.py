@@ -21,7 +21,7 @@ from ...errors import (
     TopicInvalid,
     TopicTooLong,
 )
-from ...model import Offset, checkFilter, parseOffset
+from ...model import TAG, Offset, checkFilter, parseOffset
 from .context import Context
 from .delivery import Delivery
 from .frames import RETAIN_FLAG
@@ -32,7 +32,6 @@ from .sessions import Sessions
 from .subscription import KeptSubscription, SessionSubscription, parseShare
 
 OFFSET: Final = "svc-offset"
-TAG: Final = "svc-tag"
 
 _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     TopicBlank: ReasonCode.TOPIC_FILTER_INVALID,

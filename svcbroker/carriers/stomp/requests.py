@@ -11,6 +11,8 @@ from typing import Final
 from ...broker import Publication
 from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
 from ...model import (
+    EXTENSION_PREFIX,
+    TAG,
     InterfaceType,
     SubscribeRequest,
     checkExtensions,
@@ -25,7 +27,6 @@ from .window import AckMode
 _COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
 _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
 
-EXTENSION_PREFIX: Final = "svc-"
 NEWEST_FIRST: Final = (Version.V12, Version.V11, Version.V10)
 
 
@@ -141,7 +142,7 @@ def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscri
         group=headers.get("groupId", ""),
         filters=filters,
         offset=parseOffset(headers.get("eventId", "")),
-        tag=headers.get("svc-tag") or None,
+        tag=headers.get(TAG) or None,
         subscriptionId=subscriptionId,
         remote=remote,
         isDurable=isAcknowledged and subscriptionId is not None,
