@@ -21,6 +21,7 @@ from svcbroker.chain import (
     Transaction,
     proposeBlock,
 )
+from svcbroker.ledgers.pbft._messages import ProposedBlock
 from tools.simulation.adversary import Adversary
 from tools.simulation.genesis import genesisOf, seedsOf
 from tools.simulation.judge import (
@@ -173,6 +174,15 @@ class JudgeTests(SynchronousTestCase):
         self.judge.sent(0, replace(votes[1], round=1))
         self.judge.sent(0, replace(votes[1], phase=Phase.COMMIT))
         self.violates(SIGNATURE, self.judge.sent, 0, votes[1])
+
+    def test_proposalAndOtherPrepareAreReported(self) -> None:
+        """A leader's proposal is its prepare."""
+        first, second = self.block(self.opening), self.block(self.opening, delay=1)
+        block = ProposedBlock(header=first.header, transactions=first.transactions)
+        self.judge.sent(1, self.keys.proposal(1, 0, block, ()))
+        self.judge.sent(1, self.keys.vote(1, Phase.PREPARE, 1, 0, first.header.hash))
+        prepare = self.keys.vote(1, Phase.PREPARE, 1, 0, second.header.hash)
+        self.violates(SIGNATURE, self.judge.sent, 1, prepare)
 
     def test_otherBlockOnDiskIsReported(self) -> None:
         self.go(self.opening)

@@ -143,6 +143,8 @@ class Judge:
         if not isinstance(message, Proposal | Vote | RoundChange):
             return
         phase = Phase.ROUND_CHANGE if isinstance(message, RoundChange) else message.phase
+        if phase is Phase.PROPOSE:
+            phase = Phase.PREPARE  # a leader's proposal is its prepare
         place = (index, message.height, message.round, phase)
         if self._signed.setdefault(place, message.digest) != message.digest:
             raise self._verdict(

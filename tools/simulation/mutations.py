@@ -19,6 +19,7 @@ from svcbroker.chain import (
     Header,
     InvalidBlock,
     Phase,
+    faultsTolerated,
     leaderIndex,
     proposeBlock,
 )
@@ -136,42 +137,59 @@ class UnsignedVotes(Rules):
         pass
 
 
-def lowestPrepared(changes: Sequence[RoundChange]) -> RoundChange | None:
-    """The round change that was prepared in the lowest round."""
-    bound = [change for change in changes if change.prepared is not None]
-    return min(bound, key=lambda c: c.prepared.round if c.prepared else -1, default=None)
-
-
-class LowestRules(Rules):
+class LowestPrepared(Rules):
     """Requires a new leader to propose the block that was prepared first."""
 
-    def checkProposal(self, proposal: Proposal, parent: Header) -> None:
-        lowest = lowestPrepared(proposal.justification)
-        if lowest is None:
-            super().checkProposal(proposal, parent)
-            return
-        self.checkVote(proposal)
-        self.checkJustification(proposal.height, proposal.round, proposal.justification)
-        if lowest.prepared is None or lowest.prepared.digest != proposal.digest:
-            raise Refused("the round changes bind the leader to another block")
+    def highestPrepared(self, changes: Sequence[RoundChange]) -> RoundChange | None:
+        bound = [change for change in changes if change.prepared is not None]
+        return min(bound, key=lambda c: c.prepared.round if c.prepared else -1, default=None)
+
+
+class HighestView(Rules):
+    """Requires a new leader to propose the prepared block that was first proposed last."""
+
+    def highestPrepared(self, changes: Sequence[RoundChange]) -> RoundChange | None:
+        bound = [change for change in changes if change.prepared is not None]
+        return max(bound, key=lambda c: c.block.header.view if c.block else -1, default=None)
+
+
+class FewRoundChanges(Rules):
+    """Accepts a justification by f+1 replicas."""
+
+    def checkJustification(
+        self, height: int, round: int, justification: Sequence[RoundChange]
+    ) -> None:
+        for change in justification:
+            if (change.height, change.round) != (height, round):
+                raise Refused("it is for another round")
+            self.checkRoundChange(change)
+        if len({change.sender for change in justification}) <= faultsTolerated(self.nodes):
+            raise Refused("no correct replica")
+
+
+class UnsignedCommits(Rules):
+    """Does not verify the signatures of commits."""
+
+    def checkVote(self, vote: Vote | Proposal) -> None:
+        if vote.phase is not Phase.COMMIT:
+            super().checkVote(vote)
+
+
+class PreparedIsDecided(Rules):
+    """Accepts a quorum's prepares in place of a commit certificate."""
+
+    def checkDecided(self, decided: DecidedBlock) -> None:
+        certificate, header = decided.certificate, decided.header
+        prepared = PreparedCertificate(
+            round=certificate.round, digest=header.hash, signatures=certificate.signatures
+        )
+        try:
+            super().checkDecided(decided)
+        except Refused:
+            self.checkPrepared(header.height, prepared)
 
 
 # Faulty replicas.
-
-
-class LowestLeader(HostReplica):
-    """As a leader, proposes the block that was prepared first."""
-
-    def _proposeIfDue(self) -> None:
-        changes = self._roundOf(self.round).changes if self.round else {}
-        lowest = lowestPrepared(list(changes.values()))
-        if lowest is not None:
-            # Hide all locks but the lowest from the code below.
-            kept = {s: c for s, c in changes.items() if c.prepared is None or c is lowest}
-            if len(kept) >= self._rules.quorum:
-                changes.clear()
-                changes.update(kept)
-        super()._proposeIfDue()
 
 
 class NoCatchUp(HostReplica):
@@ -201,6 +219,19 @@ class ForgottenLock(HostReplica):
 
     def _enterRound(self, round: int) -> bool:
         self._prepared = self._preparedBlock = None
+        return super()._enterRound(round)
+
+
+class FirstLock(HostReplica):
+    """Returns to its first lock when it enters a round."""
+
+    _first: tuple[int, PreparedCertificate | None, ProposedBlock | None] = (0, None, None)
+
+    def _enterRound(self, round: int) -> bool:
+        height, certificate, _ = self._first
+        if height != self.height or certificate is None:
+            self._first = (self.height, self._prepared, self._preparedBlock)
+        _, self._prepared, self._preparedBlock = self._first
         return super()._enterRound(round)
 
 
@@ -354,11 +385,14 @@ MUTATIONS: Mapping[str, Mutation] = {
     "proposal not justified": Mutation(Components(rules=UnjustifiedProposal), "unjustified"),
     "senders counted twice": Mutation(Components(rules=DuplicateSenders), "duplicate senders"),
     "signatures not checked": Mutation(Components(rules=UnsignedVotes), "forged senders"),
-    "lowest, not highest": Mutation(
-        Components(rules=LowestRules, replica=LowestLeader), "lowest prepared"
-    ),
+    "lowest, not highest": Mutation(Components(rules=LowestPrepared), "lowest prepared"),
+    "highest by view": Mutation(Components(rules=HighestView), "highest view"),
+    "justified by f+1": Mutation(Components(rules=FewRoundChanges), "few round changes"),
+    "commits not verified": Mutation(Components(rules=UnsignedCommits), "unsigned commit"),
+    "prepared is decided": Mutation(Components(rules=PreparedIsDecided), "prepares as commits"),
     # Replicas that forget, or act on past rounds.
     "commits mixed over rounds": Mutation(Components(replica=MixedCommits)),
+    "first lock kept": Mutation(Components(replica=FirstLock), "first lock"),
     "forgotten lock": Mutation(Components(replica=ForgottenLock), "", Focus(faults=_AMBUSHES)),
     "lock lost in a crash": Mutation(
         Components(keep=lambda kept: evolve(kept, prepared=None, block=None)), "lost lock"

@@ -30,6 +30,9 @@ SIGNATURE_SIZE = 64
 
 _CACHE_SIZE = 4096
 
+_SAME_SLOT = {Phase.PROPOSE: Phase.PREPARE, Phase.PREPARE: Phase.PROPOSE}
+"""A leader's proposal is its prepare, so the two phases must sign the same digest."""
+
 
 class DoubleSign(Exception):
     """
@@ -112,14 +115,16 @@ class Signer:
         Sign a digest for one height, round and phase.
 
         @return: the signature, the same one if this digest was signed here before.
-        @raise DoubleSign: another digest was signed for this height, round and phase.
+        @raise DoubleSign: another digest was signed for this height, round and phase. A proposal
+            and a prepare count as one phase.
         """
         place = (height, round, phase)
         before = self._signed.get(place)
-        if before is not None:
-            if before[0] != digest:
-                raise DoubleSign(f"height {height}, round {round}, {phase.name}")
+        if before is not None and before[0] == digest:
             return before[1]
+        other = before or self._signed.get((height, round, _SAME_SLOT.get(phase, phase)))
+        if other is not None and other[0] != digest:
+            raise DoubleSign(f"height {height}, round {round}, {phase.name}")
         payload = votePayload(phase, self._chain, height, round, digest)
         signature = crypto_sign(payload, self._secret)[:SIGNATURE_SIZE]
         self._signed[place] = (digest, signature)

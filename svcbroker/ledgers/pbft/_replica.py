@@ -37,7 +37,7 @@ from ._messages import (
     Vote,
 )
 from ._ports import Application, Timing
-from ._rounds import Refused, Rules, highestPrepared
+from ._rounds import Refused, Rules
 from ._votes import FutureMessages, VoteSet
 
 _PREPARE, _COMMIT = Phase.PREPARE, Phase.COMMIT  # attribute access on an Enum is slow
@@ -237,7 +237,7 @@ class Replica:
             if len(voteSet.changes) < self._quorum:
                 return
             justification = tuple(voteSet.changes.values())
-            highest = highestPrepared(justification)
+            highest = self._rules.highestPrepared(justification)
             block = None if highest is None else highest.block
         if block is None:
             if self._due != self.height:
@@ -273,7 +273,7 @@ class Replica:
             for change in proposal.justification:
                 self._recordRound(change)
         voteSet.proposal, voteSet.accepted = proposal, candidate
-        voteSet.votes(_PREPARE).setdefault(leader, proposal)
+        self._compare(voteSet, voteSet.votes(_PREPARE).setdefault(leader, proposal), proposal)
         self._candidates[candidate.header.hash] = candidate
         self._activate()
         self._toPrepare = None if leader == self.index else candidate.header.hash

@@ -162,11 +162,11 @@ class Rules:
                 raise Refused("the first round's block is not of the first view")
             return
         self.checkJustification(proposal.height, round, proposal.justification)
-        bound = highestPrepared(proposal.justification)
-        if bound is None:
+        highest = self.highestPrepared(proposal.justification)
+        if highest is None:
             if header.view != parent.view + round:
                 raise Refused("a new block is not of its round's view")
-        elif bound.prepared is None or header.hash != bound.prepared.digest:
+        elif highest.prepared is None or header.hash != highest.prepared.digest:
             raise Refused("the round changes bind the leader to another block")
 
     def checkJustification(
@@ -187,14 +187,13 @@ class Rules:
         if len(senders) < self.quorum:
             raise Refused("the justification has no quorum")
 
-
-def highestPrepared(changes: Sequence[RoundChange]) -> RoundChange | None:
-    """
-    The round change that decides what a new leader must propose: the one prepared in the highest
-    round. C{None} if no sender is locked.
-    """
-    return max(
-        (change for change in changes if change.prepared is not None),
-        key=lambda change: change.prepared.round if change.prepared else -1,
-        default=None,
-    )
+    def highestPrepared(self, changes: Sequence[RoundChange]) -> RoundChange | None:
+        """
+        The round change that decides what a new leader must propose: the one prepared in the
+        highest round. C{None} if no sender is locked.
+        """
+        return max(
+            (change for change in changes if change.prepared is not None),
+            key=lambda change: change.prepared.round if change.prepared else -1,
+            default=None,
+        )

@@ -315,6 +315,15 @@ class ContradictionTests(ReplicaTestCase):
         self.receive(proposal)
         self.assertEqual(self.receive(prepare), [Evidence(proposal, prepare)])
 
+    def test_leadersEarlierPrepareIsEvidence(self) -> None:
+        """Its prepare of another block arrives before its proposal."""
+        proposal, prepare = self.set.proposal(1, self.x), self.set.prepare(1, self.y)
+        self.ignores(prepare)
+        self.assertEqual(
+            [each for each in self.receive(proposal) if isinstance(each, Evidence)],
+            [Evidence(prepare, proposal)],
+        )
+
     def test_votesOfOtherRoundsAreNoEvidence(self) -> None:
         self.ignores(self.set.prepare(0, self.x, 0), self.set.prepare(0, self.y, 1))
         self.ignores(self.set.commit(0, self.x, 0), self.set.commit(0, self.y, 1))

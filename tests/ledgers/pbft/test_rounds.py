@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase
 from svcbroker.ledgers.pbft._messages import DecidedBlock, Proposal, RoundChange
-from svcbroker.ledgers.pbft._rounds import Refused, highestPrepared
+from svcbroker.ledgers.pbft._rounds import Refused
 from tests.ledgers.pbft.sets import SigningReplicas
 
 
@@ -150,13 +150,13 @@ class JustificationTests(RulesTestCase):
             self.set.roundChange(2, 3),
         ]
         for order in (changes, changes[::-1]):
-            self.assertEqual(highestPrepared(order), changes[0])
+            self.assertEqual(self.rules.highestPrepared(order), changes[0])
             self.follows(self.set.proposal(0, later, 3, order))
             self.refused(self.set.proposal(0, self.x, 3, order), "another block")
 
     def test_noLockNoHighest(self) -> None:
-        self.assertIsNone(highestPrepared([self.set.roundChange(0, 1)]))
-        self.assertIsNone(highestPrepared([]))
+        self.assertIsNone(self.rules.highestPrepared([self.set.roundChange(0, 1)]))
+        self.assertIsNone(self.rules.highestPrepared([]))
 
 
 class PreparedTests(RulesTestCase):

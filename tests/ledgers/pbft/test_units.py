@@ -150,6 +150,16 @@ class SignerTests(SynchronousTestCase):
         self.signer.forgetBelow(5)
         self.assertRaises(DoubleSign, self.signer.sign, Phase.PREPARE, 5, 0, b"y" * 32)
 
+    def test_proposalAndPrepareAreOneSlot(self) -> None:
+        """A leader's proposal is its prepare."""
+        slot = ((Phase.PROPOSE, Phase.PREPARE), (Phase.PREPARE, Phase.PROPOSE))
+        for round, (first, second) in enumerate(slot):
+            self.signer.sign(first, 5, round, b"x" * 32)
+            self.assertRaises(DoubleSign, self.signer.sign, second, 5, round, b"y" * 32)
+            signature = self.signer.sign(second, 5, round, b"x" * 32)
+            payload = votePayload(second, self.chain, 5, round, b"x" * 32)
+            self.assertTrue(Verifier(self.set.genesis.validators).verify(1, payload, signature))
+
     def test_nextRoundIsUnsigned(self) -> None:
         self.assertEqual(self.signer.nextRound(5), 0)
         for height, round in ((5, 3), (5, 1), (6, 7)):
