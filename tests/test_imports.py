@@ -5,7 +5,7 @@ Imports run one way, and what must not know Twisted or the reactor does not.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -41,6 +41,8 @@ CLIENTS = {
     "svcbroker.net.endpoints",
     "svcbroker.net.http",
 }
+# Packages with modules that name each other's classes in annotations only.
+MUTUAL_TYPES = ("svcbroker.carriers.mqtt", "svcbroker.carriers.stomp", "svcbroker.chain")
 # The test kit may use the whole house but its roof.
 KIT = "testing"
 
@@ -90,6 +92,46 @@ def imported(name: str, path: Path) -> Iterator[tuple[str, bool]]:
                 yield f"{base}.{alias.name}", isForTypes
 
 
+def cycles(*, withTypes: bool) -> list[list[str]]:
+    """
+    The groups of modules that import each other, directly or through others.
+
+    @param withTypes: whether imports for type checkers count.
+    """
+    known = dict(modules())
+    targets = {
+        name: {
+            moduleOf(target, known)
+            for target, isForTypes in imported(name, path)
+            if target.startswith("svcbroker.") and (withTypes or not isForTypes)
+        }
+        for name, path in known.items()
+    }
+    reached = {name: reachable(name, targets) for name in targets}
+    groups = {
+        frozenset(other for other in reached[name] if name in reached[other]) for name in targets
+    }
+    return sorted(sorted(group) for group in groups if len(group) > 1)
+
+
+def moduleOf(target: str, known: Mapping[str, Path]) -> str:
+    """The module that a full name is, or is a name of."""
+    while target not in known:
+        target = target.rpartition(".")[0]
+    return target
+
+
+def reachable(start: str, targets: Mapping[str, Set[str]]) -> Set[str]:
+    """Everything that a module imports, directly or through others."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = targets[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
 def roomOf(name: str) -> str:
     """The room that a full name of ours lies in."""
     parts = name.split(".")
@@ -121,6 +163,12 @@ class DirectionTests(SynchronousTestCase):
                 elif other == KIT or floorOf(other) >= floorOf(room):
                     wrong.append(f"{name} imports {target}")
         self.assertEqual(wrong, [])
+
+    def test_noImportCycles(self) -> None:
+        """No modules import each other in a circle."""
+        self.assertEqual(cycles(withTypes=False), [])
+        circles = cycles(withTypes=True)
+        self.assertEqual([c for c in circles if not c[0].startswith(MUTUAL_TYPES)], [])
 
     def test_everyRoomHasAPlace(self) -> None:
         """Each room of the package is in the table."""

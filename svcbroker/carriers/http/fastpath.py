@@ -16,11 +16,11 @@ from twisted.python.failure import Failure
 from twisted.web.http import NO_CONTENT, OK
 
 from ...net.sending import isDirect, sender
+from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
 from .plain import PARTIAL, Answers, Head, readHead
 from .routes import Endpoint
 from .server import BrokerChannel, BrokerRequest
-from .timeouts import LazyTimeouts
 
 MAX_UNREAD: Final = 16 * 1024
 """How much may wait behind the request that is being answered before reading stops, in bytes."""
@@ -53,7 +53,7 @@ class _Arriving:
     missing: int
 
 
-class FastChannel(LazyTimeouts, BrokerChannel):
+class FastChannel(BrokerChannel):
     """
     A connection that answers plain requests for endpoints itself, and passes everything else on to
     twisted.web.
@@ -63,6 +63,8 @@ class FastChannel(LazyTimeouts, BrokerChannel):
     arrived behind it; when that channel has answered and has nothing left over, heads are read
     here again. Unusual requests always go to twisted.web, so the two parsers cannot disagree.
     """
+
+    timeOut: float | None  # type: ignore[assignment]
 
     def __init__(self, fastPath: FastPath) -> None:
         super().__init__()
@@ -84,7 +86,9 @@ class FastChannel(LazyTimeouts, BrokerChannel):
         self._isDirect = False
 
     def connectionMade(self) -> None:
-        self.now = self.site.reactor.seconds
+        reactor = self.site.reactor
+        self._now = reactor.seconds
+        self._timer = LazyTimer(reactor, self.timeoutConnection)
         self._send = sender(self.transport)
         self._isDirect = isDirect(self.transport)
         super().connectionMade()
@@ -124,6 +128,25 @@ class FastChannel(LazyTimeouts, BrokerChannel):
         if answering is not None:
             answering.cancel()
         super().connectionLost(reason)
+        self._timer.close()
+
+    # Time-outs as C{TimeoutMixin} has them, without moving a timer of the reactor
+
+    def setTimeout(self, period: float | None) -> float | None:
+        """Close the connection once the client is silent for some seconds; C{None} for never."""
+        previous, self.timeOut = self.timeOut, period
+        if period is None:
+            self._timer.stop()
+        else:
+            self._timer.start(period)
+        return previous
+
+    def resetTimeout(self) -> None:
+        """The client was heard."""
+        timer = self._timer
+        # While a request is being answered the timer does not run.
+        if timer.deadline != NEVER and self.timeOut is not None:
+            timer.deadline = self._now() + self.timeOut
 
     # Plain requests
 
@@ -160,7 +183,7 @@ class FastChannel(LazyTimeouts, BrokerChannel):
         self._isServing = False
         self._unread = data[start:]
         if self._answering is not None:
-            self.suspendTimeout()
+            self._timer.stop()
             self._limitUnread()
         if mayWait and self._unsent:
             self._fastPath.turnEnd.addOrCall(self._flush)
@@ -225,7 +248,7 @@ class FastChannel(LazyTimeouts, BrokerChannel):
             self._flush()
             self.loseConnection()
             return
-        self.resumeTimeout()
+        self.setTimeout(self.timeOut)
         if self._isReadingStopped:
             self._isReadingStopped = False
             if not self.paused:

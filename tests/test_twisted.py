@@ -1,0 +1,130 @@
+"""
+Private attributes of Twisted that svcbroker uses: each is what the installed version has, and each
+is used in one module only.
+"""
+
+from __future__ import annotations
+
+import ast
+from inspect import signature
+from socket import socketpair
+from typing import Any
+
+from twisted.internet.interfaces import IPushProducer
+from twisted.internet.protocol import Protocol
+from twisted.internet.tcp import Connection
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.http import HTTPChannel
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
+
+from .test_imports import modules
+
+USERS = {
+    "_buffer": "svcbroker.carriers.http.server",
+    "_dataBuffer": "svcbroker.carriers.http.server",
+    "_networkProducer": "svcbroker.carriers.http.server",
+    "_protocolUpgradeForWebsockets": "svcbroker.carriers.http.server",
+    "_tempDataBuffer": "svcbroker.net.sending",
+    "dataBuffer": "svcbroker.net.sending",
+}
+"""Each attribute, and the module that may use it."""
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class Slow(Resource):
+    """Answers no request."""
+
+    isLeaf = True
+
+    def render_GET(self, request: object) -> int:
+        return NOT_DONE_YET
+
+
+class ChannelTests(SynchronousTestCase):
+    """
+    C{HTTPChannel}.
+    """
+
+    def setUp(self) -> None:
+        self.transport = StringTransport()
+        site = Site(Slow(), reactor=MemoryReactorClock())
+        self.channel: Any = site.buildProtocol(None)
+        # Twisted's own channel, not its wrapper that negotiates HTTP/2.
+        self.channel = getattr(self.channel, "_channel", self.channel)
+        self.channel.makeConnection(self.transport)
+
+    def test_bufferHoldsUnparsedBytes(self) -> None:
+        self.assertEqual(self.channel._buffer, b"")
+        self.channel.dataReceived(b"GET / HT")
+        self.assertEqual(self.channel._buffer, b"GET / HT")
+        self.assertEqual(self.channel.clearLineBuffer(), b"GET / HT")
+        self.assertEqual(self.channel._buffer, b"")
+
+    def test_dataBufferHoldsBytesBehindARequest(self) -> None:
+        """While that is being answered."""
+        self.channel.dataReceived(REQUEST)
+        self.assertEqual((len(self.channel.requests), self.channel._dataBuffer), (1, []))
+        self.channel.dataReceived(b"GET /second")
+        self.assertEqual(self.channel._dataBuffer, [b"GET /second"])
+
+    def test_networkProducerStopsReading(self) -> None:
+        producer = self.channel._networkProducer
+        self.assertTrue(IPushProducer.providedBy(producer))
+        producer.pauseProducing()
+        self.assertEqual(self.transport.producerState, "paused")
+        producer.resumeProducing()
+        self.assertEqual(self.transport.producerState, "producing")
+
+    def test_upgradeTakesAProtocol(self) -> None:
+        upgrade = HTTPChannel._protocolUpgradeForWebsockets
+        self.assertEqual(list(signature(upgrade).parameters), ["self", "protocol"])
+
+
+class ConnectionTests(SynchronousTestCase):
+    """
+    C{tcp.Connection}.
+    """
+
+    def makeConnection(self) -> Any:
+        """A connection without a peer."""
+        one, other = socketpair()
+        self.addCleanup(other.close)
+        self.addCleanup(one.close)
+        return Connection(one, Protocol(), MemoryReactorClock())
+
+    def test_unsentBytesAreInTwoBuffers(self) -> None:
+        connection = self.makeConnection()
+        self.assertEqual((connection.dataBuffer, connection._tempDataBuffer), (b"", []))
+        connection.connected = True
+        connection.startWriting = lambda: None
+        connection.write(b"unsent")
+        self.assertEqual((connection.dataBuffer, connection._tempDataBuffer), (b"", [b"unsent"]))
+        connection.writeSomeData = lambda data: 2
+        connection.doWrite()
+        self.assertEqual((connection.dataBuffer, connection._tempDataBuffer), (b"unsent", []))
+
+    def test_stateIsInFlags(self) -> None:
+        connection = self.makeConnection()
+        self.assertEqual(
+            (connection.connected, connection.disconnecting, connection.TLS), (0, False, False)
+        )
+
+
+class UseTests(SynchronousTestCase):
+    """
+    Who uses them.
+    """
+
+    def test_eachAttributeHasOneUser(self) -> None:
+        """An attribute that a class of ours sets itself is its own."""
+        found: dict[str, set[str]] = {name: set() for name in USERS}
+        for module, path in modules():
+            nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+            attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+            own = {node.attr for node in attributes if isinstance(node.ctx, ast.Store)}
+            for name in {node.attr for node in attributes} & USERS.keys() - own:
+                found[name].add(module)
+        self.assertEqual(found, {name: {module} for name, module in USERS.items()})
