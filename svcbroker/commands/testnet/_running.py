@@ -56,6 +56,7 @@ class RunningNetwork:
         self._returning: dict[int, Deferred[None]] = {}
         self._brokers = [
             BrokerProcess(
+                node.name,
                 node.command(ledger),
                 node.log,
                 reactor=reactor,
@@ -83,7 +84,7 @@ class RunningNetwork:
         finally:
             looking.cancel()
         for broker in self._brokers:
-            broker.isSteady()
+            broker.settle()
         self.say(*describe(self._network))
         await Deferred()
 
@@ -117,7 +118,7 @@ class RunningNetwork:
 
     async def _return(self, node: TestNode) -> None:
         await self._ready(node)
-        self._brokers[node.number].isSteady()
+        self._brokers[node.number].settle()
         self.say(f"{node.name} is ready again")
 
     def _notReady(self, failure: Failure) -> None:

@@ -13,6 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import UNIXClientEndpoint
@@ -26,7 +27,7 @@ from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
 from svcbroker.ledgers.cometbft._calls import Call
-from svcbroker.ledgers.cometbft._engine import Engine, EngineLimits, EngineState
+from svcbroker.ledgers.cometbft._engine import LIMITS, Engine, EngineState
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix, messages
 from svcbroker.ledgers.cometbft.abci.messages import TransactionResult
 from tests.directories import shortDirectory
@@ -168,7 +169,7 @@ class RealEngineTestCase(TestCase):
             ],
             reactor=reactor,
             entropy=lambda: 0.0,
-            limits=EngineLimits(firstDelay=0.05),
+            limits=evolve(LIMITS, firstDelay=0.05),
             sockets=[self.home / "rpc.sock"],
             changed=self._changed,
         )

@@ -6,92 +6,20 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from twisted.internet.error import ProcessDone, ProcessExitedAlready, ProcessTerminated
-from twisted.internet.interfaces import IProcessTransport
-from twisted.internet.task import Clock
-from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from svcbroker.ledgers.cometbft._engine import (
     CONNECTIONS,
     Engine,
-    EngineLimits,
     EngineState,
-    IEngineReactor,
 )
+from svcbroker.net.processes import ProcessLimits
 from tests.directories import shortDirectory
+from tests.net.processes import FakeProcess, FakeReactor
 
-LIMITS = EngineLimits(firstDelay=1, maxDelay=8, jitter=0.5, steady=60, patience=10)
-
-
-class FakeProcess:
-    """
-    The transport of a process that is not there.
-    """
-
-    pid = 4711
-
-    def __init__(self, child: Any, arguments: Sequence[str]) -> None:
-        self.child = child
-        self.arguments = list(arguments)
-        self.signals: list[str] = []
-        self.isStdinOpen = True
-        self.hasExited = False
-
-    def closeStdin(self) -> None:
-        """See C{IProcessTransport}."""
-        self.isStdinOpen = False
-
-    def signalProcess(self, name: str) -> None:
-        """See C{IProcessTransport}."""
-        if self.hasExited:
-            raise ProcessExitedAlready
-        self.signals.append(name)
-
-    def end(self, status: int | None = 1, signal: int | None = None) -> None:
-        """The process ends."""
-        error = ProcessTerminated(status, signal) if status or signal else ProcessDone(0)
-        self.child.processEnded(Failure(error))
-
-
-@implementer(IEngineReactor)
-class FakeReactor(Clock):
-    """
-    A clock that also makes processes that are not there.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.processes: list[FakeProcess] = []
-        self.options: list[Mapping[str, Any]] = []
-        self.error: OSError | None = None
-
-    def spawnProcess(
-        self,
-        processProtocol: Any,
-        executable: Any,
-        args: Any = (),
-        env: Any = None,
-        path: Any = None,
-        uid: Any = None,
-        gid: Any = None,
-        usePTY: Any = 0,
-        childFDs: Any = None,
-    ) -> IProcessTransport:
-        """See C{IReactorProcess}."""
-        if self.error is not None:
-            raise self.error
-        process: Any = FakeProcess(processProtocol, args)
-        self.processes.append(process)
-        self.options.append({"env": env, "path": path, "executable": executable})
-        processProtocol.makeConnection(process)
-        transport: IProcessTransport = process
-        return transport
+LIMITS = ProcessLimits(firstDelay=1, maxDelay=8, jitter=0.5, steady=60, endTimeout=10)
 
 
 class EngineTestCase(SynchronousTestCase):
@@ -301,7 +229,7 @@ class EndTests(EngineTestCase):
         """It is killed when it takes too long."""
         self.engine.start()
         stopped = self.engine.stop()
-        self.reactor.advance(LIMITS.patience)
+        self.reactor.advance(LIMITS.endTimeout)
         self.assertEqual(self.process.signals, ["TERM", "KILL"])
         self.assertIs(self.engine.state, EngineState.ENDING)
         self.process.end(signal=9)
@@ -356,9 +284,9 @@ class EndTests(EngineTestCase):
         self.engine.start()
         self.connect()
         self.engine.connectionsChanged(0)
-        self.reactor.advance(LIMITS.patience)
+        self.reactor.advance(LIMITS.endTimeout)
         self.assertEqual(self.process.signals, ["TERM"])
-        self.reactor.advance(LIMITS.patience)
+        self.reactor.advance(LIMITS.endTimeout)
         self.assertEqual(self.process.signals, ["TERM", "KILL"])
         self.process.end(signal=9)
         self.assertIs(self.engine.state, EngineState.WAITING)
@@ -372,7 +300,7 @@ class EndTests(EngineTestCase):
         self.connect()
         self.engine.connectionsChanged(3)
         self.engine.connectionsChanged(4)
-        self.reactor.advance(LIMITS.patience)
+        self.reactor.advance(LIMITS.endTimeout)
         self.assertEqual(self.process.signals, [])
         self.assertIs(self.engine.state, EngineState.RUNNING)
 
@@ -381,5 +309,5 @@ class EndTests(EngineTestCase):
         self.engine.start()
         self.engine.connectionsChanged(1)
         self.engine.connectionsChanged(0)
-        self.reactor.advance(100 * LIMITS.patience)
+        self.reactor.advance(100 * LIMITS.endTimeout)
         self.assertEqual(self.process.signals, [])

@@ -18,7 +18,7 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.ledgers.cometbft._admin import healthOf, namesOf, nodeRecords, takePicture
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
-from svcbroker.ledgers.cometbft._engine import Engine, EngineLimits
+from svcbroker.ledgers.cometbft._engine import Engine
 from svcbroker.ledgers.cometbft._home import decodeGenesis, readGenesis
 from svcbroker.ledgers.cometbft._rpc import EngineRpc, connectEngine
 from svcbroker.ledgers.cometbft.abci import AbciFactory, listenUnix
@@ -115,7 +115,6 @@ class RealLayoutTests(TestCase):
             [self.program, "start", f"--home={home}"],
             reactor=reactor,
             entropy=lambda: 0.0,
-            limits=EngineLimits(),
             sockets=[home / "rpc.sock"],
         )
         factory = AbciFactory(

@@ -7,7 +7,6 @@ No broker needs to run for it, and no module beside a running node imports it.
 from __future__ import annotations
 
 from ....proofs.cometbft import Instant, engineOrder
-from .._engine import ALONE
 from .._home import (
     GENESIS,
     EngineKeys,
@@ -47,7 +46,6 @@ from ._layout import NetworkPlan, NodePlan, layOutJoining, layOutNetwork
 from ._trust import TrustMissing, askTrust
 
 __all__ = [
-    "ALONE",
     "ATTESTATION_NAME",
     "GENESIS",
     "MAX_JOIN_REQUEST",

@@ -1,5 +1,5 @@
 """
-Runs a program away from the terminal, but not longer than the process that started it.
+Runs a program in a session of its own, and ends it when the process that started it is gone.
 
 Not imported: it is run by its path, and becomes the program that its arguments name.
 """
@@ -11,12 +11,12 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 if __name__ == "__main__":
-    # A terminal interrupts all processes of its group at once. The broker has still to answer
-    # what it accepted, and ends this one afterwards.
+    # A terminal interrupts all processes of its group at once. The parent has still to answer what
+    # it accepted, and ends this one afterwards.
     os.setsid()
     if sys.platform == "linux":
         import ctypes
 
-        # Where the broker is killed, whoever waits for it in vain would be there for ever.
+        # A parent that is killed cannot end its children.
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     os.execv(sys.argv[1], sys.argv[1:])
