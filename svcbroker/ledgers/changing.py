@@ -1,9 +1,9 @@
 """
-Changes of the nodes of a chain that belong to several: the document that goes from one to the
-next until enough have signed.
+Change documents: a change of a chain's validator set, which organisations pass on until enough have
+signed.
 
-It says which set is to follow which, and holds signatures over exactly that. Nobody has to trust
-who hands it on.
+A document names the current and the following set, and carries signatures over both. Every reader
+verifies all of it, so the channel need not be trusted.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ..chain import (
 )
 
 MAX_DOCUMENT: Final = 256 * 1024
-"""The most bytes that a document has."""
+"""The most bytes of a document."""
 
 
 class DocumentInvalid(Exception):
-    """A change that cannot go on. The text is one line for the operator."""
+    """A change document that cannot be used. The text is one line for the operator."""
 
 
 class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     The file of a document. Keys and signatures are in hexadecimal digits.
 
-    @ivar generation: of the set before.
-    @ivar signatures: by the keys of their signers.
+    @ivar generation: the generation of the current set.
+    @ivar signatures: by the signers' keys.
     """
 
     kind: Literal["svcbroker-change"] = "svcbroker-change"
@@ -53,13 +53,13 @@ class _File(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @frozen(kw_only=True)
 class ChangeDocument:
     """
-    A change of the nodes on its way.
+    A change of the validator set that is being signed.
 
     @ivar chain: the chain's id.
-    @ivar current: the set before.
-    @ivar following: the set after.
-    @ivar signatures: what was signed, by the public keys of the signers; all of it holds. Who is
-        in the set before approves by it, and who is in the one after accepts.
+    @ivar current: the set before the change.
+    @ivar following: the set after the change.
+    @ivar signatures: valid signatures, by public key. A validator of the current set approves by
+        its signature, one of the following set accepts.
     """
 
     chain: bytes
@@ -69,64 +69,66 @@ class ChangeDocument:
 
     @property
     def added(self) -> Sequence[bytes]:
-        """The keys that come."""
+        """The keys that are added."""
         return [key for key in self.following.keys if key not in self.current.keys]
 
     @property
     def removed(self) -> Sequence[bytes]:
-        """The keys that go."""
+        """The keys that are removed."""
         return [key for key in self.current.keys if key not in self.following.keys]
 
     @property
     def approvals(self) -> int:
-        """How many of the set before have signed."""
+        """The number of approvals by the current set."""
         return sum(key in self.signatures for key in self.current.keys)
 
     @property
     def neededApprovals(self) -> int:
-        """How many of the set before must sign."""
+        """The number of approvals that are required."""
         return quorum(len(self.current.keys))
 
     @property
     def missing(self) -> Sequence[bytes]:
-        """The keys of the new set that have not accepted."""
+        """The keys of the following set that have not accepted."""
         return [key for key in self.following.keys if key not in self.signatures]
 
     @property
     def isComplete(self) -> bool:
-        """Whether the chain would take it."""
+        """Whether the chain will accept it."""
         return self.approvals >= self.neededApprovals and not self.missing
 
     @property
     def payload(self) -> bytes:
-        """What is signed."""
+        """The bytes that are signed."""
         return changePayload(self.chain, self.current, self.following)
 
     def sign(self, seed: bytes) -> ChangeDocument:
         """
-        The document with one more signature.
+        Add a signature.
 
-        @param seed: the private key of a node of one of the sets.
-        @raise DocumentInvalid: the node is in neither.
+        @param seed: the private key of a validator of one of the sets.
+        @raise DocumentInvalid: the key is in neither set.
         """
         signer = Ed25519PrivateKey.from_private_bytes(seed)
         key = signer.public_key().public_bytes_raw()
         if key not in self.current.keys and key not in self.following.keys:
-            raise DocumentInvalid(f"{key.hex()} is neither in the set before nor in the one after")
+            raise DocumentInvalid(
+                f"{key.hex()} is neither in the current set nor in the following one"
+            )
         return evolve(self, signatures={**self.signatures, key: signer.sign(self.payload)})
 
     def toChange(self) -> ValidatorChange:
         """
-        What the chain takes.
+        The change as the chain accepts it.
 
-        @raise DocumentInvalid: somebody has still to sign.
+        @raise DocumentInvalid: signatures are missing.
         """
         if not self.isComplete:
             more = max(0, self.neededApprovals - self.approvals)
             missing = ", ".join(key.hex()[:12] for key in self.missing)
             raise DocumentInvalid(
-                f"it is not complete: {more} more of the set before must approve, and of the new "
-                f"one these have still to accept: {missing or 'none'}"
+                f"it is not complete: {more} more of the current set must approve, and these of "
+                f"the following set must accept: {missing or 'none'}"
             )
         return ValidatorChange(
             following=self.following,
@@ -159,13 +161,13 @@ def proposeChange(
     order: Callable[[Iterable[bytes]], tuple[bytes, ...]],
 ) -> ChangeDocument:
     """
-    A change that nobody has signed yet.
+    Make a document without signatures.
 
     @param chain: the chain's id.
-    @param add: public keys of nodes that come.
-    @param remove: public keys of nodes that go.
-    @param order: puts the keys of a set into the order that the ledger has them in.
-    @raise DocumentInvalid: such a change cannot be.
+    @param add: public keys of validators to add.
+    @param remove: public keys of validators to remove.
+    @param order: sorts the keys of a set into the ledger's order.
+    @raise DocumentInvalid: the change is impossible.
     """
     for key in add:
         if key in current.keys:
@@ -184,9 +186,9 @@ def proposeChange(
 
 def readChange(data: bytes) -> ChangeDocument:
     """
-    Read a document, and make sure that all its signatures hold.
+    Decode a document, and verify all its signatures.
 
-    @raise DocumentInvalid: it is none, or was changed.
+    @raise DocumentInvalid: it is malformed, or was changed.
     """
     if len(data) > MAX_DOCUMENT:
         raise DocumentInvalid(f"it is larger than {MAX_DOCUMENT} bytes")
@@ -213,9 +215,9 @@ def readChange(data: bytes) -> ChangeDocument:
 
 def mergeChanges(documents: Sequence[ChangeDocument]) -> ChangeDocument:
     """
-    One document with the signatures of several.
+    Merge the signatures of copies of a document.
 
-    @raise DocumentInvalid: they are not of the same change.
+    @raise DocumentInvalid: they are different changes.
     """
     first, *others = documents
     signatures = dict(first.signatures)

@@ -96,7 +96,7 @@ class SigningTests(SynchronousTestCase):
         with self.assertRaises(DocumentInvalid) as caught:
             document.toChange()
         text = str(caught.exception)
-        self.assertIn("1 more of the set before", text)
+        self.assertIn("1 more of the current set", text)
         for number in (2, 3, 4):
             self.assertIn(KEYS[number].hex()[:12], text)
 

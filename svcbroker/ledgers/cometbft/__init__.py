@@ -1,8 +1,10 @@
 """
-The distributed ledger: CometBFT engines decide, each beside a broker of its own.
+The distributed ledger: a network of CometBFT engines, each beside a broker of its own.
 
-The engine replicates the same state machine that the embedded ledger runs; here is its ABCI
-application, what keeps the engine running, and what asks it. See C{docs/cometbft.rst}.
+The engines replicate the same state machine that the embedded ledger runs. This package is what
+runs beside one engine: its ABCI application, its supervision and its RPC client.
+L{provisioning<svcbroker.ledgers.cometbft.provisioning>} makes engines' homes, for the command
+line; nothing here imports it. See C{docs/cometbft.rst}.
 """
 
 from __future__ import annotations

@@ -21,21 +21,21 @@ from ._home import Genesis
 from ._rpc import EngineRpc
 
 RECENT: Final = 60 * 10**9
-"""For how long a vote shows that a validator runs, in nanoseconds."""
+"""Nanoseconds for which a vote shows that a validator is active."""
 
 
 @frozen(kw_only=True)
 class Picture:
     """
-    What one engine says of itself and of the others, at about one time.
+    One engine's view of the network, at about one time.
 
-    @ivar status: of itself.
-    @ivar network: whom it is connected to.
-    @ivar state: where it and its peers are in deciding.
-    @ivar commit: the votes for its newest block; C{None} where there is no block yet.
+    @ivar status: the engine's own status.
+    @ivar network: its connected peers.
+    @ivar state: the consensus state of the engine and of its peers.
+    @ivar commit: the votes for its newest block; C{None} before the first block.
     @ivar time: the time of that block.
-    @ivar voters: who was to decide it.
-    @ivar validators: who is to decide the next one, in the engine's order.
+    @ivar voters: the validators of that block.
+    @ivar validators: the validators of the next block, in the engine's order.
     """
 
     status: Status
@@ -54,7 +54,7 @@ class Picture:
 
 async def takePicture(rpc: EngineRpc) -> Picture:
     """
-    Ask an engine.
+    Query an engine.
 
     @raise EngineError: it does not answer.
     """
@@ -81,7 +81,7 @@ async def takePicture(rpc: EngineRpc) -> Picture:
 
 def namesOf(genesis: Genesis) -> Mapping[str, bytes]:
     """
-    The public keys of the first validators, by their names. Names that several have tell nothing.
+    The public keys of the first validators, by their names. Duplicate names are left out.
     """
     names = [validator.name for validator in genesis.validators]
     return {
@@ -93,7 +93,7 @@ def namesOf(genesis: Genesis) -> Mapping[str, bytes]:
 
 @frozen(kw_only=True)
 class _Known:
-    """A node that is there: the engine itself, or one that it is connected to."""
+    """A connected node: the engine itself, or one of its peers."""
 
     info: NodeInfo
     round: int
@@ -107,17 +107,17 @@ def nodeRecords(
     order: Sequence[bytes] = (),
 ) -> Sequence[NodeRecord]:
     """
-    The nodes: validators as sealers, whoever else is connected as observers.
+    The node list: validators as sealers, other connected nodes as observers.
 
     C{view} is the round that a node is in. A validator is active if it is connected, or if it
-    has voted for the newest block and that was decided lately. What nobody knows of a validator
-    follows from its vote.
+    has voted for the newest block and that block is recent. Height and round of a validator that
+    is not connected are those of its vote.
 
     @param now: the wall clock: seconds since the epoch.
     @param names: what L{namesOf} gives.
-    @param order: public keys of validators, in the order in which they come first.
+    @param order: public keys of validators, in the order in which to list them first.
     """
-    known = dict(_whoIsThere(picture, names))
+    known = dict(_connected(picture, names))
     voted = _voters(picture)
     isRecent = now * 10**9 - picture.time <= RECENT
     places = {key: index for index, key in enumerate(order)}
@@ -153,14 +153,14 @@ def nodeRecords(
     return records
 
 
-def _whoIsThere(picture: Picture, names: Mapping[str, bytes]) -> Iterator[tuple[bytes, _Known]]:
+def _connected(picture: Picture, names: Mapping[str, bytes]) -> Iterator[tuple[bytes, _Known]]:
     """
-    The nodes that are there, by their keys as validators; by their ids where those are unknown.
+    The connected nodes, by their keys as validators, or by their ids where those are unknown.
     """
     status = picture.status
     own = status.validatorInfo.pubKey.value
     deciding = {validator.pubKey.value for validator in picture.validators}
-    # Of two that claim one name, none is believed; nor is one that has the engine's own.
+    # A name that two nodes claim, or that is the engine's own, matches no validator.
     monikers = [peer.nodeInfo.moniker for peer in picture.network.peers]
     monikers.append(status.nodeInfo.moniker)
     states = {
@@ -208,7 +208,7 @@ def _roundOf(state: RoundState | None) -> int:
 
 
 def _voters(picture: Picture) -> Mapping[bytes, int]:
-    """Who has voted for the newest block, for it or against it, and in which round."""
+    """The validators that have voted on the newest block, with the round of their votes."""
     if picture.commit is None:
         return {}
     round = picture.commit.round
@@ -220,7 +220,7 @@ def _voters(picture: Picture) -> Mapping[bytes, int]:
 
 
 def nodeCount(network: NetInfo) -> int:
-    """How many nodes there are: those that an engine is connected to, and itself."""
+    """The number of nodes: an engine and its connected peers."""
     return network.nPeers + 1
 
 
@@ -228,12 +228,12 @@ def healthOf(
     picture: Picture, records: Sequence[NodeRecord], wanted: Collection[str] | None = None
 ) -> Health:
     """
-    Whether what is submitted to this engine can be expected to be decided.
+    Whether a transaction that is submitted to this engine can be decided.
 
-    @param records: what L{nodeRecords} makes of the picture.
-    @param wanted: the ids of the nodes that the engine keeps connections to; C{None} where that is
-        not known: to all others then. Of a validator that it reaches through others it hears
-        nothing as long as nothing is decided.
+    @param records: the result of L{nodeRecords}.
+    @param wanted: the ids of the engine's persistent peers; C{None} if unknown: all others then.
+        A validator that is reached through other nodes is silent while nothing is decided, and
+        is not counted as missing.
     """
     if picture.status.syncInfo.catchingUp:
         return Health(
@@ -241,7 +241,7 @@ def healthOf(
         )
     power: dict[bytes, int] = {each.pubKey.value: each.power for each in picture.validators}
     active = sum(power[each.nodeId] for each in records if each.isActive and each.nodeId in power)
-    # A peer that nobody knows as a validator may be one.
+    # A peer that matches no validator may still be one.
     unknown = sum(each.nodeType is NodeType.OBSERVER for each in records)
     silent = sorted(power[each.nodeId] for each in records if not each.isActive)
     reached = unknown

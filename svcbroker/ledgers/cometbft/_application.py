@@ -1,10 +1,10 @@
 """
-The ABCI application: what the engine's blocks do to the chain on this disk.
+The ABCI application: executes the engine's blocks on the chain on this disk.
 
-For each block of the engine there is one of ours, of the same height: its header follows from
-what C{FinalizeBlock} brings, and nothing else. The application's hash is the hash of our last
-header that has transactions. So the engine's next header stands for everything that ours does,
-and blocks without transactions leave it alone, which keeps the engine from making ever more.
+For each block of the engine there is one of this chain, of the same height; its header follows
+from C{FinalizeBlock} alone. The application's hash is the hash of the chain's last header with
+transactions. So the engine's next header commits to all of that header, and empty blocks do not
+change the hash, because the engine would otherwise make another block for each change.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .abci import messages
 APP_VERSION = 1
 
 POWER = 1
-"""The power of every validator: each has one vote, as our sets of nodes have it."""
+"""The power of every validator: validators have equal votes."""
 
 QUIET = 2.0
-"""Seconds after which the last block is too old to give the next one its time."""
+"""Seconds after the last block from which an empty block precedes the next one, for its time."""
 
 _SEARCH_STEP = 1000
 _NANOSECONDS = 1_000_000
 
 
 class ApplicationFailed(Exception):
-    """The application cannot go on with this engine. The text is one line for the operator."""
+    """The application cannot continue with this engine. The text is one line for the operator."""
 
 
 class ChainApplication:
     """
-    Keeps one chain, as the engine says.
+    The application of one chain.
 
     @ivar store: the chain on disk; C{None} before the chain has begun.
     @ivar machine: the state machine; C{None} before the chain has begun.
@@ -63,11 +63,11 @@ class ChainApplication:
         """
         @param directory: where the chain is kept; it exists.
         @param runInThread: runs blocking disk work, one call after the other.
-        @param begun: told when there is a chain: when one begins, or was there.
-        @param committed: told of each block that is on stable storage.
-        @param snapshots: blocks from one snapshot for new nodes to the next; 0: there are none.
-        @param own: this broker's batches that are in no block, in order: they go into a block
-            that this node proposes, whatever the engine has of them.
+        @param begun: called when there is a chain: a new one, or the one on the disk.
+        @param committed: called with each block that is on stable storage.
+        @param snapshots: blocks between snapshots for new nodes; 0: no snapshots.
+        @param own: gives this broker's batches that are in no block, in order; they go into
+            every block that this node proposes, whether or not they are in the mempool.
         @param seconds: the reactor's clock.
         """
         self.store: Store | None = None
@@ -89,7 +89,7 @@ class ChainApplication:
 
     def open(self) -> None:
         """
-        Go on with the chain that is on the disk, if there is one.
+        Open the chain on the disk, if there is one.
 
         @raise svcbroker.storage.StorageError: it cannot be opened.
         @raise ValueError: it is damaged.
@@ -100,9 +100,9 @@ class ChainApplication:
 
     def adopt(self, store: Store) -> None:
         """
-        Go on with a chain.
+        Continue a chain.
 
-        @param store: it; closed where this fails.
+        @param store: the chain; closed if this fails.
         @raise svcbroker.storage.StorageError: it cannot be read.
         @raise ValueError: it is damaged.
         """
@@ -117,7 +117,7 @@ class ChainApplication:
     async def begin(self, unfinished: Path) -> None:
         """See L{SnapshotTaker<svcbroker.ledgers.cometbft._restoring.SnapshotTaker>}."""
         if self.store is not None and self.machine is not None:
-            # The engine has lost its blocks, or was told to begin anew before it had any.
+            # The engine has lost its blocks, or was reset before it had any.
             await self._runInThread(checkHistory, unfinished, self.machine.head)
         self._closeStore()
         await self._runInThread(putInPlace, unfinished, self._path)
@@ -137,7 +137,7 @@ class ChainApplication:
 
     @property
     def progress(self) -> int:
-        """Grows while a chain comes from other nodes."""
+        """A counter that grows while a snapshot is received."""
         return self._restorer.progress
 
     @property
@@ -147,13 +147,13 @@ class ChainApplication:
 
     @property
     def genesis(self) -> Genesis:
-        """The beginning of the chain, which has begun."""
+        """The genesis of the chain, which has begun."""
         return Genesis.decode(self._running[0].genesis)
 
     @property
     def _running(self) -> tuple[Store, Machine]:
         if self.store is None or self.machine is None:
-            raise ApplicationFailed("the engine went on with a chain that has not begun here")
+            raise ApplicationFailed("the engine continues a chain that has not begun here")
         return self.store, self.machine
 
     # What the engine calls.
@@ -199,8 +199,8 @@ class ChainApplication:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         if self._seconds() - self._lastBlock > QUIET:
-            # The time of this block is when the one before was voted for. One without
-            # transactions makes it now for those that wait, and they follow at once.
+            # A block's time is the median of the votes for the block before, so after a pause it
+            # would lie in the past. An empty block is decided now, and gives the next its time.
             return messages.PrepareProposalResponse()
         own = self._own()
         waiting = [*(data for data in request.txs if data not in own), *own]
@@ -225,11 +225,12 @@ class ChainApplication:
         _, machine = self._running
         if request.height != machine.head.height + 1:
             raise ApplicationFailed(
-                f"the engine decided block {request.height}, here {machine.head.height} is the last"
+                f"the engine decided block {request.height}, the last block here is "
+                f"{machine.head.height}"
             )
         before = machine.state.validators
-        # After a start the engine plays the first block that is missing without a look at what
-        # it is played on: so the home of another network would spoil the chain.
+        # After a start the engine replays the first missing block without checking the state it
+        # is replayed on, so the home of another network would corrupt the chain.
         if request.nextValidatorsHash not in (b"", engineSet(before)):
             raise ApplicationFailed(
                 f"the engine's block {request.height} is of another chain than {self._path}: its "
@@ -254,7 +255,7 @@ class ChainApplication:
         store, machine = self._running
         candidate, self._executed = self._executed, None
         if candidate is None:
-            raise ApplicationFailed("the engine commits what was not executed")
+            raise ApplicationFailed("the engine commits a block that was not executed")
         await self._runInThread(store.append, appendOf(candidate, b""))
         machine.apply(candidate)
         if candidate.transactions:
@@ -295,7 +296,7 @@ class ChainApplication:
 
 
 def _loaded(store: Store) -> tuple[StoredChain, bytes]:
-    """A chain, and what the engine knows it by; its store is closed where this fails."""
+    """Load a chain and its last application hash; the store is closed if this fails."""
     try:
         chain = loadChain(store)
         return chain, _lastHash(store, chain.genesis)
@@ -305,7 +306,7 @@ def _loaded(store: Store) -> tuple[StoredChain, bytes]:
 
 
 def _genesisOf(request: messages.InitChainRequest) -> Genesis:
-    """Our genesis of the engine's."""
+    """The chain's genesis, from the engine's."""
     if request.initialHeight > 1:
         raise ApplicationFailed("the engine's genesis must begin with height 1")
     keys = []
@@ -322,7 +323,7 @@ def _genesisOf(request: messages.InitChainRequest) -> Genesis:
 
 
 def _updates(before: ValidatorSet, after: ValidatorSet) -> tuple[messages.ValidatorUpdate, ...]:
-    """What the engine is told of a change of the set of nodes."""
+    """The engine's form of a change of the validator set."""
     gone = [(key, 0) for key in before.keys if key not in after.keys]
     come = [(key, POWER) for key in after.keys if key not in before.keys]
     return tuple(

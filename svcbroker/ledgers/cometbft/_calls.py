@@ -28,33 +28,33 @@ from ...proofs.cometbft import (
 T = TypeVar("T")
 
 MAX_BATCH: Final = 10
-"""The most calls that the engine takes in one request."""
+"""The most calls that the engine accepts in one request."""
 
 MAX_PAGE: Final = 100
-"""The most validators that it gives in one answer."""
+"""The most validators in one answer."""
 
 _MAX_WORDS: Final = 300
 
 
 class Reason(Enum):
-    """Why an engine did not do what it was asked to."""
+    """Why a call failed."""
 
     UNREACHABLE = "unreachable"
     """There was no connection, or it was lost."""
     TIMEOUT = "timeout"
-    """It gave no answer in time."""
+    """There was no answer in time."""
     BAD_ANSWER = "bad answer"
     """It answered what no engine """
     KNOWN = "known"
-    """It has, or lately had, this very transaction already."""
+    """The transaction is in the engine's mempool or cache already."""
     FULL = "full"
-    """So much waits for a block that it takes no more."""
+    """The mempool is full."""
     TOO_LARGE = "too large"
-    """The transaction is larger than it takes."""
+    """The transaction is larger than the engine accepts."""
     NO_SUCH_HEIGHT = "no such height"
-    """It has no such block: not yet, or not any more."""
+    """The engine does not have the block, not yet or not any more."""
     REFUSED = "refused"
-    """It says no in other words."""
+    """Any other error of the engine."""
 
 
 _IN_DOUBT = frozenset({Reason.UNREACHABLE, Reason.TIMEOUT, Reason.BAD_ANSWER})
@@ -62,10 +62,10 @@ _IN_DOUBT = frozenset({Reason.UNREACHABLE, Reason.TIMEOUT, Reason.BAD_ANSWER})
 
 class EngineError(Exception):
     """
-    An engine did not do what it was asked to.
+    A call of an engine failed.
 
     @ivar reason: why.
-    @ivar words: in the engine's words, or ours.
+    @ivar words: the engine's error text, or ours.
     """
 
     def __init__(self, reason: Reason, words: str) -> None:
@@ -135,7 +135,7 @@ class ValidatorInfo(Wire, frozen=True, kw_only=True):
 
 
 class Status(Wire, frozen=True, kw_only=True):
-    """The engine that was asked."""
+    """The answer to C{status}."""
 
     nodeInfo: NodeInfo
     syncInfo: SyncInfo
@@ -143,13 +143,13 @@ class Status(Wire, frozen=True, kw_only=True):
 
 
 class ConnectedPeer(Wire, frozen=True, kw_only=True):
-    """An engine that another one is connected to."""
+    """A connected peer."""
 
     nodeInfo: NodeInfo
 
 
 class NetInfo(Wire, frozen=True, kw_only=True):
-    """The engines that the one that was asked is connected to."""
+    """The answer to C{net_info}."""
 
     nPeers: Natural
     peers: tuple[ConnectedPeer, ...]
@@ -157,9 +157,9 @@ class NetInfo(Wire, frozen=True, kw_only=True):
 
 class ValidatorsPage(Wire, frozen=True, kw_only=True):
     """
-    Some of the validators that decide a height.
+    A page of the validators of a height.
 
-    @ivar total: how many there are in all.
+    @ivar total: the number of validators on all pages.
     """
 
     blockHeight: Natural
@@ -182,7 +182,7 @@ class CommitAnswer(Wire, frozen=True, kw_only=True):
 
 class RoundState(Wire, frozen=True, kw_only=True):
     """
-    Where an engine is in deciding.
+    An engine's state in consensus.
 
     @ivar height: the height that it is deciding: one above its newest block.
     @ivar round: the round that it is in.
@@ -193,14 +193,14 @@ class RoundState(Wire, frozen=True, kw_only=True):
 
 
 class PeerState(Wire, frozen=True, kw_only=True):
-    """What an engine knows of a peer."""
+    """An engine's knowledge of a peer's state."""
 
     roundState: RoundState
 
 
 class PeerStateInfo(Wire, frozen=True, kw_only=True):
     """
-    What an engine knows of a peer, if it knows anything yet.
+    A peer, with its state once that is known.
 
     @ivar nodeAddress: C{id@host:port}.
     """
@@ -210,7 +210,7 @@ class PeerStateInfo(Wire, frozen=True, kw_only=True):
 
 
 class ConsensusState(Wire, frozen=True, kw_only=True):
-    """Where the engine that was asked is in deciding, and where its peers are."""
+    """The answer to C{dump_consensus_state}."""
 
     roundState: RoundState
     peers: tuple[PeerStateInfo, ...]
@@ -220,7 +220,7 @@ class ConsensusState(Wire, frozen=True, kw_only=True):
 
 
 class _Error(Struct, frozen=True):
-    """What JSON-RPC answers where something went wrong."""
+    """An error of JSON-RPC."""
 
     code: int
     message: str = ""
@@ -268,7 +268,7 @@ class Call(Generic[T]):
 
 
 def _call(method: str, kind: type[T]) -> Callable[..., Call[T]]:
-    """What makes calls of one kind. Parameters that are C{None} are left out."""
+    """A factory of calls of one method. Parameters that are C{None} are left out."""
     read = makeDecoder(kind)
 
     def make(**parameters: object) -> Call[T]:
@@ -352,7 +352,7 @@ def decodeBatch(calls: Sequence[Call[Any]], body: bytes) -> list[Any]:
 
     @raise EngineError: the engine refused one, or there is no answer to one.
     """
-    # An answer to a batch of one is no list. Neither is a refusal of the whole batch.
+    # The answer to a batch of one call is no list, nor is the refusal of a whole batch.
     try:
         found = [_one(body)] if body.lstrip()[:1] == b"{" else _answers.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -1,10 +1,10 @@
 """
-What makes our blocks final, from the engine, and on this disk.
+Certificates: fetches the commits of the engine, and stores them with the blocks they certify.
 
-The engine's header after a block of ours stands for ours, and its validators have signed it. It
-is fetched and stored soon after it was decided, so that proofs can be made, and the chain be
-audited, when the engine does not have its block any more or is not there. Blocks without
-transactions have none: the engine's headers do not stand for them.
+The engine's header after a block of this chain commits to that block, and the validators have
+signed it. It is fetched and stored soon after it was decided, so that events can be proved and
+the chain audited when the engine has pruned the block or is not running. Empty blocks have no
+certificate: the engine's headers do not commit to them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from ._rpc import MAX_LIGHT, EngineRpc
 T = TypeVar("T")
 
 INTERVAL: Final = 1.0
-"""Seconds after a block in which what makes blocks final is stored, for all of them together."""
+"""Seconds after a block until the certificates of all blocks since are stored together."""
 
 RETRY: Final = 15.0
-"""Seconds until the engine is asked again when it did not answer."""
+"""Seconds until the next attempt, after the engine did not answer."""
 
 TIMEOUT: Final = 5.0
 """Seconds that a proof waits for the engine's next block."""
@@ -43,7 +43,7 @@ _ROWS: Final = 256
 
 class _Sets:
     """
-    The sets of nodes of a chain.
+    The validator sets of a chain.
     """
 
     def __init__(self, genesis: Genesis, store: ChainReader) -> None:
@@ -58,7 +58,7 @@ class _Sets:
 
 class Certifier:
     """
-    Fetches and keeps what makes the blocks of one chain final.
+    Fetches and stores the certificates of one chain's blocks.
     """
 
     _log = Logger()
@@ -80,19 +80,19 @@ class Certifier:
         self._stopping: list[Deferred[None]] = []
 
     def begin(self, genesis: Genesis, store: Store) -> None:
-        """There is a chain to look after, instead of any before."""
+        """Start with a chain, instead of any former one."""
         self._chain, self._next = (genesis, store), None
         self.committed()
 
     def committed(self) -> None:
-        """There is a block more."""
+        """A block was committed."""
         self._schedule(INTERVAL)
 
     def stop(self) -> Deferred[None]:
         """
-        Leave the store alone.
+        Stop using the store.
 
-        @return: fires when nothing is written any more.
+        @return: fires when the last write is done.
         """
         self._chain = None
         if self._call is not None:
@@ -108,10 +108,10 @@ class Certifier:
 
     async def certificate(self, height: int) -> CometCertificate:
         """
-        What makes a block final, from the engine. It is waited for a moment where the engine
-        is just deciding the block that shows it.
+        Fetch the certificate of a block. Waits up to L{TIMEOUT} for the engine's next block, which
+        certifies it.
 
-        @raise LedgerUnavailable: it cannot be had now, or not here any more.
+        @raise LedgerUnavailable: it is not available now, or not from this engine.
         """
         deadline = self._clock.seconds() + TIMEOUT
         while True:
@@ -120,7 +120,9 @@ class Certifier:
             if tip is not None and tip.height > height:
                 break
             if self._clock.seconds() >= deadline:
-                raise LedgerUnavailable(f"what makes block {height} final is not decided yet")
+                raise LedgerUnavailable(
+                    f"the engine has not decided the block that certifies block {height} yet"
+                )
             await deferLater(self._clock, _LOOK)
         row = store.blockHead(height)
         if row is None:
@@ -143,7 +145,7 @@ class Certifier:
     def _check(self, genesis: Genesis, sets: _Sets, header: Header, block: LightBlock) -> None:
         checkLightBlock(block, header, sets.at(header.height), genesis.group)
 
-    # What is kept.
+    # Storing.
 
     def _schedule(self, delay: float) -> None:
         if self._chain is not None and self._call is None and self._pass is None:
@@ -163,11 +165,13 @@ class Certifier:
         if failure.check(CancelledError):
             return None
         if failure.check(EngineError):
-            # It may not have blocks any more that it had.
+            # The engine may have pruned blocks.
             self._next = None
-            self._log.debug("what makes blocks final: {error}", error=failure.getErrorMessage())
+            self._log.debug(
+                "certificates cannot be fetched: {error}", error=failure.getErrorMessage()
+            )
         else:
-            self._log.failure("what makes blocks final cannot be kept", failure)
+            self._log.failure("certificates cannot be stored", failure)
         return RETRY
 
     def _passed(self, delay: float | None) -> None:
@@ -204,7 +208,7 @@ class Certifier:
             self._next = following
 
     async def _firstOf(self, store: Store) -> int:
-        """From which block on something may be missing that the engine has."""
+        """The first block whose certificate may be missing here and known to the engine."""
         status = await self._ask(self._rpc.status())
         first = max(1, status.syncInfo.earliestBlockHeight - 1)
         tip = store.tip()
@@ -220,9 +224,9 @@ class Certifier:
 
     def _uncertified(self, store: Store, first: int) -> tuple[Sequence[Header], int]:
         """
-        The next blocks that the engine's headers stand for, and nothing is stored of that.
+        The next blocks without a stored certificate that have transactions.
 
-        @return: them, and the height of the first that has not been looked at.
+        @return: their headers, and the height at which to continue.
         """
         tip = store.tip()
         found: list[Header] = []

@@ -1,5 +1,5 @@
 """
-The ledger that a CometBFT network holds, as one of its brokers sees it.
+The ledger of a CometBFT network, as the broker beside one of its engines.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ from .abci import AbciFactory
 T = TypeVar("T")
 
 START_TIMEOUT = 60.0
-"""Seconds that an engine may take to begin a chain, before the start is given up."""
+"""Seconds that an engine may take to begin a chain, before the start fails."""
 
 STOP_TIMEOUT = 5.0
-"""Seconds that what was accepted may take to become final once the ledger stops."""
+"""Seconds that accepted transactions may take to become final after the ledger stops."""
 
 STALL_TIMEOUT = 15.0
-"""Seconds that a transaction may wait before the ledger is said not to make progress."""
+"""Seconds that a transaction may wait before the ledger reports that it makes no progress."""
 
 FIRST_RECOVERY = 1.0
 LAST_RECOVERY = 30.0
-"""Seconds before the application is opened again when it could not go on: at first, at most."""
+"""Seconds before the application is opened again after a failure: the first time, and at most."""
 
 
 @implementer(IProvableLedger, IGovernedLedger)
@@ -77,9 +77,9 @@ class CometLedger(StoredLedger):
     """
     A group's log, decided by the engines of a network; this broker runs beside one of them.
 
-    The application of that engine lives here: its blocks are stored on this disk when they are
-    committed, and only then a receipt is given. What is submitted goes to the engine, which
-    spreads it, so it does not matter whose turn it is to propose.
+    The ledger contains that engine's application: blocks are stored on this disk when they are
+    committed, and only then are their receipts delivered. Transactions go to this broker's
+    engine, which gossips them, so they reach every proposer.
     """
 
     _log = Logger()
@@ -91,7 +91,7 @@ class CometLedger(StoredLedger):
         parts: EngineParts | None = None,
     ) -> None:
         """
-        @param parts: what touches the network and other processes; a test has its own.
+        @param parts: the parts that touch the network and other processes; tests have their own.
         """
         super().__init__(context.group, context.reactor)
         self._context = context
@@ -151,7 +151,7 @@ class CometLedger(StoredLedger):
                 await begun
             except Exception as error:
                 if self._application.progress > progress:
-                    # A chain comes from other nodes, however long that takes.
+                    # A snapshot is being received, however long that takes.
                     self._beginning.remove(begun)
                     continue
                 await self._close()
@@ -176,7 +176,7 @@ class CometLedger(StoredLedger):
             self._outbox.handInAgain()
 
     def _begun(self) -> None:
-        """There is a chain: it was on the disk, or the engine has just begun it."""
+        """There is a chain: from the disk, from InitChain, or from a snapshot."""
         application = self._application
         assert application.store is not None and application.machine is not None
         state, genesis = application.machine.state, application.genesis
@@ -189,7 +189,7 @@ class CometLedger(StoredLedger):
             waiting.callback(None)
 
     def _identify(self, state: ChainState) -> None:
-        """Find who vouches for this broker; when the validators change, that may too."""
+        """Load this broker's identity; a change of the validator set may change its sponsor."""
         try:
             files = IdentityFiles(directory=self._context.directory, home=self._settings.home)
             identity = files.load(state.chain, state.validators, self._context.entropy)
@@ -205,13 +205,13 @@ class CometLedger(StoredLedger):
     def _resume(self, sender: bytes, highest: int) -> None:
         if self._maker is None or self._maker.sender != sender:
             self._maker = TransactionMaker(sender, self._context.now)
-            # What was handed in before this start may still be on its way, under numbers that
-            # the chain has not seen. Microseconds are ahead of all of them.
+            # Batches from before this start may still be in a mempool, with nonces that the chain
+            # has not seen. The time in microseconds is ahead of all of them.
             self._maker.resume(max(highest, int(self._context.now() * 1_000_000)))
         self._reason = ""
 
     def _failed(self, failure: Failure) -> None:
-        """The application cannot go on. Open it again: the engine plays what it lacks."""
+        """The application has failed. Open it again; the engine replays the missing blocks."""
         self._error = f"the ledger's application has failed ({failure.getErrorMessage()})"
         self._lastError = self._error
         if failure.check(ApplicationFailed, RestoreFailed, StorageError, OSError):
@@ -250,7 +250,7 @@ class CometLedger(StoredLedger):
 
     def _catchUp(self, store: Store, height: int) -> None:
         """
-        Tell of blocks that were stored, but not told of when the application failed.
+        Report the blocks that were stored but not reported when the application failed.
         """
         told = height if self._told is None else self._told
         for each in range(told + 1, height + 1):
@@ -272,7 +272,7 @@ class CometLedger(StoredLedger):
             self._outbox.committed(receiptsOf(header.height, transactions, receipts))
         self._observers.tell(lambda: blockOf(header, transactions, receipts))
         if self._draining is not None and self._call is not None and not self._outbox:
-            # Not from inside: the engine is still to hear that the block is stored.
+            # Not from within commit: its answer to the engine comes first.
             self._call.reset(0)
 
     # Writing.
@@ -289,11 +289,11 @@ class CometLedger(StoredLedger):
         if change.following != current:
             _checkChange(change, self._state.chain, current)
             receipt = await self._send(lambda maker: maker.makeChange(change))
-            # Somebody else may have handed in the same one meanwhile.
+            # Another broker may have submitted the same change meanwhile.
             if receipt.execution is not Execution.DONE and change.following != (
                 self._state.validators
             ):
-                raise LedgerUnavailable("another change of the nodes came first")
+                raise LedgerUnavailable("another change of the validators came first")
         return change.following
 
     def _send(self, make: Callable[[TransactionMaker], Transaction]) -> Deferred[Receipt]:
@@ -358,7 +358,7 @@ class CometLedger(StoredLedger):
         self._application.close()
         await self._parts.close()
 
-    # What operators ask.
+    # For operators.
 
     def getNodes(self) -> Deferred[ValidatorSet]:
         return self._read(lambda: self._state.validators)
@@ -370,7 +370,7 @@ class CometLedger(StoredLedger):
         try:
             count = nodeCount(await self._parts.rpc.netInfo())
         except EngineError:
-            # The log can be read without the engine, and at a start it is there before that one.
+            # Reading does not need the engine, and works before it has started.
             count = len((await self.getNodes()).keys)
         return await self._read(lambda: self._reader.getStatistics(count))
 
@@ -399,7 +399,7 @@ class CometLedger(StoredLedger):
         return Deferred.fromCoroutine(self._getHealth())
 
     async def _getHealth(self) -> Health:
-        reason = self._whatIsWrong()
+        reason = self._reasonNotReady()
         if reason:
             return Health(isReady=False, reason=reason)
         try:
@@ -409,7 +409,7 @@ class CometLedger(StoredLedger):
         records = nodeRecords(picture, self._context.now(), self._parts.names())
         return healthOf(picture, records, self._parts.wanted())
 
-    def _whatIsWrong(self) -> str:
+    def _reasonNotReady(self) -> str:
         if self._isStopped:
             return "the ledger is stopped"
         if self._isStopping:

@@ -1,9 +1,8 @@
 """
-The state machine that the engine replicates: which batches may stand in a block, and what a block
-of them does.
+The replicated state machine: decides which batches are valid in a block, and executes blocks.
 
-Deterministic, as the engine demands: everything follows from the state and what the engine hands
-over. It is L{svcbroker.chain} that executes; here is what lies between batches and it.
+It is deterministic, as ABCI requires: every result follows from the state and the arguments.
+L{svcbroker.chain} executes transactions; this module maps batches to them.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from ._batch import Batch, Unauthorized, checkSponsor, readBatch
 from .abci import framedSize
 
 KNOWN_BYTES = 64 * 1024 * 1024
-"""Bytes of batches that are kept, so that none is read twice on its way into a block."""
+"""Bytes of parsed batches that are cached: a batch is checked several times before it is final."""
 
 
 class Code(IntEnum):
-    """What becomes of a batch. The engine hashes it into the header that comes next."""
+    """The result of a batch. The engine hashes it into the next header."""
 
     OK = 0
     MALFORMED = 1
@@ -45,7 +44,7 @@ class Code(IntEnum):
 
 
 class Refused(Exception):
-    """A batch that may not stand in a block now. The text says why."""
+    """A batch that is not valid in a block now. The text says why."""
 
     def __init__(self, code: Code, text: str) -> None:
         super().__init__(text)
@@ -55,9 +54,9 @@ class Refused(Exception):
 @frozen(kw_only=True)
 class Execution:
     """
-    What a block of batches does.
+    The result of executing a block.
 
-    @ivar codes: what became of each batch.
+    @ivar codes: the result of each batch.
     """
 
     candidate: Candidate
@@ -66,7 +65,7 @@ class Execution:
 
 class _Draft:
     """
-    The block that batches are put into one by one.
+    A block under construction, to which batches are added one by one.
     """
 
     def __init__(self, state: ChainState) -> None:
@@ -78,10 +77,10 @@ class _Draft:
 
     def add(self, batch: Batch) -> None:
         """
-        Put a batch in, where it fits.
+        Add a batch.
 
-        @raise Refused: it has nothing new, publishes to a topic whose event ids begin as those
-            of another topic in the block do, or comes before one that it must follow.
+        @raise Refused: all of it was executed before, the ids of its events collide with those of
+            another topic in the block, or the batch before it is missing.
         """
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
         if not any(self._state.account(sender).accepts(nonce) for sender, nonce in nonces):
@@ -107,7 +106,7 @@ class Machine:
     """
     One chain's state machine.
 
-    @ivar state: the state after L{head}; it changes with L{apply} alone.
+    @ivar state: the state after L{head}; only L{apply} changes it.
     @ivar head: the header of the last block.
     """
 
@@ -120,19 +119,19 @@ class Machine:
 
     def check(self, data: bytes, *, isRecheck: bool = False) -> None:
         """
-        See whether a batch may wait for a block.
+        Check whether a batch may enter the mempool, or stay in it.
 
-        @param isRecheck: whether it has waited while the last block was decided.
+        @param isRecheck: whether it was in the mempool while the last block was decided.
         @raise Refused: it may not.
         """
         batch = self._read(data)
         try:
             _Draft(self.state).add(batch)
         except Refused as refusal:
-            # The one before it is on its way, by all likelihood, or waits here. Where it does
-            # not, and a block had nothing in it, nobody had that one: then this one waits for it
-            # with its broker, who hands both in again, and does not keep the engines making
-            # blocks.
+            # Its predecessor is probably on its way, or in the mempool. If an empty block was
+            # decided meanwhile, no proposer had it. Then this batch leaves the mempool, because
+            # the engines make blocks as long as the mempool is not empty; its broker sends both
+            # again.
             if refusal.code is not Code.OUT_OF_ORDER:
                 raise
             if isRecheck and not self.head.transactionCount and not self._waits(batch):
@@ -141,18 +140,18 @@ class Machine:
         self._waiting[last.sender, last.nonce] = self.head.height
 
     def _waits(self, batch: Batch) -> bool:
-        """Whether the batch that comes before another one was here since the last block but one."""
+        """Whether a batch's predecessor was checked since the last block but one."""
         before = batch.transactions[0].sender, batch.previous
         return self._waiting.get(before, -2) >= self.head.height - 1
 
     def select(self, waiting: Iterable[bytes], maxBytes: int) -> Sequence[bytes]:
         """
-        What of the waiting batches goes into the next block, in order.
+        Select the batches of the next block, in order.
 
-        It ends before one that would not fit, so that none overtakes another; those that may
-        not stand in a block at all are left out.
+        The selection ends before a batch that does not fit, so that none overtakes another;
+        invalid batches are left out.
 
-        @param maxBytes: the most bytes that the engine takes, with its own framing.
+        @param maxBytes: the most bytes of the block's transactions, framed.
         """
         draft, left = _Draft(self.state), maxBytes
         chosen: list[bytes] = []
@@ -169,7 +168,7 @@ class Machine:
                 outOfOrder.append(data)
             elif code is Code.CONFLICT and chosen:
                 return chosen
-        # These came here in another order than they were made in; each follows lower numbers.
+        # Batches that arrived before their predecessors; each follows lower nonces.
         for data in sorted(outOfOrder, key=lambda each: self._read(each).previous):
             size = framedSize(data)
             if size <= left and self._put(draft, data) is Code.OK:
@@ -178,7 +177,7 @@ class Machine:
         return chosen
 
     def isValid(self, block: Sequence[bytes]) -> bool:
-        """Whether a block of these batches may be voted for: all of them may stand in it."""
+        """Whether a block of these batches is valid: every batch is valid in it."""
         draft = _Draft(self.state)
         return all(self._put(draft, data) is Code.OK for data in block)
 
@@ -186,39 +185,39 @@ class Machine:
         self, block: Sequence[bytes], height: int, timestamp: int, proposer: bytes
     ) -> Execution:
         """
-        Execute a decided block. Changes nothing.
+        Execute a decided block, without changing the state.
 
         @param timestamp: its time in milliseconds since the epoch.
         @param proposer: the public key of the validator that proposed it, if it is known.
         """
         draft = _Draft(self.state)
-        # Something else than OK only where more than a third of the validators are at fault.
+        # Not all OK only if more than a third of the validators are faulty.
         codes = [self._put(draft, data) for data in block]
         view = self._viewOf(proposer, height)
         candidate = proposeBlock(self.state, self.head, view, timestamp, draft.transactions)
         return Execution(candidate=candidate, codes=codes)
 
     def apply(self, candidate: Candidate) -> None:
-        """Make an executed block, which is stored, the last one."""
+        """Apply an executed block, once it is on stable storage."""
         self.state.apply(candidate.outcome, candidate.history)
         self.head = candidate.header
-        # Whatever waits still is checked again now.
+        # The mempool is rechecked now.
         oldest = self.head.height - 1
         self._waiting = {key: height for key, height in self._waiting.items() if height >= oldest}
 
     def _viewOf(self, proposer: bytes, height: int) -> int:
         """
-        The lowest view that names this proposer: so our headers name the engine's, by the same
-        rule as on every chain.
+        The lowest view whose leader is this proposer, so that headers name the engine's proposer
+        by the same rule as on every ledger.
         """
         keys, view = self.state.validators.keys, self.head.view
         if proposer not in keys:
-            # One that is leaving the set, or whose turn in it has not come in our headers.
+            # It is leaving the set, or is not in the headers' set yet.
             return view
         return view + (keys.index(proposer) - leaderIndex(view, height, len(keys))) % len(keys)
 
     def _put(self, draft: _Draft, data: bytes) -> Code:
-        """Put a batch into a block, where that may be; whether it was."""
+        """Add a batch to a block if it is valid there, and return its result."""
         try:
             draft.add(self._read(data))
         except Refused as refusal:

@@ -1,6 +1,5 @@
 """
-What this node offers to those that join: snapshots, made of the chain at the moment they are
-asked for.
+Serving snapshots to nodes that join: chunks are made from the stored chain on request.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from ._snapshots import FORMAT, ChunkPlan, Manifest, encodeChunk, proofRoom
 from .abci.messages import Snapshot
 
 OFFERED: Final = 3
-"""How many snapshots are offered: the latest."""
+"""The number of snapshots that are offered, the latest ones."""
 
 BLOCKS_AFTER: Final = 2
 """
-How many blocks the engine must have after a snapshot's last one: the first of them has the hash
+The number of blocks that must follow a snapshot's last block: the first of them carries the hash
 that verifies it, and the second is decided by the validators that the last one may have named.
 """
 
 STEP: Final = 2000
-"""How many blocks are looked at before a block may be stored."""
+"""Blocks per step in the disk thread; between steps, new blocks can be stored."""
 
 
 class SnapshotSource:
     """
     Makes snapshots of a stored chain.
 
-    Nothing is kept but where the pieces begin. All reading is done in the thread that stores
-    blocks, in short steps.
+    Only the boundaries of chunks are kept in memory. All reading is done in the thread that
+    stores blocks, in short steps.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class SnapshotSource:
     ) -> None:
         """
         @param path: the chain's file.
-        @param interval: blocks from one snapshot to the next; 0: there are none.
+        @param interval: blocks between snapshots; 0: no snapshots.
         @param runInThread: runs blocking disk work, one call after the other.
         """
         self._path = path
@@ -62,7 +61,7 @@ class SnapshotSource:
 
     async def list(self, tip: int) -> Sequence[Snapshot]:
         """
-        What is offered. On all nodes it is the same, as soon as they have the same blocks.
+        List the snapshots. All nodes with the same blocks list the same.
 
         @param tip: the height of the last block.
         @raise svcbroker.storage.StorageError: the chain cannot be read.
@@ -75,7 +74,7 @@ class SnapshotSource:
 
     async def load(self, height: int, format: int, index: int, tip: int) -> bytes:
         """
-        A piece of a snapshot; nothing where there is none.
+        Read a chunk of a snapshot; empty where there is none.
 
         @param tip: the height of the last block.
         @raise svcbroker.storage.StorageError: the chain cannot be read.
@@ -83,8 +82,8 @@ class SnapshotSource:
         if not self._interval or format != FORMAT or not 1 <= height <= tip - BLOCKS_AFTER:
             return b""
         await self._planTo(height)
-        piece: bytes = await self._runInThread(self._load, height, index)
-        return piece
+        chunk: bytes = await self._runInThread(self._load, height, index)
+        return chunk
 
     async def _planTo(self, height: int) -> None:
         while self._plan.height < height:
@@ -129,7 +128,7 @@ class SnapshotSource:
         self._plan.extend(sizes)
 
     def _sets(self, reading: Reading) -> Sequence[tuple[int, int]]:
-        """From which height on how many nodes decide, the latest first."""
+        """The sizes of the validator sets, each with its first height, the latest first."""
         rows = reversed(reading.reader().validatorSets())
         changes = [(row.height + 1, len(ValidatorSet.decode(row.encoded).keys)) for row in rows]
         return [*changes, (0, len(self._genesis.validators))]
@@ -183,7 +182,7 @@ class SnapshotSource:
         blocks = [
             StreamedBlock(
                 header=header,
-                # None has more, and the piece would get too large if one had.
+                # A certificate larger than its reserved room would make the chunk too large.
                 certificate=proof if len(proof) <= _roomAt(sets, each) else b"",
                 body=body,
             )
@@ -207,8 +206,8 @@ def _roomAt(sets: Sequence[tuple[int, int]], height: int) -> int:
 
 def _targets(interval: int, last: int) -> Iterator[int]:
     """
-    From where on blocks with transactions are looked for, the latest first: each multiple of
-    the interval, and below it, where there would be nothing on a short chain, each power of two.
+    The heights from which to search for a block with transactions, the latest first: multiples
+    of the interval, and below it powers of two, so that short chains have snapshots as well.
     """
     yield from range(last - last % interval, 0, -interval)
     power = 1 << (min(last, interval - 1)).bit_length()

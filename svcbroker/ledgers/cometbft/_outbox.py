@@ -1,5 +1,5 @@
 """
-From a transaction of this broker to its receipt: batches, on their way through the engine.
+The outbox: this broker's transactions, in batches on their way through the engine.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ._calls import Broadcast, EngineError, Reason
 from ._machine import Code
 
 RETRY = 1.0
-"""Seconds from one try to hand a batch in to the next, where the engine cannot be reached."""
+"""Seconds between attempts to broadcast a batch, while the engine cannot be reached."""
 
 PROPOSED = 0.5
-"""Seconds after which a batch that only this node has proposed is handed in."""
+"""Seconds after which a batch that only this node has proposed is broadcast."""
 
 RESEND = 5.0
-"""Seconds after which a batch that is in no block is handed in again."""
+"""Seconds after which a batch that is in no block is broadcast again."""
 
 
 @define
@@ -209,7 +209,7 @@ class Outbox:
         self._goOn(0 if isUrgent or self._isGathered else self._interval)
 
     def close(self, error: BrokerError) -> None:
-        """Send nothing more, and tell all who wait that they wait in vain."""
+        """Stop sending, and fail all pending Deferreds."""
         self._isClosed = True
         for call in (self._next, self._retry):
             if call is not None:

@@ -1,5 +1,5 @@
 """
-Beginning with the chain that other nodes hand over in pieces.
+Restoring a chain from a snapshot that other nodes send in chunks.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from .abci import messages
 from .abci.messages import ApplyResult, OfferResult
 
 UNFINISHED: Final = ".joining"
-"""What the name of the file ends with that is not a whole chain yet."""
+"""The ending of the name of a file whose chain is not complete yet."""
 
 _BATCH_BLOCKS: Final = 256
 _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 class RestoreFailed(Exception):
-    """A proved snapshot that this version cannot go on from. The text is one line."""
+    """A proved snapshot that this version cannot continue. The text is one line."""
 
 
 class Restoring:
     """
-    One snapshot that is being put together.
+    One snapshot that is being restored.
 
-    A crash leaves a file that is not taken for a chain, and is removed by the next one.
+    A crash leaves an incomplete file under another name, which the next attempt removes.
 
-    @ivar received: how many pieces are in the store.
+    @ivar received: the number of chunks in the store.
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
@@ -54,15 +54,15 @@ class Restoring:
 
     @property
     def isWhole(self) -> bool:
-        """Whether all pieces are there."""
+        """Whether all chunks are stored."""
         return self.received == len(self._manifest.ends)
 
     def add(self, data: bytes) -> None:
         """
-        Take the next piece.
+        Verify and store the next chunk.
 
-        @raise SnapshotInvalid: it is not. Nothing has changed.
-        @raise RestoreFailed: it is, and its blocks are not what this version makes of them.
+        @raise SnapshotInvalid: it is not valid. Nothing has changed.
+        @raise RestoreFailed: it is valid, but its blocks do not follow by this version's rules.
         @raise svcbroker.storage.StorageError: it cannot be stored.
         """
         head, validators = self._replay.head, self._replay.state.validators
@@ -95,7 +95,7 @@ class Restoring:
 
 def remove(path: Path) -> None:
     """
-    Remove a store that is closed, with all that SQLite and a crash may have left of it.
+    Remove a closed store, with the files that SQLite or a crash may have left beside it.
     """
     for ending in ("", "-wal", "-shm", ".new", ".new-wal", ".new-shm", ".new-journal"):
         path.with_name(path.name + ending).unlink(missing_ok=True)
@@ -103,11 +103,11 @@ def remove(path: Path) -> None:
 
 def checkHistory(unfinished: Path, head: Header) -> None:
     """
-    Make sure that a chain from elsewhere contradicts nothing that is here already.
+    Check that a restored chain continues the chain that is already here.
 
-    @param unfinished: the file that has it, closed.
+    @param unfinished: the restored chain's file, closed.
     @param head: the header of the last block here.
-    @raise RestoreFailed: it does.
+    @raise RestoreFailed: it does not.
     """
     if not head.height:
         return
@@ -121,13 +121,13 @@ def checkHistory(unfinished: Path, head: Header) -> None:
 
 def putInPlace(unfinished: Path, path: Path) -> None:
     """
-    Have a file where the chain is looked for. Both are closed, and it survives a crash.
+    Move a restored chain into place, atomically and durably. Both files are closed.
 
     @raise svcbroker.storage.StorageRefused: the directory cannot be written.
     """
     try:
         syncFile(unfinished)
-        # A log of what was there before would be taken for one of this.
+        # SQLite would apply the former file's log to the new one.
         for ending in ("-wal", "-shm"):
             path.with_name(path.name + ending).unlink(missing_ok=True)
         os.replace(unfinished, path)
@@ -137,7 +137,7 @@ def putInPlace(unfinished: Path, path: Path) -> None:
 
 
 class SnapshotTaker(Protocol):
-    """Who goes on with the chain, once it is whole."""
+    """The application that continues a restored chain."""
 
     @property
     def height(self) -> int:
@@ -145,17 +145,17 @@ class SnapshotTaker(Protocol):
 
     async def begin(self, unfinished: Path) -> None:
         """
-        Go on with it.
+        Continue the chain.
 
-        @param unfinished: the file that has it, closed.
+        @param unfinished: its file, closed.
         """
 
 
 class Restorer:
     """
-    Answers what the engine calls while it joins.
+    Answers the engine's snapshot calls while the node joins.
 
-    @ivar progress: grows with all that comes.
+    @ivar progress: a counter that grows with every offer and chunk.
     """
 
     _log = Logger()
@@ -179,9 +179,9 @@ class Restorer:
 
     async def offer(self, request: messages.OfferSnapshotRequest) -> OfferResult:
         """
-        Whether to begin with a snapshot.
+        Decide whether to restore a snapshot.
 
-        @raise svcbroker.storage.StorageError: there can be no store.
+        @raise svcbroker.storage.StorageError: no store can be made.
         """
         await self._drop()
         self.progress += 1
@@ -201,13 +201,13 @@ class Restorer:
                 )
         except SnapshotInvalid as error:
             self._log.warn(
-                "the snapshot of block {height} is no good: {error}",
+                "the snapshot of block {height} is invalid: {error}",
                 height=offered.height,
                 error=str(error),
             )
             return OfferResult.REJECT
         self._log.info(
-            "begins with the snapshot of block {height}, in {count} pieces",
+            "restores the snapshot of block {height}, in {count} chunks",
             height=offered.height,
             count=offered.chunks,
         )
@@ -219,9 +219,9 @@ class Restorer:
         self, request: messages.ApplySnapshotChunkRequest
     ) -> messages.ApplySnapshotChunkResponse:
         """
-        Take a piece.
+        Take a chunk.
 
-        @raise RestoreFailed: this version cannot go on from the snapshot.
+        @raise RestoreFailed: this version cannot continue the snapshot.
         @raise svcbroker.storage.StorageError: it cannot be stored.
         """
         restoring, manifest = self._restoring, self._manifest
@@ -231,7 +231,7 @@ class Restorer:
             await self._runInThread(restoring.add, request.chunk)
         except SnapshotInvalid as error:
             self._log.warn(
-                "piece {index} of the snapshot, from {sender}, is no good: {error}",
+                "chunk {index} of the snapshot, from {sender}, is invalid: {error}",
                 index=request.index,
                 sender=request.sender,
                 error=str(error),
@@ -255,7 +255,7 @@ class Restorer:
             await self._runInThread(restoring.close)
 
     def close(self) -> None:
-        """Forget what is not whole. Nothing is under way."""
+        """Remove an incomplete chain. No call is under way."""
         restoring, self._restoring = self._restoring, None
         if restoring is not None:
             restoring.close()

@@ -1,5 +1,5 @@
 """
-A client of one engine.
+The client of an engine's RPC.
 """
 
 from __future__ import annotations
@@ -99,12 +99,11 @@ class EngineRpc:
 
     def broadcast(self, transaction: bytes) -> Deferred[Broadcast]:
         """
-        Hand in a transaction.
+        Broadcast a transaction (C{broadcast_tx_sync}).
 
-        @return: fires when the application has looked at it, and it waits for a block if the
-            code is 0.
-        @raise EngineError: with L{Reason.KNOWN} it waits already, or is in a block; where the
-            error C{isInDoubt}, it may.
+        @return: fires after CheckTx; with code 0, the transaction is in the mempool.
+        @raise EngineError: L{Reason.KNOWN}: it is in the mempool already, or in a block; if the
+            error C{isInDoubt}, it may be.
         """
         posted = self._post(calls.encodeBroadcast(transaction), MAX_BROADCAST_ANSWER)
         return posted.addCallback(calls.decodeBroadcast)
@@ -127,20 +126,20 @@ class EngineRpc:
         return posted.addCallback(lambda body: calls.decodeBatch(batch, body))
 
     def status(self) -> Deferred[Status]:
-        """Who the engine is, and how far."""
+        """The engine's identity and height."""
         return self.ask(calls.status())
 
     def netInfo(self) -> Deferred[NetInfo]:
-        """Whom it is connected to."""
+        """The engine's connected peers."""
         return self.ask(calls.netInfo())
 
     def commit(self, height: int | None = None) -> Deferred[CommitAnswer]:
-        """A header with the votes for it; the newest where the height is left open."""
+        """A header with the votes for it; by default the newest."""
         return self.ask(calls.commit(height))
 
     def validators(self, height: int | None = None) -> Deferred[Sequence[Validator]]:
         """
-        All that decide a height, in the engine's order; the next one where it is left open.
+        All validators of a height, in the engine's order; by default of the next height.
         """
         return Deferred.fromCoroutine(self._validators(height))
 
@@ -161,19 +160,19 @@ class EngineRpc:
 
     def lightBlock(self, height: int) -> Deferred[LightBlock]:
         """
-        What proves that the block of a height is final. Whether it does is not looked at.
+        The light block of a height, unverified.
         """
         return self.lightBlocks([height]).addCallback(lambda blocks: blocks[0])
 
     def lightBlocks(self, heights: Sequence[int]) -> Deferred[Sequence[LightBlock]]:
         """
-        The same of 1 to L{MAX_LIGHT} heights, in their order, in one request.
+        The light blocks of 1 to L{MAX_LIGHT} heights, in order, in one request, unverified.
         """
         return Deferred.fromCoroutine(self._lightBlocks(heights))
 
     async def _lightBlocks(self, heights: Sequence[int]) -> Sequence[LightBlock]:
-        # The engine reckons for each answer what it knows of its validators' turns from the last
-        # change on, so it is asked for them once and not for each block.
+        # For each answer the engine recomputes the validators' proposer priorities since the last
+        # change, so the set is fetched once and not for each block.
         asked: list[Call[Any]] = [calls.commit(height) for height in heights]
         if self._nodes is None:
             asked.append(calls.validators(heights[0]))
@@ -195,7 +194,7 @@ class EngineRpc:
     async def _setOf(
         self, height: int, found: Sequence[Validator] = (), total: int = 1
     ) -> tuple[bytes, Sequence[Validator]]:
-        """The set that decides a height, by its hash."""
+        """The validator set of a height, with its hash."""
         if len(found) < total:
             found = await self.validators(height)
         return validatorsHash(membersOf(found)), found

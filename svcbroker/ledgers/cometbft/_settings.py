@@ -22,19 +22,18 @@ DEFAULT_RPC: Final = "http://127.0.0.1:26657"
 SUMMARY = "CometBFT decides the blocks, with other organisations: an engine runs beside the broker."
 
 SETTINGS: Mapping[str, str] = {
-    "home": "the engine's home directory (needed)",
+    "home": "the engine's home directory (required)",
     "rpc": "the engine's RPC: a port of this machine, the path of a Unix socket, or a URL with a "
     "backslash before each colon (default 26657)",
-    "socket": f"the Unix socket at which the engine finds the broker (default {SOCKET} in home)",
-    "engine": "the cometbft program: the broker runs it as its child (default: somebody else does)",
-    "interval": "seconds to gather transactions for a batch while none is under way "
-    "(default 0.01; 0: none)",
-    "batch": "bytes of transactions in a batch at most, unless it holds one (default 131072)",
-    "count": "transactions in a batch at most (default 1000)",
-    "window": "batches that may wait for their blocks at once (default 32)",
-    "mempool": "bytes of transactions that may wait to be sent (default 67108864)",
-    "timeout": "seconds that an answer of the engine may take (default 10)",
-    "snapshots": "blocks from one snapshot for new nodes to the next (default 1000; 0: none)",
+    "socket": f"the broker's Unix socket, which the engine connects to (default {SOCKET} in home)",
+    "engine": "the cometbft program, which the broker runs as its child (default: none is run)",
+    "interval": "seconds to gather transactions into a batch (default 0.01; 0: none)",
+    "batch": "the most bytes of transactions in a batch, unless it holds one (default 131072)",
+    "count": "the most transactions in a batch (default 1000)",
+    "window": "the most batches that wait for their blocks at once (default 32)",
+    "mempool": "the most bytes of transactions that are not final (default 67108864)",
+    "timeout": "seconds that an answer of the engine's RPC may take (default 10)",
+    "snapshots": "blocks between snapshots for new nodes (default 1000; 0: none)",
 }
 
 

@@ -1,12 +1,12 @@
 """
-Snapshots for nodes that join: the chain itself up to a block, in pieces.
+The snapshot format: the chain up to a block, in chunks, for nodes that join.
 
-A snapshot is named by the hash of the header of its last block, and described by a manifest that
-holds this header: so what the engine has verified verifies all of it. Each piece holds whole
-blocks, as an export has them, and the path by which the last of them stands in the history of
-that header. No piece can be taken for good that the snapshot's own chain does not have, whoever
-sends it. What shows that a block is final goes along where it is at hand: the engine of a node that
-has joined can not tell of blocks that it has never had.
+A snapshot is identified by the hash of its last block's header, which its manifest contains, so
+the application hash that the engine has verified authenticates the whole snapshot. A chunk holds
+whole blocks, encoded as in an export, and the Merkle path from its last block to the history root
+of that header. A chunk that is not part of the snapshot's chain is refused, whoever sends it.
+Certificates are included where the sender has them, because the engine of a joined node cannot
+supply those of blocks that it never had.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from ...proofs import checkLightBlock
 from ...proofs.cometbft import LightBlock, LightBlockInvalid
 
 FORMAT: Final = 1
-"""How manifests and pieces are written."""
+"""The version of the encoding of manifests and chunks."""
 
 CHUNK_BYTES: Final = 2 * 1024 * 1024
 """
-How large a piece gets before the next one begins, unless it is one block.
+The size at which a chunk ends, unless it is a single block.
 
-The engine asks for four at a time, and again for one that has not come after half a minute.
+The engine fetches four at a time, and retries one that has not arrived after half a minute.
 """
 
 MAX_BLOCK: Final = 15_000_000
-"""The largest block that can be in a piece: the engine takes messages of 16,000,000 bytes."""
+"""The largest block in a chunk: the engine's messages have at most 16,000,000 bytes."""
 
 MAX_CHUNKS: Final = 100_000
-"""The most pieces: an engine ends the connection to whoever offers more."""
+"""The most chunks: an engine disconnects a peer that offers more."""
 
 _OVERHEAD: Final = 64
 _PROOF_BYTES: Final = 1024
@@ -63,23 +63,23 @@ _HEIGHT: Final = Struct(">Q")
 
 def proofRoom(validators: int) -> int:
     """
-    How many bytes are kept free in a piece for what shows that a block is final. Nodes have what
-    differs, or nothing: and their pieces must end at the same blocks.
+    The bytes reserved in a chunk for a block's certificate. Certificates differ between nodes or
+    are missing, but chunks must end at the same blocks on every node.
     """
     return _PROOF_BYTES + _VOTE_BYTES * validators
 
 
 class SnapshotInvalid(Exception):
-    """A snapshot, or a piece of one, that is not what it should be. The text says why."""
+    """A snapshot or a chunk that is not valid. The text says why."""
 
 
 @frozen(kw_only=True)
 class Manifest:
     """
-    What a snapshot consists of.
+    The contents of a snapshot.
 
     @ivar header: the header of its last block.
-    @ivar ends: for each piece, the height of the last block in it.
+    @ivar ends: for each chunk, the height of its last block.
     """
 
     genesis: Genesis
@@ -87,7 +87,7 @@ class Manifest:
     ends: Sequence[int]
 
     def encode(self) -> bytes:
-        """The canonical encoding: all nodes must offer the same."""
+        """The canonical encoding, the same on every node."""
         genesis, header = self.genesis.encoded, self.header.encoded
         return b"".join(
             (
@@ -119,23 +119,23 @@ class Manifest:
         if header.chain != genesis.chain:
             raise SnapshotInvalid("the manifest has the genesis of another chain")
         if not 1 <= len(ends) <= MAX_CHUNKS or ends[-1] != header.height:
-            raise SnapshotInvalid("its pieces do not end where it ends")
+            raise SnapshotInvalid("its chunks do not end where it ends")
         if any(end <= before for before, end in zip([0, *ends], ends, strict=False)):
-            raise SnapshotInvalid("there are pieces with nothing in them")
+            raise SnapshotInvalid("it has empty chunks")
         return cls(genesis=genesis, header=header, ends=ends)
 
     def range(self, index: int) -> tuple[int, int]:
-        """The heights of the first and the last block in a piece."""
+        """The heights of the first and the last block of a chunk."""
         return (self.ends[index - 1] if index else 0) + 1, self.ends[index]
 
 
 class ChunkPlan:
     """
-    Where the pieces of a chain end. It follows from the sizes of its blocks, whatever the height
-    of the snapshot.
+    The boundaries of a chain's chunks. They follow from the sizes of its blocks, and are the same
+    for every snapshot.
 
-    @ivar height: up to where it is made.
-    @ivar limit: the highest block that snapshots can have; C{None} where nothing bounds them.
+    @ivar height: the height up to which the plan is made.
+    @ivar limit: the highest block that a snapshot can contain; C{None}: no limit.
     """
 
     def __init__(self, chunkBytes: int = CHUNK_BYTES, maxBlock: int = MAX_BLOCK) -> None:
@@ -148,10 +148,10 @@ class ChunkPlan:
 
     def extend(self, sizes: Iterable[int]) -> None:
         """
-        Go on.
+        Add the next blocks.
 
-        @param sizes: how many bytes header and body of the next blocks have, and the
-            L{room<proofRoom>} of those with transactions.
+        @param sizes: the bytes of header and body of each block, with the L{room<proofRoom>} of
+            those with transactions.
         """
         for size in sizes:
             size += _OVERHEAD
@@ -165,7 +165,7 @@ class ChunkPlan:
 
     def ends(self, height: int) -> Sequence[int]:
         """
-        Where the pieces of a snapshot end.
+        The last heights of a snapshot's chunks.
 
         @param height: the height of its last block, up to which the plan is made.
         """
@@ -180,12 +180,12 @@ def encodeChunk(
     path: Sequence[bytes],
 ) -> bytes:
     """
-    A piece of a snapshot.
+    Encode a chunk.
 
     @param first: the height of its first block.
     @param hash: the hash of its last block.
-    @param path: by which that one stands in the history of the snapshot's header; empty where
-        it is this header's.
+    @param path: the path from its last block to the history root of the snapshot's header; empty
+        for the last chunk.
     """
     file = BytesIO()
     file.write(bytes([len(path)]))
@@ -202,10 +202,9 @@ def encodeChunk(
 @frozen
 class ProvedBlock:
     """
-    A block that the snapshot's chain has, by proof.
+    A block that is proved to be in the snapshot's chain.
 
-    @ivar certificate: what shows that it is final, as a store has it; empty where that is not
-        known.
+    @ivar certificate: its certificate, encoded as in a store; empty if the sender had none.
     """
 
     header: Header
@@ -217,11 +216,11 @@ def readChunk(
     data: bytes, manifest: Manifest, index: int, parent: bytes, nodes: ValidatorSet
 ) -> Sequence[ProvedBlock]:
     """
-    Read a piece of a snapshot, and make sure of every byte of it that means anything.
+    Decode a chunk, and verify all of it.
 
     @param parent: the hash of the block before.
-    @param nodes: the set that decides the first block.
-    @raise SnapshotInvalid: it is not this piece of the snapshot.
+    @param nodes: the validator set of the first block.
+    @raise SnapshotInvalid: it is not this chunk of the snapshot.
     """
     first, last = manifest.range(index)
     start = 1 + _HASH * (data[0] if data else 0)
@@ -230,7 +229,7 @@ def readChunk(
         reader = StreamReader(BytesIO(data[start:]))
         begin = reader.begin()
         if (begin.genesis, begin.first, begin.last) != (manifest.genesis, first, last):
-            raise SnapshotInvalid("it is another piece, or one of another chain")
+            raise SnapshotInvalid("it is another chunk, or a chunk of another chain")
         blocks = _blocks(reader, first, last)
         _checkLast(blocks[-1].header, manifest.header, path)
     except (StreamBroken, Malformed) as error:
@@ -275,7 +274,7 @@ def _checkLast(last: Header, anchor: Header, path: Sequence[bytes]) -> None:
 
 
 def _checkFinal(blocks: Sequence[ProvedBlock], nodes: ValidatorSet, group: str) -> None:
-    """See that what should show that blocks are final does. The blocks are proved."""
+    """Verify the certificates of blocks that are proved."""
     for block in blocks:
         if block.certificate:
             try:
@@ -295,4 +294,4 @@ def _following(block: ProvedBlock) -> ValidatorSet:
                 following = ValidatorChange.decode(transaction.content).following
                 if following.hash == block.header.nextValidators:
                     return following
-    raise SnapshotInvalid(f"block {block.header.height} does not name the nodes that follow")
+    raise SnapshotInvalid(f"block {block.header.height} does not name the next validator set")

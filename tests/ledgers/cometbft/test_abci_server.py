@@ -315,7 +315,7 @@ class EndTests(ServerTestCase):
         """The engine was told, nothing is called any more, and the owner knows once."""
         self.assertEqual(
             engine.answers(),
-            [messages.ExceptionResponse(error="the application cannot go on: Broken")],
+            [messages.ExceptionResponse(error="the application has failed: Broken")],
         )
         self.assertTrue(engine.transport.disconnecting)
         self.assertTrue(other.transport.disconnecting)

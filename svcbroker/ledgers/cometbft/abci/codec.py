@@ -1,5 +1,5 @@
 """
-Frames of the ABCI socket: a length, then a request or a response. Bytes, and no transport.
+Frames of the ABCI socket, sans-io: a length, then a request or a response.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .messages import Request, Response
 from .schema import decode, encode
 
 MAX_FRAME: Final = 128 * 1024 * 1024
-"""Bytes that a frame has at most, where nothing else is said: a block has at most 100 MiB."""
+"""The default bound of a frame's size in bytes: a block has at most 100 MiB."""
 
 _MAX_PREFIX: Final = 10
 
@@ -41,7 +41,7 @@ REQUESTS: Final[dict[int, type[Request]]] = {
     17: messages.ProcessProposalRequest,
     20: messages.FinalizeBlockRequest,
 }
-"""Requests by the number that they have in C{Request}."""
+"""Requests by their field number in C{Request}."""
 
 RESPONSES: Final[dict[int, type[Response]]] = {
     1: messages.ExceptionResponse,
@@ -60,7 +60,7 @@ RESPONSES: Final[dict[int, type[Response]]] = {
     18: messages.ProcessProposalResponse,
     21: messages.FinalizeBlockResponse,
 }
-"""Responses by the number that they have in C{Response}: one more than the request's."""
+"""Responses by their field number in C{Response}: the request's plus one."""
 
 _TAGS: Final[dict[type, bytes]] = {
     kind: encodeTag(number, DELIMITED)
@@ -82,9 +82,9 @@ def encodeFrame(value: Request | Response) -> bytes:
 
 def decodeRequest(data: bytes) -> Request:
     """
-    Read what a frame holds, without its length.
+    Decode a request from the content of a frame.
 
-    @raise Malformed: it is no request, or one that ABCI 2.0 does not have.
+    @raise Malformed: it is no request, or an unknown one.
     """
     number, start, end = _envelope(data, REQUESTS)
     return decode(REQUESTS[number], data, start, end)
@@ -92,16 +92,16 @@ def decodeRequest(data: bytes) -> Request:
 
 def decodeResponse(data: bytes) -> Response:
     """
-    Read what a frame holds, without its length.
+    Decode a response from the content of a frame.
 
-    @raise Malformed: it is no response, or one that ABCI 2.0 does not have.
+    @raise Malformed: it is no response, or an unknown one.
     """
     number, start, end = _envelope(data, RESPONSES)
     return decode(RESPONSES[number], data, start, end)
 
 
 def _envelope(data: bytes, table: dict[int, type]) -> tuple[int, int, int]:
-    """Which message it is, and where it stands: the last one that is known."""
+    """The number of the last known message, and where its content begins and ends."""
     position, size = 0, len(data)
     found: tuple[int, int, int] | None = None
     unknown = 0
@@ -128,7 +128,7 @@ class FrameParser:
 
     def __init__(self, maxFrame: int = MAX_FRAME) -> None:
         """
-        @param maxFrame: bytes that a frame has at most, without its length.
+        @param maxFrame: the most bytes of a frame's content.
         """
         self._maxFrame = maxFrame
         self._buffer = bytearray()
@@ -144,14 +144,14 @@ class FrameParser:
 
     @property
     def buffered(self) -> int:
-        """How many bytes wait for the rest of their frame, or to be asked for."""
+        """The number of bytes that are buffered."""
         return len(self._buffer) - self._start
 
     def nextFrame(self) -> bytes | None:
         """
-        What the next frame holds, without its length; C{None} until more bytes come.
+        The content of the next frame; C{None} while it is incomplete.
 
-        @raise Malformed: this is no frame, or one that is too large. Nothing after it can be read.
+        @raise Malformed: the frame is malformed or too large. The stream cannot be read further.
         """
         buffer, start = self._buffer, self._start
         prefix = bytes(buffer[start : start + _MAX_PREFIX])

@@ -1,5 +1,5 @@
 """
-The one module of ABCI that touches a transport: the server that an engine connects to.
+The ABCI server that an engine connects to: the one module of ABCI that touches a transport.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from .messages import (
 )
 
 MAX_CONNECTIONS: Final = 16
-"""An engine has four. Those of one that has just ended may still be there."""
+"""The most connections: an engine has four, and those of one that has just ended may be open."""
 
 READ_AHEAD: Final = 1024 * 1024
-"""Bytes after which nothing more is read, while a request before them is not yet answered."""
+"""Bytes of requests that are buffered while an earlier request is not yet answered."""
 
 READ_SIZE: Final = 256 * 1024
-"""Bytes that are read at once: what a UNIX socket holds. The engine busily waits for room in it."""
+"""Bytes read at once: the capacity of a Unix socket, for room in which the engine spins."""
 
 TURN: Final = 64
-"""Requests that a connection has answered before it is the turn of others."""
+"""Requests of one connection that are answered in a row before others get their turn."""
 
 _CALLS: Final[dict[type[Request], str]] = {
     messages.InfoRequest: "info",
@@ -67,7 +67,7 @@ _CALLS: Final[dict[type[Request], str]] = {
     messages.ProcessProposalRequest: "processProposal",
     messages.FinalizeBlockRequest: "finalizeBlock",
 }
-# These wait for none but those of their own connection.
+# These are ordered within their own connection only.
 _FREE: Final = frozenset({"query", "checkTx", "listSnapshots", "loadSnapshotChunk"})
 
 _FLUSHED: Final = encodeFrame(FlushResponse())
@@ -76,15 +76,14 @@ _log = Logger()
 
 
 class Closed(Exception):
-    """The server calls nothing any more."""
+    """The server does not call the application any more."""
 
 
 class AbciFactory(Factory):
     """
-    Answers an engine's four connections from an application.
+    Answers the requests on an engine's four connections from an application.
 
-    @ivar connections: how many are open.
-    @ivar failure: why the application cannot go on; C{None} where it can.
+    @ivar failure: the failure of the application, once there was one.
     """
 
     noisy = False
@@ -99,11 +98,11 @@ class AbciFactory(Factory):
         maxFrame: int = MAX_FRAME,
     ) -> None:
         """
-        @param clock: gives others their turn.
-        @param failed: told once, with the reason, that the application cannot go on. Nothing is
-            called any more then, nobody is let in, and the process should end.
-        @param changed: told how many connections are open, whenever one has come or gone.
-        @param maxFrame: bytes that a request has at most.
+        @param clock: schedules the turns of connections.
+        @param failed: called once, with the failure, when the application has failed. From then
+            on the application is not called, and connections are refused.
+        @param changed: called with the number of open connections, whenever it changes.
+        @param maxFrame: the most bytes of a request.
         """
         self._application = application
         self.clock = clock
@@ -119,7 +118,7 @@ class AbciFactory(Factory):
 
     @property
     def connections(self) -> int:
-        """How many connections are open."""
+        """The number of open connections."""
         return len(self._open)
 
     def buildProtocol(self, addr: IAddress | None) -> AbciConnection | None:
@@ -133,9 +132,9 @@ class AbciFactory(Factory):
 
     def close(self) -> Deferred[None]:
         """
-        End all connections, and call nothing any more.
+        Close all connections, and stop calling the application.
 
-        @return: fires when the application has answered what it was called for.
+        @return: fires when the application has answered all calls.
         """
         self._isClosed = True
         self.disconnect()
@@ -147,23 +146,23 @@ class AbciFactory(Factory):
 
     def disconnect(self) -> None:
         """
-        End all connections. An engine ends then, and makes new ones when it is started again.
+        Close all connections. The engine exits then, and reconnects when it is restarted.
         """
         for connection in list(self._open):
             connection.end()
 
     def opened(self, connection: AbciConnection) -> None:
-        """A connection has come."""
+        """A connection was made."""
         self._open.add(connection)
         self._changed(len(self._open))
 
     def ended(self, connection: AbciConnection) -> None:
-        """A connection has gone."""
+        """A connection was lost."""
         self._open.discard(connection)
         self._changed(len(self._open))
 
     def fail(self, failure: Failure) -> None:
-        """The application cannot go on."""
+        """The application has failed."""
         if self.failure is not None:
             return
         self.failure = failure
@@ -174,10 +173,10 @@ class AbciFactory(Factory):
 
     def call(self, request: Request, connection: AbciConnection) -> bytes | Deferred[bytes]:
         """
-        Have the application answer.
+        Answer a request from the application.
 
-        @return: the frame to answer with.
-        @raise Closed: it is not called any more.
+        @return: the frame of the answer.
+        @raise Closed: the application is not called any more.
         """
         if isinstance(request, FlushRequest):
             return _FLUSHED
@@ -198,7 +197,7 @@ class AbciFactory(Factory):
             if not isinstance(answer, Deferred):
                 return encodeFrame(answer)
         except Exception:
-            # At once: somebody else may have the next turn before the owner hears of it.
+            # At once: another connection may have its turn before C{failed} is called.
             self._isClosed = True
             raise
         self._running += 1
@@ -208,7 +207,7 @@ class AbciFactory(Factory):
         await self._lock.acquire()
         try:
             if not connection.isOpen:
-                # An engine that is gone does not want it any more.
+                # The engine that sent it is gone.
                 raise Closed
             answer = self._call(name, request)
             return await answer if isinstance(answer, Deferred) else answer
@@ -237,7 +236,7 @@ class AbciConnection(Protocol):
         self._parser = FrameParser(factory.maxFrame)
         self._isWaiting = False
         self._isFull = False
-        self._isHeld = False
+        self._isReadingPaused = False
         self._isInside = False
         self._isEnding = False
         self._next: IDelayedCall | None = None
@@ -274,7 +273,7 @@ class AbciConnection(Protocol):
         self._server.ended(self)
 
     def end(self) -> None:
-        """Answer nothing more."""
+        """Close the connection without further answers."""
         if not self._isEnding:
             self._isEnding = True
             if self._next is not None:
@@ -283,7 +282,7 @@ class AbciConnection(Protocol):
             self._transport.unregisterProducer()
             self._transport.loseConnection()
 
-    # What the engine does not read stays with the transport, which says when that is too much.
+    # The transport buffers answers that the engine does not read, and pauses this producer.
 
     def pauseProducing(self) -> None:
         """See C{IPushProducer}."""
@@ -298,7 +297,7 @@ class AbciConnection(Protocol):
         """See C{IProducer}. The connection ends."""
 
     def _goOn(self) -> None:
-        """Answer what has come, as far as it is its turn."""
+        """Answer buffered requests, up to the end of this turn."""
         self._isInside = True
         for _ in range(TURN):
             if self._isWaiting or self._isFull or self._isEnding or self._next is not None:
@@ -308,33 +307,33 @@ class AbciConnection(Protocol):
         else:
             self._goOnSoon()
         self._isInside = False
-        self._hold()
+        self._limitReading()
 
     def _takeTurn(self) -> None:
         self._next = None
         self._goOn()
 
-    def _hold(self) -> None:
-        """Read no further where there is too much to answer."""
+    def _limitReading(self) -> None:
+        """Pause reading while too many requests are buffered."""
         isStuck = self._isWaiting or self._isFull or self._next is not None
         wanted = isStuck and self._parser.buffered > READ_AHEAD
-        if wanted is not self._isHeld and not self._isEnding:
-            self._isHeld = wanted
+        if wanted is not self._isReadingPaused and not self._isEnding:
+            self._isReadingPaused = wanted
             if wanted:
                 self._transport.pauseProducing()
             else:
                 self._transport.resumeProducing()
 
     def _answerNext(self) -> bool:
-        """Answer one request; whether there was one."""
+        """Answer one request. Return whether there was one."""
         try:
             frame = self._parser.nextFrame()
             if frame is None:
                 return False
             request = decodeRequest(frame)
         except Malformed as error:
-            # The engine, or who pretends to be it, is at fault; the application is sound.
-            _log.error("An engine sent what is no request: {error}", error=str(error))
+            # A fault of the client; the application has not failed.
+            _log.error("An engine sent a malformed request: {error}", error=str(error))
             self._refuse(f"no request of ABCI 2.0: {error}")
             return False
         try:
@@ -355,7 +354,7 @@ class AbciConnection(Protocol):
             return
         self._transport.write(answer)
         if not self._isInside:
-            # Not at once: who has just answered is not to be called from inside.
+            # Not at once: the application must not be called from within its own answer.
             self._goOnSoon()
 
     def _failedLater(self, failure: Failure) -> None:
@@ -369,7 +368,7 @@ class AbciConnection(Protocol):
     def _fail(self, failure: Failure) -> None:
         if failure.check(Closed):
             return
-        self._refuse(f"the application cannot go on: {type(failure.value).__name__}")
+        self._refuse(f"the application has failed: {type(failure.value).__name__}")
         self._server.fail(failure)
 
     def _refuse(self, text: str) -> None:
@@ -380,11 +379,10 @@ class AbciConnection(Protocol):
 
 def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IListeningPort:
     """
-    Listen where only this user can connect.
+    Listen on a Unix socket that only this user can connect to.
 
-    @param path: of the socket. What is left there by a process that was killed is removed.
-    @raise ValueError: the path is too long, something else than a socket is there, or another
-        process listens there.
+    @param path: the socket's path. A socket that a killed process has left is removed.
+    @raise ValueError: the path is too long, is no socket, or another process listens there.
     @raise OSError: the operating system refuses.
     """
     size = len(bytes(path))
@@ -401,19 +399,19 @@ def listenUnix(reactor: IReactorUNIX, path: Path, factory: AbciFactory) -> IList
 
 def _isAlive(path: Path) -> bool:
     """
-    Whether somebody listens on a socket. Its directory is an engine's, so no lock of ours tells.
+    Whether a process listens on a socket. A lock would not tell: the directory is the engine's.
     """
     with socket(AF_UNIX, SOCK_STREAM) as probe:
         probe.setblocking(False)
-        # Where too many wait to be let in it says so, and does not block.
+        # A full backlog is EAGAIN, because the probe does not block.
         return probe.connect_ex(str(path)) in (0, EAGAIN)
 
 
 def removeSocket(path: Path) -> None:
     """
-    Remove the socket that a process left which was killed: nobody can listen there before.
+    Remove a socket that a killed process has left, so that the path can be listened on again.
 
-    @raise ValueError: something else than a socket is there.
+    @raise ValueError: the path is no socket.
     """
     try:
         mode = path.lstat().st_mode

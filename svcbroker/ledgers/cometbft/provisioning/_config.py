@@ -1,6 +1,6 @@
 """
-The engine's C{config.toml}: only what differs from what CometBFT 0.38 takes by itself, or what
-must not change below us when it takes something else.
+The engine's C{config.toml}: settings that differ from CometBFT 0.38's defaults, or that must not
+change when its defaults do.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LONGEST_HOST = 253
 
 
 class ConfigInvalid(Exception):
-    """Settings that no engine can run on. The text is one line for the operator."""
+    """Settings that an engine cannot run with. The text is one line for the operator."""
 
 
 @frozen(kw_only=True)
 class Address:
     """
-    Where something listens.
+    A host and a port.
 
     @ivar host: a name or an address.
     """
@@ -57,13 +57,13 @@ class Peer:
 @frozen(kw_only=True)
 class StateSync:
     """
-    How an engine without blocks begins from a snapshot of another one's application.
+    State sync: how an engine without blocks starts from a snapshot.
 
-    @ivar servers: two engines' RPC at least, as C{host:port}: their headers must agree.
-    @ivar height: a height that is trusted.
+    @ivar servers: the RPC addresses of at least two engines; their headers must agree.
+    @ivar height: a trusted height.
     @ivar hash: the hash of its block.
-    @ivar period: for how long validators are trusted not to sign for a fork, in seconds. A
-        chain on which nothing was published for longer could not be joined, so it is long.
+    @ivar period: the trusting period in seconds. A chain with no block for longer than that could
+        not be joined, so it is long.
     """
 
     servers: Sequence[Address]
@@ -75,18 +75,18 @@ class StateSync:
 @frozen(kw_only=True)
 class Tuning:
     """
-    How fast an engine is, and what it keeps. All engines of a chain should have the same.
+    Timeouts and bounds of an engine, the same for all engines of a chain.
 
-    @ivar commit: how long an engine waits after a block for more votes before the next one, in
-        seconds; blocks follow each other no faster.
-    @ivar propose: how long the others wait for a proposer, in seconds.
-    @ivar flush: how long a peer's messages may wait to be sent together, in seconds.
-    @ivar gossip: how often an engine looks what its peers lack, in seconds.
-    @ivar rate: the most bytes a second to a peer, and from it.
-    @ivar transactions: how many transactions may wait for a block.
-    @ivar transactionBytes: how many bytes of them.
+    @ivar commit: seconds that an engine waits after a block for late votes; the shortest time
+        between two blocks.
+    @ivar propose: seconds that an engine waits for a proposal.
+    @ivar flush: seconds that messages to a peer may wait to be sent together.
+    @ivar gossip: seconds between checks of what a peer lacks.
+    @ivar rate: the most bytes a second to and from a peer.
+    @ivar transactions: the most transactions in the mempool.
+    @ivar transactionBytes: the most bytes of them.
     @ivar maxTransaction: the largest transaction in bytes.
-    @ivar emptyBlocks: whether blocks are made when nothing waits.
+    @ivar emptyBlocks: whether blocks are made while the mempool is empty.
     """
 
     commit: float = 0.02
@@ -103,18 +103,18 @@ class Tuning:
 @frozen(kw_only=True)
 class EngineConfig:
     """
-    What one engine is told.
+    The configuration of one engine.
 
-    @ivar name: what it is called in the others' lists.
-    @ivar application: what it replicates: the path of a Unix socket, or the name of one of
-        the engine's own examples.
-    @ivar rpc: where it listens for us: an address, or the path of a Unix socket. Whoever reaches
-        it may submit transactions.
+    @ivar name: its moniker.
+    @ivar application: the path of the application's Unix socket, or the name of one of the
+        engine's own examples.
+    @ivar rpc: where its RPC listens: an address, or the path of a Unix socket. Any client that
+        reaches it may submit transactions.
     @ivar p2p: where it listens for its peers.
-    @ivar external: where its peers reach it, where that differs.
-    @ivar peers: the engines that it keeps connections to.
-    @ivar isPrivate: whether peers may have addresses of private networks, several on one.
-    @ivar stateSync: how to begin without blocks; C{None}: with the first block.
+    @ivar external: the address that its peers use, if it differs.
+    @ivar peers: its persistent peers.
+    @ivar isPrivate: whether peers may have private addresses, and share one.
+    @ivar stateSync: start from a snapshot; C{None}: from the first block.
     """
 
     name: str
@@ -130,10 +130,10 @@ class EngineConfig:
 
 def checkName(name: str, what: str) -> str:
     """
-    Make sure that the engine takes a name.
+    Check that a name is valid for the engine.
 
-    @param what: whose name it is, for the operator.
-    @raise ConfigInvalid: it does not.
+    @param what: what has the name, for the error text.
+    @raise ConfigInvalid: it is not.
     """
     if _NAME.fullmatch(name) is None:
         raise ConfigInvalid(f"{what} has a name that is not 1 to 50 of [A-Za-z0-9._-]: {name!r}")
@@ -163,7 +163,7 @@ def encodeConfig(config: EngineConfig) -> bytes:
     """
     The text of C{config.toml}.
 
-    @raise ConfigInvalid: the engine would not run on it.
+    @raise ConfigInvalid: the engine would not run with it.
     """
     tuning, sync = config.tuning, config.stateSync
     top: dict[str, object] = {
@@ -171,13 +171,13 @@ def encodeConfig(config: EngineConfig) -> bytes:
             config.application if isinstance(config.application, str) else _at(config.application)
         ),
         "moniker": checkName(config.name, "a node"),
-        # Of each block the broker knows. What is rare is said all the same.
+        # No line for each block: the broker knows of it.
         "log_level": "consensus:error,state:error,txindex:error,*:info",
         "log_format": "plain",
     }
     rpc: dict[str, object] = {
         "laddr": _at(config.rpc),
-        # A transaction stands in base64 in its request.
+        # Transactions are sent in base64.
         "max_body_bytes": tuning.maxTransaction * 4 // 3 + _OVERHEAD,
         "max_open_connections": 900,
     }
@@ -189,7 +189,7 @@ def encodeConfig(config: EngineConfig) -> bytes:
         "persistent_peers_max_dial_period": "5s",
         "addr_book_strict": not config.isPrivate,
         "allow_duplicate_ip": config.isPrivate,
-        # Who belongs to the network is known. Nobody else is looked for.
+        # The peers are configured; no others are discovered.
         "pex": False,
         "flush_throttle_timeout": _span(tuning.flush),
         "send_rate": tuning.rate,
@@ -197,8 +197,8 @@ def encodeConfig(config: EngineConfig) -> bytes:
     }
     mempool: dict[str, object] = {
         "type": "flood",
-        # What was executed meanwhile, or is not vouched for any more, must go: the engine makes
-        # blocks as long as anything waits.
+        # Batches that were executed meanwhile, or whose sponsor has left, must leave the mempool:
+        # the engine makes blocks as long as it is not empty.
         "recheck": True,
         "size": tuning.transactions,
         "max_txs_bytes": tuning.transactionBytes,
@@ -223,7 +223,7 @@ def encodeConfig(config: EngineConfig) -> bytes:
             "trust_hash": sync.hash.hex().upper(),
             "trust_period": f"{sync.period}s",
             "discovery_time": "5s",
-            # Four pieces come at once, over a line that may be slow.
+            # Four chunks are fetched at once, over a connection that may be slow.
             "chunk_request_timeout": "30s",
         }
     sections: Mapping[str, Mapping[str, object]] = {
@@ -233,10 +233,10 @@ def encodeConfig(config: EngineConfig) -> bytes:
         "mempool": mempool,
         "statesync": statesync,
         "consensus": consensus,
-        # The application has an index of its own.
+        # The store has its own index.
         "tx_index": {"indexer": "null"},
     }
-    lines = ["# Made by svcbroker. What is not here is as CometBFT has it by itself."]
+    lines = ["# Made by svcbroker. Other settings have CometBFT's defaults."]
     for section, values in sections.items():
         lines.extend(["", f"[{section}]"] if section else [""])
         lines.extend(f"{key} = {_toml(value)}" for key, value in values.items())
@@ -244,7 +244,7 @@ def encodeConfig(config: EngineConfig) -> bytes:
 
 
 def _at(place: Address | Path) -> str:
-    """Where something listens, as the engine reads it."""
+    """An address or a socket in the engine's notation."""
     if isinstance(place, Address):
         return f"tcp://{place}"
     if len(bytes(place)) > MAX_SOCKET_PATH:
@@ -256,7 +256,7 @@ def _at(place: Address | Path) -> str:
 
 
 def _span(seconds: float) -> str:
-    """A time span as the engine reads it."""
+    """A duration in the engine's notation."""
     microseconds = round(seconds * 1_000_000)
     milliseconds, rest = divmod(microseconds, 1000)
     return f"{microseconds}us" if rest else f"{milliseconds}ms"

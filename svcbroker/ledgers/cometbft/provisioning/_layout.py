@@ -1,5 +1,5 @@
 """
-Engines' home directories, laid out without the engine.
+Laying out engines' home directories, and the engine's genesis file.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _EVIDENCE_BYTES: Final = 1024 * 1024
 @frozen(kw_only=True)
 class NodePlan:
     """
-    Where one engine will live.
+    The home and the addresses of one engine.
 
     @ivar home: its home directory.
-    @ivar name: what it is called.
-    @ivar rpc: where it listens for its broker: an address, or the path of a Unix socket.
+    @ivar name: its name.
+    @ivar rpc: where its RPC listens: an address, or the path of a Unix socket.
     @ivar p2p: where it listens for its peers.
-    @ivar external: where its peers reach it, where that differs.
-    @ivar socket: the socket of the application, where it is not C{abci.sock} in its home.
-    @ivar power: the weight of its vote.
+    @ivar external: the address that its peers use, if it differs.
+    @ivar socket: the application's socket; by default C{abci.sock} in its home.
+    @ivar power: the voting power of its validator.
     """
 
     home: Path
@@ -66,7 +66,7 @@ class NodePlan:
 
     @property
     def application(self) -> Path | str:
-        """What the engine replicates."""
+        """The application's socket."""
         return self.home.absolute() / SOCKET if self.socket is None else self.socket
 
     def peer(self, keys: EngineKeys) -> Peer:
@@ -77,14 +77,13 @@ class NodePlan:
 @frozen(kw_only=True)
 class NetworkPlan:
     """
-    A network of engines that does not exist yet.
+    A new network of engines.
 
     @ivar chainId: the engine's name of the chain: 1 to 50 of C{[A-Za-z0-9._-]}.
-    @ivar created: when it begins; engines wait for it to come.
+    @ivar created: the genesis time; engines wait for it.
     @ivar nodes: the validators.
-    @ivar blockBytes: the most bytes that a block may have.
-    @ivar isPrivate: whether the engines' addresses may be those of private networks, and
-        several on one.
+    @ivar blockBytes: the most bytes of a block.
+    @ivar isPrivate: whether the engines may have private addresses, and share one.
     """
 
     chainId: str
@@ -99,12 +98,12 @@ def layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequenc
     """
     Make the home directories of a new network.
 
-    The genesis is written last, and a home that has one is left alone. What was cut off before
-    can be done again: keys that are there are kept.
+    The genesis is written last, and a home that has one is left alone. An interrupted run can be
+    repeated: existing keys are kept.
 
     @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-    @return: who the engines are, in the order of the plan.
-    @raise LayoutError: a home is in use, the plan cannot be, or nothing can be written.
+    @return: the engines' keys, in the order of the plan.
+    @raise LayoutError: a home is in use, the plan is invalid, or a file cannot be written.
     """
     try:
         return _layOutNetwork(plan, entropy)
@@ -122,7 +121,7 @@ def _layOutNetwork(plan: NetworkPlan, entropy: Callable[[int], bytes]) -> Sequen
         raise LayoutError(f"a block has 1024 to {MAX_BLOCK_BYTES} bytes, not {plan.blockBytes}")
     for node in plan.nodes:
         _checkUnused(node.home)
-        # Whatever is wrong is said before anything is written.
+        # All errors are raised before anything is written.
         encodeConfig(_configOf(node, (), plan.tuning, plan.isPrivate))
     keys = [makeKeys(node.home, entropy) for node in plan.nodes]
     peers = [node.peer(each) for node, each in zip(plan.nodes, keys, strict=True)]
@@ -157,14 +156,14 @@ def layOutJoining(
     tuning: Tuning | None = None,
 ) -> EngineKeys:
     """
-    Make the home directory of one more engine of a network that exists. It follows, and decides
-    nothing before the chain has made it a validator.
+    Make the home directory of a new engine of an existing network. It follows as a full node
+    until the chain makes it a validator.
 
     @param genesis: the network's genesis file, as the others have it.
     @param peers: engines to connect to.
-    @param stateSync: where it is to begin with a snapshot, and not with the first block.
-    @return: who the engine is.
-    @raise LayoutError: the home is in use, this cannot be, or nothing can be written.
+    @param stateSync: start from a snapshot instead of the first block.
+    @return: the engine's keys.
+    @raise LayoutError: the home is in use, the plan is invalid, or a file cannot be written.
     """
     try:
         decodeGenesis(genesis)

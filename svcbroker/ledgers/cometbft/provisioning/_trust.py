@@ -1,5 +1,5 @@
 """
-What a node that begins with a snapshot may trust.
+The trusted block of a node that starts from a snapshot.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from .._home import Genesis
 
 
 class TrustMissing(Exception):
-    """Nothing can be trusted by what engines tell. The text is one line for the operator."""
+    """No trusted block could be established. The text is one line for the operator."""
 
 
 class LightSource(Protocol):
-    """An engine, as far as it is asked here."""
+    """An engine that light blocks are fetched from."""
 
     def lightBlock(self, height: int) -> Deferred[LightBlock]:
-        """What proves that the block of a height is final."""
+        """The light block of a height."""
 
 
 async def askTrust(genesis: Genesis, sources: Sequence[LightSource]) -> Trust:
     """
-    The first block of a chain, proved by the genesis alone: the first validators have signed it.
+    Establish trust in the first block of a chain from its genesis: the first validators have
+    signed it.
 
-    @param sources: engines; all of them are asked, and must tell the same.
-    @raise TrustMissing: one does not answer, or what it tells does not hold.
+    @param sources: engines; all are asked, and must agree.
+    @raise TrustMissing: one does not answer, or its answer is not valid.
     """
     beginning = Trust.beginning(genesis.chainId, genesis.genesisTime, genesis.members)
     found: list[Trust] = []
@@ -39,13 +40,13 @@ async def askTrust(genesis: Genesis, sources: Sequence[LightSource]) -> Trust:
             found.append(beginning.follow(await source.lightBlock(1)))
         except EngineError as error:
             raise TrustMissing(
-                f"engine {number} does not tell the first block ({error}): reach it, or say which "
-                "block is trusted"
+                f"engine {number} does not have the first block ({error}): use another engine, or "
+                "give a trusted block"
             ) from error
         except LightBlockInvalid as error:
             raise TrustMissing(
-                f"what engine {number} tells does not follow from the genesis: {error}"
+                f"the first block of engine {number} does not follow from the genesis: {error}"
             ) from error
     if len({trust.hash for trust in found}) != 1:
-        raise TrustMissing("the engines tell different first blocks: do not join")
+        raise TrustMissing("the engines have different first blocks: do not join")
     return found[0]
