@@ -28,7 +28,7 @@ from svcbroker.operations import (
     QUERIES,
     Envelope,
     ErrorRecord,
-    ExtensionsKind,
+    ExtensionsType,
     Operation,
     Parameter,
 )
@@ -127,7 +127,7 @@ def operationText(operation: Operation, prefix: str) -> str:
     if operation.parameters:
         rows = [_parameterRow(parameter) for parameter in operation.parameters]
         lines += [listTable(("parameter", "given", "meaning"), rows, "20 25 55")]
-        if any(isinstance(each.kind, ExtensionsKind) for each in operation.parameters):
+        if any(isinstance(each.type, ExtensionsType) for each in operation.parameters):
             lines += [
                 "In REST the extensions are all parameters whose names start with ``svc-``.",
                 "",

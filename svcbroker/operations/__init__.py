@@ -1,22 +1,21 @@
 """
 The interface, declared once.
 
-Each operation and each admin query is one L{Operation}: its name, its parameters, what it
-answers and how it can fail. REST, JSON-RPC, the admin queries, the operator calls and the OpenAPI
-document are all made from these declarations. Nothing here knows HTTP.
+Each call is one L{Operation}: its name, its parameters, its result and its errors.
+C{_operations}, C{_queries} and C{_operator} are the tables of the calls of clients, admin queries
+and operator calls. REST, JSON-RPC, the OpenAPI document and the command line are made from
+them. Nothing here knows HTTP.
 """
 
 from ._binding import bindBatch, bindJSON, bindParams, bindText
-from ._declarations import Operation
-from ._failures import Incidents
-from ._operations import COMMON_ERRORS
+from ._declarations import Operation, Parameter, Result
+from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
+from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
-from ._parameters import ExtensionsKind, Kind, Parameter
 from ._peeranswers import AnswerInvalid, readIdentity, readSubscriptions
 from ._queries import QUERIES
-from ._records import Envelope, ErrorRecord
-from ._results import EVENT, Result
-from ._subscribing import OPERATIONS
+from ._results import EVENT, Envelope
+from ._types import ExtensionsType
 
 __all__ = [
     "COMMON_ERRORS",
@@ -27,9 +26,8 @@ __all__ = [
     "AnswerInvalid",
     "Envelope",
     "ErrorRecord",
-    "ExtensionsKind",
+    "ExtensionsType",
     "Incidents",
-    "Kind",
     "Operation",
     "Parameter",
     "Result",

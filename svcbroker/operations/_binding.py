@@ -1,5 +1,5 @@
 """
-How an operation is tied to a broker and a form of input.
+Binding: an operation, a broker and a form of input make a function to call.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from twisted.internet.defer import Deferred
 from ..broker import Broker
 from ..errors import ParameterInvalid
 from ..model import InterfaceType
-from ._declarations import Operation
-from ._parameters import ExtensionsKind, GroupKind, Parameter
+from ._declarations import Operation, Parameter
+from ._types import ExtensionsType, GroupType
 
 TextCall: TypeAlias = Callable[[Mapping[bytes, bytes]], Deferred[Any]]
 JSONCall: TypeAlias = Callable[[Mapping[str, object]], Deferred[Any]]
@@ -32,11 +32,11 @@ _anyDecoder = Decoder()
 
 class _Step(Struct, frozen=True):
     """
-    How one parameter is taken from what was given.
+    How one parameter is read from the input.
 
-    @ivar key: what it is called there; C{None} where it is made of everything.
+    @ivar key: its key in the input; C{None} where it is made of all the input.
     @ivar read: reads its value.
-    @ivar fallback: what it is where it is absent.
+    @ivar fallback: gives its value where it is absent.
     """
 
     name: str
@@ -46,18 +46,18 @@ class _Step(Struct, frozen=True):
 
 
 def _textStep(parameter: Parameter) -> _Step:
-    kind, name = parameter.kind, parameter.name
-    if isinstance(kind, ExtensionsKind):
-        return _Step(name, None, kind.fromFields, parameter.fallback)
-    return _Step(name, name.encode("ascii"), kind.fromText, parameter.fallback)
+    type, name = parameter.type, parameter.name
+    if isinstance(type, ExtensionsType):
+        return _Step(name, None, type.fromFields, parameter.fallback)
+    return _Step(name, name.encode("ascii"), type.fromText, parameter.fallback)
 
 
 def _jsonStep(parameter: Parameter) -> _Step:
-    return _Step(parameter.name, parameter.name, parameter.kind.fromJSON, parameter.fallback)
+    return _Step(parameter.name, parameter.name, parameter.type.fromJSON, parameter.fallback)
 
 
 def _typedStep(parameter: Parameter) -> _Step:
-    return _Step(parameter.name, parameter.name, parameter.kind.fromTyped, parameter.fallback)
+    return _Step(parameter.name, parameter.name, parameter.type.fromTyped, parameter.fallback)
 
 
 @frozen
@@ -66,8 +66,8 @@ class _Form:
     A form of input.
 
     @ivar interfaceType: the interface that it belongs to.
-    @ivar makeStep: how a parameter is taken from it.
-    @ivar absent: values that are as good as none.
+    @ivar makeStep: how a parameter is read from it.
+    @ivar absent: values that stand for an absent parameter.
     """
 
     interfaceType: InterfaceType
@@ -91,7 +91,7 @@ def _bind(
     steps = []
     for parameter in operation.checkOrder:
         step = form.makeStep(parameter)
-        if isinstance(parameter.kind, GroupKind):
+        if isinstance(parameter.type, GroupType):
             step = _resolving(broker, step)
         steps.append(astuple(step))
     absent = form.absent
@@ -125,10 +125,10 @@ def _bindParams(
     """
     Have a method called with the C{params} of JSON-RPC, as JSON text.
 
-    Good ones are decoded right into what they are to be. Whatever that does not take is looked
-    at again without types, which finds the words for what is wrong, or that nothing is.
+    They are decoded into the types of the parameters at once. If that fails they are decoded again
+    without types, to find which parameter is wrong and how, or that none is.
     """
-    types = {each.name: each.kind.jsonType | None for each in operation.parameters}
+    types = {each.name: each.type.jsonType | None for each in operation.parameters}
     decoder = Decoder(TypedDict("Params", types, total=False))  # type: ignore[operator]
     names = tuple(types)
     typed = _bind(operation, broker, _TYPED, method)
@@ -198,11 +198,11 @@ def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
 
 def bindBatch(operation: Operation, broker: Broker) -> tuple[Callable[[Raw], Any], ManyCall] | None:
     """
-    Make an operation callable with many calls of JSON-RPC at once; C{None} where it is not to
-    be had.
+    Make an operation callable with many calls of JSON-RPC at once.
 
-    @return: what reads the C{params} of one call, or raises a C{BrokerError}; and what takes many
-        that were read, and answers with what came of each.
+    @return: a function that reads the C{params} of one call, or raises a C{BrokerError}; and one
+        that makes many calls that were read, whose Deferred fires with the outcome of each. C{None}
+        where the operation takes one call at a time.
     """
     batch = operation.batch
     if batch is None:

@@ -1,19 +1,70 @@
 """
-What an operation is.
+What an operation is: parameters, a result, and the broker's method.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
 from ..broker import Broker
-from ..errors import BrokerError
-from ._parameters import GroupKind, Parameter
-from ._results import Result
+from ..errors import BrokerError, ParameterInvalid
+from ._types import GroupType, ParameterType
+
+_ErrorType: TypeAlias = type[BrokerError]
+
+REQUIRED: Final = object()
+"""The default of a required parameter."""
+
+
+@frozen(kw_only=True)
+class Parameter:
+    """
+    One parameter of an operation. An empty text and a JSON C{null} are as good as none.
+
+    @ivar name: its name on every wire.
+    @ivar type: how it is read.
+    @ivar description: what it means, in a sentence.
+    @ivar default: its value where it is absent, unless it is required.
+    @ivar absent: the error where it is required and absent.
+    """
+
+    name: str
+    type: ParameterType
+    description: str
+    default: Any = REQUIRED
+    absent: _ErrorType = ParameterInvalid
+
+    @property
+    def isRequired(self) -> bool:
+        """Whether a call without it fails."""
+        return self.default is REQUIRED
+
+    def fallback(self) -> Any:
+        """
+        The value of an absent parameter.
+
+        @raise BrokerError: it is required.
+        """
+        if self.default is REQUIRED:
+            raise self.absent()
+        return self.default
+
+
+@frozen(kw_only=True)
+class Result:
+    """
+    The result of an operation.
+
+    @ivar type: its type on the wire, as msgspec knows types.
+    @ivar render: makes a value of that type of the broker's result.
+    """
+
+    type: Any
+    render: Callable[[Any], Any]
 
 
 @frozen(kw_only=True)
@@ -21,9 +72,9 @@ class BatchMethod:
     """
     How many calls of one operation are made at once.
 
-    @ivar item: makes one of them of its parameters, by their names.
-    @ivar method: finds the broker's method, which takes a sequence of them, and answers with what
-        came of each: the result, or a C{BrokerError}.
+    @ivar item: makes the argument of one call of its parameters, by their names.
+    @ivar method: finds the broker's method, which takes a sequence of such arguments; its Deferred
+        fires with the outcome of each: a result, or a C{BrokerError}.
     """
 
     item: Callable[..., Any]
@@ -33,15 +84,15 @@ class BatchMethod:
 @frozen(kw_only=True)
 class Operation:
     """
-    One thing that clients can ask of the broker.
+    One call of the interface.
 
     @ivar name: its name on every wire; for an admin query its path below C{/admin/}.
     @ivar summary: what it does, in a sentence.
     @ivar parameters: in the order of the interface's table, which is the order of positional
         parameters too.
-    @ivar result: what it answers.
-    @ivar errors: how it can fail, besides what everything can
-        (L{COMMON_ERRORS<svcbroker.operations._operations.COMMON_ERRORS>}).
+    @ivar result: its result.
+    @ivar errors: how it can fail, besides
+        L{COMMON_ERRORS<svcbroker.operations._failures.COMMON_ERRORS>}.
     @ivar method: finds the broker's method, which takes the parameters by name.
     @ivar batch: how many calls are made at once, where that is less work.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
@@ -64,4 +115,4 @@ class Operation:
     def _checkOrder(self) -> tuple[Parameter, ...]:
         if not self.isGroupFirst:
             return self.parameters
-        return tuple(sorted(self.parameters, key=lambda each: not isinstance(each.kind, GroupKind)))
+        return tuple(sorted(self.parameters, key=lambda each: not isinstance(each.type, GroupType)))

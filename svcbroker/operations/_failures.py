@@ -1,21 +1,46 @@
 """
-What clients are told when something goes wrong that nobody thought of.
+What clients are told of failures that any call can have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from secrets import token_hex
+from typing import Annotated, Final
 
+from msgspec import Meta, Struct
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..errors import BrokerError, UnknownError
+from ..errors import (
+    BrokerError,
+    GroupUnknown,
+    LedgerUnavailable,
+    ParameterInvalid,
+    TransactionTimeout,
+    UnknownError,
+)
+
+COMMON_ERRORS: Final = (
+    ParameterInvalid,
+    GroupUnknown,
+    LedgerUnavailable,
+    TransactionTimeout,
+    UnknownError,
+)
+"""The errors that every operation can have."""
+
+
+class ErrorRecord(Struct, frozen=True):
+    """A failure, as REST and the admin queries answer it."""
+
+    code: Annotated[int, Meta(ge=100000, le=299999)]
+    message: str
 
 
 class Incidents:
     """
-    Keeps causes in the log and gives clients a number to ask about them.
+    Logs unexpected failures under ids that clients are told.
     """
 
     _log = Logger()
@@ -28,7 +53,7 @@ class Incidents:
 
     def explain(self, failure: Failure) -> BrokerError:
         """
-        What a client is told of a failure: itself if it is a L{BrokerError}, otherwise an
+        The error that a client is told: the failure itself if it is a L{BrokerError}, otherwise an
         L{UnknownError<svcbroker.errors.UnknownError>} with an incident id, under which the log
         has the cause.
         """

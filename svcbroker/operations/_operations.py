@@ -1,10 +1,10 @@
 """
-The seven operations on topics and events.
+The operations: every call of clients, by REST and by JSON-RPC.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ..broker import DEFAULT_PAGE_SIZE, Publication
 from ..errors import (
@@ -16,87 +16,141 @@ from ..errors import (
     EventNotFound,
     ExtensionKeyInvalid,
     ExtensionsTooLarge,
-    GroupUnknown,
     HeightUnknown,
-    LedgerUnavailable,
     Overloaded,
     PageIndexInvalid,
     PageSizeInvalid,
     ParameterInvalid,
+    PatternInvalid,
+    SubscriptionExists,
+    SubscriptionIdBlank,
+    SubscriptionIdInvalid,
+    SubscriptionNotFound,
     TopicBlank,
     TopicInvalid,
     TopicNotFound,
     TopicTooLong,
     TransactionFailed,
-    TransactionTimeout,
-    UnknownError,
+    UrlInvalid,
 )
-from ._declarations import BatchMethod, Operation
-from ._parameters import (
-    ContentKind,
-    EventIdKind,
-    ExtensionsKind,
-    GroupKind,
-    NumberKind,
-    Parameter,
-    TopicKind,
+from ..model import Edge
+from ._declarations import BatchMethod, Operation, Parameter
+from ._results import (
+    BOOLEAN,
+    CHECKPOINT,
+    CONSISTENCY_PROOF,
+    EVENT,
+    EVENT_PROOF,
+    GENESIS,
+    SEND_RESULT,
+    STRING,
+    TOPIC_PAGE,
+    TOPIC_STATE,
 )
-from ._results import BOOLEAN, EVENT, SEND_RESULT, TOPIC_PAGE, TOPIC_STATE
-
-COMMON_ERRORS: Final = (
-    ParameterInvalid,
-    GroupUnknown,
-    LedgerUnavailable,
-    TransactionTimeout,
-    UnknownError,
+from ._types import (
+    ContentType,
+    EventIdType,
+    ExtensionsType,
+    FiltersType,
+    GroupType,
+    NumberType,
+    OffsetType,
+    OptionalSubscriptionIdType,
+    ParameterType,
+    SubscriptionIdType,
+    TagType,
+    TopicType,
 )
-"""What every operation can answer."""
 
 _TOPIC_ERRORS = (TopicBlank, TopicTooLong, TopicInvalid)
+_EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown)
 _WRITE_ERRORS = (Overloaded, TransactionFailed)
 
 GROUP: Final = Parameter(
     name="groupId",
-    kind=GroupKind(),
+    type=GroupType(),
     default=None,
     description="The group; absent or blank means 1.",
 )
 TOPIC: Final = Parameter(
     name="topic",
-    kind=TopicKind(),
+    type=TopicType(),
     absent=TopicBlank,
     description="The topic's name: 1 to 256 characters in [32,128], none of them + or #.",
 )
 CONTENT: Final = Parameter(
     name="content",
-    kind=ContentKind(),
+    type=ContentType(),
     absent=ContentBlank,
     description="The event's content: any bytes, kept exactly as they are.",
 )
 EXTENSIONS: Final = Parameter(
     name="extensions",
-    kind=ExtensionsKind(),
+    type=ExtensionsType(),
     default={},
     description="What the publisher adds: texts under keys that start with svc-.",
 )
 EVENT_ID: Final = Parameter(
     name="eventId",
-    kind=EventIdKind(),
+    type=EventIdType(),
     absent=EventIdBlank,
     description="The event's id, as publish answered it.",
 )
 PAGE_INDEX: Final = Parameter(
     name="pageIndex",
-    kind=NumberKind(PageIndexInvalid, 0),
+    type=NumberType(PageIndexInvalid, 0),
     default=0,
     description="The page, counted from 0.",
 )
 PAGE_SIZE: Final = Parameter(
     name="pageSize",
-    kind=NumberKind(PageSizeInvalid),
+    type=NumberType(PageSizeInvalid),
     default=DEFAULT_PAGE_SIZE,
     description="How many items a page has: 1 to 99; another number means 10.",
 )
+_FILTERS = Parameter(
+    name="topic",
+    type=FiltersType(),
+    absent=TopicBlank,
+    description="A topic, a pattern of MQTT's kind, or several with commas between them.",
+)
+_OWN_ID = Parameter(
+    name="subscriptionId",
+    type=OptionalSubscriptionIdType(),
+    default=None,
+    description="A UUID to know the subscription by; absent or blank has one made.",
+)
+_URL = Parameter(
+    name="url",
+    type=ParameterType(),
+    absent=UrlInvalid,
+    description="Where events are sent by POST: http or https.",
+)
+_OFFSET = Parameter(
+    name="offset",
+    type=OffsetType(),
+    default=Edge.LAST,
+    description="Where it starts: OFFSET_FIRST, OFFSET_LAST, after an event's id, or at a height.",
+)
+_TAG = Parameter(
+    name="tag",
+    type=TagType(),
+    default=None,
+    description="Only events whose extension svc-tag equals it.",
+)
+_ID = Parameter(
+    name="subscriptionId",
+    type=SubscriptionIdType(),
+    absent=SubscriptionIdBlank,
+    description="The id that subscribe answered.",
+)
+
+
+def _height(name: str, description: str, **default: Any) -> Parameter:
+    return Parameter(
+        name=name, type=NumberType(ParameterInvalid, 0), description=description, **default
+    )
+
 
 OPERATIONS: Final = (
     Operation(
@@ -145,7 +199,7 @@ OPERATIONS: Final = (
         summary="Read one event.",
         parameters=(EVENT_ID, GROUP),
         result=EVENT,
-        errors=(EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown),
+        errors=_EVENT_ID_ERRORS,
         method=lambda broker: broker.getEvent,
     ),
     Operation(
@@ -165,4 +219,82 @@ OPERATIONS: Final = (
         errors=(*_TOPIC_ERRORS, TopicNotFound),
         method=lambda broker: broker.state,
     ),
+    Operation(
+        name="subscribe",
+        summary="Have events sent to a URL.",
+        parameters=(_FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, _TAG),
+        result=STRING,
+        errors=(
+            TopicBlank,
+            TopicTooLong,
+            TopicInvalid,
+            PatternInvalid,
+            SubscriptionIdInvalid,
+            SubscriptionExists,
+            UrlInvalid,
+            EventIdTooLong,
+            EventIdInvalid,
+            EventNotFound,
+            HeightUnknown,
+            TopicNotFound,
+            Overloaded,
+        ),
+        method=lambda broker: broker.webhooks.subscribe,
+        isByInterface=True,
+    ),
+    Operation(
+        name="unSubscribe",
+        summary="Have events sent to a URL no more.",
+        parameters=(_ID,),
+        result=BOOLEAN,
+        errors=(SubscriptionIdBlank, SubscriptionIdInvalid, SubscriptionNotFound),
+        method=lambda broker: broker.webhooks.unSubscribe,
+    ),
+    Operation(
+        name="proof",
+        summary="Prove an event to somebody who does not trust the broker.",
+        parameters=(
+            EVENT_ID,
+            GROUP,
+            _height(
+                "checkpoint",
+                "The height of a later block that is to vouch for the event too.",
+                default=None,
+            ),
+        ),
+        result=EVENT_PROOF,
+        errors=_EVENT_ID_ERRORS,
+        method=lambda broker: broker.proving.prove,
+    ),
+    Operation(
+        name="checkpoint",
+        summary="Tell a block's hash, to be kept where the broker cannot change it.",
+        parameters=(
+            GROUP,
+            _height("height", "The block's height; absent means the latest one.", default=None),
+        ),
+        result=CHECKPOINT,
+        errors=(HeightUnknown,),
+        method=lambda broker: broker.proving.getCheckpoint,
+    ),
+    Operation(
+        name="consistency",
+        summary="Prove that the log up to one block is the beginning of the log up to another.",
+        parameters=(
+            GROUP,
+            _height("older", "The height of the older block."),
+            _height("newer", "The height of the newer block."),
+        ),
+        result=CONSISTENCY_PROOF,
+        errors=(HeightUnknown,),
+        method=lambda broker: broker.proving.proveConsistency,
+    ),
+    Operation(
+        name="genesis",
+        summary="Tell the beginning of the chain, from which every proof starts.",
+        parameters=(GROUP,),
+        result=GENESIS,
+        method=lambda broker: broker.proving.getGenesis,
+    ),
 )
+"""All operations."""

@@ -1,7 +1,7 @@
 """
-Reading what another broker answers to admin queries: from the wire to what the broker speaks of.
+The answers of other brokers to admin queries, read and checked.
 
-Nothing of it is believed before it was looked at: who answers may be another program.
+Everything is checked before it is used: the program that answers may be no broker.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 from ..broker import Identity
 from ..errors import GroupUnknown
 from ..model import InterfaceType, SubscriptionRecord
-from ._records import Envelope, ErrorRecord
-from ._records import Identity as IdentityOnWire
-from ._records import Subscription as SubscriptionOnWire
-from ._results import utc
+from ._failures import ErrorRecord
+from ._results import Envelope, utc
+from ._results import Identity as IdentityOnWire
+from ._results import Subscription as SubscriptionOnWire
 
 _ADDRESS: Final = re.compile(r"[!-+\--~]{1,300}")
 """Printable ASCII without spaces, and without the comma that stands between addresses."""
@@ -40,9 +40,9 @@ class AnswerInvalid(Exception):
 
 def readIdentity(data: bytes) -> Identity:
     """
-    What C{getIdentity} has answered.
+    Read the answer to C{getIdentity}.
 
-    @raise AnswerInvalid: this is no such answer.
+    @raise AnswerInvalid: it is none.
     """
     told = _decode(_identities, data)
     if not _ADDRESS.fullmatch(told.address) or not _INSTANCE.fullmatch(told.instance):
@@ -52,12 +52,12 @@ def readIdentity(data: bytes) -> Identity:
 
 def readSubscriptions(data: bytes, group: str | None) -> tuple[str, Sequence[SubscriptionRecord]]:
     """
-    What C{listSubscription} has answered, of one node.
+    Read the answer to C{listSubscription} of one node.
 
     @param group: the group that was asked for; C{None} where all were.
     @return: the node's address, and its subscriptions.
-    @raise GroupUnknown: the node says so.
-    @raise AnswerInvalid: this is no such answer.
+    @raise GroupUnknown: the node does not serve the group.
+    @raise AnswerInvalid: it is no such answer.
     """
     nodes = _decode(_subscriptions, data)
     if len(nodes) != 1:
@@ -81,14 +81,14 @@ def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
 
 
 def _refuse(data: bytes) -> NoReturn:
-    """Tell what it is that is no answer."""
+    """Raise the error for data that is no answer."""
     try:
         code = _errors.decode(data).code
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise AnswerInvalid("answered with something that is no answer to this") from None
     if code == GroupUnknown.code:
         raise GroupUnknown()
-    # What it says in words is not ours to show.
+    # Its words are not shown: they may be anything.
     raise AnswerInvalid(f"answered with error {code}")
 
 
@@ -117,7 +117,7 @@ def _milliseconds(text: str) -> int:
         found = timegm(strptime(text, "%Y-%m-%d %H:%M:%S")) * 1000
     except ValueError:
         found = None
-    # The other way round too: the parser takes what nobody writes.
+    # Formatted again too: the parser accepts more than one spelling of a time.
     if found is None or utc(found) != text:
         raise AnswerInvalid("answered with a time that is none")
     return found

@@ -13,9 +13,8 @@ from ..errors import (
     PageSizeInvalid,
     ParameterInvalid,
 )
-from ._declarations import Operation
+from ._declarations import Operation, Parameter
 from ._operations import GROUP, PAGE_SIZE
-from ._parameters import HashKind, Kind, ListKind, NumberKind, Parameter
 from ._results import (
     BLOCKS,
     IDENTITY,
@@ -26,43 +25,47 @@ from ._results import (
     TRANSACTIONS,
     VERSION,
 )
+from ._types import HashType, ListType, NumberType, ParameterType
 
 _PAGE_ERRORS = (PageIndexInvalid, PageSizeInvalid)
 
 _PAGE_NUMBER = Parameter(
     name="pageNumber",
-    kind=NumberKind(PageIndexInvalid, 1),
+    type=NumberType(PageIndexInvalid, 1),
     default=1,
     description="The page, counted from 1.",
 )
 _BLOCK_NUMBER = Parameter(
     name="blockNumber",
-    kind=NumberKind(ParameterInvalid, 0),
+    type=NumberType(ParameterInvalid, 0),
     default=None,
     description="Only what is in the block of this height.",
 )
 _NODE_IP = Parameter(
     name="nodeIp",
-    kind=ListKind(),
+    type=ListType(),
     default=(),
     description="Nodes' addresses as listNodes has them, with commas between them; absent means "
     "this node.",
 )
-# Not the kind of group that is looked up: none at all is none, not group 1.
+# Not L{GroupType}: absent means all groups, not group 1.
 _GROUP_FILTER = Parameter(
-    name="groupId", kind=Kind(), default=None, description="Only subscriptions of this group."
+    name="groupId",
+    type=ParameterType(),
+    default=None,
+    description="Only subscriptions of this group.",
 )
 _TRANSACTION_HASH = Parameter(
     name="transactionHash",
-    kind=HashKind(),
+    type=HashType(),
     default=None,
     description="Only the transaction of this hash.",
 )
 _BLOCK_HASH = Parameter(
-    name="pkHash", kind=HashKind(), default=None, description="Only the block of this hash."
+    name="pkHash", type=HashType(), default=None, description="Only the block of this hash."
 )
 _NODE_NAME = Parameter(
-    name="nodeName", kind=Kind(), default=None, description="Only nodes of this name."
+    name="nodeName", type=ParameterType(), default=None, description="Only nodes of this name."
 )
 
 QUERIES: Final = (

@@ -1,31 +1,176 @@
 """
-From what the broker answers to what is on the wire.
+Results: their records as they are on the wire, and how these are made of the broker's values.
+
+Field names are the published interface's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import gmtime, strftime
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar
 
-from attrs import frozen
+from msgspec import Struct
 
 from .. import broker, model
+from ..proofs import ConsistencyProof, EventProof, GenesisFields
 from ..version import VersionRecord
-from . import _records as records
+from ._declarations import Result
+
+T = TypeVar("T")
 
 
-@frozen(kw_only=True)
-class Result:
+class Event(Struct, frozen=True):
+    """One published event. The content is Base64 text of the published bytes."""
+
+    topic: str
+    content: bytes
+    extensions: dict[str, str]
+    eventId: str
+
+
+class SendResult(Struct, frozen=True):
+    """The outcome of a publish. There is an event id only with SUCCESS."""
+
+    topic: str
+    eventId: str | None
+    status: Literal["SUCCESS", "TIMEOUT", "ERROR"]
+
+
+class TopicInfo(Struct, frozen=True):
+    """A topic. The time of its creation is in milliseconds since the epoch."""
+
+    topicName: str
+    topicAddress: str
+    senderAddress: str
+    createdTimestamp: int
+
+
+class TopicState(Struct, frozen=True):
+    """A topic, how many events it has, and the height of the block of the latest."""
+
+    topicName: str
+    topicAddress: str
+    senderAddress: str
+    createdTimestamp: int
+    sequenceNumber: int
+    blockNumber: int
+
+
+class TopicPage(Struct, frozen=True):
+    """One page of the open topics, in the order of their creation."""
+
+    total: int
+    pageIndex: int
+    pageSize: int
+    topicInfoList: list[TopicInfo]
+
+
+class Envelope(Struct, Generic[T], frozen=True):
+    """The answer of an admin query: code 0, message success, and the data."""
+
+    code: Literal[0]
+    message: Literal["success"]
+    data: T
+
+
+class Subscription(Struct, frozen=True):
+    """One live subscription. Times are UTC."""
+
+    interfaceType: Literal["RESTful", "JsonRPC", "MQTT", "STOMP"]
+    notifiedEventCount: str
+    notifyingEventCount: str
+    notifyTimeStamp: str
+    topicName: str
+    subscribeId: str
+    remoteIp: str
+    createTimeStamp: str
+    groupId: str
+
+
+class Version(Struct, frozen=True):
+    """Which broker this is. The time is UTC, and empty where the build does not know it."""
+
+    svcVersion: str
+    gitCommitTimeStamp: str
+    gitBranch: str
+    gitCommitHash: str
+
+
+class Identity(Struct, frozen=True):
+    """The address of a broker, and a text that is another one after each start."""
+
+    address: str
+    instance: str
+
+
+class GroupStatistics(Struct, frozen=True):
+    """A group's chain in numbers."""
+
+    nodeCount: str
+    latestBlock: str
+    transactionCount: str
+
+
+class Transaction(Struct, frozen=True):
+    """One transaction. The time is its block's, in UTC."""
+
+    blockNumber: int
+    blockTimestamp: str
+    createTime: str | None
+    modifyTime: str | None
+    transFrom: str
+    transHash: str
+    transTo: str
+
+
+class Block(Struct, frozen=True):
+    """One block. The time is UTC; the sealer is its node's index, in hex and as a number."""
+
+    blockNumber: int
+    blockTimestamp: str
+    createTime: str | None
+    modifyTime: str | None
+    pkHash: str
+    sealer: str
+    sealerIndex: int
+    transCount: int
+
+
+class Node(Struct, frozen=True):
+    """One node of a group, as it stands. It is active (1) or not (0)."""
+
+    nodeId: str
+    nodeName: str | None
+    pbftView: int
+    nodeType: Literal["sealer", "observer"]
+    blockNumber: int
+    nodeActive: Literal[0, 1]
+    createTime: str | None
+    modifyTime: str | None
+
+
+class AdminPage(Struct, Generic[T], frozen=True):
+    """One page of what an admin query found."""
+
+    total: int
+    pageIndex: int
+    pageSize: int
+    pageData: list[T]
+
+
+class Checkpoint(Struct, frozen=True):
     """
-    What an operation answers.
-
-    @ivar type: what it looks like on the wire, as msgspec knows types.
-    @ivar render: makes that of the broker's answer.
+    A block's hash to keep. Hashes are lower-case hexadecimal digits, the time is in milliseconds
+    since the epoch, and checkpoint is HEIGHT:HASH, which is all that one needs to keep.
     """
 
-    type: Any
-    render: Callable[[Any], Any]
+    group: str
+    chain: str
+    height: int
+    hash: str
+    timestamp: int
+    checkpoint: str
 
 
 def _hex(data: bytes) -> str:
@@ -38,25 +183,25 @@ def utc(milliseconds: int) -> str:
 
 
 def same(value: Any) -> Any:
-    """What needs no rendering."""
+    """The render function of a value that is the same on the wire."""
     return value
 
 
-def _event(event: model.Event) -> records.Event:
-    return records.Event(event.topic, event.content, dict(event.extensions), str(event.eventId))
+def _event(event: model.Event) -> Event:
+    return Event(event.topic, event.content, dict(event.extensions), str(event.eventId))
 
 
-def _sendResult(result: broker.SendResult) -> records.SendResult:
+def _sendResult(result: broker.SendResult) -> SendResult:
     eventId = None if result.eventId is None else str(result.eventId)
-    return records.SendResult(result.topic, eventId, result.status.value)
+    return SendResult(result.topic, eventId, result.status.value)
 
 
-def _topicInfo(topic: model.Topic) -> records.TopicInfo:
-    return records.TopicInfo(topic.name, _hex(topic.address), _hex(topic.sender), topic.created)
+def _topicInfo(topic: model.Topic) -> TopicInfo:
+    return TopicInfo(topic.name, _hex(topic.address), _hex(topic.sender), topic.created)
 
 
-def _topicState(topic: model.Topic) -> records.TopicState:
-    return records.TopicState(
+def _topicState(topic: model.Topic) -> TopicState:
+    return TopicState(
         topic.name,
         _hex(topic.address),
         _hex(topic.sender),
@@ -66,30 +211,28 @@ def _topicState(topic: model.Topic) -> records.TopicState:
     )
 
 
-def _topicPage(answer: broker.NumberedPage[model.Topic]) -> records.TopicPage:
-    return records.TopicPage(
+def _topicPage(answer: broker.NumberedPage[model.Topic]) -> TopicPage:
+    return TopicPage(
         answer.page.total, answer.index, answer.size, [_topicInfo(t) for t in answer.page.items]
     )
 
 
-def _statistics(statistics: model.Statistics) -> records.GroupStatistics:
-    return records.GroupStatistics(
+def _statistics(statistics: model.Statistics) -> GroupStatistics:
+    return GroupStatistics(
         str(statistics.nodeCount), str(statistics.height), str(statistics.transactionCount)
     )
 
 
-def _version(version: VersionRecord) -> records.Version:
-    return records.Version(
-        version.version, version.commitTimestamp, version.branch, version.commitHash
-    )
+def _version(version: VersionRecord) -> Version:
+    return Version(version.version, version.commitTimestamp, version.branch, version.commitHash)
 
 
-def _identity(identity: broker.Identity) -> records.Identity:
-    return records.Identity(identity.address, identity.instance)
+def _identity(identity: broker.Identity) -> Identity:
+    return Identity(identity.address, identity.instance)
 
 
-def _subscription(record: model.SubscriptionRecord) -> records.Subscription:
-    return records.Subscription(
+def _subscription(record: model.SubscriptionRecord) -> Subscription:
+    return Subscription(
         interfaceType=record.interfaceType.value,
         notifiedEventCount=str(record.notified),
         notifyingEventCount=str(record.notifying),
@@ -104,15 +247,15 @@ def _subscription(record: model.SubscriptionRecord) -> records.Subscription:
 
 def _subscriptions(
     nodes: Mapping[str, Sequence[model.SubscriptionRecord]],
-) -> dict[str, dict[str, records.Subscription]]:
+) -> dict[str, dict[str, Subscription]]:
     return {
         address: {each.subscriptionId: _subscription(each) for each in live}
         for address, live in nodes.items()
     }
 
 
-def _transaction(record: model.TransactionRecord) -> records.Transaction:
-    return records.Transaction(
+def _transaction(record: model.TransactionRecord) -> Transaction:
+    return Transaction(
         blockNumber=record.height,
         blockTimestamp=utc(record.timestamp),
         createTime=None,
@@ -123,8 +266,8 @@ def _transaction(record: model.TransactionRecord) -> records.Transaction:
     )
 
 
-def _block(record: model.BlockRecord) -> records.Block:
-    return records.Block(
+def _block(record: model.BlockRecord) -> Block:
+    return Block(
         blockNumber=record.height,
         blockTimestamp=utc(record.timestamp),
         createTime=None,
@@ -136,8 +279,8 @@ def _block(record: model.BlockRecord) -> records.Block:
     )
 
 
-def _node(record: model.NodeRecord) -> records.Node:
-    return records.Node(
+def _node(record: model.NodeRecord) -> Node:
+    return Node(
         nodeId=record.nodeId.hex(),
         nodeName=record.name,
         pbftView=record.view,
@@ -150,35 +293,51 @@ def _node(record: model.NodeRecord) -> records.Node:
 
 
 def envelope(type: Any, render: Callable[[Any], Any]) -> Result:
-    """What an admin query answers: a value of this type in an envelope."""
+    """The result of an admin query: a value of this type in an envelope."""
 
-    def renderEnvelope(answer: Any) -> records.Envelope[Any]:
-        return records.Envelope(0, "success", render(answer))
+    def renderEnvelope(answer: Any) -> Envelope[Any]:
+        return Envelope(0, "success", render(answer))
 
-    return Result(type=records.Envelope[type], render=renderEnvelope)
+    return Result(type=Envelope[type], render=renderEnvelope)
 
 
 def _adminPage(type: Any, render: Callable[[Any], Any]) -> Result:
-    def renderPage(answer: broker.NumberedPage[Any]) -> records.AdminPage[Any]:
-        return records.AdminPage(
+    def renderPage(answer: broker.NumberedPage[Any]) -> AdminPage[Any]:
+        return AdminPage(
             answer.page.total, answer.index, answer.size, [render(i) for i in answer.page.items]
         )
 
-    return envelope(records.AdminPage[type], renderPage)
+    return envelope(AdminPage[type], renderPage)
+
+
+def _checkpoint(answer: broker.CheckpointAnswer) -> Checkpoint:
+    return Checkpoint(
+        answer.group,
+        answer.chain,
+        answer.checkpoint.height,
+        answer.checkpoint.hash.hex(),
+        answer.timestamp,
+        str(answer.checkpoint),
+    )
 
 
 BOOLEAN = Result(type=bool, render=same)
 STRING = Result(type=str, render=same)
-EVENT = Result(type=records.Event, render=_event)
-SEND_RESULT = Result(type=records.SendResult, render=_sendResult)
-TOPIC_PAGE = Result(type=records.TopicPage, render=_topicPage)
-TOPIC_STATE = Result(type=records.TopicState, render=_topicState)
+EVENT = Result(type=Event, render=_event)
+SEND_RESULT = Result(type=SendResult, render=_sendResult)
+TOPIC_PAGE = Result(type=TopicPage, render=_topicPage)
+TOPIC_STATE = Result(type=TopicState, render=_topicState)
+
+EVENT_PROOF = Result(type=EventProof, render=same)
+CHECKPOINT = Result(type=Checkpoint, render=_checkpoint)
+CONSISTENCY_PROOF = Result(type=ConsistencyProof, render=same)
+GENESIS = Result(type=GenesisFields, render=same)
 
 STRINGS = envelope(list[str], same)
-SUBSCRIPTIONS = envelope(dict[str, dict[str, records.Subscription]], _subscriptions)
-IDENTITY = envelope(records.Identity, _identity)
-VERSION = envelope(records.Version, _version)
-STATISTICS = envelope(records.GroupStatistics, _statistics)
-TRANSACTIONS = _adminPage(records.Transaction, _transaction)
-BLOCKS = _adminPage(records.Block, _block)
-NODES = _adminPage(records.Node, _node)
+SUBSCRIPTIONS = envelope(dict[str, dict[str, Subscription]], _subscriptions)
+IDENTITY = envelope(Identity, _identity)
+VERSION = envelope(Version, _version)
+STATISTICS = envelope(GroupStatistics, _statistics)
+TRANSACTIONS = _adminPage(Transaction, _transaction)
+BLOCKS = _adminPage(Block, _block)
+NODES = _adminPage(Node, _node)

@@ -18,7 +18,7 @@ from svcbroker.broker._waiters import Waiters
 from svcbroker.chain import ValidatorChange, ValidatorSet
 from svcbroker.errors import ParameterInvalid
 from svcbroker.interfaces import IGovernedLedger
-from svcbroker.operations._nodevalues import ChangeKind
+from svcbroker.operations._operator import ChangeType
 
 NODES = ValidatorSet(1, (bytes(32),))
 CHANGE = ValidatorChange(following=NODES, approvals=[(0, bytes(64))], acceptances=[bytes(64)])
@@ -64,7 +64,7 @@ class SubmitTests(SynchronousTestCase):
 
     def test_read(self) -> None:
         """The change comes in Base64; what is none is refused."""
-        kind = ChangeKind()
+        kind = ChangeType()
         text = b64encode(CHANGE.encode()).decode()
         self.assertEqual(kind.fromJSON(text).encode(), CHANGE.encode())
         for value in (1, None, "", "!", text[:-4], text + "AAAA", text + "\n"):

@@ -17,7 +17,7 @@ from ...operations import (
     OPERATIONS,
     QUERIES,
     ErrorRecord,
-    ExtensionsKind,
+    ExtensionsType,
     Operation,
     Parameter,
 )
@@ -107,8 +107,8 @@ def _lenient(wanted: Mapping[str, Any], accepted: Mapping[str, Any]) -> Mapping[
 
 
 def _textSchema(parameter: Parameter) -> Mapping[str, Any]:
-    wanted = parameter.kind.textSchema or parameter.kind.schema
-    return _lenient(wanted, {} if isinstance(parameter.kind, ExtensionsKind) else _ANY_TEXT)
+    wanted = parameter.type.textSchema or parameter.type.schema
+    return _lenient(wanted, {} if isinstance(parameter.type, ExtensionsType) else _ANY_TEXT)
 
 
 def _byGet(operation: Operation, tag: str, answers: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _byPost(operation: Operation, answers: Mapping[str, Any]) -> dict[str, Any]:
             "x-required": each.isRequired,
         }
         for each in operation.parameters
-        if not isinstance(each.kind, ExtensionsKind)
+        if not isinstance(each.type, ExtensionsType)
     }
     schema: dict[str, Any] = {
         "type": "object",
@@ -198,7 +198,7 @@ def _call(operation: Operation) -> dict[str, Any]:
     params = {
         "type": "object",
         "properties": {
-            each.name: {**each.kind.schema, "description": each.description}
+            each.name: {**each.type.schema, "description": each.description}
             for each in operation.parameters
         },
         "required": [each.name for each in operation.parameters if each.isRequired],

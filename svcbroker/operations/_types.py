@@ -1,5 +1,5 @@
 """
-What parameters are, and how each kind is read from text and from JSON.
+Parameter types: how values are read from text and from JSON.
 
 Text is what URLs and forms carry: bytes. JSON is what JSON-RPC carries.
 """
@@ -14,22 +14,31 @@ from typing import Any, Final, NoReturn
 from attrs import field, frozen
 
 from ..broker import MAX_PAGE_NUMBER
-from ..errors import BrokerError, ParameterInvalid, TopicInvalid
-from ..model import EXTENSION_PREFIX, EventId, checkTopicName
+from ..errors import (
+    BrokerError,
+    ParameterInvalid,
+    SubscriptionIdBlank,
+    SubscriptionIdInvalid,
+    TopicInvalid,
+)
+from ..model import EXTENSION_PREFIX, EventId, Offset, checkFilter, checkTopicName, parseOffset
 
-REQUIRED: Final = object()
-"""Stands where an optional parameter has its default."""
+MAX_FILTERS: Final = 100
+"""The most topics and patterns that one subscription may have."""
+MAX_TAG: Final = 8192
+"""The longest tag in bytes: as long as extensions may be."""
 
 _PREFIX: Final = EXTENSION_PREFIX.encode("ascii")
 _NO_STRING = "is not a string"
 _INTEGER = re.compile(rb"-?[0-9]+")
 _LONGEST_INTEGER = 16
 _HASH = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
-class Kind:
+class ParameterType:
     """
-    A kind of parameter: text, unless a subclass says otherwise.
+    The type of a parameter: text, unless a subclass says otherwise.
 
     @cvar schema: what it looks like in JSON, as JSON Schema.
     @cvar textSchema: what it looks like as text, where that differs.
@@ -71,11 +80,11 @@ class Kind:
         return self.fromJSON(value)
 
 
-class GroupKind(Kind):
+class GroupType(ParameterType):
     """The id of a group, which is looked up as soon as it is read."""
 
 
-class TopicKind(Kind):
+class TopicType(ParameterType):
     """A topic's name."""
 
     schema: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 256}
@@ -95,7 +104,7 @@ class TopicKind(Kind):
         return value
 
 
-class ContentKind(Kind):
+class ContentType(ParameterType):
     """An event's content: any bytes; Base64 with padding in JSON."""
 
     schema: Mapping[str, Any] = {"type": "string", "contentEncoding": "base64", "minLength": 1}
@@ -117,7 +126,7 @@ class ContentKind(Kind):
             raise ParameterInvalid("is not standard Base64 with padding") from None
 
 
-class EventIdKind(Kind):
+class EventIdType(ParameterType):
     """An event's id."""
 
     schema: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 64}
@@ -129,7 +138,7 @@ class EventIdKind(Kind):
         return EventId.parse(super().fromJSON(value))
 
 
-class ExtensionsKind(Kind):
+class ExtensionsType(ParameterType):
     """
     A publisher's additions. As text they are all parameters whose names have the prefix; in
     JSON an object of strings.
@@ -169,7 +178,7 @@ class ExtensionsKind(Kind):
 
 
 @frozen
-class NumberKind(Kind):
+class NumberType(ParameterType):
     """
     A whole number.
 
@@ -209,7 +218,7 @@ class NumberKind(Kind):
         raise self.error()
 
 
-class HashKind(Kind):
+class HashType(ParameterType):
     """A hash of 32 bytes: hex digits of either case, with or without C{0x}."""
 
     schema: Mapping[str, Any] = {"type": "string", "pattern": "^(0[xX])?[0-9a-fA-F]{64}$"}
@@ -224,7 +233,7 @@ class HashKind(Kind):
         return bytes.fromhex(found[1])
 
 
-class ListKind(Kind):
+class ListType(ParameterType):
     """Several texts with commas between them."""
 
     def fromText(self, raw: bytes) -> list[str]:
@@ -235,35 +244,83 @@ class ListKind(Kind):
         return [piece.strip() for piece in pieces if piece.strip()]
 
 
-@frozen(kw_only=True)
-class Parameter:
+class FiltersType(ParameterType):
     """
-    One parameter of an operation. An empty text and a JSON C{null} are as good as none.
-
-    @ivar name: its name on every wire.
-    @ivar kind: how it is read.
-    @ivar description: what it means, in a sentence.
-    @ivar default: what it is where it is absent, unless it is required.
-    @ivar absent: what is said where it is required and absent.
+    Topics and patterns with commas between them. So a topic with a comma in its name is
+    subscribed to with a pattern only.
     """
 
-    name: str
-    kind: Kind
-    description: str
-    default: Any = REQUIRED
-    absent: type[BrokerError] = ParameterInvalid
+    schema: Mapping[str, Any] = {"type": "string", "minLength": 1}
 
-    @property
-    def isRequired(self) -> bool:
-        """Whether a call without it fails."""
-        return self.default is REQUIRED
+    def fromText(self, raw: bytes) -> tuple[str, ...]:
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            raise TopicInvalid() from None
+        return self.fromJSON(text)
 
-    def fallback(self) -> Any:
-        """
-        What an absent one is.
+    def fromJSON(self, value: object) -> tuple[str, ...]:
+        text: str = super().fromJSON(value)
+        if text.count(",") >= MAX_FILTERS:
+            raise ParameterInvalid(f"there are more than {MAX_FILTERS} topics")
+        filters = tuple(dict.fromkeys(text.split(",")))
+        for filter in filters:
+            checkFilter(filter)
+        return filters
 
-        @raise BrokerError: it is required.
-        """
-        if self.default is REQUIRED:
-            raise self.absent()
-        return self.default
+
+class SubscriptionIdType(ParameterType):
+    """A subscription's id: a UUID, of either case."""
+
+    schema: Mapping[str, Any] = {"type": "string", "format": "uuid"}
+
+    def fromText(self, raw: bytes) -> str | None:
+        return self.fromJSON(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> str | None:
+        text: str = super().fromJSON(value).lower()
+        if not text.strip():
+            return self.blank()
+        if _UUID.fullmatch(text) is None:
+            raise SubscriptionIdInvalid()
+        return text
+
+    def blank(self) -> str | None:
+        """What only spaces are."""
+        raise SubscriptionIdBlank()
+
+
+class OptionalSubscriptionIdType(SubscriptionIdType):
+    """A subscription's id, where only spaces are none."""
+
+    def blank(self) -> str | None:
+        return None
+
+
+class OffsetType(ParameterType):
+    """Where a subscription starts."""
+
+    def fromText(self, raw: bytes) -> Offset:
+        return parseOffset(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> Offset:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        return parseOffset(super().fromJSON(value))
+
+
+class TagType(ParameterType):
+    """A tag: any text that an extension can hold."""
+
+    def fromText(self, raw: bytes) -> str:
+        return self.fromJSON(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> str:
+        text: str = super().fromJSON(value)
+        try:
+            size = len(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise ParameterInvalid("tag is not valid Unicode text") from None
+        if size > MAX_TAG:
+            raise ParameterInvalid(f"tag is longer than {MAX_TAG} bytes")
+        return text
