@@ -23,7 +23,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
 from svcbroker.daemon.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
-from svcbroker.interfaces import ILedgerFactory, InvalidDescription
+from svcbroker.interfaces import ILedgerFactory, InvalidDescription, submit
 from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES
 from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
@@ -203,7 +203,7 @@ class JournalTests(SynchronousTestCase):
         for expected in (1, 2):
             ledger = fixture.makeLedger(directory)
             self.successResultOf(ledger.start())
-            self.successResultOf(ledger.submit(journal.OpenTopic(topic=f"t{expected}")))
+            self.successResultOf(submit(ledger, journal.OpenTopic(topic=f"t{expected}")))
             page = self.successResultOf(ledger.listTopics(0, 9))
             self.assertEqual(page.total, expected)
             self.successResultOf(ledger.stop())

@@ -30,10 +30,8 @@ class FaceTests(SynchronousTestCase):
             interfaces,
             "Batch",
             "IBlockObserver",
-            "IBulkLedger",
             "IChangeableLedger",
             "IDecidedLedger",
-            "IEventReader",
             "IFaultyLedger",
             "IGovernedLedger",
             "ILedger",
@@ -44,6 +42,7 @@ class FaceTests(SynchronousTestCase):
             "InvalidDescription",
             "LedgerContext",
             "Submission",
+            "submit",
         )
 
     def test_modelExports(self) -> None:

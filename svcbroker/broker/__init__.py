@@ -12,14 +12,13 @@ from ._keeper import Keeper
 from ._operator import Operator
 from ._peers import Identity, IPeer, PeerError
 from ._proving import CheckpointAnswer, Proving
-from ._publishing import submitTogether
+from ._publishing import Publication, PublishPolicy
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_NUMBER,
     MAX_PAGE_SIZE,
     NumberedPage,
-    Publication,
     SendResult,
     SendStatus,
 )
@@ -48,8 +47,8 @@ __all__ = [
     "PeerError",
     "Proving",
     "Publication",
+    "PublishPolicy",
     "SendResult",
     "SendStatus",
     "Waiters",
-    "submitTogether",
 ]

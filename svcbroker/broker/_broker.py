@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
 from ..errors import BrokerError, TopicNotFound, TransactionFailed
-from ..interfaces import IEventReader, ILedger
+from ..interfaces import ILedger, submit
 from ..model import (
     CloseTopic,
     Event,
@@ -27,9 +27,9 @@ from ._nodes import Nodes
 from ._operator import Operator
 from ._peers import Identity, IPeer
 from ._proving import Proving
-from ._publishing import Publishing
+from ._publishing import DEFAULT_POLICY, Publication, Publishing, PublishPolicy
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
-from ._values import Answer, NumberedPage, Publication, SendResult, appliedSize, pageOffset
+from ._values import Answer, NumberedPage, SendResult, appliedSize, pageOffset
 from ._waiters import Waiters
 from ._webhooks import IWebhooks, NoWebhooks
 
@@ -86,11 +86,7 @@ class Broker:
         self.clock = clock
         self.webhooks: IWebhooks = NoWebhooks() if webhooks is None else webhooks
         self._waiters = Waiters(clock, limits.chainTimeout)
-        # To find this out takes longer than a part of what is read.
-        self._readers = {
-            ledger: IEventReader(ledger, None) for ledger in map(self.groups.ledger, self.groups)
-        }
-        self._publishing = Publishing(self.groups, self._waiters, limits, clock)
+        self._publishing = Publishing(self.groups, limits, clock)
         self.admin = Administration(
             self.groups,
             self._waiters,
@@ -123,10 +119,9 @@ class Broker:
     async def _open(self, groupId: str | None, topic: str) -> bool:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
-        known = await self._waiters.wait(ledger.getTopic(topic))
+        known = ledger.topicState(topic)
         if known is None or not known.isOpen:
-            self._publishing.flush(ledger)
-            receipt = await self._waiters.wait(ledger.submit(OpenTopic(topic=topic)))
+            receipt = await self._waiters.wait(submit(ledger, OpenTopic(topic=topic)))
             if receipt.execution is not Execution.DONE:
                 raise TransactionFailed()
         return True
@@ -144,9 +139,8 @@ class Broker:
     async def _close(self, groupId: str | None, topic: str) -> bool:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
-        await self._openTopic(ledger, topic)
-        self._publishing.flush(ledger)
-        receipt = await self._waiters.wait(ledger.submit(CloseTopic(topic=topic)))
+        _openTopic(ledger, topic)
+        receipt = await self._waiters.wait(submit(ledger, CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
             raise TopicNotFound()
         if receipt.execution is not Execution.DONE:
@@ -159,48 +153,48 @@ class Broker:
 
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         """
-        return Deferred.fromCoroutine(self._exist(groupId, topic))
+        return maybeDeferred(self._exist, groupId, topic)
 
-    async def _exist(self, groupId: str | None, topic: str) -> bool:
+    def _exist(self, groupId: str | None, topic: str) -> bool:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
-        known = await self._waiters.wait(ledger.getTopic(topic))
+        known = ledger.topicState(topic)
         return known is not None and known.isOpen
 
     def publish(
-        self,
-        groupId: str | None,
-        topic: str,
-        content: bytes,
-        extensions: Mapping[str, str],
-        *,
-        mayBeEmpty: bool = False,
+        self, publications: Sequence[Publication], policy: PublishPolicy = DEFAULT_POLICY
+    ) -> Deferred[Sequence[Answer]]:
+        """
+        Publish events that were asked for together. They enter the log in their order, each
+        group's apart, and after everything that was asked for before.
+
+        Fires when the answers to all of them are known, or at the chain's time-out. It does not
+        fail: an event's answer is its result, or the error that L{publishOne} would fail with.
+
+        @param publications: the events, of any groups.
+        @param policy: what the carrier wants of publishing.
+        @return: the answers, in the order of the events.
+        """
+        return self._publishing.publish(publications, policy)
+
+    def publishOne(
+        self, groupId: str | None, topic: str, content: bytes, extensions: Mapping[str, str]
     ) -> Deferred[SendResult]:
         """
-        Publish an event to an open topic.
+        Publish an event to an open topic: L{publish} for one event, with the default policy.
 
         A time-out of the chain is not a failure here but the answer C{TIMEOUT}, since the event
         may still appear; so is C{ERROR}, where the topic was closed while the publish waited.
 
-        @param mayBeEmpty: whether the event may have no content.
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise ContentBlank, ContentTooLarge: this cannot be an event's content.
         @raise ExtensionKeyInvalid, ExtensionsTooLarge: these cannot be an event's extensions.
         @raise TopicNotFound: there is no such open topic. Nothing was submitted.
         @raise TransactionFailed: the chain refused.
         """
-        return self._publishing.publish(groupId, topic, content, extensions, mayBeEmpty)
-
-    def publishTogether(self, publications: Sequence[Publication]) -> Deferred[Sequence[Answer]]:
-        """
-        Publish events that were asked for together, with less work than L{publish} for each and
-        the same outcome. They enter the log in their order, each group's apart.
-
-        Fires when what came of all of them is known, or the time-out is over.
-
-        @return: in their order, what L{publish} would have answered, or would have failed with.
-        """
-        return self._publishing.publishTogether(publications)
+        return self._publishing.publishOne(
+            Publication(groupId=groupId, topic=topic, content=content, extensions=extensions)
+        )
 
     def getEvent(self, groupId: str | None, eventId: EventId) -> Deferred[Event]:
         """
@@ -213,9 +207,7 @@ class Broker:
             ledger = self.groups.ledger(groupId)
         except BrokerError as error:
             return fail(error)
-        reader = self._readers[ledger]
-        reading = ledger.getEvent(eventId) if reader is None else reader.readEvent(eventId)
-        return self._waiters.wait(reading)
+        return self._waiters.wait(ledger.getEvent(eventId))
 
     def list(
         self, pageIndex: int, pageSize: int, groupId: str | None
@@ -244,15 +236,16 @@ class Broker:
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise TopicNotFound: there is no such open topic.
         """
-        return Deferred.fromCoroutine(self._state(groupId, topic))
+        return maybeDeferred(self._state, groupId, topic)
 
-    async def _state(self, groupId: str | None, topic: str) -> Topic:
+    def _state(self, groupId: str | None, topic: str) -> Topic:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
-        return await self._openTopic(ledger, topic)
+        return _openTopic(ledger, topic)
 
-    async def _openTopic(self, ledger: ILedger, topic: str) -> Topic:
-        known = await self._waiters.wait(ledger.getTopic(topic))
-        if known is None or not known.isOpen:
-            raise TopicNotFound()
-        return known
+
+def _openTopic(ledger: ILedger, topic: str) -> Topic:
+    known = ledger.topicState(topic)
+    if known is None or not known.isOpen:
+        raise TopicNotFound()
+    return known

@@ -1,262 +1,312 @@
 """
-Publishing: one event, or many together.
+Publishing: the one way from a carrier to a ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any, Final, cast
 
-from attrs import define, field
+from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..errors import (
-    BrokerError,
-    LedgerUnavailable,
-    TopicNotFound,
-    TransactionTimeout,
-)
-from ..interfaces import IBulkLedger, ILedger, Submission
+from ..errors import BrokerError, LedgerUnavailable, TopicNotFound, TransactionTimeout
+from ..interfaces import ILedger, Submission
 from ..model import (
+    Execution,
+    OpenTopic,
     PublishEvent,
     Receipt,
     Request,
-    Topic,
     checkContent,
     checkExtensions,
     checkTopicName,
 )
-from ._gathering import Gathering
 from ._groups import Groups, Limits
-from ._values import Answer, Publication, SendResult, SendStatus, answerOf
+from ._values import Answer, SendResult, SendStatus, answerOf, answersOf
 from ._waiters import Waiters
 
-_log = Logger()
+
+class Publication(PublishEvent, frozen=True, kw_only=True):
+    """
+    An event to be published, as a carrier read it; nothing of it was checked yet.
+
+    @ivar groupId: the group, as the client says it.
+    """
+
+    groupId: str | None = None
+
+
+@frozen(kw_only=True)
+class PublishPolicy:
+    """
+    What a carrier wants of publishing.
+
+    @ivar hasTimeout: whether an answer comes after the chain's time-out at the latest. Otherwise it
+        comes when the outcome is known.
+    @ivar opensTopics: whether publishing to a topic that is not open opens it. Otherwise it is
+        refused.
+    @ivar mayBeEmpty: whether an event may have no content.
+    @ivar stopsAtRefusal: whether the events after a refused one are refused too, with its error.
+    """
+
+    hasTimeout: bool = True
+    opensTopics: bool = False
+    mayBeEmpty: bool = False
+    stopsAtRefusal: bool = False
+
+
+DEFAULT_POLICY: Final = PublishPolicy()
+"""The policy of REST and JSON-RPC."""
 
 
 @define(eq=False)
 class _Part:
     """
-    Those of some publishes that go to one ledger.
+    The events of a call that go to one ledger.
 
-    @ivar places: where each of C{requests} stands among all.
-    @ivar isOpen: whether a topic that was asked for is open.
+    @ivar places: the index of each request's event in the call; C{None} for requests that open a
+        topic.
+    @ivar topics: topics that are open when the requests are executed, as far as is known.
+    @ivar isWhole: whether every request is an event.
     """
 
     ledger: ILedger
-    places: list[int] = field(factory=list)
-    requests: list[PublishEvent] = field(factory=list)
-    isOpen: dict[str, bool] = field(factory=dict)
+    places: list[int | None] = field(factory=list)
+    requests: list[Request] = field(factory=list)
+    topics: set[str] = field(factory=set)
+    isWhole: bool = True
 
+    def add(self, place: int, request: Request) -> None:
+        """Publish an event after the others."""
+        self.places.append(place)
+        self.requests.append(request)
 
-class _NotKnownYet(Exception):
-    """Whether a topic is open has to be waited for."""
+    def open(self, topic: str) -> None:
+        """
+        Open a topic before the next event. It is not waited for, so that nothing overtakes the
+        event. Opening an open topic changes nothing; if opening fails, the event is refused.
+        """
+        if topic not in self.topics:
+            self.topics.add(topic)
+            self.isWhole = False
+            self.places.append(None)
+            self.requests.append(OpenTopic(topic=topic))
 
 
 class Publishing:
     """
-    Publishes events. What its methods do, their namesakes of
-    L{Broker<svcbroker.broker.Broker>} tell.
+    Checks events and submits them.
+
+    Every call is submitted before it returns, so the log has everything in the order of the
+    calls, opening and closing of topics included. Nothing is collected here: the ledger lets
+    what is submitted in one turn of the reactor share a block.
     """
 
-    def __init__(
-        self, groups: Groups, waiters: Waiters, limits: Limits, clock: IReactorTime
-    ) -> None:
-        self._groups = groups
-        self._waiters = waiters
-        self._limits = limits
-        ledgers = [groups.ledger(groupId) for groupId in groups]
-        self._gatherings: dict[ILedger, Gathering] = {
-            ledger: Gathering(ledger, clock, waiters)
-            for ledger in ledgers
-            if IBulkLedger.providedBy(ledger)
-        }
+    _log = Logger()
 
-    def flush(self, ledger: ILedger) -> None:
-        """
-        Submit what waits for the end of the turn. Called before anything else is submitted, so that
-        the log has everything in the order of the calls.
-        """
-        gathering = self._gatherings.get(ledger)
-        if gathering is not None:
-            gathering.flush()
+    def __init__(self, groups: Groups, limits: Limits, clock: IReactorTime) -> None:
+        self._groups = groups
+        # A ledger answers in the order of the calls.
+        self._waiters = {
+            ledger: Waiters(clock, limits.chainTimeout) for _, ledger in groups.items()
+        }
+        self._maxContent = limits.maxContent
+        self._checkedExtensions: object = None
 
     def stop(self) -> None:
-        """Let go of the clock. Called once, after the ledgers have stopped."""
-        for gathering in self._gatherings.values():
-            gathering.stop()
+        """Cancel the timers. Called once, after the ledgers have stopped."""
+        for waiters in self._waiters.values():
+            waiters.stop()
+
+    def publishOne(self, publication: Publication) -> Deferred[SendResult]:
+        """See L{Broker.publishOne<svcbroker.broker.Broker.publishOne>}."""
+        # Hot path: no list and no dictionary, since most calls of REST publish one event.
+        try:
+            ledger = self._groups.ledger(publication.groupId)
+            if not self._check(ledger, publication, DEFAULT_POLICY):
+                raise TopicNotFound()
+        except Exception:
+            return fail()
+        topic = (publication.topic,)
+        done: Deferred[Any] = self._submit(ledger, (publication,), DEFAULT_POLICY).done
+        return done.addCallbacks(_answerOne, _timedOut, callbackArgs=topic, errbackArgs=topic)
 
     def publish(
-        self,
-        groupId: str | None,
-        topic: str,
-        content: bytes,
-        extensions: Mapping[str, str],
-        mayBeEmpty: bool,
-    ) -> Deferred[SendResult]:
-        # The hot one: callbacks, which cost half of what a coroutine does.
-        try:
-            ledger = self._groups.ledger(groupId)
-            gathering = self._gatherings.get(ledger)
-            isOpen = gathering is not None and topic in gathering.open
-            if not isOpen:
-                checkTopicName(topic)
-            self._check(content, extensions, mayBeEmpty)
-        except BrokerError as error:
-            return fail(error)
-        request = PublishEvent(topic=topic, content=content, extensions=extensions)
-        if gathering is not None and isOpen:
-            return gathering.publish(request)
-        known = ledger.getTopic(topic)
-        if not _isOpenNow(known):
-            answer = Deferred.fromCoroutine(self._publishIfOpen(ledger, known, request))
-        elif gathering is not None:
-            gathering.open.add(topic)
-            return gathering.publish(request)
-        else:
-            answer = self._waiters.wait(ledger.submit(request))
-        answer.addCallbacks(_sent, _notSent, callbackArgs=(topic,), errbackArgs=(topic,))
-        sent: Deferred[Any] = answer
-        return sent
-
-    async def _publishIfOpen(
-        self, ledger: ILedger, known: Deferred[Topic | None], request: PublishEvent
-    ) -> Receipt:
-        found = await self._waiters.wait(known)
-        if found is None or not found.isOpen:
-            raise TopicNotFound()
-        self.flush(ledger)
-        return await self._waiters.wait(ledger.submit(request))
-
-    def publishTogether(self, publications: Sequence[Publication]) -> Deferred[Sequence[Answer]]:
+        self, publications: Sequence[Publication], policy: PublishPolicy
+    ) -> Deferred[Sequence[Answer]]:
+        """See L{Broker.publish<svcbroker.broker.Broker.publish>}."""
         answers: list[Answer | None] = [None] * len(publications)
         parts: dict[str | None, _Part] = {}
-        try:
-            for place, publication in enumerate(publications):
-                try:
-                    self._admit(place, publication, parts)
-                except BrokerError as error:
-                    answers[place] = error
-        except _NotKnownYet:
-            return Deferred.fromCoroutine(self._publishEach(publications))
-        submitted = []
-        for part in dict.fromkeys(parts.values()):
-            if part.requests:
-                self.flush(part.ledger)
-                submission = submitTogether(part.ledger, part.requests)
-                # All begin to wait now, so that the time is over for all at once. What is not known
-                # by then, says so.
-                waiting: Deferred[Any] = self._waiters.wait(submission.done)
-                waiting.addErrback(lambda failure: failure.trap(TransactionTimeout))
-                submitted.append((part, submission, waiting))
-        return Deferred.fromCoroutine(self._settle(answers, submitted))
+        for place, publication in enumerate(publications):
+            try:
+                self._admit(place, publication, parts, policy)
+            except BrokerError as error:
+                answers[place] = error
+                if policy.stopsAtRefusal:
+                    answers[place:] = [error] * (len(answers) - place)
+                    break
+            except Exception:
+                return fail()
+        waiting = [
+            self._publishPart(part, answers, policy)
+            for part in dict.fromkeys(parts.values())
+            if part.requests
+        ]
+        if len(waiting) == 1:
+            return waiting[0].addCallback(lambda _: cast("Sequence[Answer]", answers))
+        return Deferred.fromCoroutine(_complete(answers, waiting))
 
-    def _admit(self, place: int, publication: Publication, parts: dict[str | None, _Part]) -> None:
+    def _admit(
+        self,
+        place: int,
+        publication: Publication,
+        parts: dict[str | None, _Part],
+        policy: PublishPolicy,
+    ) -> None:
         """
-        Check one of many, and put it to those for its ledger.
+        Check an event and add it to those for its ledger.
 
         @raise BrokerError: it cannot be published.
         """
         part = parts.get(publication.groupId)
         if part is None:
-            # A group may be called by several names.
+            # A group has several names: "1" is also the absent and the blank one.
             ledger = self._groups.ledger(publication.groupId)
             known = (each for each in parts.values() if each.ledger is ledger)
             part = parts[publication.groupId] = next(known, None) or _Part(ledger)
-        topic, content, extensions = publication.topic, publication.content, publication.extensions
-        isOpen = part.isOpen.get(topic)
-        if isOpen is None:
-            checkTopicName(topic)
-        self._check(content, extensions, publication.mayBeEmpty)
-        if isOpen is None:
-            asked = part.ledger.getTopic(topic)
-            if not asked.called or asked.paused or isinstance(asked.result, Failure):
-                asked.addErrback(lambda failure: None)  # whoever asks again is told
-                raise _NotKnownYet()
-            isOpen = part.isOpen[topic] = _isOpenNow(asked)
+        topic = publication.topic
+        if topic in part.topics:
+            self._checkEvent(publication, policy)
+        else:
+            if not self._check(part.ledger, publication, policy):
+                if not policy.opensTopics:
+                    raise TopicNotFound()
+                part.open(topic)
+            part.topics.add(topic)
+        part.add(place, publication)
+
+    def _check(self, ledger: ILedger, publication: Publication, policy: PublishPolicy) -> bool:
+        """
+        Check an event, and tell whether its topic is open.
+
+        @raise BrokerError: it cannot be published.
+        """
+        try:
+            state = ledger.topicState(publication.topic)
+        except BrokerError:
+            # What is wrong with the event comes first: trying again would not help.
+            checkTopicName(publication.topic)
+            self._checkEvent(publication, policy)
+            raise
+        isOpen = state is not None and state.isOpen
         if not isOpen:
-            raise TopicNotFound()
-        part.places.append(place)
-        part.requests.append(PublishEvent(topic=topic, content=content, extensions=extensions))
+            checkTopicName(publication.topic)
+        self._checkEvent(publication, policy)
+        return isOpen
 
-    def _check(self, content: bytes, extensions: Mapping[str, str], mayBeEmpty: bool) -> None:
-        if content or not mayBeEmpty:
-            checkContent(content, self._limits.maxContent)
-        if extensions:
+    def _checkEvent(self, publication: Publication, policy: PublishPolicy) -> None:
+        if publication.content or not policy.mayBeEmpty:
+            checkContent(publication.content, self._maxContent)
+        extensions = publication.extensions
+        # A carrier may give many events the same object.
+        if extensions and extensions is not self._checkedExtensions:
             checkExtensions(extensions)
+            self._checkedExtensions = extensions
 
-    async def _settle(
+    def _submit(
+        self, ledger: ILedger, requests: Sequence[Request], policy: PublishPolicy
+    ) -> Submission:
+        try:
+            submission = ledger.submitMany(requests)
+        except Exception:
+            self._log.failure("A ledger raised an error, which its contract does not allow")
+            error = LedgerUnavailable("the ledger failed")
+            submission = Submission.refused(len(requests), error)
+        if policy.hasTimeout:
+            self._waiters[ledger].limit(submission.done)
+        return submission
+
+    def _publishPart(
+        self, part: _Part, answers: list[Answer | None], policy: PublishPolicy
+    ) -> Deferred[Any]:
+        """
+        Submit events; fires when their answers are in C{answers}.
+        """
+        submission = self._submit(part.ledger, part.requests, policy)
+        # What is not known at the time-out is answered with TIMEOUT.
+        done: Deferred[Any] = submission.done
+        done.addErrback(lambda failure: failure.trap(TransactionTimeout))
+        return done.addCallback(lambda _: self._answer(part, submission.outcomes, answers, policy))
+
+    def _answer(
         self,
+        part: _Part,
+        outcomes: Sequence[Receipt | BrokerError | None],
         answers: list[Answer | None],
-        submitted: Sequence[tuple[_Part, Submission, Deferred[Any]]],
-    ) -> Sequence[Answer]:
-        for part, submission, waiting in submitted:
-            await waiting
-            for place, request, outcome in zip(
-                part.places, part.requests, submission.outcomes, strict=True
-            ):
-                answers[place] = answerOf(outcome, request.topic)
-        # There is one for each by now.
-        return cast("Sequence[Answer]", answers)
+        policy: PublishPolicy,
+    ) -> Deferred[Any] | None:
+        """
+        Answer the events of a part.
 
-    async def _publishEach(self, publications: Sequence[Publication]) -> Sequence[Answer]:
-        """Publish one after the other, without waiting for any before the last is submitted."""
-        running = [
-            self.publish(each.groupId, each.topic, each.content, each.extensions, each.mayBeEmpty)
-            for each in publications
-        ]
-        answers: list[Answer] = []
-        for one in running:
-            try:
-                answers.append(await one)
-            except BrokerError as error:
-                answers.append(error)
-        return answers
+        @return: fires when the last answer is there; C{None} where all of them are.
+        """
+        found = answersOf(part.requests, outcomes)
+        if part.isWhole and len(found) == len(answers):
+            answers[:] = found
+        else:
+            for place, answer in zip(part.places, found, strict=True):
+                if place is not None:
+                    answers[place] = answer
+        if policy.opensTopics:
+            closed = [number for number, each in enumerate(outcomes) if _isTopicClosed(each)]
+            if closed:
+                return self._publishAgain(part, closed, answers, policy)
+        return None
 
+    def _publishAgain(
+        self,
+        part: _Part,
+        numbers: Sequence[int],
+        answers: list[Answer | None],
+        policy: PublishPolicy,
+    ) -> Deferred[Any]:
+        """
+        Publish events of which the topics were closed after the events were checked, once more.
 
-def submitTogether(ledger: ILedger, requests: Sequence[Request]) -> Submission:
-    """
-    Submit requests that arrived together, to any ledger.
-
-    @param requests: one or more.
-    """
-    if IBulkLedger.providedBy(ledger):
-        return ledger.submitMany(requests)
-    submission = Submission(len(requests))
-    for place, request in enumerate(requests):
-        ledger.submit(request).addBoth(partial(_settleOne, submission, place))
-    return submission
-
-
-def _settleOne(submission: Submission, place: int, outcome: Receipt | Failure) -> None:
-    if isinstance(outcome, Receipt):
-        submission.settle(place, [outcome])
-    elif isinstance(outcome.value, BrokerError):
-        submission.settle(place, [outcome.value])
-    else:
-        _log.failure("a ledger failed as none may", outcome)
-        submission.settle(place, [LedgerUnavailable("the ledger failed")])
+        @param numbers: their indexes among the requests of C{part}.
+        """
+        again = _Part(part.ledger)
+        for number in numbers:
+            place, request = part.places[number], part.requests[number]
+            if place is not None:
+                again.open(request.topic)
+                again.add(place, request)
+        return self._publishPart(again, answers, evolve(policy, opensTopics=False))
 
 
-def _isOpenNow(known: Deferred[Topic | None]) -> bool:
-    """Whether a topic is known to be open, without waiting."""
-    if not known.called or known.paused:
-        return False
-    topic = known.result
-    return isinstance(topic, Topic) and topic.isOpen
+def _isTopicClosed(outcome: Receipt | BrokerError | None) -> bool:
+    return isinstance(outcome, Receipt) and outcome.execution is Execution.TOPIC_NOT_FOUND
 
 
-def _sent(receipt: Receipt, topic: str) -> SendResult:
-    answer = answerOf(receipt, topic)
+async def _complete(
+    answers: list[Answer | None], waiting: Sequence[Deferred[Any]]
+) -> Sequence[Answer]:
+    for part in waiting:
+        await part
+    return cast("Sequence[Answer]", answers)
+
+
+def _answerOne(submission: Submission, topic: str) -> SendResult:
+    answer = answerOf(submission.outcomes[0], topic)
     if isinstance(answer, BrokerError):
         raise answer
     return answer
 
 
-def _notSent(failure: Failure, topic: str) -> SendResult:
+def _timedOut(failure: Failure, topic: str) -> SendResult:
     failure.trap(TransactionTimeout)
     return SendResult(topic, SendStatus.TIMEOUT)

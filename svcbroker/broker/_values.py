@@ -4,7 +4,7 @@ What the broker answers where the ledger's own values are not the whole answer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -12,7 +12,7 @@ from attrs import frozen
 from msgspec import Struct
 
 from ..errors import BrokerError, PageIndexInvalid, TransactionFailed
-from ..model import EventId, Execution, Page, Receipt
+from ..model import EventId, Execution, Page, Receipt, Request
 
 T = TypeVar("T")
 
@@ -68,18 +68,17 @@ def answerOf(outcome: Receipt | BrokerError | None, topic: str) -> Answer:
     return SendResult(topic, SendStatus.TIMEOUT) if outcome is None else outcome
 
 
-class Publication(Struct, frozen=True, kw_only=True):
-    """
-    A publish that somebody asks for; nothing of it was checked yet.
-
-    @ivar mayBeEmpty: whether the event may have no content.
-    """
-
-    groupId: str | None
-    topic: str
-    content: bytes
-    extensions: Mapping[str, str]
-    mayBeEmpty: bool = False
+def answersOf(
+    requests: Sequence[Request], outcomes: Sequence[Receipt | BrokerError | None]
+) -> Sequence[Answer]:
+    """The answers to publishes, as L{answerOf} gives them."""
+    success, done = SendStatus.SUCCESS, Execution.DONE
+    return [
+        SendResult(request.topic, success, outcome.eventId)
+        if isinstance(outcome, Receipt) and outcome.execution is done
+        else answerOf(outcome, request.topic)
+        for request, outcome in zip(requests, outcomes, strict=True)
+    ]
 
 
 @frozen(kw_only=True)

@@ -4,7 +4,7 @@ Waiting for the chain, but not for ever.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 class Waiters:
     """
-    Everybody who waits for the chain, in the order in which they came.
+    The Deferreds of callers who wait for the chain, in the order in which they came.
 
-    All wait equally long, so the first in the queue is the first to give up, and one timer is
-    enough for all of them, however many there are.
+    All wait equally long, so the first of them is the first whose time is over, and one timer is
+    enough for all of them. Those that have fired stay in the queue until none before them waits;
+    so callers whose answers come in the same order should share one, and others should not.
 
-    Who gives up, or is cancelled, stops waiting and nothing else: what they waited for is not
-    cancelled and takes its course.
+    A time-out, or a cancelled answer, does not cancel the call of the ledger.
     """
 
     _log = Logger()
@@ -37,12 +37,12 @@ class Waiters:
         """
         self._clock = clock
         self._timeout = timeout
-        self._deadlines: OrderedDict[Deferred[Any], float] = OrderedDict()
+        self._queue: deque[tuple[float, Deferred[Any]]] = deque()
         self._timer: IDelayedCall | None = None
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self._deadlines)
+        return sum(not waiter.called for _, waiter in self._queue)
 
     def wait(self, pending: Deferred[T]) -> Deferred[T]:
         """
@@ -53,41 +53,55 @@ class Waiters:
         """
         if pending.called and not pending.paused:
             return pending
-        waiter: Deferred[T] = Deferred(self._leave)
-        self._deadlines[waiter] = self._clock.seconds() + self._timeout
-        if self._timer is None:
-            self._timer = self._clock.callLater(self._timeout, self._expire)
+        waiter: Deferred[T] = Deferred(_ignoreCancel)
+        self.limit(waiter)
         pending.addBoth(self._settle, waiter)
         return waiter
 
+    def limit(self, waiter: Deferred[Any]) -> None:
+        """
+        Fail C{waiter} itself with C{TransactionTimeout} after the time-out. Only for a Deferred
+        that its owner does not fire a second time, such as C{done} of a
+        L{Submission<svcbroker.interfaces.Submission>}: this saves another Deferred.
+        """
+        queue = self._queue
+        while queue and queue[0][1].called:
+            queue.popleft()
+        queue.append((self._clock.seconds() + self._timeout, waiter))
+        if self._timer is None:
+            self._timer = self._clock.callLater(self._timeout, self._expire)
+
     def stop(self) -> None:
         """
-        Let go of the timer. Called once, after the ledgers have stopped: they have answered
-        everything by then, so nobody waits any more.
+        Cancel the timer. Called once, after the ledgers have stopped: they have answered
+        everything by then.
         """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _leave(self, waiter: Deferred[Any]) -> None:
-        self._deadlines.pop(waiter, None)
-
     def _settle(self, result: Any, waiter: Deferred[Any]) -> None:
-        if self._deadlines.pop(waiter, None) is not None:
+        if not waiter.called:
             waiter.callback(result)
         elif isinstance(result, Failure) and not isinstance(result.value, BrokerError):
-            self._log.failure("The chain failed after everybody had left", failure=result)
+            self._log.failure("The chain failed after its caller had left", failure=result)
 
     def _expire(self) -> None:
         # The spent timer stays in its place until the end, so that a wait() that begins
         # in here does not set one of its own.
-        now = self._clock.seconds()
-        while self._deadlines:
-            waiter, deadline = self._deadlines.popitem(last=False)
-            if deadline > now:
-                self._deadlines[waiter] = deadline
-                self._deadlines.move_to_end(waiter, last=False)
+        now, queue = self._clock.seconds(), self._queue
+        while queue:
+            deadline, waiter = queue[0]
+            if waiter.called:
+                queue.popleft()
+            elif deadline > now:
                 self._timer = self._clock.callLater(deadline - now, self._expire)
                 return
-            waiter.errback(TransactionTimeout())
+            else:
+                queue.popleft()
+                waiter.errback(TransactionTimeout())
         self._timer = None
+
+
+def _ignoreCancel(waiter: Deferred[Any]) -> None:
+    """A canceller: what was waited for goes on, and is not given to the waiter."""

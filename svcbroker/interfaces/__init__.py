@@ -1,23 +1,20 @@
 """
-The contracts of the house, in one public face.
+The interfaces between the parts of the broker, and between the broker and plugins.
 """
 
-from ._bulk import IBulkLedger, Submission
-from ._eventreader import IEventReader
 from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._faulty import IFaultyLedger
-from ._ledger import IBlockObserver, ILedger
+from ._ledger import IBlockObserver, ILedger, submit
 from ._provable import IProvableLedger
+from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
 from ._validatorset import IChangeableLedger, IDecidedLedger, IGovernedLedger
 
 __all__ = [
     "Batch",
     "IBlockObserver",
-    "IBulkLedger",
     "IChangeableLedger",
     "IDecidedLedger",
-    "IEventReader",
     "IFaultyLedger",
     "IGovernedLedger",
     "ILedger",
@@ -28,4 +25,5 @@ __all__ = [
     "InvalidDescription",
     "LedgerContext",
     "Submission",
+    "submit",
 ]

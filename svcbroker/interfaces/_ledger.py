@@ -20,12 +20,14 @@ from ..model import (
     Health,
     NodeRecord,
     Page,
+    Position,
     Receipt,
     Request,
     Statistics,
     Topic,
     TransactionRecord,
 )
+from ._submission import Submission
 
 
 class IBlockObserver(Interface):
@@ -66,7 +68,7 @@ class ILedger(Interface):
         """
         Open the log and begin to decide. Called once, before anything else.
 
-        Fires when reads and L{submit} work.
+        Fires when reads and L{submitMany} work.
 
         @raise svcbroker.errors.LedgerUnavailable: the log cannot be opened. The message is one
             line for the operator and says what to do. Nothing is left open, nothing changed.
@@ -76,33 +78,51 @@ class ILedger(Interface):
         """
         Finish what was accepted and close the log. Called once, after L{start} has fired.
 
-        From the call on, L{submit} fails with C{LedgerUnavailable}. Transactions that were
-        accepted before are still given a bounded time to become final; those that do not get
-        there fail with C{LedgerUnavailable}. Then everything is synced and closed. Observers
+        From the call on, the outcome of every request is C{LedgerUnavailable}. Transactions that
+        were accepted before are still given a bounded time to become final; those that do not
+        get there fail with C{LedgerUnavailable}. Then everything is synced and closed. Observers
         are told of every block until then.
         """
 
-    def submit(request: Request) -> Deferred[Receipt]:
+    def submitMany(requests: Sequence[Request]) -> Submission:
         """
-        Have a request executed by the chain.
+        Have requests executed by the chain, in their order and with no other between them.
 
-        Transactions submitted by one broker are executed in the order of the calls. What the
-        request holds was checked by the broker: name, content and extensions are valid.
+        The broker calls it for everything that is published, opened and closed: with all events
+        of one client's call, and several times in one turn of the reactor when clients call at
+        the same time. A ledger that makes blocks should therefore let the submissions of one turn
+        share a block; the broker does not collect them.
 
-        Fires once the transaction's block is final and on stable storage, with the receipt,
-        which also says if the chain refused it. Does not time out by itself: the caller does.
-        After a caller stopped waiting the transaction may still become final.
+        Requests of one broker are executed in the order of the calls. The broker has checked
+        them: name, content and extensions are valid.
 
-        @raise svcbroker.errors.Overloaded: at once: what waits already is as much as the
-            ledger keeps. Nothing was submitted, trying again later is safe.
-        @raise svcbroker.errors.LedgerUnavailable: it was not executed: the ledger is stopped,
-            or a block could not be stored (a full disk). Trying again is safe.
+        The submission fires once each request's block is final and on stable storage. The
+        outcome of a request is one of:
+
+         - a receipt, which also says if the chain refused the request,
+         - C{Overloaded}: what waits already is as much as the ledger keeps. It is known at
+           once, nothing of this request was submitted, and trying again later is safe. If there
+           is room for some of the requests only, these are the first ones, and all others are
+           C{Overloaded}.
+         - L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>}: the request was not executed:
+           the ledger is stopped, or a block could not be stored (a full disk). Trying again is
+           safe.
+
+        A ledger has no time-out of its own: the caller sets one. After a caller stopped waiting,
+        the requests may still become final.
+
+        @param requests: one or more.
         """
 
-    def getTopic(name: str) -> Deferred[Topic | None]:
+    def topicState(name: str) -> Topic | None:
         """
-        What the chain knows of a topic, closed ones included; C{None} where it was never
-        opened.
+        What the chain knows of a topic now, closed ones included; C{None} if it was never opened.
+
+        The broker calls it for every event that is published. So it must answer from memory: a
+        ledger keeps the topics of its chain there, or a view of them that is never older than
+        the last receipt that it gave.
+
+        @raise svcbroker.errors.LedgerUnavailable: the ledger is stopped, or has no chain yet.
         """
 
     def listTopics(offset: int, limit: int) -> Deferred[Page[Topic]]:
@@ -117,6 +137,17 @@ class ILedger(Interface):
         """
         One event. Events of closed topics are answered too.
 
+        The event's C{index} is always 0 here: clients who ask for an event by its id are not
+        told, and finding it may cost another read. L{locate} finds it.
+
+        @raise svcbroker.errors.HeightUnknown: its block is above the chain's height.
+        @raise svcbroker.errors.EventNotFound: there is no such event.
+        """
+
+    def locate(eventId: EventId) -> Deferred[Position]:
+        """
+        The position of an event in the log, for subscriptions that begin after it.
+
         @raise svcbroker.errors.HeightUnknown: its block is above the chain's height.
         @raise svcbroker.errors.EventNotFound: there is no such event.
         """
@@ -124,6 +155,18 @@ class ILedger(Interface):
     def readBlock(height: int) -> Deferred[Block]:
         """
         One final block with its events, for followers and subscribers.
+
+        @param height: 1 up to the chain's height.
+        @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
+        """
+
+    def mayHold(height: int, extension: str) -> Deferred[bool]:
+        """
+        Whether a block may hold an event with an extension of this name.
+
+        The MQTT carrier calls it for every block that it has not seen, at a start, to skip blocks
+        without retained messages. C{True} is always a right answer; a ledger answers C{False} if
+        it can tell for less than L{readBlock} costs.
 
         @param height: 1 up to the chain's height.
         @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
@@ -209,3 +252,13 @@ class ILedger(Interface):
         """
         Whether the ledger makes progress, for C{/readyz}. Never fails.
         """
+
+
+def submit(ledger: ILedger, request: Request) -> Deferred[Receipt]:
+    """
+    Submit one request to a ledger.
+
+    @return: as L{Submission.only}. Apart from the errors of
+        L{ILedger.submitMany<svcbroker.interfaces.ILedger.submitMany>} it cannot fail.
+    """
+    return ledger.submitMany((request,)).only()

@@ -28,6 +28,7 @@ from ..model import (
     Event,
     EventId,
     Page,
+    Position,
     Statistics,
     Topic,
     TransactionRecord,
@@ -69,14 +70,18 @@ class ChainReader:
 
     def getEvent(self, eventId: EventId) -> Event:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
-        entry, index = self._entry(eventId.height, self._place(eventId))
-        return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, index)
-
-    def readEvent(self, eventId: EventId) -> Event:
-        """See L{IEventReader<svcbroker.interfaces.IEventReader>}."""
         place = self._place(eventId)
         entry = self._store.bodySlice(eventId.height, place.offset, place.length)
         return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, 0)
+
+    def locate(self, eventId: EventId) -> Position:
+        """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""
+        height, place = eventId.height, self._place(eventId)
+        count = bodyCount(self._store.bodySlice(height, 0, tableSize(0)))
+        if place.count == count:
+            return Position(height, place.number)
+        table = self._store.bodySlice(height, 0, tableSize(count))
+        return Position(height, BodyTable(table).index(place.offset))
 
     def _place(self, eventId: EventId) -> EventPlace:
         """
@@ -94,8 +99,8 @@ class ChainReader:
 
     def mayHold(self, height: int, extension: str) -> bool:
         """
-        See L{IEventReader<svcbroker.interfaces.IEventReader>}. A body has each extension's name
-        as it is, so a block whose body has it nowhere needs no decoding.
+        See L{ILedger.mayHold<svcbroker.interfaces.ILedger.mayHold>}. A body has each extension's
+        name as it is, so a block whose body has it nowhere needs no decoding.
         """
         row = self._store.block(height) if 1 <= height <= _MAX_HEIGHT else None
         if row is None:
@@ -234,16 +239,6 @@ class ChainReader:
             self._store.bodySlice(height, start, min(stop - start, MAX_HEAD_SIZE))
             for start, stop in bounds
         ]
-
-    def _entry(self, height: int, place: EventPlace) -> tuple[bytes, int]:
-        """An event's transaction, and its index in its block."""
-        event, start = (place.offset, place.length), (0, tableSize(0))
-        entry, number = self._store.bodySlices(height, event, start)
-        count = bodyCount(number)
-        if place.count == count:
-            return entry, place.number
-        table = self._store.bodySlice(height, 0, tableSize(count))
-        return entry, BodyTable(table).index(place.offset)
 
     def _height(self) -> int:
         tip = self._store.tip()

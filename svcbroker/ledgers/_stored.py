@@ -11,18 +11,18 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from ..archive import Prover
 from ..chain import ChainState, Genesis, Malformed
 from ..errors import BrokerError, LedgerUnavailable
-from ..interfaces import IBlockObserver, IEventReader
+from ..interfaces import IBlockObserver
 from ..model import (
     Block,
     BlockRecord,
     Event,
     EventId,
     Page,
+    Position,
     Topic,
     TransactionRecord,
 )
@@ -34,7 +34,6 @@ from ._reader import ChainReader
 T = TypeVar("T")
 
 
-@implementer(IEventReader)
 class StoredLedger:
     """
     The reading half of a ledger: of L{ILedger<svcbroker.interfaces.ILedger>} what follows from
@@ -65,13 +64,9 @@ class StoredLedger:
         """
         raise NotImplementedError
 
-    def getTopic(self, name: str) -> Deferred[Topic | None]:
-        # Asked for at every publish.
-        try:
-            self._checkOpen()
-        except BrokerError as error:
-            return fail(error)
-        return succeed(self._state.topic(name))
+    def topicState(self, name: str) -> Topic | None:
+        self._checkOpen()
+        return self._state.topic(name)
 
     def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
         return self._read(lambda: self._reader.listTopics(offset, limit))
@@ -79,8 +74,8 @@ class StoredLedger:
     def getEvent(self, eventId: EventId) -> Deferred[Event]:
         return self._read(lambda: self._reader.getEvent(eventId))
 
-    def readEvent(self, eventId: EventId) -> Deferred[Event]:
-        return self._read(lambda: self._reader.readEvent(eventId))
+    def locate(self, eventId: EventId) -> Deferred[Position]:
+        return self._read(lambda: self._reader.locate(eventId))
 
     def mayHold(self, height: int, extension: str) -> Deferred[bool]:
         return self._read(lambda: self._reader.mayHold(height, extension))

@@ -10,12 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from msgspec import structs
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
 from ..chain import Candidate, Genesis, proposeBlock
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
-from ..interfaces import IBlockObserver, ILedger, InvalidDescription, LedgerContext
+from ..interfaces import (
+    IBlockObserver,
+    ILedger,
+    InvalidDescription,
+    LedgerContext,
+    Submission,
+)
 from ..model import (
     Block,
     BlockRecord,
@@ -25,6 +32,7 @@ from ..model import (
     NodeRecord,
     NodeType,
     Page,
+    Position,
     Receipt,
     Request,
     Statistics,
@@ -89,9 +97,15 @@ class MemoryLedger:
         self._isRunning = False
         return succeed(None)
 
-    def submit(self, request: Request) -> Deferred[Receipt]:
+    def submitMany(self, requests: Sequence[Request]) -> Submission:
         if not self._isRunning:
-            return fail(LedgerUnavailable("the ledger is stopped"))
+            return Submission.refused(len(requests), LedgerUnavailable("the ledger is stopped"))
+        submission = Submission(len(requests))
+        for number, request in enumerate(requests):
+            submission.settle(number, self._execute(request))
+        return submission
+
+    def _execute(self, request: Request) -> Sequence[Receipt]:
         parent = self._blocks[-1].header if self._blocks else self._genesis.header()
         candidate = proposeBlock(
             self._state,
@@ -103,14 +117,14 @@ class MemoryLedger:
         self._state.apply(candidate.outcome, candidate.history)
         self._blocks.append(candidate)
         self._observers.tell(lambda: self._block(candidate))
-        return succeed(
-            receiptsOf(candidate.header.height, candidate.transactions, candidate.outcome.receipts)[
-                0
-            ]
+        return receiptsOf(
+            candidate.header.height, candidate.transactions, candidate.outcome.receipts
         )
 
-    def getTopic(self, name: str) -> Deferred[Topic | None]:
-        return succeed(self._state.topic(name))
+    def topicState(self, name: str) -> Topic | None:
+        if not self._isRunning:
+            raise LedgerUnavailable("the ledger is stopped")
+        return self._state.topic(name)
 
     def listTopics(self, offset: int, limit: int) -> Deferred[Page[Topic]]:
         return succeed(
@@ -118,12 +132,23 @@ class MemoryLedger:
         )
 
     def getEvent(self, eventId: EventId) -> Deferred[Event]:
+        return self._find(eventId).addCallback(lambda event: structs.replace(event, index=0))
+
+    def locate(self, eventId: EventId) -> Deferred[Position]:
+        return self._find(eventId).addCallback(lambda event: event.position)
+
+    def _find(self, eventId: EventId) -> Deferred[Event]:
         if eventId.height > len(self._blocks):
             return fail(HeightUnknown())
         for event in self._block(self._blocks[eventId.height - 1]).events:
             if event.eventId == eventId:
                 return succeed(event)
         return fail(EventNotFound())
+
+    def mayHold(self, height: int, extension: str) -> Deferred[bool]:
+        return self.readBlock(height).addCallback(
+            lambda block: any(extension in event.extensions for event in block.events)
+        )
 
     def readBlock(self, height: int) -> Deferred[Block]:
         if not 1 <= height <= len(self._blocks):

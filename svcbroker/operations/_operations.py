@@ -191,8 +191,8 @@ OPERATIONS: Final = (
             TopicNotFound,
             *_WRITE_ERRORS,
         ),
-        method=lambda broker: broker.publish,
-        batch=BatchMethod(item=Publication, method=lambda broker: broker.publishTogether),
+        method=lambda broker: broker.publishOne,
+        batch=BatchMethod(item=Publication, method=lambda broker: broker.publish),
     ),
     Operation(
         name="getEvent",

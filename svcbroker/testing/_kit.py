@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from ..interfaces import IBlockObserver, ILedger
+from ..interfaces import IBlockObserver, ILedger, submit
 from ..model import Block, Event, EventId, Page, PublishEvent, Receipt, Request, Topic
 from ._fixtures import LedgerFixture
 
@@ -102,7 +102,7 @@ class LedgerKit(TestCase):
 
     async def submit(self, *requests: Request) -> Sequence[Receipt]:
         """Submit all at once, and wait for the receipts."""
-        answers = [self.ledger.submit(request) for request in requests]
+        answers = [submit(self.ledger, request) for request in requests]
         return [await self.settle(answer) for answer in answers]
 
     async def publish(self, topic: str, *contents: bytes) -> Sequence[EventId]:
@@ -115,9 +115,9 @@ class LedgerKit(TestCase):
             ids.append(receipt.eventId)
         return ids
 
-    async def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> Topic:
         """A topic that must be there."""
-        topic = await self.settle(self.ledger.getTopic(name))
+        topic = self.ledger.topicState(name)
         assert topic is not None, name
         return topic
 

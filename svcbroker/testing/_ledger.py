@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from twisted.internet.defer import Deferred
+from msgspec import structs
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from ..broker import submitTogether
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
-from ..interfaces import ILedger
+from ..interfaces import ILedger, submit
 from ..model import (
     CloseTopic,
     EventId,
@@ -65,12 +64,11 @@ class LogTests(LedgerKit):
     async def test_open(self) -> None:
         """Opening creates a topic, once."""
         ledger = await self.begin()
-        absent = await self.settle(ledger.getTopic("a/b"))
-        self.assertIsNone(absent)
+        self.assertIsNone(ledger.topicState("a/b"))
         [receipt] = await self.submit(OpenTopic(topic="a/b"))
         self.assertEqual(receipt.execution, Execution.DONE)
         self.assertIsNone(receipt.eventId)
-        topic = await self.topic("a/b")
+        topic = self.topic("a/b")
         self.assertEqual(
             (topic.name, topic.isOpen, topic.sequence, topic.height), ("a/b", True, 0, 0)
         )
@@ -79,7 +77,7 @@ class LogTests(LedgerKit):
         self.assertEqual(topic.created, block.timestamp)
         [again] = await self.submit(OpenTopic(topic="a/b"))
         self.assertEqual(again.execution, Execution.DONE)
-        self.assertEqual(await self.topic("a/b"), topic)
+        self.assertEqual(self.topic("a/b"), topic)
 
     async def test_namesAtTheEdge(self) -> None:
         """Any valid name is a topic of its own, byte for byte."""
@@ -95,10 +93,10 @@ class LogTests(LedgerKit):
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
         [eventId] = await self.publish("t", b"before")
-        before = await self.topic("t")
+        before = self.topic("t")
         [closed] = await self.submit(CloseTopic(topic="t"))
         self.assertEqual(closed.execution, Execution.DONE)
-        self.assertFalse((await self.topic("t")).isOpen)
+        self.assertFalse(self.topic("t").isOpen)
         self.assertEqual((await self.settle(ledger.listTopics(0, 9))).total, 0)
         for request in (PublishEvent(topic="t", content=b"x"), CloseTopic(topic="t")):
             [refused] = await self.submit(request)
@@ -107,7 +105,7 @@ class LogTests(LedgerKit):
         event = await self.settle(ledger.getEvent(eventId))
         self.assertEqual(event.content, b"before")
         await self.submit(OpenTopic(topic="t"))
-        self.assertEqual(await self.topic("t"), before)
+        self.assertEqual(self.topic("t"), before)
         [following] = await self.publish("t", b"after")
         self.assertEqual(following.sequence, 2)
 
@@ -117,8 +115,7 @@ class LogTests(LedgerKit):
         for request in (PublishEvent(topic="t", content=b"x"), CloseTopic(topic="t")):
             [refused] = await self.submit(request)
             self.assertEqual(refused.execution, Execution.TOPIC_NOT_FOUND)
-        absent = await self.settle(ledger.getTopic("t"))
-        self.assertIsNone(absent)
+        self.assertIsNone(ledger.topicState("t"))
 
     async def test_listTopics(self) -> None:
         """Open topics come in the order of creation, page by page, also when some were closed
@@ -151,14 +148,13 @@ class LogTests(LedgerKit):
         self.assertEqual((event.topic, event.content), ("t", bytes(range(256))))
         self.assertEqual(dict(event.extensions), extensions)
         self.assertEqual(event.eventId, receipt.eventId)
-        topic = await self.topic("t")
+        topic = self.topic("t")
         self.assertEqual((topic.sequence, topic.height), (1, receipt.height))
 
     async def test_together(self) -> None:
         """What is submitted together is executed in its order, and before what comes later."""
         await self.begin()
-        together = submitTogether(
-            self.ledger,
+        together = self.ledger.submitMany(
             [
                 OpenTopic(topic="t"),
                 *(PublishEvent(topic="t", content=b"%d" % number) for number in range(50)),
@@ -166,7 +162,7 @@ class LogTests(LedgerKit):
                 PublishEvent(topic="t", content=b"late"),
             ],
         )
-        later = self.ledger.submit(OpenTopic(topic="t"))
+        later = submit(self.ledger, OpenTopic(topic="t"))
         await self.settle(together.done)
         receipts = [outcome for outcome in together.outcomes if isinstance(outcome, Receipt)]
         self.assertEqual(len(receipts), 53)
@@ -177,16 +173,17 @@ class LogTests(LedgerKit):
             event = await self.settle(self.ledger.getEvent(ids[number]))
             self.assertEqual(event.content, b"%d" % number)
         self.assertEqual((await self.settle(later)).execution, Execution.DONE)
-        self.assertTrue((await self.topic("t")).isOpen)
+        self.assertTrue(self.topic("t").isOpen)
 
     async def test_togetherStopped(self) -> None:
         """A stopped ledger executes none of them."""
         ledger = await self.begin()
         await self.end()
-        together = submitTogether(ledger, [OpenTopic(topic="t"), CloseTopic(topic="t")])
+        together = ledger.submitMany([OpenTopic(topic="t"), CloseTopic(topic="t")])
         await self.settle(together.done)
         for outcome in together.outcomes:
             self.assertIsInstance(outcome, LedgerUnavailable)
+        self.assertRaises(LedgerUnavailable, ledger.topicState, "t")
 
     async def test_sizes(self) -> None:
         """Content may be empty, and as large as the broker takes."""
@@ -246,9 +243,44 @@ class LogTests(LedgerKit):
             EventId(known.prefix, known.sequence, height),
         ):
             await self.fails(ledger.getEvent(wrong), EventNotFound)
+            await self.fails(ledger.locate(wrong), EventNotFound)
         for above in (height + 1, 2**63 - 1):
             unknown = EventId(known.prefix, known.sequence, above)
             await self.fails(ledger.getEvent(unknown), HeightUnknown)
+            await self.fails(ledger.locate(unknown), HeightUnknown)
+
+    async def test_locateFindsPositions(self) -> None:
+        """An event's position is the same in its block and by its id; getEvent leaves it out."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"))
+        await self.submit(
+            PublishEvent(topic="t", content=b"1"),
+            PublishEvent(topic="never", content=b"refused"),
+            PublishEvent(topic="t", content=b"2"),
+            PublishEvent(topic="u", content=b"3"),
+            CloseTopic(topic="never"),
+        )
+        events = await self.allEvents()
+        self.assertEqual([event.content for event in events], [b"1", b"2", b"3"])
+        for event in events:
+            position = await self.settle(ledger.locate(event.eventId))
+            self.assertEqual(position, event.position)
+            found = await self.settle(ledger.getEvent(event.eventId))
+            self.assertEqual(found, structs.replace(event, index=0))
+
+    async def test_mayHoldNeverMissesExtensions(self) -> None:
+        """A block that holds an event with an extension is never said not to."""
+        ledger = await self.begin()
+        await self.submit(OpenTopic(topic="t"))
+        for extensions in ({}, {"svc-a": "1"}, {"svc-b": "svc-a"}, {"svc-ab": ""}):
+            await self.submit(PublishEvent(topic="t", content=b"x", extensions=extensions))
+        for height in range(1, await self.height() + 1):
+            block = await self.settle(ledger.readBlock(height))
+            for name in ("svc-a", "svc-b", "svc-ab", "svc-none"):
+                if any(name in event.extensions for event in block.events):
+                    self.assertTrue(await self.settle(ledger.mayHold(height, name)))
+        for height in (-1, 0, await self.height() + 1, 2**63):
+            await self.fails(ledger.mayHold(height, "svc-a"), HeightUnknown)
 
     # Transactions and their receipts.
 
@@ -256,11 +288,11 @@ class LogTests(LedgerKit):
         """When a receipt is given, reads show what it stands for."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
-        seen: list[Deferred[Topic | None]] = []
-        published = ledger.submit(PublishEvent(topic="t", content=b"x"))
-        published.addCallback(lambda _: seen.append(ledger.getTopic("t")))
+        seen: list[Topic | None] = []
+        published = submit(ledger, PublishEvent(topic="t", content=b"x"))
+        published.addCallback(lambda _: seen.append(ledger.topicState("t")))
         await self.settle(published)
-        topic = await self.settle(seen[0])
+        [topic] = seen
         assert topic is not None
         self.assertEqual(topic.sequence, 1)
 
@@ -268,7 +300,7 @@ class LogTests(LedgerKit):
         """Who cancels only stops to wait."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
-        cancelled = ledger.submit(PublishEvent(topic="t", content=b"first"))
+        cancelled = submit(ledger, PublishEvent(topic="t", content=b"first"))
         cancelled.addErrback(lambda _: None)
         cancelled.cancel()
         await self.publish("t", b"second")
@@ -279,10 +311,10 @@ class LogTests(LedgerKit):
         """What was accepted before it stops becomes final; nothing is accepted then."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
-        accepted = [ledger.submit(PublishEvent(topic="t", content=b"x")) for _ in range(10)]
+        accepted = [submit(ledger, PublishEvent(topic="t", content=b"x")) for _ in range(10)]
         stopped = ledger.stop()
         self.isStopped = True
-        refused = ledger.submit(PublishEvent(topic="t", content=b"y"))
+        refused = submit(ledger, PublishEvent(topic="t", content=b"y"))
         await self.fails(refused, LedgerUnavailable)
         for answer in accepted:
             self.assertEqual((await self.settle(answer)).execution, Execution.DONE)
@@ -296,14 +328,14 @@ class LogTests(LedgerKit):
             return
         await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"), CloseTopic(topic="u"))
         ids = [*await self.publish("t", b"1", b"2"), *await self.publish("t", b"3")]
-        topics = [await self.topic(name) for name in "tu"]
+        topics = [self.topic(name) for name in "tu"]
         statistics = await self.settle(ledger.getStatistics())
         blocks = await self.settle(ledger.listBlocks(0, 99))
         transactions = await self.settle(ledger.listTransactions(0, 99))
         await self.end()
 
         ledger = await self.startAgain()
-        self.assertEqual([await self.topic(name) for name in "tu"], topics)
+        self.assertEqual([self.topic(name) for name in "tu"], topics)
         self.assertEqual(await self.settle(ledger.getStatistics()), statistics)
         self.assertEqual(await self.settle(ledger.listBlocks(0, 99)), blocks)
         self.assertEqual(await self.settle(ledger.listTransactions(0, 99)), transactions)

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.components import proxyForInterface
 
-from ..interfaces import ILedger, LedgerContext
+from ..errors import BrokerError
+from ..interfaces import ILedger, LedgerContext, Submission
 from ..ledgers.memory import MemoryLedger
 from ..model import Event, EventId, Health, Receipt, Request, Topic
 
@@ -21,9 +23,9 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
     """
     A ledger over another one, whose answers a test holds back or replaces.
 
-    @ivar error: what every read and every submission fails with, while it is set.
-    @ivar receipt: what every submission answers instead of being carried out, while it is set.
-    @ivar isHolding: whether submissions wait for L{release}.
+    @ivar error: what every read and every request fails with, while it is set.
+    @ivar receipt: what every request answers instead of being carried out, while it is set.
+    @ivar isHolding: whether requests wait for L{release}.
     @ivar submitted: what was submitted, in order.
     """
 
@@ -34,31 +36,38 @@ class ScriptedLedger(proxyForInterface(ILedger, "_ledger")):  # type: ignore[mis
     def __init__(self, ledger: ILedger) -> None:
         super().__init__(ledger)
         self.submitted: list[Request] = []
-        self._held: deque[tuple[Request, Deferred[Receipt]]] = deque()
+        self._held: deque[tuple[Request, Submission, int]] = deque()
 
-    def submit(self, request: Request) -> Deferred[Receipt]:
-        """See L{ILedger.submit}."""
+    def submitMany(self, requests: Sequence[Request]) -> Submission:
+        """See L{ILedger.submitMany}."""
+        if isinstance(self.error, BrokerError):
+            return Submission.refused(len(requests), self.error)
         if self.error is not None:
-            return fail(self.error)
-        self.submitted.append(request)
-        answer: Deferred[Receipt] = Deferred()
-        self._held.append((request, answer))
+            raise self.error
+        self.submitted.extend(requests)
+        submission = Submission(len(requests))
+        self._held.extend((request, submission, index) for index, request in enumerate(requests))
         if not self.isHolding:
             self.release()
-        return answer
+        return submission
 
     def release(self) -> None:
         """Carry out what is held back now, in order."""
         for _ in range(len(self._held)):
-            request, answer = self._held.popleft()
+            request, submission, index = self._held.popleft()
             if self.receipt is not None:
-                answer.callback(self.receipt)
+                submission.settle(index, (self.receipt,))
             else:
-                self._ledger.submit(request).chainDeferred(answer)
+                self._ledger.submitMany((request,)).done.addCallback(
+                    lambda done, to, at: to.settle(at, done.outcomes), submission, index
+                )
 
-    def getTopic(self, name: str) -> Deferred[Topic | None]:
-        """See L{ILedger.getTopic}."""
-        return fail(self.error) if self.error is not None else self._ledger.getTopic(name)
+    def topicState(self, name: str) -> Topic | None:
+        """See L{ILedger.topicState}."""
+        if self.error is not None:
+            raise self.error
+        state: Topic | None = self._ledger.topicState(name)
+        return state
 
     def getEvent(self, eventId: EventId) -> Deferred[Event]:
         """See L{ILedger.getEvent}."""

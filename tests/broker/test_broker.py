@@ -7,16 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, fail, succeed
-from twisted.internet.task import Clock
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from svcbroker import errors
-from svcbroker.broker import Broker, SendStatus
-from svcbroker.interfaces import IEventReader
-from svcbroker.model import Event, EventId, Execution, PublishEvent, Receipt
-from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.broker import Broker, Publication, SendStatus
+from svcbroker.model import EventId, Execution, Receipt
 
 from .support import MAX_CONTENT, TIMEOUT, makeWorld
 
@@ -34,14 +30,14 @@ class BrokerTests(SynchronousTestCase):
         self.failureResultOf(answer, error)
 
     def publish(self, content: bytes = b"x") -> Deferred[Any]:
-        return self.broker.publish(None, "t", content, {})
+        return self.broker.publishOne(None, "t", content, {})
 
     def opened(self, topic: str = "t") -> None:
         self.assertIs(self.successResultOf(self.broker.open(None, topic)), True)
 
     def test_publishAndRead(self) -> None:
         self.opened()
-        sent = self.successResultOf(self.broker.publish("1", "t", b"\xff\0", {"svc-a": "b"}))
+        sent = self.successResultOf(self.broker.publishOne("1", "t", b"\xff\0", {"svc-a": "b"}))
         self.assertIs(sent.status, SendStatus.SUCCESS)
         assert sent.eventId is not None
         event = self.successResultOf(self.broker.getEvent(None, sent.eventId))
@@ -71,23 +67,6 @@ class BrokerTests(SynchronousTestCase):
         self.opened()
         self.assertEqual(self.successResultOf(self.publish()).eventId.sequence, 2)
 
-    def test_readEvent(self) -> None:
-        """A ledger that can leave an event's index out is asked for it so."""
-        known = EventId("00000000", 1, 2)
-        event = Event(topic="t", content=b"x", extensions={}, eventId=known)
-
-        @implementer(IEventReader)
-        class Reader(ScriptedLedger):
-            def readEvent(self, eventId: EventId) -> Deferred[Event]:
-                return succeed(event) if eventId == known else fail(errors.EventNotFound())
-
-            def mayHold(self, height: int, extension: str) -> Deferred[bool]:
-                return succeed(True)
-
-        broker = makeWorld(ledgers={"1": Reader(memoryLedger(Clock()))}).broker
-        self.assertIs(self.successResultOf(broker.getEvent(None, known)), event)
-        self.fails(broker.getEvent(None, EventId("00000000", 2, 2)), errors.EventNotFound)
-
     def test_groupsAreApart(self) -> None:
         self.opened()
         self.assertIs(self.successResultOf(self.broker.exist("2", "t")), False)
@@ -97,7 +76,7 @@ class BrokerTests(SynchronousTestCase):
             self.broker.open("9", ""),
             self.broker.close("9", ""),
             self.broker.exist("9", ""),
-            self.broker.publish("9", "", b"", {}),
+            self.broker.publishOne("9", "", b"", {}),
             self.broker.state("9", ""),
             self.broker.getEvent("9", EventId("00000000", 1, 1)),
         ]
@@ -109,7 +88,7 @@ class BrokerTests(SynchronousTestCase):
         self.fails(self.broker.list(0, 10, "9"), errors.GroupUnknown)
 
     def test_topicComesBeforeContent(self) -> None:
-        self.fails(self.broker.publish(None, " ", b"", {}), errors.TopicBlank)
+        self.fails(self.broker.publishOne(None, " ", b"", {}), errors.TopicBlank)
 
     def test_names(self) -> None:
         for name, error in (
@@ -134,7 +113,7 @@ class BrokerTests(SynchronousTestCase):
             ({"a": ""}, errors.ExtensionKeyInvalid),
             ({"svc-a": "x" * 8192}, errors.ExtensionsTooLarge),
         ):
-            self.fails(self.broker.publish(None, "t", b"x", extensions), error)
+            self.fails(self.broker.publishOne(None, "t", b"x", extensions), error)
 
     def test_pages(self) -> None:
         names = [f"t{number}" for number in range(12)]
@@ -196,7 +175,7 @@ class BrokerTests(SynchronousTestCase):
             (Execution.TOPIC_NOT_FOUND, lambda b: b.close(None, "t"), errors.TopicNotFound),
             (
                 Execution.REPEATED,
-                lambda b: b.publish(None, "t", b"x", {}),
+                lambda b: b.publishOne(None, "t", b"x", {}),
                 errors.TransactionFailed,
             ),
         ]
@@ -223,10 +202,10 @@ class BrokerTests(SynchronousTestCase):
 
     def test_submitsWhatWasAsked(self) -> None:
         self.opened()
-        self.successResultOf(self.broker.publish(None, "t", b"c", {"svc-a": "b"}))
+        self.successResultOf(self.broker.publishOne(None, "t", b"c", {"svc-a": "b"}))
         self.assertEqual(
             self.ledger.submitted[-1],
-            PublishEvent(topic="t", content=b"c", extensions={"svc-a": "b"}),
+            Publication(topic="t", content=b"c", extensions={"svc-a": "b"}),
         )
 
     def test_stop(self) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred, fail
-from twisted.internet.task import Clock
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
@@ -16,13 +15,12 @@ from svcbroker.broker import (
     Broker,
     Limits,
     Publication,
+    PublishPolicy,
     SendResult,
     SendStatus,
-    submitTogether,
 )
-from svcbroker.interfaces import IBulkLedger, ILedger
-from svcbroker.model import CloseTopic, Execution, OpenTopic, PublishEvent, Receipt
-from svcbroker.testing.doubles import memoryLedger
+from svcbroker.interfaces import submit
+from svcbroker.model import CloseTopic, Execution, PublishEvent, Receipt
 from svcbroker.version import VersionRecord
 from tests.ledgers.pbft.rig import LedgerRig
 
@@ -32,7 +30,6 @@ WISHES: Sequence[dict[str, Any]] = (
     {},
     {"content": b"second", "extensions": {"svc-a": "b"}},
     {"content": b""},
-    {"content": b"", "mayBeEmpty": True},
     {"content": bytes(MAX_CONTENT + 1)},
     {"topic": ""},
     {"topic": "a+b"},
@@ -55,14 +52,12 @@ def publication(
     topic: str = "t",
     content: bytes = b"x",
     extensions: dict[str, str] | None = None,
-    mayBeEmpty: bool = False,
 ) -> Publication:
     return Publication(
         groupId=groupId,
         topic=topic,
         content=content,
         extensions=extensions or {},
-        mayBeEmpty=mayBeEmpty,
     )
 
 
@@ -75,7 +70,7 @@ class TogetherTests(SynchronousTestCase):
         self.successResultOf(self.broker.close("1", "closed"))
 
     def together(self, *wishes: dict[str, Any]) -> Deferred[Any]:
-        return self.broker.publishTogether([publication(**wish) for wish in wishes])
+        return self.broker.publish([publication(**wish) for wish in wishes])
 
     def oneByOne(self, *wishes: dict[str, Any]) -> list[Any]:
         world = makeWorld()
@@ -85,12 +80,8 @@ class TogetherTests(SynchronousTestCase):
         answers: list[Any] = []
         for wish in wishes:
             each = publication(**wish)
-            world.broker.publish(
-                each.groupId,
-                each.topic,
-                each.content,
-                each.extensions,
-                mayBeEmpty=each.mayBeEmpty,
+            world.broker.publishOne(
+                each.groupId, each.topic, each.content, each.extensions
             ).addCallbacks(answers.append, lambda failure: answers.append(failure.value))
         return answers
 
@@ -104,8 +95,10 @@ class TogetherTests(SynchronousTestCase):
                 self.assertEqual(answer, alone, wish)
             else:
                 self.assertIs(type(answer), type(alone), wish)
-        contents = [each.content for each in self.ledger.submitted if type(each) is PublishEvent]
-        self.assertEqual(contents, [b"x", b"second", b"", b"x", b"x", b"x"])
+        contents = [
+            each.content for each in self.ledger.submitted if isinstance(each, PublishEvent)
+        ]
+        self.assertEqual(contents, [b"x", b"second", b"x", b"x", b"x"])
 
     def test_nothing(self) -> None:
         """No publish, or none that can be, submits nothing."""
@@ -165,58 +158,113 @@ class TogetherTests(SynchronousTestCase):
             self.assertIs(answers[0], error)
             self.assertIsInstance(answers[1], errors.TopicBlank)
 
-    def test_notKnownYet(self) -> None:
-        """Where a ledger takes its time to tell of a topic, it is waited for, in order."""
-        asked: list[Deferred[Any]] = []
-
-        def getTopic(name: str) -> Deferred[Any]:
-            asked.append(Deferred())
-            return asked[-1]
-
-        known = self.successResultOf(self.ledger.getTopic("t"))
-        self.patch(self.ledger, "getTopic", getTopic)
-        sent = self.together({}, {"content": b"second"}, {"topic": ""})
-        self.assertNoResult(sent)
-        for each in asked:
-            each.callback(known)
-        first, second, third = self.successResultOf(sent)
-        self.assertEqual((first.eventId.sequence, second.eventId.sequence), (1, 2))
-        self.assertIsInstance(third, errors.TopicBlank)
-
-
-class SubmitTests(SynchronousTestCase):
-    """L{submitTogether} with a ledger that takes one request after the other."""
-
-    def setUp(self) -> None:
-        self.ledger = memoryLedger(Clock())
-        self.assertFalse(IBulkLedger.providedBy(self.ledger))
-        self.requests = (OpenTopic(topic="t"), CloseTopic(topic="t"), CloseTopic(topic="t"))
-
-    def test_order(self) -> None:
-        submission = submitTogether(self.ledger, self.requests)
-        done = self.successResultOf(submission.done)
-        self.assertIs(done, submission)
-        executions = [each.execution for each in submission.outcomes if isinstance(each, Receipt)]
-        self.assertEqual(executions, [Execution.DONE, Execution.DONE, Execution.TOPIC_NOT_FOUND])
-
-    def test_stopped(self) -> None:
-        self.ledger.stop()
-        submission = submitTogether(self.ledger, self.requests)
-        for outcome in self.successResultOf(submission.done).outcomes:
-            self.assertIsInstance(outcome, errors.LedgerUnavailable)
-
-    def test_bug(self) -> None:
-        """A ledger that fails as none may holds nobody up, and is told of in the log."""
-        self.patch(self.ledger, "submit", lambda request: fail(ZeroDivisionError()))
-        ledger: ILedger = self.ledger
-        submission = submitTogether(ledger, self.requests[:1])
-        [outcome] = self.successResultOf(submission.done).outcomes
-        self.assertIsInstance(outcome, errors.LedgerUnavailable)
+    def test_ledgerRaises(self) -> None:
+        """An error that the contract does not allow is logged, and nobody waits for it."""
+        self.ledger.error = ZeroDivisionError()
+        self.patch(self.ledger, "topicState", self.ledger._ledger.topicState)
+        [answer] = self.successResultOf(self.together({}))
+        self.assertIsInstance(answer, errors.LedgerUnavailable)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
+    def test_topicStateRaises(self) -> None:
+        """The caller is told of it."""
+        self.ledger.error = ZeroDivisionError()
+        self.failureResultOf(self.together({}), ZeroDivisionError)
+        self.failureResultOf(self.broker.publishOne(None, "t", b"x", {}), ZeroDivisionError)
 
-class GatheringTests(SynchronousTestCase):
-    """Publishes one by one, to a ledger that takes many at once."""
+
+class PolicyTests(SynchronousTestCase):
+    """What a carrier may want of publishing."""
+
+    def setUp(self) -> None:
+        self.world = makeWorld()
+        self.ledger, self.broker = self.world.ledger, self.world.broker
+        self.successResultOf(self.broker.open(None, "t"))
+
+    def publish(self, policy: PublishPolicy, *wishes: dict[str, Any]) -> Deferred[Any]:
+        return self.broker.publish([publication(**wish) for wish in wishes], policy)
+
+    def submitted(self) -> list[tuple[str, str]]:
+        return [(type(each).__name__, each.topic) for each in self.ledger.submitted[1:]]
+
+    def test_withoutTimeoutAnswersComeLate(self) -> None:
+        self.ledger.isHolding = True
+        sent = self.publish(PublishPolicy(hasTimeout=False), {})
+        self.world.clock.advance(10 * TIMEOUT)
+        self.assertNoResult(sent)
+        self.ledger.release()
+        [answer] = self.successResultOf(sent)
+        self.assertIs(answer.status, SendStatus.SUCCESS)
+
+    def test_topicsAreOpenedByTheWay(self) -> None:
+        """Once each, before the first event; a bad name is refused all the same."""
+        policy = PublishPolicy(opensTopics=True)
+        wishes: Sequence[dict[str, Any]] = (
+            {"topic": "a"},
+            {},
+            {"topic": "b"},
+            {"topic": "a"},
+            {"topic": "+"},
+        )
+        answers = self.successResultOf(self.publish(policy, *wishes))
+        self.assertEqual(
+            self.submitted(),
+            [
+                ("OpenTopic", "a"),
+                ("Publication", "a"),
+                ("Publication", "t"),
+                ("OpenTopic", "b"),
+                ("Publication", "b"),
+                ("Publication", "a"),
+            ],
+        )
+        self.assertEqual([answer.topic for answer in answers[:4]], ["a", "t", "b", "a"])
+        self.assertEqual([answer.eventId.sequence for answer in answers[:4]], [1, 1, 1, 2])
+        self.assertIsInstance(answers[4], errors.TopicInvalid)
+
+    def test_topicsClosedMeanwhileAreOpenedAgain(self) -> None:
+        """The events are published after all that was submitted with them."""
+        policy = PublishPolicy(opensTopics=True)
+        self.successResultOf(self.broker.open(None, "u"))
+        self.ledger.isHolding = True
+        closed = self.broker.close(None, "t")
+        sent = self.publish(policy, {"content": b"1"}, {"topic": "u"}, {"content": b"2"})
+        self.ledger.isHolding = False
+        self.ledger.release()
+        self.assertTrue(self.successResultOf(closed))
+        answers = self.successResultOf(sent)
+        self.assertEqual([answer.status for answer in answers], [SendStatus.SUCCESS] * 3)
+        self.assertEqual([answer.eventId.sequence for answer in answers], [1, 1, 2])
+        self.assertEqual(
+            self.submitted()[-3:], [("OpenTopic", "t"), ("Publication", "t"), ("Publication", "t")]
+        )
+
+    def test_topicsAreOpenedAgainOnce(self) -> None:
+        """A topic that is closed again and again is an answer."""
+        receipt = Receipt(execution=Execution.TOPIC_NOT_FOUND, transactionHash=bytes(32), height=1)
+        self.ledger.receipt = receipt
+        [answer] = self.successResultOf(self.publish(PublishPolicy(opensTopics=True), {}))
+        self.assertEqual(answer, SendResult("t", SendStatus.ERROR))
+
+    def test_eventsMayBeEmpty(self) -> None:
+        wishes: Sequence[dict[str, Any]] = ({"content": b""}, {"content": bytes(MAX_CONTENT + 1)})
+        empty, large = self.successResultOf(self.publish(PublishPolicy(mayBeEmpty=True), *wishes))
+        self.assertIs(empty.status, SendStatus.SUCCESS)
+        self.assertIsInstance(large, errors.ContentTooLarge)
+
+    def test_stopsAtRefusal(self) -> None:
+        """What follows a refused event is refused with its error, and not submitted."""
+        policy = PublishPolicy(stopsAtRefusal=True)
+        wishes: Sequence[dict[str, Any]] = ({}, {"topic": ""}, {}, {"topic": "never"})
+        answers = self.successResultOf(self.publish(policy, *wishes))
+        self.assertIs(answers[0].status, SendStatus.SUCCESS)
+        self.assertIsInstance(answers[1], errors.TopicBlank)
+        self.assertEqual(answers[1:], [answers[1]] * 3)
+        self.assertEqual(self.submitted(), [("Publication", "t")])
+
+
+class TurnTests(SynchronousTestCase):
+    """Calls of one turn of the reactor, to a ledger that makes blocks."""
 
     def setUp(self) -> None:
         self.rig = LedgerRig(self, {"interval": "0"}).start().open()
@@ -230,7 +278,7 @@ class GatheringTests(SynchronousTestCase):
         self.addCleanup(self.broker.stop)
 
     def publish(self, content: bytes = b"x", topic: str = "t") -> Deferred[Any]:
-        return self.broker.publish(None, topic, content, {})
+        return self.broker.publishOne(None, topic, content, {})
 
     def test_oneBlock(self) -> None:
         """What comes in one turn of the reactor is in one block, in its order."""
@@ -251,7 +299,7 @@ class GatheringTests(SynchronousTestCase):
     def test_order(self) -> None:
         """Whatever is asked for in one turn of the reactor enters the log in that order."""
         first = self.publish(b"1")
-        together = self.broker.publishTogether([publication(content=b"2")])
+        together = self.broker.publish([publication(content=b"2")])
         third = self.publish(b"3")
         closed = self.broker.close(None, "t")
         late = self.publish(b"4")
@@ -288,18 +336,20 @@ class GatheringTests(SynchronousTestCase):
 
     def test_closedMeanwhile(self) -> None:
         """A topic that is closed by the time that it is executed is an answer."""
-        self.rig.ledger.submit(CloseTopic(topic="t"))
+        submit(self.rig.ledger, CloseTopic(topic="t"))
         sent = self.publish()
         self.rig.clock.advance(0)
         self.assertEqual(self.successResultOf(sent), SendResult("t", SendStatus.ERROR))
         self.failureResultOf(self.publish(), errors.TopicNotFound)
 
     def test_stopped(self) -> None:
-        """Those that were not submitted before the ledger stopped are told so."""
+        """What was published before the ledger stops is answered; what comes later is refused."""
         sent = self.publish()
-        self.successResultOf(self.rig.ledger.stop())
+        stopped = self.rig.ledger.stop()
+        self.rig.clock.advance(0)
+        self.successResultOf(stopped)
         self.broker.stop()
-        self.failureResultOf(sent, errors.LedgerUnavailable)
+        self.assertIs(self.successResultOf(sent).status, SendStatus.SUCCESS)
         late = self.publish()
         self.rig.clock.advance(0)
         self.failureResultOf(late, errors.LedgerUnavailable)

@@ -228,7 +228,7 @@ from pathlib import Path
 
 from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
-from svcbroker.interfaces import LedgerContext
+from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers import findLedgerFactories, parseDescription
 from svcbroker.model import OpenTopic, PublishEvent
 
@@ -245,8 +245,8 @@ ledger = parseDescription("elsewhere:colour=red")(
     )
 )
 ledger.start()
-ledger.submit(OpenTopic(topic="t"))
-ledger.submit(PublishEvent(topic="t", content=b"hello")).addCallback(
+submit(ledger, OpenTopic(topic="t"))
+submit(ledger, PublishEvent(topic="t", content=b"hello")).addCallback(
     lambda receipt: ledger.getEvent(receipt.eventId)
 ).addCallback(lambda event: results.append(event.content.decode()))
 print(json.dumps({"names": [each.name for each in findLedgerFactories()], "results": results}))

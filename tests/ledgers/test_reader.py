@@ -9,14 +9,11 @@ from pathlib import Path
 from msgspec import structs
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyClass
 
 from svcbroker.archive import loadChain
 from svcbroker.chain import Kind, decodeBody
 from svcbroker.errors import EventNotFound, HeightUnknown
-from svcbroker.interfaces import IEventReader
 from svcbroker.ledgers._reader import ENTRIES_AT_ONCE, ChainReader
-from svcbroker.ledgers._stored import StoredLedger
 from svcbroker.model import Event, EventId, topicPrefix
 from tools.signedchain import SignedChain
 
@@ -42,9 +39,9 @@ class BlockReadingTests(SynchronousTestCase):
         """The events of a block, each read by its id."""
         reader = self.reader()
         found = list(reader.readBlock(height).events)
-        self.assertEqual([reader.getEvent(event.eventId) for event in found], found)
         for event in found:
-            self.assertEqual(reader.readEvent(event.eventId), structs.replace(event, index=0))
+            self.assertEqual(reader.getEvent(event.eventId), structs.replace(event, index=0))
+            self.assertEqual(reader.locate(event.eventId), event.position)
         return found
 
     def decide(self, *events: tuple[str, bytes]) -> int:
@@ -53,10 +50,6 @@ class BlockReadingTests(SynchronousTestCase):
             self.chain.transaction(Kind.PUBLISH, topic, content) for topic, content in events
         ]
         return self.chain.decide(transactions).height
-
-    def test_interface(self) -> None:
-        """Every stored ledger can leave the index out."""
-        self.assertTrue(verifyClass(IEventReader, StoredLedger))
 
     def test_mayHold(self) -> None:
         """Blocks with an extension are found, and few others."""
@@ -117,7 +110,7 @@ class BlockReadingTests(SynchronousTestCase):
         for sequence in (0, 2, 2**32 + 1, 2**63 - 1):
             eventId = EventId(topicPrefix("a"), sequence, height)
             self.assertRaises(EventNotFound, reader.getEvent, eventId)
-            self.assertRaises(EventNotFound, reader.readEvent, eventId)
+            self.assertRaises(EventNotFound, reader.locate, eventId)
         unknown = EventId(topicPrefix("a"), 1, height + 1)
         self.assertRaises(HeightUnknown, reader.getEvent, unknown)
-        self.assertRaises(HeightUnknown, reader.readEvent, unknown)
+        self.assertRaises(HeightUnknown, reader.locate, unknown)

@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from svcbroker.chain import Kind, Transaction, accountAddress
 from svcbroker.errors import BrokerError
+from svcbroker.interfaces import submit
 from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Receipt, Request
 
 from .clock import Alarm, VirtualClock
@@ -133,7 +134,7 @@ class LedgerClient:
         if not embedded.isUp:
             self._later(0.5)
             return
-        result = embedded.ledger.submit(self._request())
+        result = submit(embedded.ledger, self._request())
         hash = embedded.latest
 
         def done(receipt: Receipt) -> None:

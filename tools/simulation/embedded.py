@@ -16,12 +16,11 @@ from tempfile import mkdtemp
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
 from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 
 from svcbroker.chain import Genesis, Header, Transaction, faultsTolerated
-from svcbroker.interfaces import LedgerContext
+from svcbroker.interfaces import LedgerContext, Submission
 from svcbroker.ledgers.pbft import PbftLedger
 from svcbroker.ledgers.pbft._effects import Decide, Effect, Send
 from svcbroker.ledgers.pbft._keys import Signer
@@ -281,10 +280,11 @@ class Embedded:
         pool, judge = self.ledger._pool, self._judge
         add = pool.add
 
-        def watchedAdd(transaction: Transaction, since: float) -> Deferred[Any]:
-            judge.submitted(transaction)
-            self.latest = transaction.hash
-            return add(transaction, since)
+        def watchedAdd(transactions: Sequence[Transaction], since: float) -> Submission:
+            for transaction in transactions:
+                judge.submitted(transaction)
+                self.latest = transaction.hash
+            return add(transactions, since)
 
         setattr(pool, "add", watchedAdd)  # noqa: B010
 

@@ -10,19 +10,25 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, fail, maybeDeferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.python.components import proxyForInterface
 from zope.interface import implementer
 
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.interfaces import ILedger, ILedgerFactory, InvalidDescription, LedgerContext
+from svcbroker.interfaces import (
+    ILedger,
+    ILedgerFactory,
+    InvalidDescription,
+    LedgerContext,
+    Submission,
+)
 from svcbroker.ledgers.memory import MemoryLedger
-from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Receipt, Request
+from svcbroker.model import CloseTopic, OpenTopic, PublishEvent, Request
 
 KINDS = {kind.__name__: kind for kind in (OpenTopic, CloseTopic, PublishEvent)}
 
@@ -84,7 +90,8 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
             )
             self._memory.start()
             for line in lines[1:]:
-                self._perform(*decodeLine(line))
+                now, request = decodeLine(line)
+                self._perform(now, [request])
         except (ValueError, KeyError, TypeError) as error:
             self._file.close()
             raise LedgerUnavailable(f"{self._path} is damaged: restore it from a backup") from error
@@ -107,34 +114,38 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
         closed = self._context.runInThread(self._file.close)
         return closed.addCallback(lambda _: self._memory.stop())
 
-    def submit(self, request: Request) -> Deferred[Receipt]:
+    def submitMany(self, requests: Sequence[Request]) -> Submission:
         """See L{ILedger}."""
         if not self._isRunning:
-            return fail(LedgerUnavailable("the ledger is stopped"))
+            return Submission.refused(len(requests), LedgerUnavailable("the ledger is stopped"))
+        submission = Submission(len(requests))
         now = self._context.now()
-        answer: Deferred[Receipt] = Deferred(lambda _: None)  # cancelling only stops to wait
-        written = self._context.runInThread(self._write, encodeLine(now, request))
-        written.addCallbacks(lambda _: self._perform(now, request), self._notWritten)
-        written.addCallbacks(answer.callback, answer.errback)
-        return answer
+        lines = b"".join([encodeLine(now, request) for request in requests])
+        written = self._context.runInThread(self._write, lines)
+        written.addCallbacks(
+            lambda _: self._perform(now, requests).outcomes,
+            lambda failure: [self._notWritten(failure)] * len(requests),
+        )
+        written.addCallback(lambda outcomes: submission.settle(0, outcomes))
+        return submission
 
-    def _perform(self, now: float, request: Request) -> Deferred[Receipt]:
+    def _perform(self, now: float, requests: Sequence[Request]) -> Submission:
         self._now = now
-        return self._memory.submit(request)
+        return self._memory.submitMany(requests)
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, lines: bytes) -> None:
         end = self._file.seek(0, os.SEEK_END)
         try:
-            if self._file.write(line) < len(line):
+            if self._file.write(lines) < len(lines):
                 raise OSError("there is no room")
             os.fsync(self._file.fileno())
         except OSError:
             self._file.truncate(end)
             raise
 
-    def _notWritten(self, failure: Any) -> None:
+    def _notWritten(self, failure: Any) -> LedgerUnavailable:
         failure.trap(OSError)
-        raise LedgerUnavailable("the journal's disk is full or failing")
+        return LedgerUnavailable("the journal's disk is full or failing")
 
 
 @implementer(ILedgerFactory)

@@ -136,7 +136,7 @@ class Subscriptions:
         self._reserved.add(subscriptionId)
         try:
             if request.mustExist:
-                await self._checkTopics(follower.ledger, request.filters)
+                self._checkTopics(follower.ledger, request.filters)
             start = self._resumed(subscriptionId, request, follower)
             if start is None:
                 start = StoredPosition(await self._place(follower, request.offset))
@@ -193,10 +193,10 @@ class Subscriptions:
             raise SubscriptionExists()
         return subscriptionId
 
-    async def _checkTopics(self, ledger: ILedger, filters: Sequence[str]) -> None:
+    def _checkTopics(self, ledger: ILedger, filters: Sequence[str]) -> None:
         for filter in filters:
             if not isPattern(filter):
-                topic = await ledger.getTopic(filter)
+                topic = ledger.topicState(filter)
                 if topic is None or not topic.isOpen:
                     raise TopicNotFound()
 
@@ -209,7 +209,7 @@ class Subscriptions:
             return offset
         if isinstance(offset, EventId):
             try:
-                return (await follower.ledger.getEvent(offset)).position
+                return await follower.ledger.locate(offset)
             except HeightUnknown:
                 raise EventNotFound() from None
         return Position(follower.committed + 1, -1)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
 
-from ...broker import submitTogether
 from ...errors import (
     BrokerError,
     ContentTooLarge,
@@ -31,7 +31,6 @@ from ...model import (
     PublishEvent,
     Receipt,
     Request,
-    Topic,
     checkExtensions,
     checkTopicName,
 )
@@ -41,6 +40,8 @@ from .packets import Publish, Will
 from .reasons import ReasonCode
 from .retained import RetainedIndex
 from .settings import MqttSettings
+
+_log = Logger()
 
 _REMEMBERED_TOPICS: Final = 10_000
 
@@ -134,12 +135,11 @@ class Publisher:
 
     def isOpen(self, topic: str) -> bool | None:
         """Whether a topic is open; C{None} where that is not known without waiting."""
-        known = self.ledger.getTopic(topic)
-        found: list[Topic | None] = []
-        known.addCallbacks(found.append, lambda failure: None)
-        if any(topic is not None and topic.isOpen for topic in found):
-            return True
-        return False if known.called else None
+        try:
+            state = self.ledger.topicState(topic)
+        except LedgerUnavailable:
+            return None
+        return state is not None and state.isOpen
 
     def remember(self, topics: Iterable[str]) -> None:
         """These topics are open."""
@@ -211,7 +211,11 @@ class Together:
 
         @return: fires when it is known what has become of each, for L{refused}. Never fails.
         """
-        return submitTogether(self._publisher.ledger, self._requests).done
+        try:
+            return self._publisher.ledger.submitMany(self._requests).done
+        except Exception:
+            _log.failure("A ledger raised an error, which its contract does not allow")
+            return Submission.refused(len(self._requests), LedgerUnavailable()).done
 
     def refused(self, submission: Submission) -> Refused | Deferred[Refused]:
         """

@@ -20,7 +20,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...broker import Keeper
-from ...interfaces import IBlockObserver, IEventReader, ILedger
+from ...interfaces import IBlockObserver, ILedger
 from ...model import Block, EventId
 from .messages import RETAIN
 
@@ -87,11 +87,10 @@ class RetainedIndex:
                 self._keeper.remove(self._kind, topic)
             self._root, self._count = _Level(), 0
             self.height = self._keptHeight = 0
-        reader = IEventReader(self._ledger, None)
         while self.height < (last := (await self._ledger.getStatistics()).height):
             while self.height < last:
                 following = self.height + 1
-                if reader is None or await reader.mayHold(following, RETAIN):
+                if await self._ledger.mayHold(following, RETAIN):
                     self._take(await self._ledger.readBlock(following))
                 else:
                     self.height = following

@@ -15,7 +15,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...broker import Publication, SendResult
+from ...broker import PublishPolicy, SendResult
 from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import peerText
@@ -44,6 +44,8 @@ with unread bytes is reset, and the client may never see the ERROR ("Connection 
 
 ABORT: Final = 5.0
 """How long a client may take to read the last bytes, in seconds."""
+
+_POLICY: Final = PublishPolicy(mayBeEmpty=True)
 
 
 @implementer(ISubscriber)
@@ -206,22 +208,10 @@ class StompProtocol(Protocol):
             now = self._clock.seconds()
             self._perform(self._session.publishedTogether(answers, outcomes, now))
 
-        publishing = self._submit(effect.publications)
+        publishing: Deferred[Any] = self.factory.broker.publish(effect.publications, _POLICY)
         publishing.addErrback(failed)
         publishing.addCallback(published)
         publishing.addErrback(self._crashed)
-
-    def _submit(self, publications: Sequence[Publication]) -> Deferred[Any]:
-        """Publish events; fires with what comes of each."""
-        broker = self.factory.broker
-        if len(publications) > 1:
-            return broker.publishTogether(publications)
-        # Half the work, where there is nothing to be shared.
-        (one,) = publications
-        published = broker.publish(
-            one.groupId, one.topic, one.content, one.extensions, mayBeEmpty=one.mayBeEmpty
-        )
-        return published.addCallback(lambda result: (result,))
 
     def _publishAll(self, effect: PublishAll) -> None:
         self._settle(
@@ -235,7 +225,7 @@ class StompProtocol(Protocol):
         for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
             if not await self.factory.broker.exist(group, topic):
                 raise TopicNotFound()
-        submitted = self.factory.broker.publishTogether(effect.publications)
+        submitted = self.factory.broker.publish(effect.publications, _POLICY)
         self._perform(self._session.proceed(effect.answer, self._clock.seconds()))
         results = []
         for outcome in await submitted:

@@ -74,7 +74,6 @@ def readPublication(frame: Frame) -> Publication:
         topic=topic,
         content=frame.body,
         extensions=extensions,
-        mayBeEmpty=True,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -26,15 +26,14 @@ from ...chain import (
     decodeBody,
     decodeReceipts,
 )
-from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
-from ...interfaces import IGovernedLedger, IProvableLedger, LedgerContext
+from ...errors import LedgerUnavailable, ParameterInvalid
+from ...interfaces import IGovernedLedger, IProvableLedger, LedgerContext, Submission
 from ...model import (
     EventId,
     Execution,
     Health,
     NodeRecord,
     Page,
-    Receipt,
     Request,
     Statistics,
 )
@@ -277,8 +276,8 @@ class CometLedger(StoredLedger):
 
     # Writing.
 
-    def submit(self, request: Request) -> Deferred[Receipt]:
-        return self._send(lambda maker: maker.make(request))
+    def submitMany(self, requests: Sequence[Request]) -> Submission:
+        return self._send(len(requests), lambda maker: maker.makeMany(requests))
 
     def submitChange(self, change: ValidatorChange) -> Deferred[ValidatorSet]:
         return Deferred.fromCoroutine(self._submitChange(change))
@@ -288,7 +287,7 @@ class CometLedger(StoredLedger):
         current = self._state.validators
         if change.following != current:
             _checkChange(change, self._state.chain, current)
-            receipt = await self._send(lambda maker: maker.makeChange(change))
+            receipt = await self._send(1, lambda maker: [maker.makeChange(change)]).only()
             # Another broker may have submitted the same change meanwhile.
             if receipt.execution is not Execution.DONE and change.following != (
                 self._state.validators
@@ -296,15 +295,14 @@ class CometLedger(StoredLedger):
                 raise LedgerUnavailable("another change of the validators came first")
         return change.following
 
-    def _send(self, make: Callable[[TransactionMaker], Transaction]) -> Deferred[Receipt]:
+    def _send(
+        self, count: int, make: Callable[[TransactionMaker], Sequence[Transaction]]
+    ) -> Submission:
         if self._isStopping:
-            return fail(LedgerUnavailable("the ledger is stopping"))
+            return Submission.refused(count, LedgerUnavailable("the ledger is stopping"))
         if self._reason or self._maker is None:
-            return fail(LedgerUnavailable(self._reason))
-        try:
-            return self._outbox.add(make(self._maker))
-        except BrokerError as error:
-            return fail(error)
+            return Submission.refused(count, LedgerUnavailable(self._reason))
+        return self._outbox.add(make(self._maker))
 
     # Proofs.
 

@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from ...chain import Transaction, selectTransactions
 from ...errors import BrokerError, LedgerUnavailable, Overloaded
+from ...interfaces import Submission
 from ...model import Execution, Receipt
 from ._batch import BatchMaker
 from ._calls import Broadcast, EngineError, Reason
@@ -32,11 +33,22 @@ RESEND = 5.0
 
 @define
 class _Waiting:
-    """A transaction that is not final yet, and who waits for it."""
+    """
+    A transaction that is not final yet.
+
+    @ivar submission: the submission that it belongs to.
+    @ivar index: its index there.
+    @ivar since: when it came, in the clock's seconds.
+    """
 
     transaction: Transaction
-    receipt: Deferred[Receipt]
+    submission: Submission
+    index: int
     since: float
+
+    def settle(self, outcome: Receipt | BrokerError) -> None:
+        """Tell the submission what came of it."""
+        self.submission.settle(self.index, (outcome,))
 
 
 @define(eq=False)
@@ -143,21 +155,25 @@ class Outbox:
             sent.due = self._clock.seconds()
         self._goOn(0)
 
-    def add(self, transaction: Transaction) -> Deferred[Receipt]:
+    def add(self, transactions: Sequence[Transaction]) -> Submission:
         """
-        Have a transaction executed.
+        Have transactions executed. Those for which there is no room fail at once with
+        L{Overloaded}, and all that follow them too.
 
-        @return: what fires with its receipt.
-        @raise Overloaded: too much waits already.
+        @param transactions: one or more.
         """
-        if self._waiting and self._bytes + transaction.size > self._maxBytes:
-            raise Overloaded()
-        self._bytes += transaction.size
-        receipt: Deferred[Receipt] = Deferred()
-        self._waiting[transaction.hash] = _Waiting(transaction, receipt, self._clock.seconds())
-        self._queue.append(transaction)
+        submission = Submission(len(transactions))
+        now = self._clock.seconds()
+        for index, transaction in enumerate(transactions):
+            if self._waiting and self._bytes + transaction.size > self._maxBytes:
+                left = len(transactions) - index
+                submission.settle(index, [Overloaded()] * left)
+                break
+            self._bytes += transaction.size
+            self._waiting[transaction.hash] = _Waiting(transaction, submission, index, now)
+            self._queue.append(transaction)
         self._goOn(0 if self._isGathered else self._interval)
-        return receipt
+        return submission
 
     def propose(self) -> Sequence[bytes]:
         """
@@ -203,9 +219,9 @@ class Outbox:
         for waiting, receipt in done:
             if receipt.execution is Execution.REPEATED:
                 # Not before, for that would have been told: another one had its number.
-                waiting.receipt.errback(Failure(LedgerUnavailable("the chain did not execute it")))
+                waiting.settle(LedgerUnavailable("the chain did not execute it"))
             else:
-                waiting.receipt.callback(receipt)
+                waiting.settle(receipt)
         self._goOn(0 if isUrgent or self._isGathered else self._interval)
 
     def close(self, error: BrokerError) -> None:
@@ -224,7 +240,7 @@ class Outbox:
             waiting = self._waiting.pop(hash, None)
             if waiting is not None:
                 self._bytes -= waiting.transaction.size
-                waiting.receipt.errback(Failure(error))
+                waiting.settle(error)
         self._queue = deque(one for one in self._queue if one.hash in self._waiting)
 
     # The way to the engine.

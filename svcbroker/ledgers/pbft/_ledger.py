@@ -14,7 +14,6 @@ from ...archive import KEYS_NAME
 from ...chain import Header, ValidatorSet, quorum
 from ...errors import BrokerError, LedgerUnavailable
 from ...interfaces import (
-    IBulkLedger,
     IChangeableLedger,
     IFaultyLedger,
     IProvableLedger,
@@ -28,7 +27,6 @@ from ...model import (
     NodeRecord,
     NodeType,
     Page,
-    Receipt,
     Request,
     Statistics,
 )
@@ -55,7 +53,7 @@ make progress.
 """
 
 
-@implementer(IBulkLedger, IProvableLedger, IChangeableLedger, IFaultyLedger)
+@implementer(IProvableLedger, IChangeableLedger, IFaultyLedger)
 class PbftLedger(StoredLedger):
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
@@ -177,7 +175,7 @@ class PbftLedger(StoredLedger):
         current = self._state.validators
         self._checkOpen()
         change = await self._keys.prepare(current, rotate, count)
-        receipt = await self._producer.submit(self._maker.makeChange(change))
+        receipt = await self._producer.submitMany([self._maker.makeChange(change)]).only()
         if receipt.execution is not Execution.DONE:
             raise LedgerUnavailable("the chain refused the change of the nodes")
         await self._keys.retire(change)
@@ -186,19 +184,11 @@ class PbftLedger(StoredLedger):
     def stop(self) -> Deferred[None]:
         return self._producer.stop()
 
-    def submit(self, request: Request) -> Deferred[Receipt]:
-        try:
-            return self._producer.submit(self._maker.make(request))
-        except BrokerError as error:
-            return fail(error)
-
     def submitMany(self, requests: Sequence[Request]) -> Submission:
         try:
             return self._producer.submitMany(self._maker.makeMany(requests))
         except BrokerError as error:
-            refused = Submission(len(requests))
-            refused.settle(0, [error] * len(requests))
-            return refused
+            return Submission.refused(len(requests), error)
 
     def getStatistics(self) -> Deferred[Statistics]:
         nodes = len(self._state.validators.keys)

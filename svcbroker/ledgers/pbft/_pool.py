@@ -7,11 +7,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TypeAlias
 
 from msgspec import Struct
-from twisted.internet.defer import Deferred
-from twisted.python.failure import Failure
 
 from ...chain import Transaction
 from ...errors import BrokerError, Overloaded
@@ -19,24 +16,13 @@ from ...interfaces import Submission
 from ...model import Receipt
 
 
-class _One(Struct):
+class _Claim(Struct):
     """
-    Who waits for one transaction.
-
-    @ivar since: when it came, in the clock's seconds.
-    """
-
-    since: float
-    receipt: Deferred[Receipt]
-
-
-class _Many(Struct):
-    """
-    Who waits for several transactions that follow each other.
+    Consecutive transactions of one submission that wait.
 
     @ivar since: when they came, in the clock's seconds.
-    @ivar first: the first of them that waits still.
-    @ivar end: behind the last of them.
+    @ivar first: the index of the first of them in the submission.
+    @ivar end: the index behind the last of them.
     """
 
     since: float
@@ -45,42 +31,29 @@ class _Many(Struct):
     end: int
 
 
-_Claim: TypeAlias = _One | _Many
-
-
-class Taken:
+class TakenTransactions:
     """
-    Transactions that are out of the pool, and those who are to be told what came of them.
+    Transactions that are out of the pool, with the submissions that they belong to.
     """
 
-    def __init__(self) -> None:
-        self._claims: list[tuple[_Claim, int, int]] = []
-
-    def add(self, claim: _Claim, start: int, count: int) -> None:
+    def __init__(self, claims: Sequence[tuple[Submission, int, int]]) -> None:
         """
-        The next C{count} transactions are a claim's.
-
-        @param start: for one of several transactions, which is the first of these.
+        @param claims: in the order of the transactions: a submission, the index of its first
+            transaction here, and how many of its transactions are here.
         """
-        self._claims.append((claim, start, count))
+        self._claims = claims
 
     def settle(self, receipts: Sequence[Receipt]) -> None:
-        """Tell all who waited, each their own."""
+        """Give each submission its receipts."""
         at = 0
-        for claim, start, count in self._claims:
-            if isinstance(claim, _One):
-                claim.receipt.callback(receipts[at])
-            else:
-                claim.submission.settle(start, receipts[at : at + count])
+        for submission, start, count in self._claims:
+            submission.settle(start, receipts[at : at + count])
             at += count
 
     def fail(self, error: BrokerError) -> None:
-        """Tell all who waited that it came to nothing."""
-        for claim, start, count in self._claims:
-            if isinstance(claim, _One):
-                claim.receipt.errback(Failure(error))
-            else:
-                claim.submission.settle(start, [error] * count)
+        """Fail all of them."""
+        for submission, start, count in self._claims:
+            submission.settle(start, [error] * count)
 
 
 class TransactionPool:
@@ -118,46 +91,28 @@ class TransactionPool:
         """The first C{count} that wait, or all."""
         return list(islice(self._waiting, count))
 
-    def add(self, transaction: Transaction, since: float) -> Deferred[Receipt]:
+    def add(self, transactions: Sequence[Transaction], since: float) -> Submission:
         """
-        Have a transaction wait.
-
-        @return: what fires with its receipt. Cancelling it leaves the transaction waiting.
-        @raise Overloaded: too much waits already.
-        """
-        size = transaction.size
-        if self._waiting and self.bytes + size > self._maxBytes:
-            raise Overloaded()
-        self.bytes += size
-        receipt: Deferred[Receipt] = Deferred()
-        self._waiting.append(transaction)
-        self._claims.append(_One(since, receipt))
-        return receipt
-
-    def addMany(self, transactions: Sequence[Transaction], since: float) -> Submission:
-        """
-        Have several transactions wait, one or more. Those for which there is no room fail at
-        once with L{Overloaded}, and whatever follows them too.
+        Have transactions wait, one or more. Those for which there is no room fail at once with
+        L{Overloaded}, and all that follow them too.
 
         @return: cancelling it leaves the transactions waiting.
         """
-        submission = Submission(len(transactions))
-        fitting = self._fitting(transactions)
-        if fitting:
-            self._waiting.extend(islice(transactions, fitting))
-            self._claims.append(_Many(since, submission, 0, fitting))
-        if fitting < len(transactions):
-            submission.settle(fitting, [Overloaded()] * (len(transactions) - fitting))
-        return submission
-
-    def _fitting(self, transactions: Sequence[Transaction]) -> int:
-        """How many there is room for; their bytes are counted from now on."""
+        count = len(transactions)
+        submission = Submission(count)
+        after = self.bytes
         for number, transaction in enumerate(transactions):
-            after = self.bytes + transaction.size
-            if after > self._maxBytes and self.bytes:
-                return number
+            size = transaction.size
+            if after + size > self._maxBytes and after:
+                submission.settle(number, [Overloaded()] * (count - number))
+                count = number
+                break
+            after += size
+            self._waiting.append(transaction)
+        if count:
             self.bytes = after
-        return len(transactions)
+            self._claims.append(_Claim(since, submission, 0, count))
+        return submission
 
     def beginsWith(self, transactions: Sequence[Transaction]) -> bool:
         """Whether these are exactly the first that wait."""
@@ -168,27 +123,22 @@ class TransactionPool:
             )
         )
 
-    def take(self, count: int) -> Taken:
+    def take(self, count: int) -> TakenTransactions:
         """Take out the first C{count}."""
         pop = self._waiting.popleft
         self.bytes -= sum([pop().size for _ in range(count)])
-        taken = Taken()
+        taken = []
         claims = self._claims
         while count:
             claim = claims[0]
-            if isinstance(claim, _One):
-                taken.add(claim, 0, 1)
-                claims.popleft()
-                count -= 1
-                continue
             part = min(count, claim.end - claim.first)
-            taken.add(claim, claim.first, part)
+            taken.append((claim.submission, claim.first, part))
             claim.first += part
             if claim.first == claim.end:
                 claims.popleft()
             count -= part
-        return taken
+        return TakenTransactions(taken)
 
     def fail(self, error: BrokerError) -> None:
-        """Tell all who wait that it came to nothing, and forget what waits."""
+        """Fail everything that waits, and forget it."""
         self.take(len(self._waiting)).fail(error)

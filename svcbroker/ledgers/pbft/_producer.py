@@ -18,7 +18,6 @@ from ...archive import appendOf
 from ...chain import Candidate, Certificate, ChainState, Header, Transaction
 from ...errors import LedgerUnavailable
 from ...interfaces import Submission
-from ...model import Receipt
 from ...net.timers import LazyTimer
 from ...storage import StorageError, StorageFailed, Store
 from .._observers import Observers
@@ -31,7 +30,7 @@ RETRY = 1.0
 """Seconds from one try to write to a failing disk to the next."""
 
 MAX_GATHERING = 0.005
-"""Seconds that a block may wait for more of those who come without a pause."""
+"""Seconds that a block may wait for the next requests of clients that were just answered."""
 
 STOP_PATIENCE = 5.0
 """Seconds that what was accepted may take to become final once the ledger stops."""
@@ -101,9 +100,10 @@ class BlockProducer:
         self._heartbeat = LazyTimer(reactor, self._beat)
         self._call: IDelayedCall | None = None
         self._lastBlock = reactor.seconds() - interval
-        # How many waited one turn ago, and until when that is looked at.
-        self._gathered = 0
-        self._gatherUntil = 0.0
+        # How many waited one turn ago, and until when that is looked at; how many waited when the
+        # last block was stored, its own included, and until when as many are expected again.
+        self._gathered = self._expected = 0
+        self._gatherUntil = self._expectUntil = 0.0
         self._stopping: Deferred[None] | None = None
         self._patience: IDelayedCall | None = None
 
@@ -118,35 +118,21 @@ class BlockProducer:
         nodes.start(self._application.head, self._application.firstRound())
         self._armHeartbeat()
 
-    def submit(self, transaction: Transaction) -> Deferred[Receipt]:
-        """
-        Have a transaction executed.
-
-        @return: what fires when it is final and on stable storage.
-        @raise Overloaded: too much waits already.
-        @raise LedgerUnavailable: the ledger stops, or its disk is failing.
-        """
-        self._checkTaking()
-        receipt = self._pool.add(transaction, self._reactor.seconds())
-        self._schedule()
-        return receipt
-
     def submitMany(self, transactions: Sequence[Transaction]) -> Submission:
         """
-        Have transactions executed, in their order and with nothing between.
+        Have transactions executed, in their order and with no other between them.
 
+        @return: settled when they are final and on stable storage.
         @raise LedgerUnavailable: the ledger stops, or its disk is failing.
         """
-        self._checkTaking()
-        submission = self._pool.addMany(transactions, self._reactor.seconds())
-        self._schedule()
-        return submission
-
-    def _checkTaking(self) -> None:
         if self._stopping is not None:
             raise LedgerUnavailable("the ledger is stopping")
         if self.trouble:
             raise LedgerUnavailable(self.trouble)
+        submission = self._pool.add(transactions, self._reactor.seconds())
+        if self._call is None:
+            self._schedule()
+        return submission
 
     def stop(self) -> Deferred[None]:
         """
@@ -164,23 +150,26 @@ class BlockProducer:
 
     def _schedule(self) -> None:
         if self.stage is Stage.IDLE and self._call is None and self._pool:
-            wait = self._lastBlock + self._interval - self._reactor.seconds()
+            now = self._reactor.seconds()
+            wait = self._lastBlock + self._interval - now
             # Not longer than that where the reactor's clock went back.
             wait = min(max(0.0, wait), self._interval)
             self._gathered = 0
-            self._gatherUntil = self._reactor.seconds() + wait + MAX_GATHERING
+            self._gatherUntil = now + wait + MAX_GATHERING
             self._call = self._reactor.callLater(wait, self._gather)
 
     def _gather(self) -> None:
-        # Clients that were just answered often have more. A turn of the reactor lets their answers
-        # out and their requests in, to share a block and a sync with those that wait; as long as
-        # each turn brings some, there is one more.
+        # What came in one turn of the reactor shares a block and a sync. Clients that were just
+        # answered often have more: until as many transactions wait as did for the last block,
+        # and as long as each turn brings some, there is another turn.
         waiting = len(self._pool)
-        if waiting > self._gathered and self._reactor.seconds() < self._gatherUntil:
-            self._gathered = waiting
-            self._call = self._reactor.callLater(0, self._gather)
-        else:
-            self._produce()
+        if self._gathered < waiting < self._expected:
+            now = self._reactor.seconds()
+            if now < self._gatherUntil and now < self._expectUntil:
+                self._gathered = waiting
+                self._call = self._reactor.callLater(0, self._gather)
+                return
+        self._produce()
 
     def _produce(self) -> None:
         self._call = None
@@ -229,6 +218,8 @@ class BlockProducer:
             self._reform(header)
         self.stage = Stage.IDLE
         self._armHeartbeat()
+        self._expected = len(self._pool)
+        self._expectUntil = self._reactor.seconds() + MAX_GATHERING
         done = self._pool.take(len(candidate.transactions))
         self._schedule()
         block = (candidate.transactions, candidate.outcome.receipts)

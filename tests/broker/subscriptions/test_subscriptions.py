@@ -26,7 +26,7 @@ from svcbroker.broker.subscriptions import (
     Subscriptions,
     _registry,
 )
-from svcbroker.interfaces import Batch, ISubscriber, ISubscription, LedgerContext
+from svcbroker.interfaces import Batch, ISubscriber, ISubscription, LedgerContext, submit
 from svcbroker.ledgers.memory import MemoryLedger
 from svcbroker.model import (
     CloseTopic,
@@ -113,12 +113,12 @@ class World:
 
     def open(self, *topics: str) -> None:
         for topic in topics:
-            result(self.ledger.submit(OpenTopic(topic=topic)))
+            result(submit(self.ledger, OpenTopic(topic=topic)))
 
     def publish(self, topic: str, content: bytes, tag: str | None = None) -> str:
         extensions = {} if tag is None else {"svc-tag": tag}
         receipt = result(
-            self.ledger.submit(PublishEvent(topic=topic, content=content, extensions=extensions))
+            submit(self.ledger, PublishEvent(topic=topic, content=content, extensions=extensions))
         )
         return str(receipt.eventId)
 
@@ -242,7 +242,7 @@ class SubscriptionTests(SynchronousTestCase):
         """A plain topic must be open where it must exist; its past can be read all the same."""
         world = self.world
         world.publish("a", b"1")
-        result(world.ledger.submit(CloseTopic(topic="a")))
+        result(submit(world.ledger, CloseTopic(topic="a")))
         with self.assertRaises(errors.TopicNotFound):
             world.subscribe("a", mustExist=True)
         reader = world.subscribe("#", offset=Edge.FIRST)

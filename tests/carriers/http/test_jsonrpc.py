@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.broker import Publication
 from svcbroker.carriers.http import jsonrpc
 from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
 from svcbroker.model import OpenTopic, PublishEvent
@@ -296,7 +297,7 @@ class BatchTests(JSONRPCTestCase):
         batch = [publish, publish, call("open", ["u"]), publish]
         answer = self.start(json.dumps(batch).encode())
         self.assertEqual(
-            [type(each) for each in self.world.ledger.submitted[1:]], [PublishEvent, PublishEvent]
+            [type(each) for each in self.world.ledger.submitted[1:]], [Publication, Publication]
         )
         self.world.ledger.release()
         self.assertIsInstance(self.world.ledger.submitted[-1], OpenTopic)

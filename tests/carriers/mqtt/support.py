@@ -37,6 +37,7 @@ from svcbroker.carriers.mqtt.packets import (
     Unsubscribe,
 )
 from svcbroker.carriers.mqtt.settings import MqttSettings
+from svcbroker.interfaces import submit
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 
@@ -328,9 +329,9 @@ class Server:
 
     def event(self, topic: str, content: bytes, **extensions: str) -> None:
         """Publish by another carrier."""
-        self.ledger.submit(OpenTopic(topic=topic))
+        submit(self.ledger, OpenTopic(topic=topic))
         named = {key.replace("_", "-"): value for key, value in extensions.items()}
-        self.ledger.submit(PublishEvent(topic=topic, content=content, extensions=named))
+        submit(self.ledger, PublishEvent(topic=topic, content=content, extensions=named))
         self.pump()
 
     def stop(self) -> None:

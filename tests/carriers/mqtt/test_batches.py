@@ -28,7 +28,7 @@ from svcbroker.carriers.mqtt.packets import (
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.settings import MqttSettings
-from svcbroker.interfaces import Batch
+from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Event, EventId, OpenTopic
 
 from .support import Client, Server
@@ -196,7 +196,7 @@ class OneReadTests(SynchronousTestCase):
         client = server.connected()
         client.publish("t")
         client.publish("u")
-        server.ledger.submit(CloseTopic(topic="t"))
+        submit(server.ledger, CloseTopic(topic="t"))
         server.ledger.submitted.clear()
         client.send(
             *(Publish("tu"[n % 2], b"%d" % n, 1, packetId=n) for n in range(1, 7)),

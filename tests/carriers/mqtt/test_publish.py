@@ -19,6 +19,7 @@ from svcbroker.carriers.mqtt.packets import (
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.errors import LedgerUnavailable, Overloaded
+from svcbroker.interfaces import submit
 from svcbroker.model import CloseTopic, OpenTopic, PublishEvent
 
 from .support import Server
@@ -126,7 +127,7 @@ class TopicTests(SynchronousTestCase):
         server = Server()
         client = server.connected()
         client.publish("t", qos=1)
-        server.ledger.submit(CloseTopic(topic="t"))
+        submit(server.ledger, CloseTopic(topic="t"))
         client.publish("t", b"again", qos=1)
         self.assertEqual(published(server), [b"hello", b"again", b"again"])
 
@@ -143,9 +144,9 @@ class TopicTests(SynchronousTestCase):
         old = server.connected("old", MQTT_311)
         old.send(Publish("t", b"x", 1, packetId=1))
         self.assertTrue(old.isClosed)
-        server.ledger.submit(OpenTopic(topic="t"))
+        submit(server.ledger, OpenTopic(topic="t"))
         client.publish("t", qos=1)
-        server.ledger.submit(CloseTopic(topic="t"))
+        submit(server.ledger, CloseTopic(topic="t"))
         client.send(Publish("t", b"x", 1, packetId=1))
         self.assertEqual(client.takeOne(Puback).reason, ReasonCode.TOPIC_NAME_INVALID)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from svcbroker.broker import Keeper
 from svcbroker.carriers.mqtt.fields import Properties
@@ -21,7 +20,7 @@ from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.interfaces import IEventReader
+from svcbroker.interfaces import submit
 from svcbroker.model import Block, Event, EventId, OpenTopic, PublishEvent, filterMatches
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 
@@ -143,11 +142,7 @@ class IndexTests(SynchronousTestCase):
         """Blocks that surely hold none are not read."""
         read: list[int] = []
 
-        @implementer(IEventReader)
         class Reader(ScriptedLedger):
-            def readEvent(self, eventId: EventId) -> Deferred[Event]:
-                return self.getEvent(eventId)
-
             def mayHold(self, height: int, extension: str) -> Deferred[bool]:
                 return succeed(extension == RETAIN and height in (3, 5))
 
@@ -158,11 +153,11 @@ class IndexTests(SynchronousTestCase):
 
         clock = Clock()
         ledger = Reader(memoryLedger(clock))
-        ledger.submit(OpenTopic(topic="t"))
+        submit(ledger, OpenTopic(topic="t"))
         clock.advance(1)
         for number in range(2, 7):
             extensions = {RETAIN: "1"} if number == 3 else {}
-            ledger.submit(PublishEvent(topic="t", content=b"x", extensions=extensions))
+            submit(ledger, PublishEvent(topic="t", content=b"x", extensions=extensions))
             clock.advance(1)
         index = RetainedIndex(ledger, Keeper(Notes(), clock, maybeDeferred), clock)
         self.successResultOf(index.start())

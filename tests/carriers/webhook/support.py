@@ -24,6 +24,7 @@ from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.messages import NotAcknowledged
 from svcbroker.carriers.webhook.slots import Slots
 from svcbroker.carriers.webhook.targets import Target
+from svcbroker.interfaces import submit
 from svcbroker.model import (
     Edge,
     Event,
@@ -269,18 +270,19 @@ class World:
     def open(self, *topics: str) -> None:
         """Open topics."""
         for topic in topics:
-            self.ledger.submit(OpenTopic(topic=topic))
+            submit(self.ledger, OpenTopic(topic=topic))
         self.settle()
 
     def publish(self, *contents: str, topic: str = "a", **extensions: str) -> None:
         """Publish events."""
         for content in contents:
-            self.ledger.submit(
+            submit(
+                self.ledger,
                 PublishEvent(
                     topic=topic,
                     content=content.encode("ascii"),
                     extensions={f"svc-{name}": text for name, text in extensions.items()},
-                )
+                ),
             )
         self.settle()
 

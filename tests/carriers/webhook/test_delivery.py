@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.webhook.webhooks import TIMEOUT
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.interfaces import Batch
+from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Edge, InterfaceType
 
 from .support import PUBLIC, SETTINGS, URL, Post, World
@@ -188,7 +188,7 @@ class RestartTests(SynchronousTestCase):
         self.world.poster.judge = lambda post: None
         self.successResultOf(self.world.subscribe())
         self.world.publish("1")
-        self.world.ledger.submit(CloseTopic(topic="a"))
+        submit(self.world.ledger, CloseTopic(topic="a"))
         self.world.settle()
         self.world.kill()
         self.world.poster.judge = lambda post: True

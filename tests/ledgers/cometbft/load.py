@@ -12,6 +12,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 
+from svcbroker.interfaces import submit
 from svcbroker.model import Event, Execution, OpenTopic, PublishEvent, Receipt
 
 from .network import TIMEOUT, Network, Node, reactor
@@ -46,7 +47,7 @@ class Load:
         @param clients: how many at each node.
         @param burst: how many events each publishes at a time.
         """
-        await self.network.nodes[0].ledger.submit(OpenTopic(topic=TOPIC))
+        await submit(self.network.nodes[0].ledger, OpenTopic(topic=TOPIC))
         for number in range(len(self.network.nodes)):
             for client in range(clients):
                 running = Deferred.fromCoroutine(self._publish(number, client, burst))
@@ -86,7 +87,7 @@ class Load:
 
 def publish(node: Node, content: bytes) -> Deferred[Receipt]:
     """Publish through a node."""
-    return node.ledger.submit(PublishEvent(topic=TOPIC, content=content))
+    return submit(node.ledger, PublishEvent(topic=TOPIC, content=content))
 
 
 async def eventsOf(node: Node) -> Sequence[Event]:

@@ -22,7 +22,7 @@ from twisted.internet.threads import deferToThread
 from twisted.python.components import proxyForInterface
 from twisted.trial.unittest import TestCase
 
-from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext
+from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext, submit
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._engine import Engine
 from svcbroker.ledgers.cometbft._parts import EngineParts
@@ -269,7 +269,7 @@ class NetworkLedger(proxyForInterface(IProvableLedger, "_reader")):  # type: ign
 
     def submit(self, request: Request) -> Deferred[Receipt]:
         """See L{ILedger.submit}."""
-        submitted = self._network.nodes[0].ledger.submit(request)
+        submitted = submit(self._network.nodes[0].ledger, request)
         return Deferred.fromCoroutine(self._seen(submitted))
 
     async def _seen(self, submitted: Deferred[Receipt]) -> Receipt:

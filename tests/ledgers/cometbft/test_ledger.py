@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.errors import LedgerUnavailable, Overloaded
-from svcbroker.interfaces import LedgerContext
+from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft._identity import ATTESTATION_NAME, attest, encodeAttestation
@@ -89,13 +89,13 @@ class LedgerTestCase(SynchronousTestCase):
 
     def publish(self, content: bytes = b"x") -> Deferred[Receipt]:
         """Publish; it is on its way, where there is one."""
-        answer = self.ledger.submit(PublishEvent(topic="t", content=content))
+        answer = submit(self.ledger, PublishEvent(topic="t", content=content))
         self.clock.advance(INTERVAL)
         return answer
 
     def opened(self) -> None:
         """The chain has a topic."""
-        answer = self.ledger.submit(OpenTopic(topic="t"))
+        answer = submit(self.ledger, OpenTopic(topic="t"))
         self.clock.advance(INTERVAL)
         self.node.decide()
         self.successResultOf(answer)
@@ -136,7 +136,7 @@ class StartTests(LedgerTestCase):
         self.assertNoResult(started)
         self.assertTrue(self.node.isWanted)
         self.assertIn("not begun", self.reason())
-        self.failureResultOf(self.ledger.getTopic("t"), LedgerUnavailable)
+        self.assertRaises(LedgerUnavailable, self.ledger.topicState, "t")
         self.failureResultOf(self.publish(), LedgerUnavailable)
         self.node.connect()
         self.successResultOf(started)
@@ -180,7 +180,7 @@ class StartTests(LedgerTestCase):
         self.successResultOf(self.ledger.stop())
         self.ledger = self.make()
         self.successResultOf(self.ledger.start())
-        self.assertIsNotNone(self.successResultOf(self.ledger.getTopic("t")))
+        self.assertIsNotNone(self.ledger.topicState("t"))
         self.assertEqual(self.successResultOf(self.ledger.getStatistics()).height, 1)
         self.assertEqual(self.reason(), "the engine is away")
         self.failureResultOf(self.ledger.listNodes(0, 9), LedgerUnavailable)
@@ -209,7 +209,7 @@ class StartTests(LedgerTestCase):
         self.assertIn("no validator attests", self.reason())
         error = self.failureResultOf(self.publish(), LedgerUnavailable).value
         self.assertIn("no validator attests", str(error))
-        self.assertIsNone(self.successResultOf(self.ledger.getTopic("t")))
+        self.assertIsNone(self.ledger.topicState("t"))
 
 
 class WriteTests(LedgerTestCase):
@@ -315,7 +315,7 @@ class SponsorTests(LedgerTestCase):
         self.node.decide()
         self.assertIn("is not a validator any more", self.reason())
         self.failureResultOf(self.publish(), LedgerUnavailable)
-        self.assertIsNotNone(self.successResultOf(self.ledger.getTopic("t")))
+        self.assertIsNotNone(self.ledger.topicState("t"))
         self.successResultOf(self.ledger.stop())
         self.attest(2)
         self.ledger = self.make()
@@ -362,7 +362,7 @@ class StopTests(LedgerTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertFalse(self.node.isWanted or self.node.ports[-1].isOpen)
         self.assertEqual(self.reason(), "the ledger is stopped")
-        self.failureResultOf(self.ledger.getTopic("t"), LedgerUnavailable)
+        self.assertRaises(LedgerUnavailable, self.ledger.topicState, "t")
 
     def test_idleStopIsImmediate(self) -> None:
         """Where nothing waits it ends at once."""

@@ -65,7 +65,9 @@ class OutboxTestCase(SynchronousTestCase):
 
     def add(self, content: bytes = b"x", topic: str = "t") -> Deferred[Receipt]:
         """Publish."""
-        return self.outbox.add(self.broker.make(PublishEvent(topic=topic, content=content)))
+        return self.outbox.add(
+            [self.broker.make(PublishEvent(topic=topic, content=content))]
+        ).only()
 
     def contents(self, data: bytes) -> list[bytes]:
         """What a batch publishes."""
@@ -250,14 +252,12 @@ class WayTests(OutboxTestCase):
         """So much may wait, and no more; one alone may be larger."""
         self.outbox = self.make(maxBytes=1000)
         self.add(b"x" * 2000)
-        with self.assertRaises(Overloaded):
-            self.add(b"")
+        self.failureResultOf(self.add(b""), Overloaded)
         self.outbox.begin(self.broker.batches, 0)
         self.clock.advance(INTERVAL)
         self.commit(self.handed[0])
         self.add(b"x" * 500)
-        with self.assertRaises(Overloaded):
-            self.add(b"x" * 500)
+        self.failureResultOf(self.add(b"x" * 500), Overloaded)
         self.assertEqual(len(self.outbox), 1)
 
     def test_oldestIsKnown(self) -> None:

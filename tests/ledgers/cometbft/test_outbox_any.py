@@ -103,7 +103,7 @@ class AnyEngineTests(OutboxTestCase):
                 made.append(transaction.hash)
                 results: list[object] = []
                 answers[transaction.nonce] = results
-                self.outbox.add(transaction).addBoth(results.append)
+                self.outbox.add([transaction]).only().addBoth(results.append)
             step(isSound=False)
         for _ in range(400):
             step(isSound=True)

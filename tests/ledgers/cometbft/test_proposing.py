@@ -60,7 +60,7 @@ class ProposingTestCase(SynchronousTestCase):
 
     def add(self, content: bytes = b"x") -> Deferred[Receipt]:
         """Publish here."""
-        return self.outbox.add(self.broker.make(PublishEvent(topic="t", content=content)))
+        return self.outbox.add([self.broker.make(PublishEvent(topic="t", content=content))]).only()
 
     def foreign(self) -> bytes:
         """The other broker's next batch."""
@@ -176,7 +176,7 @@ class OwnTests(ProposingTestCase):
             window=3,
             interval=INTERVAL,
         )
-        outbox.add(self.broker.make(OpenTopic(topic="u")))
+        outbox.add([self.broker.make(OpenTopic(topic="u"))])
         self.assertEqual(outbox.propose(), [])
 
 

@@ -14,6 +14,7 @@ from twisted.internet.defer import gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from svcbroker.interfaces import submit
 from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft._batch import BatchMaker, Identity
 from svcbroker.ledgers.cometbft._home import publicKey, readValidatorSeed
@@ -154,7 +155,7 @@ class FaultTests(NetworkTestCase):
         for node, observer in zip(network.nodes, observers, strict=True):
             node.ledger.addObserver(observer)
         height = await network.nodes[0].height()
-        await network.nodes[1].ledger.submit(OpenTopic(topic=TOPIC))
+        await submit(network.nodes[1].ledger, OpenTopic(topic=TOPIC))
         answered = {}
         for number, node in enumerate(network.nodes):
             content = b"through %d" % number
@@ -178,7 +179,7 @@ class ApplicationTests(NetworkTestCase):
     async def breaks(self, change: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         network = await self.begin(1)
         (node,) = network.nodes
-        await node.ledger.submit(OpenTopic(topic=TOPIC))
+        await submit(node.ledger, OpenTopic(topic=TOPIC))
         await network.level()
         height = await node.height()
         observer = RecordingObserver()
@@ -235,7 +236,7 @@ class MempoolTests(NetworkTestCase):
         # So slow that more waits than one block holds.
         network = await self.begin(1, blockBytes=8192, tuning=Tuning(commit=0.5))
         (node,) = network.nodes
-        await node.ledger.submit(OpenTopic(topic=TOPIC))
+        await submit(node.ledger, OpenTopic(topic=TOPIC))
         answers = []
         for size in range(0, 1200, 20):
             answers.append(publish(node, b"%4d" % size + bytes(size)))
@@ -283,7 +284,7 @@ class MempoolTests(NetworkTestCase):
 
         await until(isEmpty)
         await network.level()
-        self.assertIsNone(await node.ledger.getTopic(TOPIC))
+        self.assertIsNone(node.ledger.topicState(TOPIC))
         # It may be handed in again when the one before it is there.
         maker.resume(98)
         before = batches.make([maker.make(OpenTopic(topic="before"))], 0)
@@ -291,6 +292,6 @@ class MempoolTests(NetworkTestCase):
             self.assertEqual((await rpc.broadcast(each)).code, 0)
 
         async def isThere() -> bool:
-            return await node.ledger.getTopic(TOPIC) is not None
+            return node.ledger.topicState(TOPIC) is not None
 
         await until(isThere)

@@ -8,6 +8,7 @@ from msgspec.json import encode
 from twisted.trial.unittest import TestCase
 
 from svcbroker.errors import EventNotFound, HeightUnknown, ParameterInvalid
+from svcbroker.interfaces import submit
 from svcbroker.ledgers.cometbft._certifier import Certifier
 from svcbroker.ledgers.cometbft._home import readValidatorSeed
 from svcbroker.ledgers.pbft._keys import publicKey, signChange
@@ -34,7 +35,7 @@ class RealProofTests(TestCase):
 
     async def publish(self, node: Node, content: bytes) -> EventId:
         """Publish through a node."""
-        receipt = await node.ledger.submit(PublishEvent(topic="a", content=content))
+        receipt = await submit(node.ledger, PublishEvent(topic="a", content=content))
         assert receipt.eventId is not None
         return receipt.eventId
 
@@ -73,7 +74,7 @@ class RealProofTests(TestCase):
         self.chain = genesis.chain
         beginning = await first.ledger.getCheckpoint(None)
         self.assertEqual(beginning, Checkpoint.of(genesis.header()))
-        await first.ledger.submit(OpenTopic(topic="a"))
+        await submit(first.ledger, OpenTopic(topic="a"))
 
         oldest = await self.publish(first, b"early")
         proved = await self.proved(first, oldest)

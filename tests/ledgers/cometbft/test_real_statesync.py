@@ -18,7 +18,7 @@ from zope.interface import implementer
 from svcbroker.archive import STORE_NAME, auditChain
 from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
 from svcbroker.errors import BrokerError
-from svcbroker.interfaces import Batch, ISubscriber
+from svcbroker.interfaces import Batch, ISubscriber, submit
 from svcbroker.ledgers.cometbft._home import GENESIS, readGenesis, readKeys
 from svcbroker.ledgers.cometbft.abci.messages import ListSnapshotsRequest, Snapshot
 from svcbroker.ledgers.cometbft.provisioning._config import Address, StateSync
@@ -83,8 +83,9 @@ class JoiningTests(TestCase):
         while len(receipts) < count:
             receipts += await gatherResults(
                 [
-                    node.ledger.submit(
-                        PublishEvent(topic=TOPIC, content=b"%d of %d" % (number, len(receipts)))
+                    submit(
+                        node.ledger,
+                        PublishEvent(topic=TOPIC, content=b"%d of %d" % (number, len(receipts))),
                     )
                     for node in nodes
                     for number in range(3)
@@ -97,11 +98,11 @@ class JoiningTests(TestCase):
         """A network that has had events."""
         await self.network.start()
         for topic in (TOPIC, LARGE):
-            await self.network.nodes[0].ledger.submit(OpenTopic(topic=topic))
+            await submit(self.network.nodes[0].ledger, OpenTopic(topic=topic))
         for node in self.network.nodes:
             # A snapshot comes in several pieces.
             for _ in range(2):
-                await node.ledger.submit(PublishEvent(topic=LARGE, content=bytes(MAX_CONTENT)))
+                await submit(node.ledger, PublishEvent(topic=LARGE, content=bytes(MAX_CONTENT)))
         receipts = await self.publish(EVENTS)
         await self.network.level()
         (latest, *_) = await self.offers(self.network.nodes[0])

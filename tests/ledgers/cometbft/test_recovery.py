@@ -99,7 +99,7 @@ class RecoveryTests(LedgerTestCase):
         )
         self.clock.advance(FIRST_RECOVERY)
         self.assertIn("has failed", self.reason())
-        self.failureResultOf(self.ledger.getTopic("t"), LedgerUnavailable)
+        self.assertRaises(LedgerUnavailable, self.ledger.topicState, "t")
         path.unlink()
         hidden.rename(path)
         self.clock.advance(2 * FIRST_RECOVERY)

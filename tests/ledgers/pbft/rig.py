@@ -22,7 +22,7 @@ from svcbroker.chain import (
     ValidatorSet,
     checkCertificate,
 )
-from svcbroker.interfaces import LedgerContext
+from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers.pbft import PbftLedger
 from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._settings import readSettings
@@ -150,7 +150,7 @@ class LedgerRig:
 
     def open(self, topic: str = "t") -> LedgerRig:
         """Open a topic, and wait for it."""
-        self.receipts.append(self.ledger.submit(OpenTopic(topic=topic)))
+        self.receipts.append(submit(self.ledger, OpenTopic(topic=topic)))
         self.settle()
         self.test.successResultOf(self.receipts.pop())
         return self
@@ -159,7 +159,7 @@ class LedgerRig:
         """Submit events."""
         for _ in range(count):
             request = PublishEvent(topic=topic, content=content)
-            self.receipts.append(self.ledger.submit(request))
+            self.receipts.append(submit(self.ledger, request))
 
     def run(self, seconds: float, step: float = 0.05) -> None:
         """Advance the clock."""

@@ -145,7 +145,7 @@ class CrashTests(SetTestCase):
             rig.settle()
             self.assertEqual(rig.sequences(), [1, 2, 3, 4])
             self.assertTrue(self.successResultOf(rig.ledger.getHealth()).isReady)
-            topic = self.successResultOf(rig.ledger.getTopic("t"))
+            topic = rig.ledger.topicState("t")
             assert topic is not None
             self.assertEqual(topic.sequence, 4)
             rig.check()

@@ -84,15 +84,45 @@ class IntervalTests(ProducerTestCase):
         if turns > 1:
             rig.clock.callLater(0, self.keepPublishing, rig, turns - 1)
 
-    def test_blockWaitsForMoreSubmissions(self) -> None:
-        """As long as each turn of the reactor brings some."""
+    def test_lonePublishWaitsOneTurn(self) -> None:
+        """A publish is proposed in the next turn of the reactor, whatever comes then."""
         rig = self.rig(interval="0")
-        self.keepPublishing(rig, 20)
+        rig.run(1)
+        self.keepPublishing(rig, 5)
+        rig.clock.advance(0)
+        self.assertEqual((len(rig.sequences()), rig.height), (5, 6))
+
+    def test_answeredClientsAreExpected(self) -> None:
+        """As long as fewer wait than for the last block, and each turn of the reactor brings
+        something, the block waits for the next turn."""
+        rig = self.rig(interval="0")
+        rig.publish(20)
         rig.clock.advance(0)
         self.assertEqual((len(rig.sequences()), rig.height), (20, 2))
+        self.keepPublishing(rig, 20)
+        rig.clock.advance(0)
+        self.assertEqual((len(rig.sequences()), rig.height), (20, 3))
+        self.keepPublishing(rig, 20)
+        rig.publish(19)
+        rig.clock.advance(0)
+        self.assertEqual((len(rig.sequences()), rig.height), (39, 5))
+
+    def test_absentClientsAreNotExpected(self) -> None:
+        """A publish after a pause waits for nobody, however many there were before."""
+        rig = self.rig(interval="0")
+        rig.publish(20)
+        rig.clock.advance(0)
+        rig.sequences()
+        rig.run(1)
+        self.keepPublishing(rig, 3)
+        rig.clock.advance(0)
+        self.assertEqual((len(rig.sequences()), rig.height), (3, 5))
 
     def test_waitForMoreIsBounded(self) -> None:
         rig = self.rig(interval="0")
+        rig.publish(100)
+        rig.clock.advance(0)
+        rig.sequences()
         passed = []
 
         def step() -> None:
@@ -114,7 +144,7 @@ class IntervalTests(ProducerTestCase):
             rig.publish()
             rig.clock.advance(1)
         self.assertEqual((self.stage(rig), rig.height, rig.sequences()), (Stage.STORING, 1, []))
-        topic = self.successResultOf(rig.ledger.getTopic("t"))
+        topic = rig.ledger.topicState("t")
         assert topic is not None
         self.assertEqual(topic.sequence, 0)
         rig.disk.release()

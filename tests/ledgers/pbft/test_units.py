@@ -45,7 +45,7 @@ class PoolTests(SynchronousTestCase):
         """They go in the order in which they came."""
         told: list[object] = []
         for since, transaction in enumerate(self.waiting[:3]):
-            self.pool.add(transaction, since).addCallback(told.append)
+            self.pool.add([transaction], since).only().addCallback(told.append)
         self.assertEqual((len(self.pool), self.pool.oldest), (3, 0))
         self.assertEqual(list(self.pool.transactions()), self.waiting[:3])
         self.assertEqual(self.pool.first(2), self.waiting[:2])
@@ -59,9 +59,9 @@ class PoolTests(SynchronousTestCase):
         """Those that came together may go apart; they are told of together, and in order."""
         pool = TransactionPool(10_000)
         told: list[object] = []
-        pool.add(self.waiting[0], 0).addCallback(told.append)
-        submission = pool.addMany(self.waiting[1:4], 1)
-        pool.add(self.waiting[4], 2).addCallback(told.append)
+        pool.add(self.waiting[:1], 0).only().addCallback(told.append)
+        submission = pool.add(self.waiting[1:4], 1)
+        pool.add(self.waiting[4:5], 2).only().addCallback(told.append)
         receipts = [replace(RECEIPT, height=height) for height in range(5)]
         pool.take(2).settle(receipts[:2])
         self.assertEqual(pool.oldest, 1)
@@ -74,40 +74,45 @@ class PoolTests(SynchronousTestCase):
 
     def test_togetherTooMuch(self) -> None:
         """The first ones are taken, and the others refused at once."""
-        submission = self.pool.addMany(self.waiting[:5], 0)
+        submission = self.pool.add(self.waiting[:5], 0)
         self.assertEqual(list(self.pool.transactions()), self.waiting[:3])
         self.assertEqual(submission.outcomes[:3], [None] * 3)
         for outcome in submission.outcomes[3:]:
             self.assertIsInstance(outcome, Overloaded)
-        none = self.pool.addMany(self.waiting[5:], 0)
+        none = self.pool.add(self.waiting[5:], 0)
         self.assertIsInstance(self.successResultOf(none.done).outcomes[0], Overloaded)
         error = LedgerUnavailable("it stops")
         self.pool.fail(error)
         self.assertEqual(self.successResultOf(submission.done).outcomes[:3], [error] * 3)
 
+    def assertOverloaded(self, transaction: Transaction) -> None:
+        """There is no room for it."""
+        [outcome] = self.pool.add([transaction], 0).outcomes
+        self.assertIsInstance(outcome, Overloaded)
+
     def test_bound(self) -> None:
         """What is too much is refused, and there is room again afterwards."""
         for transaction in self.waiting[:3]:
-            self.pool.add(transaction, 0)
-        self.assertRaises(Overloaded, self.pool.add, self.waiting[3], 0)
+            self.pool.add([transaction], 0)
+        self.assertOverloaded(self.waiting[3])
         self.pool.take(1)
-        self.pool.add(self.waiting[4], 0)
-        self.assertRaises(Overloaded, self.pool.add, self.waiting[3], 0)
+        self.pool.add([self.waiting[4]], 0)
+        self.assertOverloaded(self.waiting[3])
 
     def test_alone(self) -> None:
         """One alone is taken, however large."""
         large = Transaction.create(Kind.PUBLISH, b"s" * 20, 9, 0, "t", b"x" * 1000)
-        self.pool.add(large, 0)
-        self.assertRaises(Overloaded, self.pool.add, self.waiting[0], 0)
+        self.pool.add([large], 0)
+        self.assertOverloaded(self.waiting[0])
         self.pool.take(1)
-        self.pool.add(self.waiting[0], 0)
-        self.assertRaises(Overloaded, self.pool.add, large, 0)
+        self.pool.add([self.waiting[0]], 0)
+        self.assertOverloaded(large)
 
     def test_beginsWith(self) -> None:
         """A block takes the first ones, in order, each once."""
         a, b, c = self.waiting[:3]
         for transaction in (a, b):
-            self.pool.add(transaction, 0)
+            self.pool.add([transaction], 0)
         for right in ([], [a], [a, b]):
             self.assertTrue(self.pool.beginsWith(right))
         for wrong in ([b], [b, a], [a, a], [a, c], [a, b, c], [a, b, b]):
@@ -115,14 +120,14 @@ class PoolTests(SynchronousTestCase):
 
     def test_fail(self) -> None:
         """All who wait are told, except those who stopped waiting."""
-        receipts = [self.pool.add(transaction, 0) for transaction in self.waiting[:3]]
+        receipts = [self.pool.add([transaction], 0).only() for transaction in self.waiting[:3]]
         receipts[1].addErrback(lambda _: None)
         receipts[1].cancel()
         self.pool.fail(LedgerUnavailable("because"))
         for receipt in (receipts[0], receipts[2]):
             self.failureResultOf(receipt, LedgerUnavailable)
         self.assertEqual((len(self.pool), self.pool.oldest), (0, None))
-        self.pool.add(self.waiting[0], 0)
+        self.pool.add([self.waiting[0]], 0)
 
 
 class SignerTests(SynchronousTestCase):

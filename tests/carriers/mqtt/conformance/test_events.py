@@ -7,6 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SkipTest
 
 from svcbroker.carriers.mqtt import MqttSettings
+from svcbroker.interfaces import submit
 from svcbroker.model import OpenTopic
 
 from ..support import Server
@@ -188,7 +189,7 @@ class GroupTests(OurBrokerTestCase):
 
     def openTopic(self, topic: str, group: str = "1") -> None:
         """Open a topic by another carrier."""
-        self.successResultOf(self.server.ledgers[group].submit(OpenTopic(topic=topic)))
+        self.successResultOf(submit(self.server.ledgers[group], OpenTopic(topic=topic)))
 
     def test_groupsAreSeparate(self) -> None:
         """Groups have topics, retained messages and client identifiers of their own."""
