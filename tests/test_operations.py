@@ -35,7 +35,7 @@ HASH = "aB" * 32
 
 class ReadingTests(SynchronousTestCase):
     """
-    Every operation gets exactly the values that a client means.
+    Every operation gets exactly the values that a client sent.
     """
 
     def setUp(self) -> None:
@@ -79,8 +79,8 @@ class ReadingTests(SynchronousTestCase):
 
     @given(st.data())
     @settings(max_examples=300, deadline=None)
-    def test_params(self, data: st.DataObject) -> None:
-        """The JSON text of parameters means what its members mean, whatever these are."""
+    def test_paramsMeanWhatTheirMembersMean(self, data: st.DataObject) -> None:
+        """Whatever the members are."""
         name = data.draw(st.sampled_from(sorted(each.name for each in OPERATIONS)))
         operation, calls = self.spied(name)
         params = bindParams(operation, self.broker)
@@ -102,8 +102,8 @@ class ReadingTests(SynchronousTestCase):
             self.outcome(lambda: params(text), calls), self.outcome(lambda: members(given), calls)
         )
 
-    def test_paramsAreNone(self) -> None:
-        """They may be absent, C{null}, or in order; there may not be too many."""
+    def test_paramsMayBeAbsentOrPositional(self) -> None:
+        """Or C{null}; there may not be too many."""
         operation, calls = self.spied("list")
         params = bindParams(operation, self.broker)
         for text in (b"", b"null", b"{}", b"[]"):
@@ -114,7 +114,7 @@ class ReadingTests(SynchronousTestCase):
         for text in (b"[1, 2, null, 4]", b"[" * 5000 + b"]" * 5000, b"[1e999]"):
             self.assertRaises(errors.ParameterInvalid, params, Raw(text))
 
-    def test_publish(self) -> None:
+    def test_publishOverBothForms(self) -> None:
         wanted = {
             "groupId": "2",
             "topic": "a b",
@@ -148,7 +148,7 @@ class ReadingTests(SynchronousTestCase):
             wanted,
         )
 
-    def test_defaults(self) -> None:
+    def test_absentParametersHaveDefaults(self) -> None:
         for members in ({}, {"pageIndex": None, "pageSize": None, "groupId": None}):
             self.assertEqual(
                 self.json("list", members), {"pageIndex": 0, "pageSize": 10, "groupId": "1"}
@@ -158,13 +158,13 @@ class ReadingTests(SynchronousTestCase):
                 self.text("list", fields), {"pageIndex": 0, "pageSize": 10, "groupId": "1"}
             )
 
-    def test_numbers(self) -> None:
+    def test_numbersAreRead(self) -> None:
         for text, number in ((b"7", 7), (b"-7", -7), (b"007", 7), (b"9" * 5000, 10**17 - 1)):
             self.assertEqual(self.text("list", {b"pageSize": text})["pageSize"], number)
         for value, number in ((7, 7), (7.0, 7), (10**40, 10**40)):
             self.assertEqual(self.json("list", {"pageSize": value})["pageSize"], number)
 
-    def test_notNumbers(self) -> None:
+    def test_textsThatAreNoNumbers(self) -> None:
         for text in (b"x", b"1.0", b"+1", b" 1", b"1e3", b"\xff", "٣".encode()):
             with self.assertRaises(errors.PageSizeInvalid):
                 self.text("list", {b"pageSize": text})
@@ -175,7 +175,7 @@ class ReadingTests(SynchronousTestCase):
             with self.assertRaises(errors.PageSizeInvalid):
                 self.json("list", {"pageSize": value})
 
-    def test_pageIndexRange(self) -> None:
+    def test_pageIndexOutOfRange(self) -> None:
         for name, parameter, number in (
             ("list", b"pageIndex", b"-1"),
             ("block/blockList", b"pageNumber", b"0"),
@@ -184,7 +184,7 @@ class ReadingTests(SynchronousTestCase):
             with self.assertRaises(errors.PageIndexInvalid):
                 self.text(name, {parameter: number})
 
-    def test_hashes(self) -> None:
+    def test_hashesAreRead(self) -> None:
         for text in (HASH, "0x" + HASH, "0X" + HASH.upper()):
             given = self.text("block/blockList", {b"pkHash": text.encode()})
             self.assertEqual(given["pkHash"], b"\xab" * 32)
@@ -192,18 +192,18 @@ class ReadingTests(SynchronousTestCase):
             with self.assertRaises(errors.ParameterInvalid):
                 self.text("transaction/transList", {b"transactionHash": text.encode()})
 
-    def test_blockNumber(self) -> None:
+    def test_blockNumberIsRead(self) -> None:
         given = self.text("transaction/transList", {b"blockNumber": b"3"})
         self.assertEqual(given["blockNumber"], 3)
         for text in (b"-1", b"x"):
             with self.assertRaises(errors.ParameterInvalid):
                 self.text("transaction/transList", {b"blockNumber": text})
 
-    def test_addresses(self) -> None:
+    def test_listOfAddresses(self) -> None:
         given = self.text("listSubscription", {b"nodeIp": b"a:1, b:2,,"})
         self.assertEqual((given["nodeIp"], given["groupId"]), (["a:1", "b:2"], None))
 
-    def test_eventId(self) -> None:
+    def test_eventIdsAreRead(self) -> None:
         given = self.text("getEvent", {b"eventId": b"2cf24dba-1-2"})
         self.assertEqual(given["eventId"], EventId("2cf24dba", 1, 2))
         for text, error in (
@@ -257,8 +257,8 @@ class ReadingTests(SynchronousTestCase):
 
 
 class DeclarationTests(SynchronousTestCase):
-    def test_names(self) -> None:
-        """The interface's operations and queries, all of them, with parameters in its order."""
+    def test_everyCallAndItsParameters(self) -> None:
+        """Of operations and queries, in the order of the published interface."""
         self.assertEqual(
             {each.name: [p.name for p in each.parameters] for each in OPERATIONS},
             {
@@ -298,14 +298,14 @@ class IncidentsTests(SynchronousTestCase):
         error = errors.Overloaded()
         self.assertIs(Incidents().explain(Failure(error)), error)
 
-    def test_unexpected(self) -> None:
-        """The client gets an id and nothing else, the log gets the cause."""
+    def test_unexpectedFailureIsLoggedUnderAnId(self) -> None:
+        """The client is told the id only."""
         told = Incidents(lambda: "abc").explain(Failure(ZeroDivisionError("secret")))
         self.assertIsInstance(told, errors.UnknownError)
         self.assertEqual(told.message, "unknown error, incident abc")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
-    def test_idsDiffer(self) -> None:
+    def test_incidentIdsDiffer(self) -> None:
         incidents = Incidents()
         told = {incidents.explain(Failure(ZeroDivisionError())).message for _ in range(3)}
         self.assertEqual(len(told), 3)

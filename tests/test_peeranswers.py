@@ -1,5 +1,5 @@
 """
-Tests of what is read of another broker's answers.
+Tests of reading other brokers' answers to admin queries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SUBSCRIPTION = {
 
 
 def envelope(data: Any) -> bytes:
-    """An answer that holds something."""
+    """An answer with some data."""
     return json.dumps({"code": 0, "message": "success", "data": data}).encode()
 
 
@@ -42,13 +42,12 @@ class ReadingTests(SynchronousTestCase):
     The answers of a broker.
     """
 
-    def test_identity(self) -> None:
-        """What a broker says of itself is read as it was meant."""
+    def test_identityIsRead(self) -> None:
         answer = msgspec.json.encode(RENDER["getIdentity"](IDENTITY))
         self.assertEqual(readIdentity(answer), IDENTITY)
 
-    def test_subscriptions(self) -> None:
-        """So are its subscriptions; and they are written again as they were."""
+    def test_subscriptionsAreRead(self) -> None:
+        """And they are rendered again as they were."""
         answer = {"b:1": {"id": SUBSCRIPTION}}
         address, records = readSubscriptions(envelope(answer), "1")
         self.assertEqual(address, "b:1")
@@ -87,8 +86,7 @@ class ReadingTests(SynchronousTestCase):
             createdAt=st.integers(0, 250_000_000_000_000),
         )
     )
-    def test_roundTrip(self, record: SubscriptionRecord) -> None:
-        """Whatever a broker says is what is shown in its stead."""
+    def test_anySubscriptionIsReadAsWritten(self, record: SubscriptionRecord) -> None:
         said = RENDER["listSubscription"]({"b:1": [record]})
         address, records = readSubscriptions(msgspec.json.encode(said), None)
         self.assertEqual(RENDER["listSubscription"]({address: records}), said)
@@ -96,19 +94,19 @@ class ReadingTests(SynchronousTestCase):
 
 class RefusingTests(SynchronousTestCase):
     """
-    The answers of anybody else.
+    The answers of other programs.
     """
 
     def refused(self, data: bytes, group: str | None = None) -> None:
-        """Neither reader takes this, and both say so in words for clients."""
+        """Both readers refuse this, with a message for clients."""
         for error in (
             self.assertRaises(AnswerInvalid, readIdentity, data),
             self.assertRaises(AnswerInvalid, readSubscriptions, data, group),
         ):
             self.assertTrue(str(error).startswith("answered with "), str(error))
 
-    def test_garbage(self) -> None:
-        """What is no JSON, or other JSON."""
+    def test_otherTextIsRefused(self) -> None:
+        """No JSON, or other JSON."""
         for data in (
             *(b"", b"<html>", b"\xff", b"null", b"[]", b"{}", b"[" * 100_000, b"0"),
             *(b'{"code":0,"message":"success"}', b'{"code":0,"message":"failed","data":{}}'),
@@ -118,12 +116,11 @@ class RefusingTests(SynchronousTestCase):
 
     @settings(deadline=None)
     @given(st.binary())
-    def test_anything(self, data: bytes) -> None:
-        """There is no answer that surprises."""
+    def test_anyBytesAreRefused(self, data: bytes) -> None:
         self.refused(data)
 
-    def test_errors(self) -> None:
-        """An error is told by its number; its words are not passed on."""
+    def test_errorIsToldByItsCode(self) -> None:
+        """Its words are not passed on."""
         data = b'{"code":200203,"message":"<script>"}'
         self.refused(data)
         error = self.assertRaises(AnswerInvalid, readIdentity, data)
@@ -132,8 +129,8 @@ class RefusingTests(SynchronousTestCase):
             GroupUnknown, readSubscriptions, b'{"code":200211,"message":"group is unknown"}', "1"
         )
 
-    def test_addresses(self) -> None:
-        """An address fits between commas."""
+    def test_addressWithSeparatorIsRefused(self) -> None:
+        """Addresses stand in lists with commas."""
         for address in ("", "a,b", "a b", "a\n", "é", "a" * 301):
             told = {"address": address, "instance": "0" * 32}
             self.assertRaises(AnswerInvalid, readIdentity, envelope(told))
@@ -142,21 +139,21 @@ class RefusingTests(SynchronousTestCase):
             told = {"address": "b:1", "instance": instance}
             self.assertRaises(AnswerInvalid, readIdentity, envelope(told))
 
-    def test_notItsOwn(self) -> None:
-        """Who answers for others, or for none, is not believed."""
+    def test_subscriptionsOfOtherNodesAreRefused(self) -> None:
+        """And so is an answer for no node at all."""
         for names in ((), ("b:1", "c:1")):
             data = envelope({name: {} for name in names})
             self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
 
-    def test_notAskedFor(self) -> None:
-        """Subscriptions under other ids, or of other groups."""
+    def test_subscriptionsOfOtherGroupsAreRefused(self) -> None:
+        """And so are those under other ids."""
         data = envelope({"b:1": {"other": SUBSCRIPTION}})
         self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
         data = envelope({"b:1": {"id": SUBSCRIPTION}})
         self.assertRaises(AnswerInvalid, readSubscriptions, data, "2")
 
-    def test_fields(self) -> None:
-        """Numbers and times are what they should be."""
+    def test_invalidFieldsAreRefused(self) -> None:
+        """Numbers, times, types and ids."""
         for name, value in (
             ("notifiedEventCount", "-1"),
             ("notifiedEventCount", ""),

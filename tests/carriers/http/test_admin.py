@@ -34,7 +34,7 @@ class AdminTests(SynchronousTestCase):
         items: list[dict[str, object]] = data["pageData"]
         return items
 
-    def test_small(self) -> None:
+    def test_queriesWithoutPages(self) -> None:
         for query, data in (
             ("listGroup", ["1", "2"]),
             ("listNodes", [NODE]),
@@ -55,7 +55,7 @@ class AdminTests(SynchronousTestCase):
         ):
             self.assertEqual(self.data(query), data)
 
-    def test_subscriptions(self) -> None:
+    def test_subscriptionsByNodeAndId(self) -> None:
         record = {
             "interfaceType": "STOMP",
             "notifiedEventCount": "3",
@@ -72,7 +72,7 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.admin("listSubscription?nodeIp=x:1")["code"], 100600)
         self.assertEqual(self.admin("listSubscription?groupId=9")["code"], 200211)
 
-    def test_blocks(self) -> None:
+    def test_blocksNewestFirst(self) -> None:
         newest, oldest = self.page("block/blockList")
         self.assertEqual((newest["blockNumber"], oldest["blockNumber"]), (2, 1))
         self.assertRegex(str(newest.pop("pkHash")), "^0x[0-9a-f]{64}$")
@@ -89,7 +89,7 @@ class AdminTests(SynchronousTestCase):
             },
         )
 
-    def test_blockFilters(self) -> None:
+    def test_blocksByHashOrNumber(self) -> None:
         [block] = self.page("block/blockList?blockNumber=1")
         digits = str(block["pkHash"])[2:]
         for text in (digits, digits.upper(), "0x" + digits, "0X" + digits):
@@ -98,7 +98,7 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.page("block/blockList?pkHash=" + "0" * 64), [])
         self.assertEqual(self.admin("block/blockList?pkHash=0x1")["code"], 100600)
 
-    def test_transactions(self) -> None:
+    def test_transactionsOfABlock(self) -> None:
         [transaction] = self.page("transaction/transList?blockNumber=1")
         self.assertEqual(transaction["blockTimestamp"], DAWN)
         self.assertRegex(str(transaction["transHash"]), "^0x[0-9a-f]{64}$")
@@ -108,7 +108,7 @@ class AdminTests(SynchronousTestCase):
         self.assertEqual(self.page(query), [transaction])
         self.assertEqual(len(self.page("transaction/transList")), 2)
 
-    def test_nodes(self) -> None:
+    def test_nodesAndTheirNames(self) -> None:
         [node] = self.page("node/nodeList")
         self.assertRegex(str(node.pop("nodeId")), "^[0-9a-f]{64}$")
         self.assertEqual(
@@ -125,7 +125,7 @@ class AdminTests(SynchronousTestCase):
         )
         self.assertEqual(self.page("node/nodeList?nodeName=nobody"), [])
 
-    def test_paging(self) -> None:
+    def test_pagesCountFromOne(self) -> None:
         data = self.data("block/blockList?pageNumber=2&pageSize=1")
         assert isinstance(data, dict)
         self.assertEqual((data["total"], data["pageIndex"], data["pageSize"]), (2, 2, 1))

@@ -76,7 +76,7 @@ ORIGINS = {"none": (), "one": ("http://a",), "all": ("*",)}
 
 
 def mostly(usual: st.SearchStrategy[str], odd: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Seldom something odd, so that a request has one odd thing and not ten."""
+    """One unusual part in ten, so that a request seldom has two."""
     return st.integers(0, 9).flatmap(lambda n: odd if n == 0 else usual)
 
 
@@ -115,7 +115,7 @@ def mutated(draw: DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def pieces(draw: DrawFn, data: bytes) -> list[bytes]:
-    """What is sent, cut at some places."""
+    """The bytes that are sent, cut at some places."""
     places = st.lists(st.integers(0, len(data)), max_size=4)
     cuts = sorted({0, len(data), *draw(places)})
     return [data[start:end] for start, end in pairwise(cuts)]
@@ -123,7 +123,7 @@ def pieces(draw: DrawFn, data: bytes) -> list[bytes]:
 
 @st.composite
 def stories(draw: DrawFn) -> list[Step]:
-    """Pipelined requests, and what else happens between their pieces."""
+    """Pipelined requests, with other events between their pieces."""
     data = b"".join(draw(st.lists(requests(), min_size=1, max_size=5)))
     if draw(st.integers(0, 3)) == 0:
         data = draw(mutated(data))
@@ -151,7 +151,7 @@ def stories(draw: DrawFn) -> list[Step]:
 
 class DifferenceTests(SynchronousTestCase):
     """
-    Looks for what the two understand differently.
+    The same stories on a site with the fast path and one without.
     """
 
     def setUp(self) -> None:
@@ -160,8 +160,8 @@ class DifferenceTests(SynchronousTestCase):
             for name, origins in ORIGINS.items()
         }
 
-    def test_eachOddity(self) -> None:
-        """Each odd thing once, whole and in pieces, with a request behind it."""
+    def test_eachUnusualPartOnce(self) -> None:
+        """Whole and in pieces, with a request behind it."""
         body = b"topic=v\r\n" + requestBytes("GET", f"{BASE}/rest/open?topic=smuggled")
         behind = requestBytes("GET", f"{BASE}/rest/exist?topic=t")
         heads = [f"GET {BASE}{target} HTTP/1.1\r\nHost: b" for target in ODD_TARGETS]
@@ -175,8 +175,8 @@ class DifferenceTests(SynchronousTestCase):
                 steps: list[Step] = [Send(request[:cut]), Send(request[cut:] + behind)]
                 self.sites["one"].play([*steps, Pass(60), twosites.leave], self.assertEqual)
 
-    def test_whileTheClientDoesNotRead(self) -> None:
-        """What arrives all the same, behind a call that takes its time, keeps its order."""
+    def test_orderIsKeptWhileTheClientDoesNotRead(self) -> None:
+        """Requests that arrive although reading is paused, behind an unanswered call."""
         publish = requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x")
         for path in ("/healthz", f"{BASE}/rest/exist?topic=t"):
             behind = requestBytes("GET", path)
@@ -190,8 +190,7 @@ class DifferenceTests(SynchronousTestCase):
                 )
                 self.assertEqual(answers.count(b"HTTP/1.1 200 OK\r\n"), 2, answers)
 
-    def test_plain(self) -> None:
-        """What stories are made of is answered, mostly."""
+    def test_plainRequestsAreAnswered(self) -> None:
         story: list[Step] = [
             Send(requestBytes("POST", BASE + target, b"topic=t&content=x", {"Content-Type": FORM}))
             for target in TARGETS
@@ -201,6 +200,6 @@ class DifferenceTests(SynchronousTestCase):
 
     @given(stories(), st.sampled_from(sorted(ORIGINS)))
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def test_anything(self, steps: list[Step], origins: str) -> None:
+    def test_anyStoryIsAnsweredAlike(self, steps: list[Step], origins: str) -> None:
         self.sites[origins].play(steps, self.assertEqual)
         self.flushLoggedErrors()

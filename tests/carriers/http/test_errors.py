@@ -1,5 +1,5 @@
 """
-Every error that the operations can give, over both carriers.
+Every error of the operations, over REST and JSON-RPC.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ STATE: list[tuple[type[BrokerError], Callable[[World], None]]] = [
 
 
 class FailingWebhooks(NoWebhooks):
-    """Has a failure for everybody."""
+    """Fails every call."""
 
     def __init__(self, error: BrokerError) -> None:
         self.error = error
@@ -141,26 +141,26 @@ class ErrorTests(SynchronousTestCase):
         )
         self.assertEqual(told["data"]["message"], told["message"])
 
-    def test_whatWasSent(self) -> None:
+    def test_invalidParameters(self) -> None:
         for error, call, method, params in INPUT:
             if call:
                 self.checkREST(error, self.client.rest(call))
             if method:
                 self.checkRPC(error, self.client.rpc(method, params))
 
-    def test_extensionsOverREST(self) -> None:
-        """The key cannot be wrong there; the size needs a POST."""
+    def test_extensionsTooLargeOverREST(self) -> None:
+        """Keys cannot be invalid there; the size needs a POST."""
         query = "/svcbroker/rest/publish?topic=t&content=x&svc-a=" + "x" * 8192
         self.checkREST(errors.ExtensionsTooLarge, self.client.ask("POST", query).json())
 
-    def test_whatTheLedgerSays(self) -> None:
+    def test_errorsOfTheLedger(self) -> None:
         for error, breakLedger in STATE:
             breakLedger(self.client.world)
             self.checkREST(error, self.client.rest("close?topic=t"))
             self.checkRPC(error, self.client.rpc("close", {"topic": "t"}))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
-    def test_timeout(self) -> None:
+    def test_closeThatTakesTooLong(self) -> None:
         self.client.world.ledger.isHolding = True
         rest, rpc = self.client.connect(), self.client.connect()
         rest.send(requestBytes("GET", "/svcbroker/rest/close?topic=t"))
@@ -171,7 +171,7 @@ class ErrorTests(SynchronousTestCase):
         self.checkREST(errors.TransactionTimeout, rest.answers()[0].json())
         self.checkRPC(errors.TransactionTimeout, rpc.answers()[0].json())
 
-    def test_whatWebhooksSay(self) -> None:
+    def test_errorsOfWebhooks(self) -> None:
         for error in WEBHOOKS:
             world = makeWorld()
             world.broker.webhooks = FailingWebhooks(error())
@@ -181,8 +181,8 @@ class ErrorTests(SynchronousTestCase):
             self.checkRPC(error, client.rpc("subscribe", {"topic": "t", "url": "http://h/"}))
             self.checkRPC(error, client.rpc("unSubscribe", {"subscriptionId": ID}))
 
-    def test_complete(self) -> None:
-        """This module leaves out nothing that is declared."""
+    def test_everyDeclaredErrorIsTested(self) -> None:
+        """No declared error is left out of this module."""
         exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout, *WEBHOOKS}
         declared = {*COMMON_ERRORS, *(error for each in OPERATIONS for error in each.errors)}
         self.assertEqual(declared - exercised, set())

@@ -70,7 +70,7 @@ class PlainTests(SynchronousTestCase):
         self.assertEqual(self.connection.answers()[0].json()["id"], 1)
 
     def test_otherRequestsGoToTwistedWeb(self) -> None:
-        """And these tests see when it is asked."""
+        """Also a check that these tests see such a request."""
         for request in (
             requestBytes("GET", "/healthz"),
             requestBytes("HEAD", f"{BASE}/rest/list"),

@@ -17,7 +17,7 @@ FORM = b"application/x-www-form-urlencoded"
 
 
 class FieldsTests(SynchronousTestCase):
-    def test_fields(self) -> None:
+    def test_fieldsAreDecoded(self) -> None:
         for text, fields in (
             (b"", {b"": b""}),
             (b"a=1&b=2", {b"a": b"1", b"b": b"2"}),
@@ -30,14 +30,13 @@ class FieldsTests(SynchronousTestCase):
         ):
             self.assertEqual(parseFields(text), fields)
 
-    def test_bound(self) -> None:
+    def test_tooManyFieldsAreRefused(self) -> None:
         self.assertEqual(len(parseFields(b"&".join(b"%d" % n for n in range(MAX_FIELDS)))), 1000)
         with self.assertRaises(ParameterInvalid):
             parseFields(b"&" * MAX_FIELDS)
 
     @given(st.binary(), st.binary(min_size=1))
-    def test_anyBytes(self, name: bytes, value: bytes) -> None:
-        """What is quoted is read as it was."""
+    def test_anyQuotedBytesAreDecoded(self, name: bytes, value: bytes) -> None:
         text = b"x=1&" + f"{quote_from_bytes(name)}=".encode() + quote_from_bytes(value).encode()
         if name != b"x":
             self.assertEqual(parseFields(text)[name], value)

@@ -15,18 +15,17 @@ class HealthTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.client = Client()
 
-    def test_alive(self) -> None:
+    def test_healthzIsAlive(self) -> None:
         answer = self.client.ask("GET", "/healthz")
         self.assertEqual((answer.status, answer.json()), (200, {"status": "alive"}))
 
-    def test_ready(self) -> None:
+    def test_readyzTellsOfEachGroup(self) -> None:
         answer = self.client.ask("GET", "/readyz")
         self.assertEqual(answer.status, 200)
         ready = {"ready": True, "reason": ""}
         self.assertEqual(answer.json(), {"status": "ready", "groups": {"1": ready, "2": ready}})
 
-    def test_notReady(self) -> None:
-        """One group that stands still is enough."""
+    def test_oneUnavailableGroupIsNotReady(self) -> None:
         self.client.world.second.error = LedgerUnavailable("the disk is full")
         answer = self.client.ask("GET", "/readyz")
         self.assertEqual((answer.status, answer.json()["status"]), (503, "unavailable"))

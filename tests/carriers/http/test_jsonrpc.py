@@ -60,7 +60,7 @@ class JSONRPCTestCase(SynchronousTestCase):
 
 
 class OperationTests(JSONRPCTestCase):
-    def test_life(self) -> None:
+    def test_lifeOfATopic(self) -> None:
         for method, wanted in (("exist", "false"), ("open", "true"), ("exist", "true")):
             self.assertEqual(self.result(method, {"topic": "hello"}), wanted)
         sent = self.result(
@@ -80,8 +80,7 @@ class OperationTests(JSONRPCTestCase):
         self.assertEqual(self.result("list", {"pageIndex": 0, "pageSize": 5})["total"], 1)
         self.assertEqual(self.result("close", {"topic": "hello"}), "true")
 
-    def test_sameAsREST(self) -> None:
-        """The two carriers give the same records."""
+    def test_resultsAreThoseOfREST(self) -> None:
         client = Client(world=self.world)
         self.result("open", ["t"])
         self.result("publish", ["t", "1", "eA=="])
@@ -92,13 +91,13 @@ class OperationTests(JSONRPCTestCase):
         ):
             self.assertEqual(self.result(method, params), client.rest(query))
 
-    def test_positional(self) -> None:
+    def test_positionalParams(self) -> None:
         self.assertEqual(self.result("open", ["t", "2"]), "true")
         self.assertEqual(self.result("publish", ["t", "2", "eA==", {}])["status"], "SUCCESS")
         self.assertEqual(self.result("list", [0, 7, "2"])["pageSize"], 7)
         self.assertEqual(self.ask(call("open", ["t", "2", 3]))["error"]["code"], -32602)
 
-    def test_paramsAbsent(self) -> None:
+    def test_absentParams(self) -> None:
         for body in (
             b'{"jsonrpc":"2.0","id":1,"method":"list"}',
             b'{"jsonrpc":"2.0","id":1,"method":"list","params":null}',
@@ -107,7 +106,7 @@ class OperationTests(JSONRPCTestCase):
             assert answer is not None
             self.assertEqual(json.loads(answer)["result"]["total"], 0)
 
-    def test_failure(self) -> None:
+    def test_errorOfTheBroker(self) -> None:
         self.assertEqual(
             self.ask(call("state", {"topic": "t"}, "a")),
             {
@@ -125,7 +124,7 @@ class OperationTests(JSONRPCTestCase):
             },
         )
 
-    def test_unexpectedFailure(self) -> None:
+    def test_unexpectedFailureHasAnIncidentId(self) -> None:
         self.world.ledger.error = ZeroDivisionError("secret")
         error = self.ask(call("exist", ["t"]))["error"]
         self.assertEqual((error["code"], error["data"]["code"]), (-32603, 200203))
@@ -134,8 +133,7 @@ class OperationTests(JSONRPCTestCase):
 
 
 class ProtocolTests(JSONRPCTestCase):
-    def test_ids(self) -> None:
-        """Every id comes back letter by letter."""
+    def test_idsAreEchoedAsSent(self) -> None:
         for id in (
             b'"a"',
             b'"\\u0061\\/"',
@@ -153,18 +151,18 @@ class ProtocolTests(JSONRPCTestCase):
             assert answer is not None
             self.assertIn(b'"id":' + id + b',"result"', answer)
 
-    def test_notifications(self) -> None:
-        """Nothing is answered, whatever comes of it, but it is carried out."""
+    def test_notificationsAreNotAnswered(self) -> None:
+        """They are carried out."""
         for method, params in (("open", ["t"]), ("state", ["none"]), ("none", []), ("open", [1])):
             self.assertIsNone(self.ask({"jsonrpc": "2.0", "method": method, "params": params}))
         self.assertEqual(self.result("exist", ["t"]), "true")
 
-    def test_unknownMethod(self) -> None:
+    def test_unknownMethodIsRefused(self) -> None:
         for method in ("none", "", "open_", "__init__", "listGroup"):
             error = self.ask(call(method, {}))["error"]
             self.assertEqual((error["code"], error["data"]["code"]), (-32601, 200204))
 
-    def test_parseErrors(self) -> None:
+    def test_textThatIsNoJSON(self) -> None:
         for body in (
             b"",
             b" ",
@@ -183,7 +181,7 @@ class ProtocolTests(JSONRPCTestCase):
         ):
             self.malformed(body, -32700)
 
-    def test_invalidRequests(self) -> None:
+    def test_jsonThatIsNoCall(self) -> None:
         for body in (
             b"1",
             b'"x"',
@@ -203,12 +201,12 @@ class ProtocolTests(JSONRPCTestCase):
         ):
             self.malformed(body, -32600)
 
-    def test_numberOutOfRange(self) -> None:
+    def test_numberOutOfRangeIsRefused(self) -> None:
         answer = self.raw(b'{"jsonrpc":"2.0","method":"list","id":1,"params":{"pageSize":1e999}}')
         assert answer is not None
         self.assertEqual(json.loads(answer)["error"]["code"], -32602)
 
-    def test_deepParams(self) -> None:
+    def test_deeplyNestedParamsAreAnswered(self) -> None:
         """
         Every depth is answered, also one that can be skipped in the batch but is too deep to be
         read further down in the stack.
@@ -231,7 +229,7 @@ class ProtocolTests(JSONRPCTestCase):
             },
         )
 
-    def test_wrongTypes(self) -> None:
+    def test_paramOfTheWrongType(self) -> None:
         error = self.ask(call("open", {"topic": 1}))["error"]
         self.assertEqual((error["code"], error["data"]["code"]), (-32602, 100600))
         self.assertEqual(error["data"]["exceptionTypeName"], "ParameterInvalid")
@@ -260,8 +258,7 @@ class ProtocolTests(JSONRPCTestCase):
         # With and without the fast path.
         suppress_health_check=[HealthCheck.differing_executors],
     )
-    def test_anyBody(self, body: bytes) -> None:
-        """Any body is answered as the protocol says."""
+    def test_anyBodyIsAnsweredAsTheProtocolSays(self, body: bytes) -> None:
         answer = self.raw(body)
         if answer is None:
             return
@@ -275,7 +272,7 @@ class ProtocolTests(JSONRPCTestCase):
 
 
 class BatchTests(JSONRPCTestCase):
-    def test_order(self) -> None:
+    def test_batchIsAnsweredInOrder(self) -> None:
         answers = self.ask(
             [
                 call("open", ["t"], 1),
@@ -289,8 +286,8 @@ class BatchTests(JSONRPCTestCase):
         self.assertEqual([each["id"] for each in answers], [1, 2, None, 3, 4])
         self.assertEqual(answers[-1]["result"]["sequenceNumber"], 3)
 
-    def test_publishesGoTogether(self) -> None:
-        """Publishes in a row do not wait for each other; what follows waits for them."""
+    def test_publishesInARowAreOneSubmission(self) -> None:
+        """They do not wait for each other; the next call waits for them."""
         self.result("open", ["t"])
         self.world.ledger.isHolding = True
         publish = call("publish", ["t", "1", "eA=="])
@@ -315,18 +312,18 @@ class BatchTests(JSONRPCTestCase):
             ["1", "2", "3"],
         )
 
-    def test_onlyNotifications(self) -> None:
+    def test_batchOfNotificationsIsNotAnswered(self) -> None:
         self.assertIsNone(self.ask([{"jsonrpc": "2.0", "method": "list"}] * 2))
 
-    def test_onlyNonsense(self) -> None:
+    def test_batchWithoutCallsIsAnswered(self) -> None:
         self.assertEqual([each["error"]["code"] for each in self.ask([1, []])], [-32600] * 2)
 
-    def test_bound(self) -> None:
+    def test_longBatchIsRefused(self) -> None:
         self.assertEqual(len(self.ask([1] * MAX_BATCH)), MAX_BATCH)
         self.malformed(json.dumps([1] * (MAX_BATCH + 1)).encode(), -32600)
 
-    def test_answerBound(self) -> None:
-        """What would be answered beyond the bound is refused and not carried out."""
+    def test_restOfATooLargeAnswerIsRefused(self) -> None:
+        """The rest of the batch is not carried out."""
         self.patch(jsonrpc, "MAX_BATCH_ANSWER", 100)
         answers = self.ask(
             [call("list", {}, 1), call("list", {}, 2), call("list", {}, 3), call("open", ["t"], 4)]
@@ -340,17 +337,17 @@ class HTTPTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.client = Client()
 
-    def test_notification(self) -> None:
+    def test_notificationHasStatus204(self) -> None:
         answer = self.client.ask("POST", f"{BASE}/jsonrpc", b'{"jsonrpc":"2.0","method":"list"}')
         self.assertEqual((answer.status, answer.body), (204, b""))
         self.assertNotIn("content-length", answer.headers)
 
-    def test_contentTypeDoesNotMatter(self) -> None:
+    def test_contentTypeIsIgnored(self) -> None:
         body = b'{"jsonrpc":"2.0","id":1,"method":"list"}'
         for contentType in ("application/json", "text/plain", "multipart/form-data"):
             answer = self.client.ask("POST", f"{BASE}/jsonrpc", body, {"Content-Type": contentType})
             self.assertEqual(answer.json()["result"]["total"], 0)
 
-    def test_onlyPost(self) -> None:
+    def test_getIsRefused(self) -> None:
         answer = self.client.ask("GET", f"{BASE}/jsonrpc")
         self.assertEqual((answer.status, answer.headers["allow"]), (405, "OPTIONS, POST"))

@@ -33,7 +33,7 @@ MODULES = (
 
 
 class _ThroughKlein:
-    """Goes before a test case whose clients are to use sites without the fast path."""
+    """Mixin: the clients of a test case use sites without the fast path."""
 
     patch: Any
 

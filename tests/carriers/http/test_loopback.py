@@ -34,7 +34,7 @@ class LoopbackTests(TestCase):
         response = await self.http.get(f"{self.base}/{call}", params=params)
         return await response.json()
 
-    async def test_life(self) -> None:
+    async def test_publishAndRead(self) -> None:
         self.assertIs(await self.get("rest/open", topic="hello"), True)
         response = await self.http.post(
             f"{self.base}/rest/publish", data={"topic": "hello", "content": "x" * 900}
@@ -52,12 +52,12 @@ class LoopbackTests(TestCase):
         self.assertEqual(answer["result"]["eventId"], sent["eventId"])
         self.assertEqual((await self.get("admin/block/blockList"))["data"]["total"], 2)
 
-    async def test_tooLarge(self) -> None:
+    async def test_tooLargeBodyIsAnswered(self) -> None:
         """A client that sends far too much still gets its answer."""
         response = await self.http.post(f"{self.base}/rest/publish", data=b"x" * 5_000_000)
         self.assertEqual((await response.json())["code"], 100201)
 
-    async def test_notification(self) -> None:
+    async def test_batchOfNotifications(self) -> None:
         body = json.dumps([{"jsonrpc": "2.0", "method": "open", "params": ["t"]}]).encode()
         response = await self.http.post(f"{self.base}/jsonrpc", data=body)
         self.assertEqual((response.code, await response.content()), (204, b""))

@@ -32,7 +32,7 @@ class DocumentTests(SynchronousTestCase):
         client = Client(HttpSettings(basePath="/b"))
         self.document = client.ask("GET", "/b/openapi.json").json()
 
-    def test_everyPath(self) -> None:
+    def test_everyPathAndMethod(self) -> None:
         methods = {path: sorted(entry) for path, entry in self.document["paths"].items()}
         self.assertEqual(
             methods,
@@ -45,7 +45,7 @@ class DocumentTests(SynchronousTestCase):
             },
         )
 
-    def test_everyParameter(self) -> None:
+    def test_parametersAsDeclared(self) -> None:
         for each in OPERATIONS:
             entry = self.document["paths"][f"/b/rest/{each.name}"]
             names = [parameter["name"] for parameter in entry["get"]["parameters"]]

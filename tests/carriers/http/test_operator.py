@@ -1,5 +1,5 @@
 """
-Tests of the operator calls: who may make them, and what they take.
+Tests of the operator calls: authorization, parameters and answers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REPORT = FaultReport(
 
 
 class FaultyDouble:
-    """Keeps what it was told, and always answers the same."""
+    """Records the calls, and always answers the same."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -88,7 +88,7 @@ class OperatorTests(SynchronousTestCase):
         without: str = "",
         **headers: str,
     ) -> Answer:
-        """What an operator is answered."""
+        """Ask as an operator does."""
         given: Mapping[str, str] = {
             "Host": "127.0.0.1:8080",
             "Content-Type": "application/json",
@@ -112,8 +112,7 @@ class OperatorTests(SynchronousTestCase):
         message: str = said["message"]
         return message
 
-    def test_show(self) -> None:
-        """What is answered, in the envelope of the admin queries."""
+    def test_answerIsAnEnvelope(self) -> None:
         answer = self.ask()
         self.assertEqual(answer.headers["content-type"], "application/json;charset=UTF-8")
         self.assertEqual(
@@ -141,8 +140,8 @@ class OperatorTests(SynchronousTestCase):
             },
         )
 
-    def test_values(self) -> None:
-        """Each call reaches the ledger with what was meant; each answers how it is then."""
+    def test_callsReachTheLedger(self) -> None:
+        """With the values that were given, and the answer tells of the state after it."""
         cases: list[tuple[str, dict[str, Any], tuple[Any, ...]]] = [
             ("stop", {"node": 3}, ("stop", 3)),
             ("start", {"node": 0}, ("start", 0)),
@@ -171,8 +170,8 @@ class OperatorTests(SynchronousTestCase):
             answer = self.ask(f"faults/{name}", json.dumps({"groupId": "2", **given}).encode())
             self.assertEqual((answer.json()["code"], self.double.told), (0, [told]))
 
-    def test_token(self) -> None:
-        """Without the token nothing is told; the scheme's case does not matter."""
+    def test_tokenIsRequired(self) -> None:
+        """The scheme's case does not matter."""
         message = self.refused(101016, without="Authorization")
         self.assertIn("Authorization: Bearer", message)
         for given in (f"Basic {TOKEN}", "Bearer", TOKEN):
@@ -181,8 +180,7 @@ class OperatorTests(SynchronousTestCase):
             self.assertIn("not the token", self.refused(101016, Authorization=given))
         self.assertEqual(self.ask(Authorization=f"bearer  {TOKEN}").json()["code"], 0)
 
-    def test_peer(self) -> None:
-        """Only from this machine, whatever is known."""
+    def test_peerMustBeThisMachine(self) -> None:
         for peer in (
             IPv4Address("TCP", "192.0.2.1", 1),
             IPv6Address("TCP", "2001:db8::1", 1),
@@ -198,15 +196,15 @@ class OperatorTests(SynchronousTestCase):
         ):
             self.assertEqual(self.ask(peer=peer).json()["code"], 0)
 
-    def test_host(self) -> None:
-        """A name that somebody has made lead here is none of ours."""
+    def test_hostMustBeLoopback(self) -> None:
+        """DNS rebinding leads other names to this machine."""
         for host in ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "", "[::1"):
             self.assertIn("Host", self.refused(101016, Host=host))
         for host in ("localhost", "LOCALHOST:8080", "[::1]:8080", "127.0.0.1"):
             self.assertEqual(self.ask(Host=host).json()["code"], 0)
 
-    def test_pages(self) -> None:
-        """Web pages are refused, also those of origins that may call the interface."""
+    def test_webPagesAreRefused(self) -> None:
+        """Also those of origins that may call the interface."""
         for origin in ("http://127.0.0.1:8080", "null"):
             self.assertIn("web pages", self.refused(101016, Origin=origin))
         preflight = self.ask(
@@ -214,28 +212,27 @@ class OperatorTests(SynchronousTestCase):
         )
         self.assertEqual(preflight.headers["access-control-allow-headers"], "Content-Type")
 
-    def test_proxies(self) -> None:
-        """Whoever asked a proxy of this machine may be anywhere."""
+    def test_proxiedRequestsAreRefused(self) -> None:
+        """The client of a proxy on this machine may be anywhere."""
         for name in ("Forwarded", "X_Forwarded_For", "Via"):
             self.assertIn("proxies", self.refused(101016, **{name: "x"}))
 
-    def test_contentType(self) -> None:
-        """JSON that says so; a form could come from anywhere."""
+    def test_contentTypeMustBeJSON(self) -> None:
+        """A form could come from any web page."""
         for given in ("text/plain", "application/x-www-form-urlencoded", "application/jsonx"):
             self.assertIn("application/json", self.refused(100600, Content_Type=given))
         self.refused(100600, without="Content-Type")
         self.assertEqual(self.ask(Content_Type="Application/JSON; charset=utf-8").json()["code"], 0)
 
-    def test_body(self) -> None:
-        """An object of known members, of bounded size."""
+    def test_bodyMustBeAnObjectOfKnownMembers(self) -> None:
         for body in (b"", b"{", b"[]", b"null", b'"x"', b"\xff", b"[" * 10000):
             self.assertIn("JSON", self.refused(100600, body=body))
         self.assertIn("nosuch", self.refused(100600, body=b'{"nosuch": 1}'))
         self.assertEqual(self.ask(body=b'{"groupId":"2"}'.ljust(MAX_BODY)).json()["code"], 0)
         self.refused(100201, body=b'{"groupId":"2"}'.ljust(MAX_BODY + 1))
 
-    def test_bounds(self) -> None:
-        """Values outside of what the ledger could have been started with are refused."""
+    def test_valuesOutOfBoundsAreRefused(self) -> None:
+        """The bounds are those of the ledger's settings."""
         for name, member, values in [
             ("stop", "node", [-1, 1000, 1.5, "1", True, None, [1]]),
             ("network", "loss", [-0.1, 1.1, "0", True, [0]]),
@@ -249,27 +246,26 @@ class OperatorTests(SynchronousTestCase):
                 message = self.refused(100600, f"faults/{name}", body)
                 self.assertTrue(message.startswith(f"{member}: "), message)
 
-    def test_methods(self) -> None:
-        """Only POST; and only calls that exist."""
+    def test_onlyPostOfKnownCalls(self) -> None:
         answer = self.ask(method="GET")
         self.assertEqual((answer.status, answer.headers["allow"]), (405, "OPTIONS, POST"))
         self.assertEqual(self.ask("faults/nosuch").json()["code"], 200204)
         self.assertEqual(self.ask("../../rest/faults/show").json()["code"], 200204)
 
-    def test_group(self) -> None:
-        """A group that is not served; and one whose ledger knows no faults."""
+    def test_groupWithoutFaultsIsRefused(self) -> None:
+        """And so is an unknown group."""
         self.refused(200211, body=b'{"groupId": "7"}')
         self.assertIn("no nodes to make fail", self.refused(100600, body=b"{}"))
 
-    def test_unforeseen(self) -> None:
-        """A bug is an incident, and its cause is in the log only."""
+    def test_bugIsAnIncident(self) -> None:
+        """Its cause is in the log only."""
         self.double.error = RuntimeError("secret")
         answer = self.ask("faults/heal").json()
         self.assertEqual((answer["code"], "secret" in answer["message"]), (200203, False))
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
-    def test_off(self) -> None:
-        """Without the option every call about faults says which one is missing."""
+    def test_withoutFaultsOptionCallsAreRefused(self) -> None:
+        """The message names the option."""
         world = makeWorld(ledgers={"2": self.double})
         self.site = makeSite(world.broker, HttpSettings(), operatorToken=TOKEN)
         for call in OPERATOR_CALLS:
@@ -277,13 +273,12 @@ class OperatorTests(SynchronousTestCase):
                 body = b'{"groupId": "2", "node": 0}' if b"node" in _names(call) else b"{}"
                 self.assertIn("--faults", self.refused(101016, call.name, body))
 
-    def test_withoutToken(self) -> None:
-        """A site without a token has no operator calls."""
+    def test_siteWithoutTokenHasNoOperatorCalls(self) -> None:
         self.site = makeSite(self.world.broker, HttpSettings())
         self.refused(200204)
 
-    def test_nowhereElse(self) -> None:
-        """Neither REST, nor JSON-RPC, nor the queries, nor the document have them."""
+    def test_otherInterfacesHaveNoOperatorCalls(self) -> None:
+        """REST, JSON-RPC, the queries and the OpenAPI document."""
         for call in OPERATOR_CALLS:
             for path in ("rest", "admin"):
                 connection = Connection(self.site, HERE)
@@ -307,10 +302,10 @@ def _names(call: Any) -> list[bytes]:
 
 class LoopbackTests(SynchronousTestCase):
     """
-    What is this machine.
+    Which hosts are this machine.
     """
 
-    def test_isLoopback(self) -> None:
+    def test_loopbackAddressesAndNames(self) -> None:
         for host in ("127.0.0.1", "127.255.0.1", "::1", "::ffff:127.0.0.1", "localhost"):
             self.assertTrue(isLoopback(host), host)
         for host in ("", "0.0.0.0", "128.0.0.1", "::", "::2", "localhost.evil.example", "127.1"):

@@ -42,8 +42,8 @@ class ProofTests(SynchronousTestCase):
         self.assertEqual(answer.status, 200)
         return answer.body
 
-    def test_proof(self) -> None:
-        """What REST answers is a proof as it is, and so is what JSON-RPC answers."""
+    def test_answerIsAProof(self) -> None:
+        """The body of REST is a proof as it is, and so is that of JSON-RPC."""
         for eventId in self.ids:
             proved = verifyProof(self.raw(f"proof?eventId={eventId}"), chain=self.chain)
             self.assertEqual((proved.eventId, proved.topic, proved.content), (eventId, "t", b"x"))
@@ -51,8 +51,8 @@ class ProofTests(SynchronousTestCase):
             self.assertEqual(verifyProof(response, chain=self.chain), proved)
         self.assertEqual(proved.timestamp // 1000, 1_700_000_000)
 
-    def test_checkpoint(self) -> None:
-        """The latest block, one of a height, and genesis, each with all that is said of it."""
+    def test_checkpointOfEachHeight(self) -> None:
+        """The latest block, one of a height, and genesis, with all their fields."""
         for call in ("checkpoint", "checkpoint?height=1", "checkpoint?height=0"):
             answer = self.client.rest(call)
             kept = readCheckpoint(self.raw(call))
@@ -65,16 +65,15 @@ class ProofTests(SynchronousTestCase):
         self.assertEqual(answer["height"], 0)
         self.assertEqual(self.client.rest("checkpoint")["height"], self.rig.height)
 
-    def test_withCheckpoint(self) -> None:
-        """A later block vouches for the event where it is asked to."""
+    def test_proofWithLaterCheckpoint(self) -> None:
+        """A later block proves the event, too, where the call names one."""
         self.rig.publish()
         self.rig.settle()
         tip = readCheckpoint(self.raw("checkpoint"))
         data = self.raw(f"proof?eventId={self.ids[0]}&checkpoint={tip.height}")
         self.assertEqual(verifyProof(data, checkpoint=tip).checkpoint, tip)
 
-    def test_consistency(self) -> None:
-        """From any block to any later one."""
+    def test_consistencyOfAnyTwoBlocks(self) -> None:
         kept = [
             readCheckpoint(self.raw(f"checkpoint?height={height}"))
             for height in range(self.rig.height + 1)
@@ -83,8 +82,7 @@ class ProofTests(SynchronousTestCase):
             data = self.raw(f"consistency?older={older}&newer={newer}")
             verifyConsistency(data, older=kept[older], newer=kept[newer])
 
-    def test_refused(self) -> None:
-        """What there is not, and what makes no sense."""
+    def test_unknownBlocksAndEventsAreRefused(self) -> None:
         [one, *_] = self.ids
         height = self.rig.height
         for call, code in (
@@ -107,8 +105,8 @@ class ProofTests(SynchronousTestCase):
         ):
             self.assertEqual(self.client.rest(call).get("code"), code, call)
 
-    def test_unprovable(self) -> None:
-        """A ledger that proves nothing says so, over both interfaces."""
+    def test_ledgerWithoutProofsIsRefused(self) -> None:
+        """Over both interfaces."""
         for call, params in (
             ("genesis", {}),
             ("checkpoint", {}),
@@ -122,8 +120,8 @@ class ProofTests(SynchronousTestCase):
             self.assertIn("proves nothing", answer["message"])
             self.assertEqual(self.client.rpc(call, given)["error"]["code"], -32602)
 
-    def test_changedNodes(self) -> None:
-        """After a change of the nodes an old event is proved again, and a new one."""
+    def test_proofAfterAChangeOfValidators(self) -> None:
+        """Both an event before the change and one after it."""
         operator = self.client.world.broker.operator
         change = operator.changeNodes("1", [0, 3], 5)
         self.rig.run(5)

@@ -33,7 +33,7 @@ class OperationTests(SynchronousTestCase):
         answer = self.client.ask("POST", f"{BASE}/rest/{call}", body, {"Content-Type": contentType})
         return answer.json()
 
-    def test_life(self) -> None:
+    def test_lifeOfATopic(self) -> None:
         self.assertIs(self.rest("exist?topic=hello"), False)
         self.assertIs(self.rest("open?topic=hello"), True)
         self.assertIs(self.rest("open?topic=hello"), True)
@@ -61,29 +61,29 @@ class OperationTests(SynchronousTestCase):
         )
         self.assertEqual(self.rest("getEvent?eventId=2cf24dba-1-2"), event)
 
-    def test_neverPublishedTo(self) -> None:
+    def test_stateOfATopicWithoutEvents(self) -> None:
         self.rest("open?topic=t")
         state = self.rest("state?topic=t")
         self.assertEqual((state["sequenceNumber"], state["blockNumber"]), (0, 0))
 
-    def test_listEchoes(self) -> None:
+    def test_listEchoesThePageIndex(self) -> None:
         page = self.rest("list?pageIndex=1&pageSize=100")
         self.assertEqual((page["pageIndex"], page["pageSize"]), (1, 10))
 
-    def test_postForm(self) -> None:
+    def test_formBodyIsRead(self) -> None:
         self.assertIs(self.post("open", b"topic=t&groupId=2"), True)
         sent = self.post("publish?groupId=2", b"topic=t&content=" + b"x" * 2000)
         self.assertEqual(sent["code"], 100201)
         sent = self.post("publish?groupId=2", b"topic=t&content=" + b"x" * 900)
         self.assertEqual(sent["status"], "SUCCESS")
 
-    def test_postQuery(self) -> None:
+    def test_longQueryStringByPost(self) -> None:
         """A POST's query string may be as long as a body."""
         self.rest("open?topic=t")
         query = "publish?topic=t&svc-a=" + "x" * 1024
         self.assertEqual(self.post(query, b"content=x")["status"], "SUCCESS")
 
-    def test_queryBeforeForm(self) -> None:
+    def test_queryStringWinsOverForm(self) -> None:
         self.post("open?topic=a", b"topic=b")
         self.assertIs(self.rest("exist?topic=a"), True)
         self.assertIs(self.rest("exist?topic=b"), False)
@@ -93,7 +93,7 @@ class OperationTests(SynchronousTestCase):
         self.assertEqual(answer["code"], 100600)
         self.assertIs(self.rest("exist?topic=a"), False)
 
-    def test_queryTooLong(self) -> None:
+    def test_longPublishByGetIsRefused(self) -> None:
         """1024 bytes are taken, 1025 are not, and nothing else is bounded so."""
         self.rest("open?topic=t")
         start = "topic=t&content="
@@ -102,12 +102,12 @@ class OperationTests(SynchronousTestCase):
         self.assertEqual(self.rest(f"publish?{fits}x")["code"], 100207)
         self.assertIs(self.rest("exist?topic=t&x=" + "x" * 2000), True)
 
-    def test_emptyTexts(self) -> None:
+    def test_emptyValuesAreAbsent(self) -> None:
         self.assertEqual(self.rest("open?topic=")["code"], 100103)
         self.rest("open?topic=t")
         self.assertEqual(self.rest("publish?topic=t&content=")["code"], 100200)
 
-    def test_unexpectedFailure(self) -> None:
+    def test_unexpectedFailureHasAnIncidentId(self) -> None:
         self.client.world.ledger.error = ZeroDivisionError("secret")
         self.assertEqual(
             self.rest("exist?topic=t"),
@@ -133,8 +133,8 @@ class PropertyTests(SynchronousTestCase):
 
     @given(st.binary(min_size=1, max_size=330))
     @settings(max_examples=100, deadline=None)
-    def test_anyContent(self, content: bytes) -> None:
-        """Any bytes are kept, by GET and by POST."""
+    def test_anyContentIsKept(self, content: bytes) -> None:
+        """By GET and by POST."""
         fields = b"topic=t&content=" + quote_from_bytes(content, safe="").encode()
         for query, form in ((fields, None), (b"", fields)):
             if form is None and len(query) > 1024:
@@ -156,8 +156,8 @@ class PropertyTests(SynchronousTestCase):
         ).map(lambda pairs: b"&".join(name + b"=" + value for name, value in pairs)),
     )
     @settings(max_examples=300, deadline=None)
-    def test_anyQuery(self, name: str, query: bytes) -> None:
-        """Any query string is answered with JSON, and none with an unknown error."""
+    def test_anyQueryStringIsAnswered(self, name: str, query: bytes) -> None:
+        """With JSON, and never with an unknown error."""
         answer = self.ask(name, query)
         if isinstance(answer, dict):
             self.assertNotEqual(answer.get("code"), 200203)

@@ -27,7 +27,7 @@ class RoutingTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.client = Client()
 
-    def test_notFound(self) -> None:
+    def test_unknownPathIs404(self) -> None:
         for path in (
             "/",
             "/nothing",
@@ -43,7 +43,7 @@ class RoutingTests(SynchronousTestCase):
             self.assertEqual((answer.status, answer.json()["code"]), (404, 200204), path)
             self.assertEqual(answer.headers["content-type"], "application/json;charset=UTF-8")
 
-    def test_noSuchCall(self) -> None:
+    def test_unknownCallIsAnError(self) -> None:
         for path in (
             "rest",
             "rest/",
@@ -59,7 +59,7 @@ class RoutingTests(SynchronousTestCase):
             answer = self.client.ask("GET", f"{BASE}/{path}")
             self.assertEqual((answer.status, answer.json()["code"]), (200, 200204), path)
 
-    def test_wrongMethod(self) -> None:
+    def test_otherMethodIs405(self) -> None:
         for method, path, allow in (
             ("DELETE", f"{BASE}/rest/open", "GET, HEAD, OPTIONS, POST"),
             ("PUT", f"{BASE}/rest/none", "GET, HEAD, OPTIONS, POST"),
@@ -71,25 +71,25 @@ class RoutingTests(SynchronousTestCase):
             self.assertEqual((answer.status, answer.headers["allow"]), (405, allow))
             self.assertEqual(answer.json()["code"], 200204)
 
-    def test_head(self) -> None:
+    def test_headHasNoBody(self) -> None:
         get = self.client.ask("GET", f"{BASE}/admin/listGroup")
         head = self.client.ask("HEAD", f"{BASE}/admin/listGroup")
         self.assertEqual((head.status, head.body), (200, b""))
         self.assertEqual(head.headers["content-length"], str(len(get.body)))
 
-    def test_options(self) -> None:
+    def test_optionsWithoutCORS(self) -> None:
         answer = self.client.ask("OPTIONS", f"{BASE}/jsonrpc", headers={"Origin": "http://a"})
         self.assertEqual((answer.status, answer.body), (204, b""))
         self.assertEqual(answer.headers["allow"], "OPTIONS, POST")
         self.assertEqual([name for name in answer.headers if name.startswith("access")], [])
 
-    def test_strangeHost(self) -> None:
-        """No Host header brings the router down."""
+    def test_anyHostHeaderIsRouted(self) -> None:
+        """Klein's router fails on some of them."""
         connection = self.client.connect()
         connection.send(b"GET /healthz HTTP/1.1\r\nHost: \xff..x" + b"y" * 300 + b"\r\n\r\n")
         self.assertEqual(connection.answers()[0].status, 200)
 
-    def test_basePath(self) -> None:
+    def test_basePathIsConfigurable(self) -> None:
         for basePath, path in (("/", "/rest/list"), ("/a/b/", "/a/b/rest/list")):
             client = Client(HttpSettings(basePath=basePath))
             self.assertEqual(client.ask("GET", path).json()["total"], 0)
@@ -97,8 +97,8 @@ class RoutingTests(SynchronousTestCase):
             with self.assertRaises(ValueError):
                 HttpSettings(basePath=wrong)
 
-    def test_moreRoutes(self) -> None:
-        """Resources find their place, and a handler's failure is an answer."""
+    def test_otherRoutesAreServed(self) -> None:
+        """Resources too; and the failure of a handler is an answer."""
 
         class Leaf(Resource):
             isLeaf = True
@@ -124,7 +124,7 @@ class RoutingTests(SynchronousTestCase):
 
 
 class Silent:
-    """Does nothing with what it hears."""
+    """A WebSocket protocol that does nothing."""
 
     def negotiationStarted(self, transport: WebSocketTransport) -> None:
         pass
@@ -151,8 +151,7 @@ class SilentFactory:
 
 
 class WebSocketTests(SynchronousTestCase):
-    def test_upgrade(self) -> None:
-        """A WebSocket finds its place, and a drained site does not wait for it."""
+    def test_upgradedConnectionIsNotDrained(self) -> None:
         resource = WebSocketResource(SilentFactory())
         client = Client(routes=(Route(path="/ws", methods=("GET",), handler=lambda _: resource),))
         connection = client.connect()
@@ -173,7 +172,7 @@ class WebSocketTests(SynchronousTestCase):
 
 
 class CrossOriginTests(SynchronousTestCase):
-    def test_allowed(self) -> None:
+    def test_allowedOriginMayRead(self) -> None:
         client = Client(HttpSettings(corsOrigins={"http://a"}))
         for method in ("GET", "OPTIONS"):
             answer = client.ask(method, f"{BASE}/rest/list", headers={"Origin": "http://a"})
@@ -181,12 +180,12 @@ class CrossOriginTests(SynchronousTestCase):
             self.assertEqual(answer.headers["vary"], "Origin")
         self.assertIn("POST", answer.headers["access-control-allow-methods"])
 
-    def test_notAllowed(self) -> None:
+    def test_otherOriginMayNotRead(self) -> None:
         client = Client(HttpSettings(corsOrigins={"http://a"}))
         answer = client.ask("OPTIONS", f"{BASE}/rest/list", headers={"Origin": "http://b"})
         self.assertEqual([name for name in answer.headers if name.startswith("access")], [])
 
-    def test_all(self) -> None:
+    def test_starAllowsEveryOrigin(self) -> None:
         client = Client(HttpSettings(corsOrigins={"*"}))
         answer = client.ask("GET", "/nothing", headers={"Origin": "http://b"})
         self.assertEqual(answer.headers["access-control-allow-origin"], "http://b")
@@ -201,8 +200,8 @@ class BodyBoundTests(SynchronousTestCase):
         lines = (f"POST {path} HTTP/1.1", "Host: b", f"Content-Length: {length}", *headers)
         self.connection.send("\r\n".join(lines).encode() + b"\r\n\r\n")
 
-    def test_refusedAtTheHeaders(self) -> None:
-        """Each part of the site says it in its way, before any of the body is there."""
+    def test_announcedBodyIsRefusedAtTheHeaders(self) -> None:
+        """Before any of the body has arrived, as each area encodes errors."""
         for path, status in (
             (f"{BASE}/rest/publish", 200),
             (f"{BASE}/admin/listGroup", 200),
@@ -215,14 +214,14 @@ class BodyBoundTests(SynchronousTestCase):
             self.assertEqual((answer.status, answer.json()["code"]), (status, 100201))
             self.assertEqual(answer.headers["connection"], "close")
 
-    def test_refusedJSONRPC(self) -> None:
+    def test_announcedJSONRPCBodyIsRefused(self) -> None:
         self.announce(f"{BASE}/jsonrpc", 10**18)
         [answer] = self.connection.answers()
         self.assertEqual(answer.status, 200)
         self.assertEqual((answer.json()["id"], answer.json()["error"]["code"]), (None, -32011))
 
-    def test_lingers(self) -> None:
-        """What is still sent is thrown away for a moment; then the connection closes."""
+    def test_refusedBodyIsReadForAMoment(self) -> None:
+        """Its bytes are discarded; then the connection closes."""
         self.announce(f"{BASE}/rest/publish", 10**9)
         self.assertEqual(len(self.connection.answers()), 1)
         for _ in range(10):
@@ -232,7 +231,7 @@ class BodyBoundTests(SynchronousTestCase):
         self.client.world.clock.advance(LINGER)
         self.assertFalse(self.connection.isOpen)
 
-    def test_bodyAtTheBound(self) -> None:
+    def test_bodyAtTheBoundIsServed(self) -> None:
         self.announce(
             f"{BASE}/rest/open?topic=t", MAX_BODY, f"Content-Type: {FORM}", "Expect: 100-continue"
         )
@@ -241,8 +240,8 @@ class BodyBoundTests(SynchronousTestCase):
         self.connection.send(b"x" * MAX_BODY)
         self.assertIs(self.connection.answers()[0].json(), True)
 
-    def test_chunked(self) -> None:
-        """Chunks are counted, and the request is refused at the one that is too many."""
+    def test_tooLargeChunkedBodyIsRefused(self) -> None:
+        """At the first chunk that is too many."""
         self.connection.send(
             f"POST {BASE}/rest/publish HTTP/1.1\r\nHost: b\r\n"
             "Transfer-Encoding: chunked\r\n\r\n".encode()
@@ -255,15 +254,15 @@ class BodyBoundTests(SynchronousTestCase):
         [answer] = self.connection.answers()
         self.assertEqual(answer.json()["code"], 100201)
 
-    def test_chunkedWithinTheBound(self) -> None:
+    def test_chunkedBodyIsServed(self) -> None:
         self.connection.send(
             f"POST {BASE}/rest/open HTTP/1.1\r\nHost: b\r\nContent-Type: {FORM}\r\n"
             "Transfer-Encoding: chunked\r\n\r\n7\r\ntopic=t\r\n0\r\n\r\n".encode()
         )
         self.assertIs(self.connection.answers()[0].json(), True)
 
-    def test_endlessLine(self) -> None:
-        """A publish by GET of any length is told what is wrong with it; so are others."""
+    def test_endlessRequestLineIsRefused(self) -> None:
+        """A publish by GET with the error of REST, others with status 431."""
         for path, status in ((f"{BASE}/rest/publish", 200), ("/", 431)):
             connection = self.client.connect()
             connection.send(f"GET {path}?".encode() + b"x" * 100_000)
@@ -285,8 +284,8 @@ class ConnectionTests(SynchronousTestCase):
         number: int = self.client.rest("state?topic=t")["sequenceNumber"]
         return number
 
-    def test_pipelined(self) -> None:
-        """Two requests in one go are answered in order, the second after the first."""
+    def test_pipelinedRequestsAreAnsweredInOrder(self) -> None:
+        """The second is not begun before the first is answered."""
         self.ledger.isHolding = True
         self.connection.send(self.publish + requestBytes("GET", "/healthz"))
         self.assertEqual(self.connection.answers(), [])
@@ -296,8 +295,8 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(second.json(), {"status": "alive"})
         self.assertTrue(self.connection.isOpen)
 
-    def test_slowReader(self) -> None:
-        """While a client does not take its answers, nothing more is done for it."""
+    def test_slowReaderIsNotServedFurther(self) -> None:
+        """Its next requests wait until it has read its answers."""
         self.ledger.isHolding = True
         self.connection.send(self.publish)
         # As a transport does whose buffer the first answer fills.
@@ -313,28 +312,27 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(self.sequence(), 3)
         self.assertEqual(self.connection.transport.producerState, "producing")
 
-    def test_disconnected(self) -> None:
-        """The write of a client that goes away goes on."""
+    def test_writeOfALeavingClientGoesOn(self) -> None:
         self.ledger.isHolding = True
         self.connection.send(self.publish)
         self.connection.disconnect()
         self.ledger.release()
         self.assertEqual(self.sequence(), 1)
 
-    def test_idle(self) -> None:
+    def test_idleConnectionIsClosed(self) -> None:
         self.client.world.clock.advance(59)
         self.assertTrue(self.connection.isOpen)
         self.client.world.clock.advance(1)
         self.assertFalse(self.connection.isOpen)
 
-    def test_drainIdle(self) -> None:
+    def test_drainClosesIdleConnections(self) -> None:
         drained: Deferred[None] = self.client.site.drain()
         self.assertIsNone(self.successResultOf(drained))
         self.assertFalse(self.connection.isOpen)
         self.assertIsNone(self.client.site.buildProtocol(None))
 
-    def test_drainBusy(self) -> None:
-        """What has arrived is answered, what is still arriving is not waited for."""
+    def test_drainAnswersWhatHasArrived(self) -> None:
+        """A request that is still arriving is not waited for."""
         self.ledger.isHolding = True
         arriving = self.client.connect()
         arriving.send(self.publish[:-1])
@@ -349,7 +347,7 @@ class ConnectionTests(SynchronousTestCase):
         self.assertFalse(self.connection.isOpen)
         self.successResultOf(drained)
 
-    def test_drainNothing(self) -> None:
+    def test_drainWithoutConnections(self) -> None:
         self.connection.disconnect()
         for channel in list(self.client.site.channels):
             channel.connectionLost(Failure(ConnectionDone()))
@@ -366,11 +364,11 @@ class AccessLogTests(SynchronousTestCase):
         client.rest("publish?topic=t&content=secret")
         return [event for event in events if "path" in event]
 
-    def test_silent(self) -> None:
+    def test_logIsOffByDefault(self) -> None:
         self.assertEqual(self.logged(False), [])
 
-    def test_asked(self) -> None:
-        """One line a request, without the query."""
+    def test_logHasOneLineARequest(self) -> None:
+        """Without the query string."""
         [event] = self.logged(True)
         self.assertEqual((event["method"], event["code"]), ("GET", 200))
         self.assertEqual(event["path"], f"{BASE}/rest/publish")

@@ -43,14 +43,14 @@ from .support import BASE, FORM, Answer, Client, parseAnswers, requestBytes
 
 CONTENT = 100_000
 MANY = 150
-"""So many answers with such a content fill every socket's buffer."""
+"""This many answers with such a content fill every socket's buffer."""
 
 reactor: Any = _reactor
 
 
 class Reader(Protocol):
     """
-    Gathers what a server sends.
+    Collects what a server sends.
     """
 
     def __init__(self) -> None:
@@ -135,16 +135,16 @@ class TransportTests(TestCase):
             self.assertIs(true.json(), True)
         self.assertGreater(self.pauses, 0)
 
-    async def test_tcp(self) -> None:
+    async def test_pipeliningOverTCP(self) -> None:
         host = await self.listen("tcp:0:interface=127.0.0.1")
         await self.check(TCP4ClientEndpoint(reactor, "127.0.0.1", host.port))
 
-    async def test_unix(self) -> None:
+    async def test_pipeliningOverUNIXSocket(self) -> None:
         path = str(self.root / "s")
         await self.listen(f"unix:{path}")
         await self.check(UNIXClientEndpoint(reactor, path))
 
-    async def test_tls(self) -> None:
+    async def test_pipeliningOverTLS(self) -> None:
         key, certificate = makeCertificate(self.root)
         host = await self.listen(
             f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
@@ -152,7 +152,7 @@ class TransportTests(TestCase):
         plain = TCP4ClientEndpoint(reactor, "127.0.0.1", host.port)
         await self.check(wrapClientTLS(CertificateOptions(verify=False), plain))
 
-    async def test_proxy(self) -> None:
+    async def test_pipeliningBehindPROXYHeader(self) -> None:
         """The client that the PROXY header names is the one that the log names."""
         events: list[LogEvent] = []
         observer = cast(ILogObserver, events.append)

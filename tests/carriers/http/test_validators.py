@@ -26,7 +26,7 @@ NODES = ValidatorSet(3, (b"\1" * 32, b"\2" * 32))
 
 
 class ChangeableDouble:
-    """Keeps what it was told."""
+    """Records the calls."""
 
     def __init__(self) -> None:
         self.told: list[tuple[Sequence[int], int | None]] = []
@@ -55,7 +55,7 @@ class ValidatorTests(SynchronousTestCase):
         )
 
     def ask(self, token: str = TOKEN, **members: Any) -> Any:
-        """What an operator is answered."""
+        """Ask as an operator does."""
         connection = Connection(self.site, IPv4Address("TCP", "127.0.0.1", 50000))
         headers = {
             "Host": "127.0.0.1:8080",
@@ -68,8 +68,7 @@ class ValidatorTests(SynchronousTestCase):
         [answer] = connection.answers()
         return answer.json()
 
-    def test_show(self) -> None:
-        """Without a change it tells which they are."""
+    def test_withoutAChangeTheSetIsShown(self) -> None:
         data = {
             "changes": 3,
             "nodes": [
@@ -83,15 +82,13 @@ class ValidatorTests(SynchronousTestCase):
             self.assertEqual(answer, {"code": 0, "message": "success", "data": data})
         self.assertEqual(self.double.told, [])
 
-    def test_changes(self) -> None:
-        """What is meant reaches the ledger."""
+    def test_changesReachTheLedger(self) -> None:
         self.ask(rotate=[2, 0])
         self.ask(count=7)
         self.ask(rotate=[1], count=4)
         self.assertEqual(self.double.told, [((2, 0), None), ((), 7), ((1,), 4)])
 
-    def test_refused(self) -> None:
-        """Nothing else changes anything."""
+    def test_invalidChangesAreRefused(self) -> None:
         bad: Sequence[dict[str, Any]] = (
             {"rotate": "all"},
             {"rotate": 0},

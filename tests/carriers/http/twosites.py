@@ -69,13 +69,13 @@ class Side:
             self.channel.connectionLost(Failure(ConnectionDone()))
 
     def written(self) -> bytes:
-        """What came back since the last time, without dates."""
+        """The bytes that were answered since the last time, without dates."""
         data = self.transport.value()
         self.transport.clear()
         return _DATE.sub(b"", data)
 
     def fate(self) -> tuple[object, ...]:
-        """What became of the connection, and what was done."""
+        """The state of the connection, and the requests that reached the ledgers."""
         isDrained = self.drained is not None and self.drained.called
         return (
             *(self.isOpen, self.transport.disconnected, isDrained, len(self.client.site.channels)),
@@ -111,18 +111,18 @@ class Pass:
 
 
 def hold(side: Side) -> None:
-    """From now on the ledger takes its time."""
+    """From now on the ledger decides nothing."""
     side.ledger.isHolding = True
 
 
 def release(side: Side) -> None:
-    """The ledger has decided, and is quick again."""
+    """The ledger decides what waits, and from now on everything at once."""
     side.ledger.isHolding = False
     side.ledger.release()
 
 
 def decide(side: Side) -> None:
-    """The ledger has decided what it was given."""
+    """The ledger decides what waits."""
     side.ledger.release()
 
 
