@@ -284,7 +284,6 @@ class DeclarationTests(SynchronousTestCase):
                 "listNodes",
                 "listSubscription",
                 "getVersion",
-                "getIdentity",
                 "group/general",
                 "transaction/transList",
                 "block/blockList",

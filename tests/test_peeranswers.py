@@ -12,13 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker import Identity
 from svcbroker.errors import GroupUnknown
 from svcbroker.model import InterfaceType, SubscriptionRecord
-from svcbroker.operations import QUERIES, AnswerInvalid, readIdentity, readSubscriptions
+from svcbroker.operations import QUERIES, AnswerInvalid, readSubscriptions
 
 RENDER = {each.name: each.result.render for each in QUERIES}
-IDENTITY = Identity(address="b.example:8080", instance="0" * 32)
 SUBSCRIPTION = {
     "interfaceType": "STOMP",
     "notifiedEventCount": "3",
@@ -42,15 +40,10 @@ class ReadingTests(SynchronousTestCase):
     The answers of a broker.
     """
 
-    def test_identityIsRead(self) -> None:
-        answer = msgspec.json.encode(RENDER["getIdentity"](IDENTITY))
-        self.assertEqual(readIdentity(answer), IDENTITY)
-
     def test_subscriptionsAreRead(self) -> None:
         """And they are rendered again as they were."""
         answer = {"b:1": {"id": SUBSCRIPTION}}
-        address, records = readSubscriptions(envelope(answer), "1")
-        self.assertEqual(address, "b:1")
+        records = readSubscriptions(envelope(answer), "1")
         self.assertEqual(
             records,
             [
@@ -67,9 +60,9 @@ class ReadingTests(SynchronousTestCase):
                 )
             ],
         )
-        again = msgspec.to_builtins(RENDER["listSubscription"]({address: records}))
+        again = msgspec.to_builtins(RENDER["listSubscription"]({"b:1": records}))
         self.assertEqual(again["data"], answer)
-        self.assertEqual(readSubscriptions(envelope({"b:1": {}}), None), ("b:1", []))
+        self.assertEqual(readSubscriptions(envelope({"b:1": {}}), None), [])
 
     @settings(deadline=None)
     @given(
@@ -88,8 +81,8 @@ class ReadingTests(SynchronousTestCase):
     )
     def test_anySubscriptionIsReadAsWritten(self, record: SubscriptionRecord) -> None:
         said = RENDER["listSubscription"]({"b:1": [record]})
-        address, records = readSubscriptions(msgspec.json.encode(said), None)
-        self.assertEqual(RENDER["listSubscription"]({address: records}), said)
+        records = readSubscriptions(msgspec.json.encode(said), None)
+        self.assertEqual(RENDER["listSubscription"]({"b:1": records}), said)
 
 
 class RefusingTests(SynchronousTestCase):
@@ -98,12 +91,9 @@ class RefusingTests(SynchronousTestCase):
     """
 
     def refused(self, data: bytes, group: str | None = None) -> None:
-        """Both readers refuse this, with a message for clients."""
-        for error in (
-            self.assertRaises(AnswerInvalid, readIdentity, data),
-            self.assertRaises(AnswerInvalid, readSubscriptions, data, group),
-        ):
-            self.assertTrue(str(error).startswith("answered with "), str(error))
+        """The error has a message for clients."""
+        error = self.assertRaises(AnswerInvalid, readSubscriptions, data, group)
+        self.assertTrue(str(error).startswith("answered with "), str(error))
 
     def test_otherTextIsRefused(self) -> None:
         """No JSON, or other JSON."""
@@ -123,7 +113,7 @@ class RefusingTests(SynchronousTestCase):
         """Its words are not passed on."""
         data = b'{"code":200203,"message":"<script>"}'
         self.refused(data)
-        error = self.assertRaises(AnswerInvalid, readIdentity, data)
+        error = self.assertRaises(AnswerInvalid, readSubscriptions, data, None)
         self.assertEqual(str(error), "answered with error 200203")
         self.assertRaises(
             GroupUnknown, readSubscriptions, b'{"code":200211,"message":"group is unknown"}', "1"
@@ -132,12 +122,7 @@ class RefusingTests(SynchronousTestCase):
     def test_addressWithSeparatorIsRefused(self) -> None:
         """Addresses stand in lists with commas."""
         for address in ("", "a,b", "a b", "a\n", "é", "a" * 301):
-            told = {"address": address, "instance": "0" * 32}
-            self.assertRaises(AnswerInvalid, readIdentity, envelope(told))
             self.assertRaises(AnswerInvalid, readSubscriptions, envelope({address: {}}), None)
-        for instance in ("", "0" * 31, "0" * 33, "G" * 32, "0" * 32 + "\n"):
-            told = {"address": "b:1", "instance": instance}
-            self.assertRaises(AnswerInvalid, readIdentity, envelope(told))
 
     def test_subscriptionsOfOtherNodesAreRefused(self) -> None:
         """And so is an answer for no node at all."""

@@ -111,7 +111,7 @@ class OptionsTests(SynchronousTestCase):
             ("--config=/nosuch", "config: cannot read /nosuch: "),
             ("--webhook-secret-file=/nosuch", "webhook-secret-file: cannot read /nosuch: "),
             ("--advertise=here", "advertise: is not host:port such as "),
-            ("--peer=b:8080", "peer: is not a base URL such as "),
+            ("--peer=b:8080", "peer: is not NAME=URL such as "),
             ("--webhook-allow=127.1", "webhook-allow: is neither a network such as "),
         ]:
             text = str(self.assertRaises(UsageError, parse, argument))

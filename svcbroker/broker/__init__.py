@@ -10,7 +10,7 @@ from ._broker import Broker
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._keeper import Keeper
 from ._operator import Operator
-from ._peers import Identity, IPeer, PeerError
+from ._peers import IPeer, PeerError
 from ._proving import CheckpointAnswer, Proving
 from ._publishing import Publication, PublishPolicy
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
@@ -37,7 +37,6 @@ __all__ = [
     "IPeer",
     "ISubscriptionDirectory",
     "IWebhooks",
-    "Identity",
     "Keeper",
     "Limits",
     "NoSubscriptions",

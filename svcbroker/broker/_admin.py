@@ -22,7 +22,6 @@ from ..model import (
 from ..version import VersionRecord
 from ._groups import Groups
 from ._nodes import Nodes
-from ._peers import Identity
 from ._values import NumberedPage, T, appliedSize, pageOffset
 from ._waiters import Waiters
 
@@ -64,11 +63,7 @@ class Administration:
         What the brokers are called that are known, this one first, C{host:port} each. See
         L{Nodes<svcbroker.broker._nodes.Nodes>}.
         """
-        return self._nodes.listAddresses()
-
-    def getIdentity(self) -> Deferred[Identity]:
-        """What this broker is called. Asks nobody else."""
-        return succeed(self._nodes.identity)
+        return succeed(self._nodes.addresses)
 
     def getVersion(self) -> Deferred[VersionRecord]:
         """Which svcbroker this is."""

@@ -25,7 +25,7 @@ from ._admin import Administration
 from ._groups import Groups, Limits
 from ._nodes import Nodes
 from ._operator import Operator
-from ._peers import Identity, IPeer
+from ._peers import IPeer
 from ._proving import Proving
 from ._publishing import DEFAULT_POLICY, Publication, Publishing, PublishPolicy
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
@@ -67,7 +67,6 @@ class Broker:
         subscriptions: ISubscriptionDirectory | None = None,
         webhooks: IWebhooks | None = None,
         hasFaults: bool = False,
-        instance: str = "",
         peers: Sequence[IPeer] = (),
     ) -> None:
         """
@@ -77,8 +76,6 @@ class Broker:
         @param subscriptions: what C{listSubscription} tells.
         @param webhooks: what C{subscribe} and C{unSubscribe} ask.
         @param hasFaults: whether operators may make faults.
-        @param instance: what tells this process from every other one; not needed where it has
-            no peers and is nobody's peer.
         @param peers: the other brokers.
         """
         self.groups = Groups(ledgers)
@@ -92,10 +89,9 @@ class Broker:
             self._waiters,
             version=version,
             nodes=Nodes(
-                Identity(address=nodeAddress, instance=instance),
+                nodeAddress,
                 NoSubscriptions() if subscriptions is None else subscriptions,
                 peers,
-                clock,
                 limits.peerTimeout,
             ),
         )

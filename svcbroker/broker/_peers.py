@@ -9,24 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import frozen
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from ..model import SubscriptionRecord
-
-
-@frozen(kw_only=True)
-class Identity:
-    """
-    Which broker one is.
-
-    @ivar address: what it is called, C{host:port}.
-    @ivar instance: what tells its process from every other one; another one at each start.
-    """
-
-    address: str
-    instance: str
 
 
 class PeerError(Exception):
@@ -38,31 +24,21 @@ class PeerError(Exception):
 
 class IPeer(Interface):
     """
-    Another broker. It is asked for itself alone: none of the questions has it ask a third one,
+    Another broker. It is asked for itself alone: the question does not have it ask a third one,
     so however brokers know each other, no question goes round.
-
-    Cancelling an answer ends the question.
     """
 
-    name: str = Attribute("What it is called until it has told its address: C{host:port}.")
-
-    def getIdentity(timeout: float) -> Deferred[Identity]:
-        """
-        Which broker it is. Called by the broker, not twice at the same time.
-
-        @param timeout: how long that may take, in seconds.
-        @raise PeerError: there is no answer.
-        """
+    name: str = Attribute("What the operator calls it: C{host:port}.")
 
     def listSubscriptions(
         group: str | None, timeout: float
-    ) -> Deferred[tuple[str, Sequence[SubscriptionRecord]]]:
+    ) -> Deferred[Sequence[SubscriptionRecord]]:
         """
         Its live subscriptions, all of them. Called by the broker for each client that asks.
+        Cancelling ends the question.
 
         @param group: only those of this group; C{None} asks for all.
         @param timeout: how long that may take, in seconds.
-        @return: fires with the address that it has now, and the subscriptions.
         @raise PeerError: there is no answer.
         @raise GroupUnknown: it does not serve the group.
         @raise Overloaded: it is asked too often at the same time.

@@ -4,9 +4,9 @@ Other brokers, asked over HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
@@ -15,33 +15,21 @@ from twisted.web import http
 from twisted.web.http_headers import Headers
 from zope.interface import implementer
 
-from ..broker import Identity, IPeer, PeerError
+from ..broker import IPeer, PeerError
 from ..errors import Overloaded
 from ..model import SubscriptionRecord
 from ..net.deferreds import asDeferred
 from ..net.http import HttpClient, HttpError, makeClient
-from ..operations import AnswerInvalid, readIdentity, readSubscriptions
-
-MAX_IDENTITY: Final = 4096
-"""The largest answer to the question for a name, in bytes."""
+from ..operations import AnswerInvalid, readSubscriptions
 
 MAX_SUBSCRIPTIONS: Final = 16 * 1024 * 1024
-"""The largest answer to the question for subscriptions, in bytes: some 40,000 of them."""
+"""The largest answer of a peer, in bytes: some 40,000 subscriptions."""
 
 MAX_UNDER_WAY: Final = 8
-"""How many such questions one peer is asked at the same time."""
+"""How many clients at the same time may have one peer asked."""
 
-_PORTS: Final = {"http": 80, "https": 443}
 _HEADERS: Final = Headers({b"Accept": [b"application/json"], b"User-Agent": [b"svcbroker"]})
 _log = Logger()
-
-
-def nameOf(url: str) -> str:
-    """What a peer is called by its URL alone: C{host:port}."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    host = f"[{host}]" if ":" in host else host
-    return f"{host}:{parts.port or _PORTS[parts.scheme]}"
 
 
 @implementer(IPeer)
@@ -51,28 +39,20 @@ class HttpPeer:
     it answers for itself and asks no other broker.
     """
 
-    def __init__(self, url: str, peers: Peers) -> None:
+    def __init__(self, name: str, url: str, peers: Peers) -> None:
         """
+        @param name: what the operator calls it.
         @param url: its base URL with the context path, and without a slash at its end.
         """
-        self.name = nameOf(url)
+        self.name = name
         self._url = url
         self._peers = peers
         self._underWay = 0
 
     @asDeferred
-    async def getIdentity(self, timeout: float) -> Identity:
-        """See L{IPeer}."""
-        url = f"{self._url}/admin/getIdentity"
-        try:
-            return readIdentity(await self._peers.fetch(url, MAX_IDENTITY, timeout))
-        except AnswerInvalid as error:
-            raise PeerError(str(error)) from error
-
-    @asDeferred
     async def listSubscriptions(
         self, group: str | None, timeout: float
-    ) -> tuple[str, Sequence[SubscriptionRecord]]:
+    ) -> Sequence[SubscriptionRecord]:
         """See L{IPeer}."""
         if self._underWay >= MAX_UNDER_WAY:
             raise Overloaded()
@@ -97,12 +77,12 @@ class Peers:
     @ivar all: each of them, in the operator's order.
     """
 
-    def __init__(self, urls: Iterable[str], client: HttpClient) -> None:
+    def __init__(self, urls: Mapping[str, str], client: HttpClient) -> None:
         """
-        @param urls: their base URLs.
+        @param urls: their base URLs, by their names.
         @param client: closed when the peers are drained.
         """
-        self.all: Sequence[IPeer] = [HttpPeer(url, self) for url in urls]
+        self.all: Sequence[IPeer] = [HttpPeer(name, url, self) for name, url in urls.items()]
         self._client = client
         self._underWay: set[Deferred[bytes]] = set()
         self._idle: Deferred[None] | None = None
@@ -157,10 +137,12 @@ class Peers:
             each.cancel()
 
 
-def makePeers(reactor: Any, urls: Iterable[str]) -> Peers:
+def makePeers(reactor: Any, urls: Mapping[str, str]) -> Peers:
     """
-    The brokers at these base URLs, over the network; by HTTPS with the trust roots of the system.
-    None is asked before a client asks.
+    Peers over the network; by HTTPS with the trust roots of the system. None is asked before a
+    client asks.
+
+    @param urls: their base URLs, by their names.
     """
     client = makeClient(reactor, maxBody=MAX_SUBSCRIPTIONS, keep=MAX_UNDER_WAY, isRepeatable=True)
     return Peers(urls, client)

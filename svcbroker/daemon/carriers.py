@@ -172,7 +172,7 @@ def makeCarriers(
         entropy=entropy,
         random=dependencies.random,
     )
-    peers = makePeers(reactor, config.peers)
+    peers = makePeers(reactor, {peer.name: peer.url for peer in config.peers})
     version = readVersion()
     broker = Broker(
         ledgers,
@@ -187,7 +187,6 @@ def makeCarriers(
         subscriptions=subscriptions,
         webhooks=webhooks,
         hasFaults=config.faults,
-        instance=entropy(16).hex(),
         peers=peers.all,
     )
     stomp = StompFactory(

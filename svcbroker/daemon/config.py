@@ -20,6 +20,7 @@ from .settings import (
     Choice,
     Flag,
     List,
+    PeerUrl,
     Seconds,
     SettingType,
     Text,
@@ -263,12 +264,12 @@ class Config:
         "what this broker is called in listNodes and by other brokers",
         shown="where HTTP listens",
     )
-    peers: tuple[str, ...] = _setting(
+    peers: tuple[PeerUrl, ...] = _setting(
         "peer",
-        List(of=Text(metavar="URL", normalise=peerUrl), finish=distinctPeers),
+        List(of=Text(metavar="NAME=URL", normalise=peerUrl, type=PeerUrl), finish=distinctPeers),
         (),
-        "the base URL of another broker, http or https, with its context path; may be given more "
-        "than once",
+        "another broker: its name in listNodes, host:port, and its base URL, http or https, with "
+        "its context path; may be given more than once",
         shown="none",
     )
     peerTimeout: float = _setting(

@@ -12,7 +12,7 @@ from ._declarations import Operation, Parameter, Result
 from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
 from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
-from ._peeranswers import AnswerInvalid, readIdentity, readSubscriptions
+from ._peeranswers import AnswerInvalid, readSubscriptions
 from ._queries import QUERIES
 from ._results import EVENT, Envelope
 from ._types import ExtensionsType
@@ -35,6 +35,5 @@ __all__ = [
     "bindJSON",
     "bindParams",
     "bindText",
-    "readIdentity",
     "readSubscriptions",
 ]

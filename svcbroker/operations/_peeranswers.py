@@ -1,7 +1,7 @@
 """
-The answers of other brokers to admin queries, read and checked.
+Reading what another broker answers to C{listSubscription}.
 
-Everything is checked before it is used: the program that answers may be no broker.
+All of it is checked: the program that answers may be no broker.
 """
 
 from __future__ import annotations
@@ -14,20 +14,16 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from ..broker import Identity
 from ..errors import GroupUnknown
 from ..model import InterfaceType, SubscriptionRecord
 from ._failures import ErrorRecord
 from ._results import Envelope, utc
-from ._results import Identity as IdentityOnWire
 from ._results import Subscription as SubscriptionOnWire
 
 _ADDRESS: Final = re.compile(r"[!-+\--~]{1,300}")
 """Printable ASCII without spaces, and without the comma that stands between addresses."""
-_INSTANCE: Final = re.compile(r"[0-9a-f]{32}")
 _COUNT: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
-_identities: Final = msgspec.json.Decoder(Envelope[IdentityOnWire])
 _subscriptions: Final = msgspec.json.Decoder(Envelope[dict[str, dict[str, SubscriptionOnWire]]])
 _errors: Final = msgspec.json.Decoder(ErrorRecord)
 
@@ -38,24 +34,11 @@ class AnswerInvalid(Exception):
     """
 
 
-def readIdentity(data: bytes) -> Identity:
-    """
-    Read the answer to C{getIdentity}.
-
-    @raise AnswerInvalid: it is none.
-    """
-    told = _decode(_identities, data)
-    if not _ADDRESS.fullmatch(told.address) or not _INSTANCE.fullmatch(told.instance):
-        raise AnswerInvalid("answered with an address that cannot be one")
-    return Identity(address=told.address, instance=told.instance)
-
-
-def readSubscriptions(data: bytes, group: str | None) -> tuple[str, Sequence[SubscriptionRecord]]:
+def readSubscriptions(data: bytes, group: str | None) -> Sequence[SubscriptionRecord]:
     """
     Read the answer to C{listSubscription} of one node.
 
     @param group: the group that was asked for; C{None} where all were.
-    @return: the node's address, and its subscriptions.
     @raise GroupUnknown: the node does not serve the group.
     @raise AnswerInvalid: it is no such answer.
     """
@@ -70,7 +53,7 @@ def readSubscriptions(data: bytes, group: str | None) -> tuple[str, Sequence[Sub
         if each.subscribeId != subscriptionId or group not in (None, each.groupId):
             raise AnswerInvalid("answered with subscriptions that were not asked for")
         records.append(_record(each))
-    return address, records
+    return records
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:

@@ -17,7 +17,6 @@ from ._declarations import Operation, Parameter
 from ._operations import GROUP, PAGE_SIZE
 from ._results import (
     BLOCKS,
-    IDENTITY,
     NODES,
     STATISTICS,
     STRINGS,
@@ -94,12 +93,6 @@ QUERIES: Final = (
         summary="Tell which broker this is.",
         result=VERSION,
         method=lambda broker: broker.admin.getVersion,
-    ),
-    Operation(
-        name="getIdentity",
-        summary="Tell what this broker is called. Brokers ask each other for it.",
-        result=IDENTITY,
-        method=lambda broker: broker.admin.getIdentity,
     ),
     Operation(
         name="group/general",

@@ -97,13 +97,6 @@ class Version(Struct, frozen=True):
     gitCommitHash: str
 
 
-class Identity(Struct, frozen=True):
-    """The address of a broker, and a text that is another one after each start."""
-
-    address: str
-    instance: str
-
-
 class GroupStatistics(Struct, frozen=True):
     """A group's chain in numbers."""
 
@@ -227,10 +220,6 @@ def _version(version: VersionRecord) -> Version:
     return Version(version.version, version.commitTimestamp, version.branch, version.commitHash)
 
 
-def _identity(identity: broker.Identity) -> Identity:
-    return Identity(identity.address, identity.instance)
-
-
 def _subscription(record: model.SubscriptionRecord) -> Subscription:
     return Subscription(
         interfaceType=record.interfaceType.value,
@@ -335,7 +324,6 @@ GENESIS = Result(type=GenesisFields, render=same)
 
 STRINGS = envelope(list[str], same)
 SUBSCRIPTIONS = envelope(dict[str, dict[str, Subscription]], _subscriptions)
-IDENTITY = envelope(Identity, _identity)
 VERSION = envelope(Version, _version)
 STATISTICS = envelope(GroupStatistics, _statistics)
 TRANSACTIONS = _adminPage(Transaction, _transaction)

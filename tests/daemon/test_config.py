@@ -21,6 +21,7 @@ from svcbroker.daemon.config import (
     makeConfig,
     readFile,
 )
+from svcbroker.daemon.settings import PeerUrl
 
 
 class DefaultTests(SynchronousTestCase):
@@ -199,26 +200,30 @@ class ValueTests(SynchronousTestCase):
         for text in ("", "a.example:8080", "10.0.0.1:1", "[::1]:65535"):
             self.assertEqual(makeConfig({"advertise": text}).advertise, text)
 
-    def test_peersAreBaseUrls(self) -> None:
-        """Peers are base URLs: a scheme, a host, perhaps a port, perhaps a path, no more."""
+    def test_peersAreNamesAndBaseUrls(self) -> None:
+        """HOST:PORT, and a URL of a scheme, a host, perhaps a port and a path, no more."""
         for text in (
             *("", "a", "a:1", "ftp://a", "http://", "http://:1", "http://a:0", "http://a:65536"),
             *("http://a:x", "http://u@a", "http://u:p@a", "http://a?b", "http://a/?", "http://a#"),
             *("http://a/b//c", "http://a/b c", "http://a/../b", "http://a,b", "http://[::1"),
             *("http://a_b", "http://a//", "http://[x]", "http://a/" + "b" * 1024),
         ):
-            self.refused("peer", [text])
+            self.refused("peer", [f"b:1={text}"])
+        for name in ("", "b", "b:0", "b,c:1", "b:1 "):
+            self.refused("peer", [f"{name}=http://a"])
+        self.assertIn("NAME=URL", self.refused("peer", ["http://a"]))
         for text, normal in (
             ("http://a", "http://a"),
             ("http://a/", "http://a"),
             ("https://A.example:8443/svcbroker/", "https://a.example:8443/svcbroker"),
             ("http://[::1]:80/a/b-c", "http://[::1]:80/a/b-c"),
         ):
-            config = makeConfig({"peer": [text]})
-            self.assertEqual(config.peers, (normal,))
-            self.assertEqual(makeConfig({"peer": config.peers}).peers, (normal,))
-        self.assertIn("twice", self.refused("peer", ["http://a", "http://b", "http://A/"]))
-        self.refused("peer", [f"http://a:{port}" for port in range(1, 102)])
+            config = makeConfig({"peer": [f"b:1={text}"]})
+            self.assertEqual(config.peers, (PeerUrl("b:1", normal),))
+            self.assertEqual(makeConfig({"peer": config.peers}).peers, config.peers)
+        for peers in (("b:1=http://a", "c:1=http://A/"), ("b:1=http://a", "b:1=http://c")):
+            self.assertIn("twice", self.refused("peer", list(peers)))
+        self.refused("peer", [f"b:{port}=http://a:{port}" for port in range(1, 102)])
 
     def test_logFormat(self) -> None:
         """The log's format is one of two words, which the refusal names."""

@@ -91,6 +91,7 @@ class Stranger(Factory):
     @ivar rest: what it says then, again and again.
     @ivar heard: how often somebody has spoken to it.
     @ivar url: what could be a broker's base URL.
+    @ivar option: makes it the peer of a daemon.
     """
 
     protocol = _Speaker  # type: ignore[assignment]
@@ -104,6 +105,7 @@ class Stranger(Factory):
         self._waiting: list[Deferred[None]] = []
         self.name = f"127.0.0.1:{listen(test, self)}"
         self.url = f"http://{self.name}/svcbroker"
+        self.option = f"--peer={self.name}={self.url}"
         test.addCleanup(self.leave)
 
     def leave(self) -> None:

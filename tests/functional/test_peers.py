@@ -92,15 +92,15 @@ class PictureTests(PeersTestCase):
     """
 
     async def test_peersKnowEachOtherAcrossRestarts(self) -> None:
-        """Each knows the others from its start; one is killed and comes back with a new name."""
+        """Each knows the others from its start; one is killed and comes back."""
         relays = {name: Relay(self) for name in NAMES}
 
-        def start(name: str, address: str) -> Deferred[Daemon]:
-            peers = [f"--peer={relays[each].url}" for each in NAMES]
-            more = [f"--advertise={address}", f"--stomp={LOCAL}"]
+        def start(name: str) -> Deferred[Daemon]:
+            peers = [f"--peer={each}.example:8080={relays[each].url}" for each in NAMES]
+            more = [f"--advertise={name}.example:8080", f"--stomp={LOCAL}"]
             return Deferred.fromCoroutine(self.begin(name, *peers, *more))
 
-        daemons = await gatherResults([start(each, f"{each}.example:8080") for each in NAMES])
+        daemons = await gatherResults([start(each) for each in NAMES])
         a, b, c = daemons
         for name, daemon in zip(NAMES, daemons, strict=True):
             relays[name].leadTo(daemon.base)
@@ -123,26 +123,26 @@ class PictureTests(PeersTestCase):
         self.assertIn("b.example:8080", await self.nodes(c))
         self.assertEqual(await self.subscriptions(a, "c.example:8080"), {"c.example:8080": {}})
 
-        b = await start("b", "new.example:1")
+        b = await start("b")
         relays["b"].leadTo(b.base)
-        await self.denied(a, "b.example:8080", code=PARAMETER_INVALID)
-        self.assertEqual(await self.subscriptions(a, "new.example:1"), {"new.example:1": {}})
-        self.assertEqual(await self.nodes(a), ["a.example:8080", "new.example:1", "c.example:8080"])
+        self.assertEqual(await self.subscriptions(a, "b.example:8080"), {"b.example:8080": {}})
+        await self.denied(a, "new.example:1", code=PARAMETER_INVALID)
         for daemon in (a, b, c):
             self.assertEqual(await daemon.stop(), 0)
 
     async def test_laterBrokerKnowsEarlierOnes(self) -> None:
-        """Daemons that are named by where they listen, and one that knows the two before it."""
+        """A broker is named by where it listens, its peers as the operator names them."""
         a = await self.begin("a", f"--stomp={LOCAL}")
         b = await self.begin("b")
-        c = await self.begin("c", f"--peer={a.base}", f"--peer={b.base}/")
-        names = [each.base.removeprefix("http://").partition("/")[0] for each in (c, a, b)]
+        c = await self.begin("c", f"--peer=a.x:1={a.base}", f"--peer=b.x:1={b.base}/")
+        listening = [each.base.removeprefix("http://").partition("/")[0] for each in (c, a)]
+        names = [listening[0], "a.x:1", "b.x:1"]
         await self.subscribe(a)
         self.assertEqual(await self.nodes(c), names)
-        self.assertEqual(await self.nodes(a), names[1:2])
+        self.assertEqual(await self.nodes(a), listening[1:])
         own = await self.subscriptions(a)
-        self.assertEqual(len(own[names[1]]), 1)
-        self.assertEqual(await self.subscriptions(c, names[1]), own)
+        self.assertEqual(len(own[listening[1]]), 1)
+        self.assertEqual(await self.subscriptions(c, "a.x:1"), {"a.x:1": own[listening[1]]})
         await self.denied(a, names[0], code=PARAMETER_INVALID)
         await a.stop(signal.SIGKILL)
         self.assertEqual(await self.denied(c, names[1]), f"node {names[1]} cannot be reached")
@@ -155,12 +155,11 @@ class PictureTests(PeersTestCase):
         secret = self.run_([f"--http={endpoint}", "--ledger=memory", data, "--advertise=a.x:1"])
         found = await secret.protocol.waitFor(SERVES)
         address, _, path = found[1].partition("/")
-        stranger = await self.begin("b", f"--peer=https://{address}/{path}")
-        self.assertEqual((await self.nodes(stranger))[1], address)
-        self.assertIn("certificate", await self.denied(stranger, address))
+        peer = f"--peer=a.x:1=https://{address}/{path}"
+        stranger = await self.begin("b", peer)
+        self.assertIn("certificate", await self.denied(stranger, "a.x:1"))
         self.patch(os, "environ", {**os.environ, "SSL_CERT_FILE": str(certificate)})
-        friend = await self.begin("c", f"--peer=https://{address}/{path}")
-        self.assertEqual((await self.nodes(friend))[1], "a.x:1")
+        friend = await self.begin("c", peer)
         self.assertEqual(await self.subscriptions(friend, "a.x:1"), {"a.x:1": {}})
 
 
@@ -174,7 +173,10 @@ class StrangerTests(PeersTestCase):
         stranger = Stranger(self)
         half = Stranger(self, HEAD + b'Content-Length: 1000\r\n\r\n{"code":0,')
         daemon = await self.begin(
-            "a", f"--peer={stranger.url}", f"--peer={half.url}", "--peer-timeout=0.3"
+            "a",
+            stranger.option,
+            half.option,
+            "--peer-timeout=0.3",
         )
         self.assertEqual(stranger.heard, 0)
         self.assertEqual((await self.nodes(daemon))[1:], [stranger.name, half.name])
@@ -199,7 +201,7 @@ class StrangerTests(PeersTestCase):
             "before it had answered": Stranger(self, HEAD, (b"X: " + b"x" * 1000 + b"\r\n") * 60),
         }
         daemon = await self.begin(
-            "a", *(f"--peer={each.url}" for each in cases.values()), "--peer-timeout=60"
+            "a", *(each.option for each in cases.values()), "--peer-timeout=60"
         )
         for words, each in cases.items():
             text = await self.denied(daemon, each.name)
@@ -211,7 +213,7 @@ class StrangerTests(PeersTestCase):
     async def test_stopAnswersClientThatWaitsForPeer(self) -> None:
         """A client that waits for a peer when the daemon stops has its answer."""
         stranger = Stranger(self)
-        daemon = await self.begin("a", f"--peer={stranger.url}", "--peer-timeout=60")
+        daemon = await self.begin("a", stranger.option, "--peer-timeout=60")
         spokenTo = stranger.spokenTo()
         asking = Deferred.fromCoroutine(self.denied(daemon, stranger.name))
         await spokenTo

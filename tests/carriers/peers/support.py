@@ -4,6 +4,7 @@ Brokers that reach each other over memory: real sites, and the agent of the real
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import define
@@ -91,15 +92,14 @@ class Network:
         self,
         host: str,
         address: str,
-        urls: list[str],
+        urls: Mapping[str, str],
         subscriptions: ISubscriptionDirectory,
-        instance: str,
     ) -> Member:
         """
         A broker at port 80 of a host.
 
         @param address: what it calls itself.
-        @param urls: its peers.
+        @param urls: its peers, by their names.
         """
         agent: Any = Agent.usingEndpointFactory(self.clock, self)
         peers = Peers(urls, HttpClient(agent, self.clock))
@@ -110,7 +110,6 @@ class Network:
             nodeAddress=address,
             version=VersionRecord(version="1"),
             subscriptions=subscriptions,
-            instance=instance,
             peers=peers.all,
         )
         site = makeSite(broker, HttpSettings())

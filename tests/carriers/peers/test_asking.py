@@ -29,20 +29,18 @@ from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from svcbroker.broker import Identity, IPeer, PeerError
+from svcbroker.broker import IPeer, PeerError
 from svcbroker.carriers.peers import (
-    MAX_IDENTITY,
     MAX_SUBSCRIPTIONS,
     MAX_UNDER_WAY,
     HttpPeer,
     Peers,
-    nameOf,
 )
 from svcbroker.errors import GroupUnknown, Overloaded
 from svcbroker.net.http import HttpClient
 
 URL = "http://10.0.0.2:8080/svcbroker"
-INSTANCE = "0" * 32
+NAME = "b:1"
 TIMEOUT = 5.0
 
 
@@ -63,7 +61,6 @@ class OtherBroker(Resource):
         self.headers: list[Any] = []
         self.status = 200
         self.answers: dict[bytes, Any] = {
-            b"getIdentity": {"address": "b:1", "instance": INSTANCE},
             b"listSubscription": {"b:1": {}},
         }
         self.raw: bytes | None = None
@@ -112,16 +109,12 @@ class AskingTestCase(SynchronousTestCase):
     def use(self, agent: Any) -> None:
         """Ask through this agent."""
         self.agent = agent
-        self.peers = Peers([URL], HttpClient(agent, self.clock, self.close))
+        self.peers = Peers({NAME: URL}, HttpClient(agent, self.clock, self.close))
         self.peer = self.peers.all[0]
 
     def close(self) -> Deferred[None]:
         self.closed += 1
         return succeed(None)
-
-    def identity(self) -> Deferred[Identity]:
-        """Ask who it is."""
-        return self.peer.getIdentity(TIMEOUT)
 
     def subscriptions(self, group: str | None = None) -> Deferred[Any]:
         """Ask for its subscriptions."""
@@ -137,59 +130,46 @@ class AnswerTests(AskingTestCase):
     A peer that answers.
     """
 
-    def test_interfaces(self) -> None:
+    def test_peerImplementsInterface(self) -> None:
         """They are what they are used as."""
         verifyObject(IPeer, self.peer)
 
-    def test_names(self) -> None:
-        """Until it has told its own, a peer's name is its URL's host and port."""
-        for url, name in (
-            (URL, "10.0.0.2:8080"),
-            ("http://b.example", "b.example:80"),
-            ("https://b.example/a", "b.example:443"),
-            ("http://[::1]:81/a", "[::1]:81"),
-        ):
-            self.assertEqual(nameOf(url), name)
+    def test_peerHasOperatorsName(self) -> None:
+        """Whatever its URL is."""
         self.assertIsInstance(self.peer, HttpPeer)
-        self.assertEqual(self.peer.name, "10.0.0.2:8080")
+        self.assertEqual(self.peer.name, NAME)
 
-    def test_nobodyIsAskedBefore(self) -> None:
+    def test_newPeersAreNotAsked(self) -> None:
         """A peer that is made asks nothing."""
         self.assertEqual(self.other.asked, [])
 
-    def test_identity(self) -> None:
-        """One small question."""
-        wanted = Identity(address="b:1", instance=INSTANCE)
-        self.assertEqual(self.successResultOf(self.identity()), wanted)
-        self.assertEqual(self.other.asked, [b"/svcbroker/admin/getIdentity"])
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_subscriptions(self) -> None:
+    def test_questionNeverNamesANode(self) -> None:
         """The question never names a node, so that the peer answers for itself only."""
-        self.assertEqual(self.successResultOf(self.subscriptions()), ("b:1", []))
-        self.assertEqual(self.successResultOf(self.subscriptions("a b")), ("b:1", []))
+        self.assertEqual(self.successResultOf(self.subscriptions()), [])
+        self.assertEqual(self.successResultOf(self.subscriptions("a b")), [])
         path = b"/svcbroker/admin/listSubscription"
         self.assertEqual(self.other.asked, [path, path + b"?groupId=a+b"])
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_hosts(self) -> None:
+    def test_hostMayBeNameOrAddress(self) -> None:
         """A host has a name or an address of either kind; and what is asked is what was meant."""
         for host in ("broker-2", "[::1]:8080", "10.0.0.1:80"):
-            peers = Peers([f"http://{host}/a.b"], HttpClient(self.agent, self.clock, self.close))
+            client = HttpClient(self.agent, self.clock, self.close)
+            peers = Peers({NAME: f"http://{host}/a.b"}, client)
             self.successResultOf(peers.all[0].listSubscriptions("g.1_2-3", TIMEOUT))
             wanted = b"/a.b/admin/listSubscription?groupId=g.1_2-3"
             self.assertEqual(self.other.asked[-1], wanted)
 
-    def test_groupUnknown(self) -> None:
+    def test_unknownGroupIsPassedOn(self) -> None:
         """That it does not serve a group is its answer."""
         self.other.raw = b'{"code":200211,"message":"group is unknown"}'
         self.failureResultOf(self.subscriptions("2"), GroupUnknown)
 
-    def test_cookies(self) -> None:
+    def test_cookiesAreNotKept(self) -> None:
         """Nothing is carried from one answer to the next question."""
         self.other.more = {b"Set-Cookie": b"a=b"}
         for _ in range(2):
-            self.successResultOf(self.identity())
+            self.successResultOf(self.subscriptions())
         self.assertFalse(self.other.headers[1].hasHeader(b"Cookie"))
 
 
@@ -198,7 +178,7 @@ class FailureTests(AskingTestCase):
     A peer that does not.
     """
 
-    def test_network(self) -> None:
+    def test_networkErrorsHaveWords(self) -> None:
         """Each way not to get through has its words."""
         gone = [Failure(ConnectionLost())]
         for error, words in (
@@ -218,12 +198,11 @@ class FailureTests(AskingTestCase):
             ),
         ):
             self.use(Failing(error))
-            self.assertEqual(self.reason(self.identity()), words)
             self.assertEqual(self.reason(self.subscriptions()), words)
         self.use(Failing(ZeroDivisionError()))
-        self.failureResultOf(self.identity(), ZeroDivisionError)
+        self.failureResultOf(self.subscriptions(), ZeroDivisionError)
 
-    def test_status(self) -> None:
+    def test_otherStatusIsNoAnswer(self) -> None:
         """Only 200 is an answer, and nobody is followed elsewhere."""
         self.other.more = {b"Location": b"http://10.0.0.9/"}
         for status, words in (
@@ -232,40 +211,38 @@ class FailureTests(AskingTestCase):
             (503, "answered with HTTP status 503"),
         ):
             self.other.status = status
-            self.assertEqual(self.reason(self.identity()), words)
+            self.assertEqual(self.reason(self.subscriptions()), words)
         self.assertEqual(len(self.other.asked), 3)
 
-    def test_garbage(self) -> None:
+    def test_otherJsonIsNoAnswer(self) -> None:
         """What is no such answer is none."""
         self.other.raw = b"<html>"
-        for asking in (self.identity(), self.subscriptions()):
-            self.assertIn("no answer to this", self.reason(asking))
+        self.assertIn("no answer to this", self.reason(self.subscriptions()))
 
-    def test_huge(self) -> None:
+    def test_hugeAnswerIsNotRead(self) -> None:
         """An answer is read as far as an answer can be, and no further."""
-        self.other.raw = b" " * (MAX_IDENTITY + 1)
-        self.assertEqual(
-            self.reason(self.identity()), f"answered with more than {MAX_IDENTITY} bytes"
-        )
         self.other.raw = b" " * (MAX_SUBSCRIPTIONS + 1)
-        self.assertIn(str(MAX_SUBSCRIPTIONS), self.reason(self.subscriptions()))
+        self.assertEqual(
+            self.reason(self.subscriptions()),
+            f"answered with more than {MAX_SUBSCRIPTIONS} bytes",
+        )
         good = b'{"code":0,"message":"success","data":{"b:1":{}}}'
         self.other.raw = good + b" " * (MAX_SUBSCRIPTIONS - len(good))
-        self.assertEqual(self.successResultOf(self.subscriptions()), ("b:1", []))
+        self.assertEqual(self.successResultOf(self.subscriptions()), [])
 
-    def test_packed(self) -> None:
+    def test_packedAnswerIsNotUnpacked(self) -> None:
         """Nobody is asked to pack an answer, and a packed one is not unpacked."""
         self.other.more = {b"Content-Encoding": b"gzip"}
         self.other.raw = gzip.compress(b" " * 10_000_000)
         self.assertEqual(
-            self.reason(self.identity()), "packed its answer, which it was not asked to"
+            self.reason(self.subscriptions()), "packed its answer, which it was not asked to"
         )
         self.assertFalse(self.other.headers[0].hasHeader(b"Accept-Encoding"))
 
-    def test_hanging(self) -> None:
+    def test_silentPeerTimesOut(self) -> None:
         """One that never answers is left when the time is over."""
-        self.other.answers[b"getIdentity"] = None
-        asking = self.identity()
+        self.other.answers[b"listSubscription"] = None
+        asking = self.subscriptions()
         self.clock.advance(TIMEOUT - 0.1)
         self.assertNoResult(asking)
         self.clock.advance(0.1)
@@ -273,7 +250,7 @@ class FailureTests(AskingTestCase):
         self.agent.flush()
         self.assertTrue(self.other.requests[0]._disconnected)
 
-    def test_halfWay(self) -> None:
+    def test_halfAnAnswerTimesOut(self) -> None:
         """So is one that begins to answer and does not go on."""
         self.other.answers[b"listSubscription"] = None
         asking = self.subscriptions()
@@ -284,7 +261,7 @@ class FailureTests(AskingTestCase):
         self.agent.flush()
         self.assertTrue(self.other.requests[0]._disconnected)
 
-    def test_breaksOff(self) -> None:
+    def test_brokenOffAnswerIsNoAnswer(self) -> None:
         """What was broken off is no answer, whatever it looks like."""
         self.other.answers[b"listSubscription"] = None
         asking = self.subscriptions()
@@ -294,23 +271,22 @@ class FailureTests(AskingTestCase):
         self.agent.flush()
         self.assertEqual(self.reason(asking), "closed the connection before it had answered")
 
-    def test_cancelled(self) -> None:
+    def test_cancellingEndsTheQuestion(self) -> None:
         """Who leaves ends the question."""
-        self.other.answers[b"getIdentity"] = None
-        asking = self.identity()
+        self.other.answers[b"listSubscription"] = None
+        asking = self.subscriptions()
         asking.cancel()
         self.failureResultOf(asking, CancelledError)
         self.agent.flush()
         self.assertTrue(self.other.requests[0]._disconnected)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_tooMany(self) -> None:
+    def test_questionsAtTheSameTimeAreBounded(self) -> None:
         """A peer is asked so many questions at the same time and no more; then again."""
         self.other.answers[b"listSubscription"] = None
         asking = [self.subscriptions() for _ in range(MAX_UNDER_WAY)]
         self.failureResultOf(self.subscriptions(), Overloaded)
         self.assertEqual(len(self.other.asked), MAX_UNDER_WAY)
-        self.successResultOf(self.identity())
         self.clock.advance(TIMEOUT)
         for each in asking:
             self.reason(each)
@@ -323,16 +299,16 @@ class DrainTests(AskingTestCase):
     The end.
     """
 
-    def test_idle(self) -> None:
+    def test_idlePeersCloseAtOnce(self) -> None:
         """Nothing under way: the connections are closed."""
-        self.successResultOf(self.identity())
+        self.successResultOf(self.subscriptions())
         self.successResultOf(self.peers.drain())
         self.assertEqual(self.closed, 1)
 
-    def test_busy(self) -> None:
+    def test_questionUnderWayIsAnswered(self) -> None:
         """What is under way has its time."""
-        self.other.answers[b"getIdentity"] = None
-        asking = self.identity()
+        self.other.answers[b"listSubscription"] = None
+        asking = self.subscriptions()
         draining = self.peers.drain()
         self.assertNoResult(draining)
         self.assertEqual(self.closed, 0)
@@ -343,10 +319,10 @@ class DrainTests(AskingTestCase):
         self.successResultOf(draining)
         self.assertEqual(self.closed, 1)
 
-    def test_cancelled(self) -> None:
+    def test_cancellingTheDrainEndsQuestions(self) -> None:
         """Where there is no time left, it is ended."""
-        self.other.answers[b"getIdentity"] = None
-        asking = [self.identity(), self.identity()]
+        self.other.answers[b"listSubscription"] = None
+        asking = [self.subscriptions(), self.subscriptions()]
         draining = self.peers.drain()
         draining.cancel()
         for each in asking:
@@ -354,8 +330,8 @@ class DrainTests(AskingTestCase):
         self.successResultOf(draining)
         self.assertEqual(self.closed, 1)
 
-    def test_oneMore(self) -> None:
+    def test_laterQuestionClosesAgain(self) -> None:
         """A client that was let in before may have one more question; then they close again."""
         self.successResultOf(self.peers.drain())
-        self.successResultOf(self.identity())
+        self.successResultOf(self.subscriptions())
         self.assertEqual(self.closed, 2)
