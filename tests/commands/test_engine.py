@@ -184,4 +184,4 @@ class EngineTests(SynchronousTestCase):
         self.assertIn("which command?", self.run_(code=2))
         self.assertIn("--output is needed", self.run_("merge", "x", code=2))
         line = self.run_("propose", "--output=x", "home", "data", code=2)
-        self.assertIn("what is to change?", line)
+        self.assertIn("--add or --remove is needed", line)

@@ -1,5 +1,5 @@
 """
-Files that the commands about engines read and write.
+Files that the commands about engines read and write, and their errors.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def readBounded(path: Path, limit: int) -> bytes:
 
 def writeNew(path: Path, data: bytes) -> None:
     """
-    Write a file that must not be there.
+    Write a new file.
 
-    @raise CommandError: it is.
+    @raise CommandError: it exists.
     """
     if path.exists():
-        raise CommandError(f"{path} is there already")
+        raise CommandError(f"{path} exists already")
     writeFile(path, data)
 
 
@@ -62,7 +62,7 @@ def loadJoinRequest(path: Path) -> JoinRequest:
     """
     Read a join request.
 
-    @raise CommandError: it cannot be used.
+    @raise CommandError: it is invalid.
     """
     try:
         return readJoinRequest(readBounded(path, MAX_JOIN_REQUEST))
@@ -72,9 +72,9 @@ def loadJoinRequest(path: Path) -> JoinRequest:
 
 def loadChange(path: Path) -> ChangeDocument:
     """
-    The change in a file. All its signatures hold.
+    Read a change, and verify its signatures.
 
-    @raise CommandError: it cannot be used.
+    @raise CommandError: it is invalid.
     """
     try:
         return readChange(readBounded(path, MAX_DOCUMENT))
@@ -84,9 +84,9 @@ def loadChange(path: Path) -> ChangeDocument:
 
 def loadGenesis(path: Path) -> tuple[bytes, EngineGenesis]:
     """
-    An engine's genesis file, as it is and what it says.
+    Read an engine's genesis file: its bytes, and its value.
 
-    @raise CommandError: it is none.
+    @raise CommandError: it is invalid.
     """
     data = readBounded(path, MAX_GENESIS)
     try:
@@ -97,7 +97,7 @@ def loadGenesis(path: Path) -> tuple[bytes, EngineGenesis]:
 
 def chainOf(home: Path) -> bytes:
     """
-    The id of the chain that an engine's home is for.
+    The id of the chain of an engine's home.
 
     @raise CommandError: it has no genesis.
     """
@@ -111,20 +111,20 @@ def seedOf(home: Path) -> bytes:
     """
     The private key of an engine's validator.
 
-    @raise CommandError: it is not there.
+    @raise CommandError: it is missing or damaged.
     """
     try:
         seed = readValidatorSeed(home)
     except KeyFileDamaged as error:
         raise CommandError(str(error)) from None
     if seed is None:
-        raise CommandError(f"{home} has no validator's key")
+        raise CommandError(f"{home} has no validator key")
     return seed
 
 
 def brokerKey(dataDir: Path, group: str, entropy: Callable[[int], bytes]) -> bytes:
     """
-    The public key of a broker on the chain of a group; it is made where there is none.
+    The public key of a broker on a group's chain; it is made if it does not exist.
 
     @param dataDir: the broker's data directory, which is made.
     @raise CommandError: it is damaged.
@@ -140,10 +140,10 @@ def brokerKey(dataDir: Path, group: str, entropy: Callable[[int], bytes]) -> byt
 
 def keyFrom(text: str, *, chain: str | None = None) -> bytes:
     """
-    A validator's public key: 64 hexadecimal digits, or the join request of its node.
+    A validator's public key, from 64 hexadecimal digits or the join request of its node.
 
     @param chain: the name that the chain of a join request must have.
-    @raise CommandError: it is neither.
+    @raise CommandError: the text is neither.
     """
     key = hexKey(text)
     if key is not None:
@@ -155,7 +155,7 @@ def keyFrom(text: str, *, chain: str | None = None) -> bytes:
 
 
 def hexKey(text: str) -> bytes | None:
-    """A public key that is written in hexadecimal digits; C{None} where the text is none."""
+    """A public key in hexadecimal digits; C{None} if the text is none."""
     try:
         key = bytes.fromhex(text)
     except ValueError:
@@ -165,9 +165,9 @@ def hexKey(text: str) -> bytes | None:
 
 def tried(make: Callable[[], T]) -> T:
     """
-    What C{make} returns.
+    Call C{make}, and report its errors as those of the command.
 
-    @raise CommandError: something cannot be laid out, signed or put together as it is.
+    @raise CommandError: a home, a signature or a document is invalid.
     """
     try:
         return make()

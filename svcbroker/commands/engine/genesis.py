@@ -32,8 +32,13 @@ class ListenOptions(CommandOptions):
     """
 
     optParameters: list[list[Any]] = [
-        ["listen", None, None, "Where the engine listens for others. [default: 0.0.0.0, own port]"],
-        ["rpc", None, DEFAULT_RPC, "Where it listens for its broker: nobody else may reach that."],
+        [
+            "listen",
+            None,
+            None,
+            "Where the engine listens for peers. [default: 0.0.0.0, own port]",
+        ],
+        ["rpc", None, DEFAULT_RPC, "Where its RPC listens, for its broker alone."],
     ]
 
     def postOptions(self) -> None:
@@ -45,9 +50,9 @@ class ListenOptions(CommandOptions):
 
     def plan(self, home: Path, name: str, p2p: Address) -> NodePlan:
         """
-        Where the engine will live.
+        The plan of the engine's home.
 
-        @param p2p: where others reach it.
+        @param p2p: the address that its peers use.
         """
         own = Address(host="0.0.0.0", port=p2p.port)
         return NodePlan(
@@ -99,5 +104,5 @@ def run(options: Options, console: Console) -> int:
     for request in ceremony.requests:
         mark = ", this node" if request == own else ""
         console.say(f"validator  {request.validator} {request.name}, {request.p2p}{mark}")
-    console.say("All of this must be the same at all organisations, but for who this node is.")
+    console.say("All of this must be the same at every organisation, except the mark of this node.")
     return Exit.GOOD

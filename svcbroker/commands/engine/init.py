@@ -31,8 +31,8 @@ class NodeOptions(CommandOptions):
     """
 
     optParameters: list[list[Any]] = [
-        ["name", None, None, "What the node is called."],
-        ["p2p", None, None, "Where the other engines reach it: HOST:PORT."],
+        ["name", None, None, "The node's name."],
+        ["p2p", None, None, "The address at which the other engines reach it: HOST:PORT."],
         ["data-dir", None, None, "The data directory of the broker beside it."],
         ["group", None, "1", "The broker's group."],
     ]
@@ -58,7 +58,7 @@ class Options(NodeOptions):
         f"HOME/{JOIN_REQUEST_NAME}, which the other organisations need. Existing keys are kept."
     )
     optParameters: list[list[Any]] = [
-        ["chain", None, None, "What the chain is called: the same for all its nodes."],
+        ["chain", None, None, "The chain's name: the same for all its nodes."],
     ]
     needed = ("chain", *NodeOptions.needed)
 
@@ -83,8 +83,8 @@ def writeJoinRequest(options: NodeOptions, chain: str) -> JoinRequest:
     """
     Make a node's keys where they are missing, and write its join request.
 
-    @param chain: what the chain is called.
-    @raise CommandError: it cannot be.
+    @param chain: the chain's name.
+    @raise CommandError: it cannot be made.
     """
     home: Path = options["home"]
     if (home / JOIN_REQUEST_NAME).exists():

@@ -1,5 +1,5 @@
 """
-C{svcbroker engine join}: the home of one more node.
+C{svcbroker engine join}: the home of a new node of an existing network.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Options(NodeOptions, ListenOptions):
             "trust",
             None,
             None,
-            "A block that is trusted, HEIGHT:HASH. [default: what the genesis proves]",
+            "A trusted block, HEIGHT:HASH. [default: the first block, which the genesis proves]",
         ],
     ]
     needed = ("genesis", *NodeOptions.needed)
@@ -64,7 +64,8 @@ class Options(NodeOptions, ListenOptions):
 
     def opt_state_sync(self, text: str) -> None:
         """
-        Begin with a snapshot, checked by the RPC of this engine, HOST:PORT; needed at least twice.
+        Start from a snapshot, verified by the RPC of this engine, HOST:PORT; give it at least
+        twice.
         """
         self["state-sync"].append(address(text, "state-sync"))
 
@@ -79,7 +80,7 @@ class Options(NodeOptions, ListenOptions):
         if not self["requests"]:
             raise usage.UsageError("the join request of at least one node to connect to is needed")
         if len(self["state-sync"]) == 1:
-            raise usage.UsageError("--state-sync: two engines must tell the same: give another one")
+            raise usage.UsageError("--state-sync: two engines must agree: give another one")
         if self["trust"] is not None:
             found = _TRUST.fullmatch(self["trust"])
             if found is None:

@@ -1,5 +1,5 @@
 """
-C{svcbroker engine merge}: the signatures of several copies of a change in one.
+C{svcbroker engine merge}: merge the signatures of copies of a change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Options(CommandOptions):
     """
 
     synopsis = "--output FILE FILE..."
-    longdesc = "The copies need not be of the same age; only of the same change."
+    longdesc = "All FILEs must be copies of the same change, with any signatures."
     optParameters: list[list[Any]] = [
         ["output", "o", None, "The new file to write."],
     ]
@@ -28,7 +28,7 @@ class Options(CommandOptions):
     def parseArgs(self, *files: str) -> None:
         """See C{usage.Options}."""
         if not files:
-            raise usage.UsageError("which files?")
+            raise usage.UsageError("at least one FILE is needed")
         self["files"] = [Path(file) for file in files]
 
     def postOptions(self) -> None:

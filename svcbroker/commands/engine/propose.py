@@ -26,7 +26,7 @@ class Options(DaemonOptions):
         "--output FILE [--add KEY|REQUEST]... [--remove KEY|REQUEST]... [options] HOME DATA-DIR"
     )
     longdesc = (
-        "Asks the daemon on DATA-DIR which validators there are. A KEY is a validator's public "
+        "Reads the current validators from the daemon on DATA-DIR. A KEY is a validator's public "
         "key, or its first digits for --remove; a REQUEST is the file of a node's join request."
     )
     optParameters: list[list[Any]] = [
@@ -38,11 +38,11 @@ class Options(DaemonOptions):
         self["add"], self["remove"] = [], []
 
     def opt_add(self, key: str) -> None:
-        """A validator that comes; may be given more than once."""
+        """A validator to add; may be given more than once."""
         self["add"].append(key)
 
     def opt_remove(self, key: str) -> None:
-        """A validator that goes; may be given more than once."""
+        """A validator to remove; may be given more than once."""
         self["remove"].append(key)
 
     def parseArgs(self, home: str, dataDir: str) -> None:  # type: ignore[override]
@@ -55,7 +55,7 @@ class Options(DaemonOptions):
         if not self["output"]:
             raise usage.UsageError("--output is needed")
         if not (self["add"] or self["remove"]):
-            raise usage.UsageError("what is to change? --add or --remove is needed")
+            raise usage.UsageError("--add or --remove is needed")
 
 
 def run(options: Options, console: Console) -> int:
@@ -81,16 +81,16 @@ def run(options: Options, console: Console) -> int:
 
 def readSet(answer: Any) -> ValidatorSet:
     """
-    The validators, as a daemon has told them.
+    The validator set in a daemon's answer.
 
-    @raise CommandError: what it told is no set.
+    @raise CommandError: the answer is no valid set.
     """
     try:
         keys = tuple(bytes.fromhex(node["nodeId"]) for node in answer["nodes"])
         made = ValidatorSet(answer["changes"], keys)
         return ValidatorSet.decode(made.encoded)
     except Exception as error:
-        raise CommandError(f"the daemon told no set of validators: {error}") from None
+        raise CommandError(f"the daemon's answer is no validator set: {error}") from None
 
 
 def _keyIn(current: ValidatorSet, text: str) -> bytes:

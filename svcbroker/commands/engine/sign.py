@@ -1,5 +1,5 @@
 """
-C{svcbroker engine sign}: a node agrees with a change of the validators.
+C{svcbroker engine sign}: sign a change of the validators.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Options(CommandOptions):
 
     synopsis = "HOME FILE"
     longdesc = (
-        "Adds the signature of this node's validator to the change in FILE: its approval where it "
-        "is one already, and its acceptance where it is to be one. Look at it before, with: "
-        "svcbroker engine show"
+        "Adds the signature of this node's validator to the change in FILE: its approval if it is "
+        "in the current set, and its acceptance if it is in the following set. Read the change "
+        "before you sign it: svcbroker engine show"
     )
 
     def parseArgs(self, home: str, file: str) -> None:  # type: ignore[override]
@@ -34,7 +34,7 @@ def run(options: Options, console: Console) -> int:
     chain = chainOf(options["home"])
     if document.chain != chain:
         raise CommandError(
-            f"it is a change of chain {document.chain.hex()}, and this node is of {chain.hex()}",
+            f"it is a change of chain {document.chain.hex()}, this node is on {chain.hex()}",
             Exit.BAD,
         )
     signed = tried(lambda: document.sign(seedOf(options["home"])))

@@ -1,5 +1,5 @@
 """
-C{svcbroker engine submit}: a change of the validators becomes part of the chain.
+C{svcbroker engine submit}: submit a change of the validators.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Options(DaemonOptions):
 
     synopsis = "[options] DATA-DIR FILE"
     longdesc = (
-        "Any broker of the network can hand it in, and again: a change is executed once. The "
-        "engines decide with the new set two blocks after the one that has it."
+        "Any broker of the network can submit it, also more than once: it is executed once. The "
+        "engines use the new set from the second block after it."
     )
 
     def parseArgs(self, dataDir: str, file: str) -> None:  # type: ignore[override]

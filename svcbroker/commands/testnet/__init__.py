@@ -1,5 +1,5 @@
 """
-C{svcbroker testnet}: a whole CometBFT network on this machine, for trying it out.
+C{svcbroker testnet}: a CometBFT network on this machine, for trying it out.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Options(CommandOptions):
 
     synopsis = "[options] DIR"
     longdesc = (
-        "Makes DIR with a network in it: engines that decide blocks together, and beside each of "
-        "them a broker. Starts all of it, tells where it is, and stops it on Ctrl-C. Where DIR has "
-        "a network already, that one goes on."
+        "Lays out a network in DIR: engines that decide blocks together, each with a broker beside "
+        "it. Starts it, prints its addresses, and stops it on Ctrl-C. A network that exists in "
+        "DIR is started again."
     )
     optParameters: list[list[Any]] = [
-        ["nodes", None, None, f"How many nodes a new network has. [default: {DEFAULT_NODES}]"],
+        ["nodes", None, None, f"The number of nodes of a new network. [default: {DEFAULT_NODES}]"],
         [
             "engine",
             None,
@@ -44,12 +44,12 @@ class Options(CommandOptions):
             "base-port",
             None,
             None,
-            f"The first port of a new network; each node has its own from the next {STRIDE}. "
-            "[default: some that are free]",
+            f"The first port of a new network; each node uses the next {STRIDE}. "
+            "[default: free ports]",
         ],
-        ["timeout", None, "120", "How many seconds the start may take."],
+        ["timeout", None, "120", "Seconds that the start may take."],
     ]
-    optFlags = [["lay-out-only", None, "Start nothing, but tell what starts each node."]]
+    optFlags = [["lay-out-only", None, "Start nothing, and print the command line of each node."]]
 
     def parseArgs(self, directory: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
@@ -74,7 +74,7 @@ class Options(CommandOptions):
 
 
 def run(options: Options, console: Console) -> int:
-    """Lay the network out where that was not done, and run it."""
+    """Lay out the network if it does not exist, and run it."""
     directory: Path = options["directory"]
     engine = findEngine(options["engine"], os.environ)
     with holding(directory):
@@ -82,7 +82,7 @@ def run(options: Options, console: Console) -> int:
         if options["lay-out-only"]:
             for node in network.nodes:
                 console.say(f"{node.name}: {shlex.join(node.command())}")
-            console.say(f"A unit of systemd for each is in {directory}, too.")
+            console.say(f"A systemd unit for each node is in {directory}.")
             return Exit.GOOD
         checkPorts(network)
         ledgers = [describeLedger(node.home, node.ports["rpc"], engine) for node in network.nodes]

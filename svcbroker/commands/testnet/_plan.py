@@ -1,5 +1,5 @@
 """
-What a test network is: its directory, its ports, and the files of each node.
+The layout of a test network: its directory, its ports, and the files of each node.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ..engine._files import JOIN_REQUEST_NAME, brokerKey, seedOf
 HOST: Final = "127.0.0.1"
 MAX_NODES: Final = 32
 STRIDE: Final = 10
-"""How far the ports of a node are from those of the one before."""
+"""The number of ports that each node is given."""
 
 NAME: Final = "testnet.json"
 BASE_PATH: Final = "/svcbroker"
@@ -51,9 +51,9 @@ RUN: Final = "from twisted.scripts.twistd import run; run()"
 
 class _Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    What is remembered of a network.
+    The record of a network.
 
-    @ivar directory: where it was laid out; its files name each other by this path.
+    @ivar directory: where it was laid out; its files refer to this path.
     @ivar basePort: the first port of its first node.
     """
 
@@ -69,7 +69,7 @@ class TestNode:
     One node: an engine and the broker beside it.
 
     @ivar number: from 0.
-    @ivar directory: all that it has.
+    @ivar directory: the directory of all its files.
     @ivar basePort: its first port.
     """
 
@@ -93,12 +93,12 @@ class TestNode:
 
     @property
     def log(self) -> Path:
-        """What the broker and its engine say."""
+        """The log of the broker and its engine."""
         return self.directory / "broker.log"
 
     @property
     def ports(self) -> dict[str, int]:
-        """Where it listens, all on L{HOST}."""
+        """Its ports, all on L{HOST}."""
         names = ("http", "stomp", "mqtt", "p2p", "rpc")
         return {name: self.basePort + number for number, name in enumerate(names)}
 
@@ -114,9 +114,9 @@ class TestNode:
 
     def command(self, ledger: str | None = None) -> Sequence[str]:
         """
-        What starts its broker.
+        The command line that starts its broker.
 
-        @param ledger: its ledger, where that is not what the configuration says.
+        @param ledger: its ledger, if it differs from the configuration.
         """
         twistd = Path(sys.executable).with_name("twistd")
         start = [str(twistd)] if twistd.exists() else [sys.executable, "-c", RUN]
@@ -138,7 +138,7 @@ class TestNetwork:
 
     @classmethod
     def of(cls, record: _Record) -> TestNetwork:
-        """What a record describes."""
+        """The network that a record describes."""
         directory = Path(record.directory)
         return cls(
             chain=record.chain,
@@ -157,9 +157,9 @@ class TestNetwork:
 @contextmanager
 def holding(directory: Path) -> Iterator[None]:
     """
-    While the context lasts, nobody else runs the network of a directory. It is made.
+    Lock a network's directory, which is made, against other runs of this command.
 
-    @raise CommandError: somebody does.
+    @raise CommandError: another run holds the lock.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -175,7 +175,7 @@ def holding(directory: Path) -> Iterator[None]:
 
 def readNetwork(directory: Path) -> TestNetwork | None:
     """
-    The network that was laid out in a directory, if one was.
+    Read the network that was laid out in a directory, if there is one.
 
     @raise CommandError: the directory is in use for something else, or was moved.
     """
@@ -185,8 +185,8 @@ def readNetwork(directory: Path) -> TestNetwork | None:
     except FileNotFoundError:
         if any(each.name != _LOCK for each in directory.iterdir()):
             raise CommandError(
-                f"{directory} is not empty and has no {NAME}: give a directory that is empty or "
-                "new; one whose laying out was interrupted is to be removed"
+                f"{directory} is not empty and has no {NAME}: give an empty or a new directory, "
+                "and remove one whose layout was interrupted"
             ) from None
         return None
     except msgspec.MsgspecError as error:
@@ -210,11 +210,11 @@ def layOut(
     entropy: Callable[[int], bytes],
 ) -> TestNetwork:
     """
-    Make a network that does not run yet.
+    Lay out a network.
 
-    @param directory: where: it exists and is empty.
-    @param basePort: the first port; C{None} takes some that nobody uses.
-    @raise CommandError: it cannot be made.
+    @param directory: its directory, which is empty.
+    @param basePort: the first port; C{None}: free ports.
+    @raise CommandError: it cannot be laid out.
     """
     record = _Record(
         chain=f"testnet-{entropy(4).hex()}",
@@ -247,7 +247,7 @@ def layOut(
         writeFile(node.config, _configText(node, peers, engine).encode("utf-8"))
         writeFile(node.directory / f"svcbroker-{node.name}.service", unit.encode("utf-8"))
         writeFile(node.directory / "start", script.encode("utf-8"), 0o755)
-    # The last, so that what was cut off is not taken for a network.
+    # The last file, so that an interrupted layout is not taken for a network.
     writeFile(directory / NAME, msgspec.json.format(msgspec.json.encode(record)) + b"\n")
     return network
 
@@ -293,9 +293,9 @@ def _configText(node: TestNode, peers: Sequence[str], engine: Path) -> str:
 
 def checkPorts(network: TestNetwork) -> None:
     """
-    Make sure that nobody has the ports.
+    Check that the network's ports are free.
 
-    @raise CommandError: somebody has one.
+    @raise CommandError: one is in use.
     """
     for node in network.nodes:
         for name, port in node.ports.items():
@@ -307,7 +307,7 @@ def checkPorts(network: TestNetwork) -> None:
 
 
 def _freePorts(nodes: int, entropy: Callable[[int], bytes]) -> int:
-    """The first of some ports below those that systems give to connections."""
+    """The first of a range of free ports, below the ephemeral ones."""
     for _ in range(_TRIES):
         chance = int.from_bytes(entropy(4), "big")
         base = _FIRST + chance % ((_LAST - _FIRST) // STRIDE) * STRIDE
@@ -318,7 +318,7 @@ def _freePorts(nodes: int, entropy: Callable[[int], bytes]) -> int:
 
 def _isFree(port: int) -> bool:
     with socket.socket() as trying:
-        # As those that will listen: what waits from an earlier connection does not count.
+        # As the listening ports do: connections in TIME_WAIT do not count.
         trying.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trying.bind((HOST, port))

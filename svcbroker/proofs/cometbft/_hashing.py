@@ -1,8 +1,8 @@
 """
-What the engine hashes and signs: canonical Protocol Buffers, and Merkle trees over them.
+The engine's hashes and sign bytes: canonical Protocol Buffers, and Merkle trees over them.
 
 The engine's specification is C{spec/core/encoding.md} and C{spec/consensus/signing.md} at
-CometBFT v0.38. Its Merkle trees are those of RFC 6962, as ours are.
+CometBFT v0.38. Its Merkle trees are those of RFC 6962, like those of L{svcbroker.chain}.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _fixed(field: int, value: int) -> bytes:
 
 
 def _message(field: int, data: bytes) -> bytes:
-    """An inner message that stands there even where it is empty."""
+    """An embedded message, written even if it is empty."""
     return encodeTag(field, DELIMITED) + delimited(data)
 
 
 def _bytes(field: int, data: bytes) -> bytes:
-    """A field of bytes, left out where there are none."""
+    """A field of bytes, left out if it is empty."""
     return _message(field, data) if data else b""
 
 
@@ -47,7 +47,7 @@ def _instant(time: int) -> bytes:
 
 
 def _blockId(value: BlockId) -> bytes:
-    """As it stands in headers; in votes it is written alike."""
+    """A block id, encoded alike in headers and in votes."""
     parts = _number(1, value.parts.total) + _bytes(2, value.parts.hash)
     return _bytes(1, value.hash) + _message(2, parts)
 
@@ -77,7 +77,7 @@ def headerHash(header: Header) -> bytes:
 
 def validatorsHash(members: Sequence[Member]) -> bytes:
     """
-    The hash of a set of validators, in their order.
+    The hash of a validator set, in the engine's order.
     """
     return merkleRoot(
         [
@@ -89,7 +89,7 @@ def validatorsHash(members: Sequence[Member]) -> bytes:
 
 def votePayload(chainId: str, height: int, round: int, blockId: BlockId, time: int) -> bytes:
     """
-    The bytes that a validator signs to make a block final.
+    The sign bytes of a precommit.
     """
     data = b"".join(
         (

@@ -1,14 +1,13 @@
 """
-Light verification: that the engine's validators have made a block final, from the block's header
-and their votes alone.
+Light verification: a block is final if its validators have signed its header.
 
 Everything here is pure: no Twisted, no clock, no network. A L{Trust} begins with the genesis, or
-with a header that somebody trusts, and goes on from light block to light block: each names the
-set of validators that decides the next one.
+with a trusted header, and follows light blocks: each header names the validator set of the next
+block.
 
-What is trusted is that of each set that is passed fewer than a third, by power, ever sign for a
-fork: also later, when they have left. The engine's own light client bounds that by a trusting
-period; what is verified here may be years old, so there is none.
+The assumption is that of each set on the way, less than a third of the power ever signs a fork,
+also after it has left the set. The engine's own light client limits this to a trusting period.
+There is none here, because proofs may be years old.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ MAX_MEMBERS = 10_000
 
 
 MARK = b"light\n"
-"""What light blocks on disk begin with."""
+"""The first bytes of a light block on disk."""
 
 MAX_SIZE = 8 * 1024 * 1024
-"""Bytes of the longest light block in JSON: that of as many validators as there can be."""
+"""The most bytes of a light block in JSON, for the largest validator set."""
 
 
 class LightBlockInvalid(Exception):
-    """A light block that proves nothing. The text says why."""
+    """A light block that does not verify. The text says why."""
 
 
 class Vote(NamedTuple):
     """
     A validator's vote for a block.
 
-    @ivar time: when it was given; each validator says its own.
-    @ivar signature: over what L{votePayload} makes of it.
+    @ivar time: the validator's own time of it.
+    @ivar signature: over L{votePayload}.
     """
 
     time: Instant
@@ -72,11 +71,11 @@ class Vote(NamedTuple):
 
 class LightBlock(Wire, frozen=True, kw_only=True):
     """
-    A header, the votes that make its block final, and who voted.
+    A header, the votes that make its block final, and the validator set.
 
     @ivar round: the round of the votes.
-    @ivar parts: the parts that the block was sent in: they are voted for too.
-    @ivar votes: the votes in the order of the validators; C{None} where there is none.
+    @ivar parts: the block's part set header, which votes cover.
+    @ivar votes: the votes in the order of the validators; C{None} for an absent one.
     @ivar validators: the set that decided the block.
     """
 
@@ -93,7 +92,7 @@ class LightBlock(Wire, frozen=True, kw_only=True):
 
     def toJson(self) -> dict[str, Any]:
         """
-        Itself as what JSON has; the names are the engine's. C{votes} are pairs of time and
+        The light block as JSON values, with the engine's names. C{votes} are pairs of time and
         signature, C{validators} pairs of key and power.
         """
         value: dict[str, Any] = toBuiltins(self)
@@ -102,9 +101,9 @@ class LightBlock(Wire, frozen=True, kw_only=True):
     @classmethod
     def fromJson(cls, value: Any) -> LightBlock:
         """
-        Read what L{toJson} gave.
+        Decode the result of L{toJson}.
 
-        @raise LightBlockInvalid: it is not that, to the letter.
+        @raise LightBlockInvalid: the value is not exactly such a result.
         """
         try:
             return fromBuiltins(value, cls)
@@ -113,16 +112,16 @@ class LightBlock(Wire, frozen=True, kw_only=True):
 
     def encode(self) -> bytes:
         """
-        Itself as it is kept on disk.
+        The encoding on disk.
         """
         return MARK + zlib.compress(msgspec.json.encode(self.toJson()))
 
     @classmethod
     def decode(cls, data: bytes) -> LightBlock:
         """
-        Read what L{encode} gave.
+        Decode the result of L{encode}.
 
-        @raise LightBlockInvalid: it is not that.
+        @raise LightBlockInvalid: the data is malformed.
         """
         inflate = zlib.decompressobj()
         try:
@@ -137,7 +136,7 @@ class LightBlock(Wire, frozen=True, kw_only=True):
 
 def membersOf(validators: Sequence[Validator]) -> tuple[Member, ...]:
     """
-    The validators of an answer, as their hash covers them.
+    Validators as the hash of their set covers them.
 
     @raise LightBlockInvalid: one has a key of another kind than Ed25519.
     """
@@ -149,7 +148,7 @@ def membersOf(validators: Sequence[Validator]) -> tuple[Member, ...]:
 
 def makeLightBlock(header: Header, commit: Commit, validators: Sequence[Validator]) -> LightBlock:
     """
-    Make a light block of what an engine answers to C{commit} and C{validators} for one height.
+    Make a light block from an engine's answers to C{commit} and C{validators} for one height.
 
     Votes that do not count are left out, and so are signatures that do not hold here: engines
     take some that a stricter verification does not. Nothing else is checked.
@@ -179,7 +178,7 @@ _holds = lru_cache(maxsize=1024)(verifySignature)
 
 
 def _verifierOf(block: LightBlock) -> Callable[[Member, Vote], bool]:
-    """What says whether a vote is for this block, and its validator's."""
+    """A function that verifies a vote for this block."""
     header = block.header
     payloadAt = partial(
         votePayload,
@@ -193,11 +192,11 @@ def _verifierOf(block: LightBlock) -> Callable[[Member, Vote], bool]:
 
 def verifyLightBlock(block: LightBlock, chainId: str, validators: bytes) -> None:
     """
-    Make sure that a set of validators has made a block final.
+    Verify that a validator set has made a block final.
 
     @param chainId: the engine's chain.
     @param validators: the hash of the set that is trusted to decide this block.
-    @raise LightBlockInvalid: it has not, or a vote does not hold.
+    @raise LightBlockInvalid: it has not, or a vote is invalid.
     """
     header, members = block.header, block.validators
     if header.chainId != chainId:
@@ -230,13 +229,13 @@ def verifyLightBlock(block: LightBlock, chainId: str, validators: bytes) -> None
 @frozen(kw_only=True)
 class Trust:
     """
-    What is trusted of an engine's chain.
+    A trusted height of an engine's chain.
 
     @ivar chainId: the engine's name of the chain.
-    @ivar height: the height that is trusted; 0 with the genesis.
-    @ivar time: the time of that height's block.
-    @ivar hash: its hash; empty with the genesis.
-    @ivar validators: the hash of the set that decides what comes next.
+    @ivar height: the trusted height; 0 for the genesis.
+    @ivar time: the time of its block.
+    @ivar hash: the hash of its block; empty for the genesis.
+    @ivar validators: the hash of the set that decides the next block.
     """
 
     chainId: str
@@ -248,9 +247,9 @@ class Trust:
     @classmethod
     def beginning(cls, chainId: str, time: int, members: Sequence[Member]) -> Trust:
         """
-        Trust a genesis, of an application that leaves its validators as they are.
+        Trust a genesis whose validators the application does not replace.
 
-        @param time: the genesis' own, in nanoseconds since the epoch, or one before it.
+        @param time: the genesis time in nanoseconds since the epoch, or an earlier one.
         @param members: the first validators, in the engine's order.
         """
         return cls(
@@ -265,7 +264,7 @@ class Trust:
     @classmethod
     def ofHeader(cls, header: Header) -> Trust:
         """
-        Trust a header, which somebody has vouched for.
+        Trust a header.
         """
         return cls(
             chainId=header.chainId,
@@ -279,8 +278,8 @@ class Trust:
         """
         Verify a later block, and trust it from then on.
 
-        Heights may be left out as long as the set of validators stays. A block where it changes
-        (its header's C{nextValidatorsHash} differs from its C{validatorsHash}) is needed.
+        Heights may be skipped while the validator set stays the same. A block that changes it
+        (C{nextValidatorsHash} differs from C{validatorsHash}) may not be skipped.
 
         @raise LightBlockInvalid: it does not follow.
         """
