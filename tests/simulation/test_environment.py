@@ -4,6 +4,7 @@ Tests for the simulated environment: clock, disks and network.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -12,7 +13,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from svcbroker.ledgers.pbft._messages import BlockRequest, Message
+from svcbroker.ledgers.pbft._messages import BlockRequest
+from svcbroker.ledgers.pbft._network import Envelope
 from svcbroker.storage import Store
 from tests.storage.chains import Chain, newStore
 from tools.simulation.clock import VirtualClock
@@ -141,21 +143,21 @@ class NetworkTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = VirtualClock()
         self.arrived: list[tuple[int, int]] = []
+        self.deliveries: list[int] = []
         self.network = Network(self.clock, Random(1), Trace(), self.deliver)
 
-    def deliver(self, sender: int, target: int, message: Message) -> None:
-        """Record an arrival."""
-        self.arrived.append((sender, target))
+    def deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
+        """Record arrivals."""
+        self.arrived += [(sender, target) for sender, _ in envelopes]
+        self.deliveries.append(len(envelopes))
 
     def send(self, count: int = 1) -> int:
         """Send between all pairs, and count the arrivals."""
         self.arrived.clear()
         for _ in range(count):
             for sender in range(3):
-                for target in range(3):
-                    if sender != target:
-                        message = BlockRequest(sender=sender, height=1)
-                        self.network.send(sender, target, message)
+                targets = [target for target in range(3) if target != sender]
+                self.network.send(sender, targets, BlockRequest(sender=sender, height=1))
         self.clock.runUntil(self.clock.seconds() + 10)
         return len(self.arrived)
 
@@ -181,10 +183,16 @@ class NetworkTests(SynchronousTestCase):
             self.assertEqual(set(self.arrived), passing)
 
     def test_obstacleBlocksMessagesInFlight(self) -> None:
-        self.network.send(0, 1, BlockRequest(sender=0, height=1))
+        self.network.send(0, [1], BlockRequest(sender=0, height=1))
         self.network.obstacles = [Isolation(1)]
         self.clock.runUntil(1)
         self.assertEqual(self.arrived, [])
+
+    def test_arrivalsInWindowAreDeliveredTogether(self) -> None:
+        """In order of arrival."""
+        self.network = Network(self.clock, Random(1), Trace(), self.deliver, window=0.1)
+        self.assertEqual(self.send(), 6)
+        self.assertEqual(self.deliveries, [2, 2, 2])
 
 
 class CrashingDiskTests(SynchronousTestCase):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from random import Random
 
 from attrs import define, field
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.chain import Certificate, Phase, quorum, votePayload
 from svcbroker.ledgers.pbft._messages import (
@@ -21,6 +20,8 @@ from svcbroker.ledgers.pbft._messages import (
     Vote,
     roundChangeDigest,
 )
+
+from .genesis import secretOf, sign
 
 Place = tuple[int, int]
 """A height and a round."""
@@ -49,18 +50,16 @@ class Adversary:
     blocks: dict[bytes, ProposedBlock] = field(factory=dict)
     votes: dict[tuple[Phase, int, int, bytes], dict[int, bytes]] = field(factory=dict)
     changes: dict[Place, dict[int, RoundChange]] = field(factory=dict)
-    _keys: dict[int, Ed25519PrivateKey] = field(init=False)
+    _secrets: dict[int, bytes] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._keys = {
-            index: Ed25519PrivateKey.from_private_bytes(seed) for index, seed in self.seeds.items()
-        }
+        self._secrets = {index: secretOf(seed) for index, seed in self.seeds.items()}
 
     def addKey(self, index: int, seed: bytes) -> None:
         """Add a Byzantine replica's key, or replace it."""
         if self.seeds.get(index) != seed:
             self.seeds[index] = seed
-            self._keys[index] = Ed25519PrivateKey.from_private_bytes(seed)
+            self._secrets[index] = secretOf(seed)
 
     @property
     def quorum(self) -> int:
@@ -69,19 +68,18 @@ class Adversary:
 
     def observe(self, message: Message) -> None:
         """Learn from a message that a Byzantine replica receives or sends."""
-        match message:
-            case Proposal():
-                self.blocks[message.digest] = message.block
-            case Vote():
-                place = (message.phase, message.height, message.round, message.digest)
-                self.votes.setdefault(place, {})[message.sender] = message.signature
-            case RoundChange():
-                if message.block is not None:
-                    self.blocks[message.block.header.hash] = message.block
-                heard = self.changes.setdefault((message.height, message.round), {})
-                heard[message.sender] = message
-            case _:
-                return
+        if isinstance(message, Vote):
+            place = (message.phase, message.height, message.round, message.digest)
+            self.votes.setdefault(place, {})[message.sender] = message.signature
+        elif isinstance(message, Proposal):
+            self.blocks[message.digest] = message.block
+        elif isinstance(message, RoundChange):
+            if message.block is not None:
+                self.blocks[message.block.header.hash] = message.block
+            received = self.changes.setdefault((message.height, message.round), {})
+            received[message.sender] = message
+        else:
+            return
         self._forget(message.height - HEIGHTS_REMEMBERED)
 
     def _forget(self, height: int) -> None:
@@ -94,7 +92,8 @@ class Adversary:
 
     def sign(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
         """A valid signature of a Byzantine replica over any digest."""
-        return self._keys[index].sign(votePayload(phase, self.chain, height, round, digest))
+        payload = votePayload(phase, self.chain, height, round, digest)
+        return sign(self._secrets[index], payload)
 
     def vote(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
         """A signed vote for any digest."""

@@ -55,13 +55,9 @@ def variant(
         return None
     if delay or more:
         state = application.state if isinstance(application, HostChain) else application._state
-        made = proposeBlock(
-            state,
-            application.head,
-            view,
-            made.header.timestamp + delay,
-            [*made.transactions, *more],
-        )
+        transactions = [*made.transactions, *more]
+        timestamp = made.header.timestamp + delay
+        made = proposeBlock(state, application.head, view, timestamp, transactions)
     return ProposedBlock(header=made.header, transactions=made.transactions)
 
 
@@ -93,6 +89,8 @@ class HostChain:
         self._clock = clock
         self._signed = signed
         self._pending: StoredBlock | None = None
+        # The blocks executed on top of the head, by hash.
+        self._candidates: dict[bytes, Candidate] = {}
 
     @property
     def head(self) -> Header:
@@ -126,7 +124,10 @@ class HostChain:
         """See L{Application.propose<svcbroker.ledgers.pbft._ports.Application.propose>}."""
         if self.isStoring or not self.pool:
             return None
-        return proposeBlock(self.state, self.head, view, self.milliseconds(), self.waiting())
+        timestamp = self.milliseconds()
+        candidate = proposeBlock(self.state, self.head, view, timestamp, self.waiting())
+        self._candidates[candidate.header.hash] = candidate
+        return candidate
 
     def check(self, block: ProposedBlock) -> Candidate | None:
         """See L{Application.check<svcbroker.ledgers.pbft._ports.Application.check>}."""
@@ -148,7 +149,12 @@ class HostChain:
 
         @raise InvalidBlock: it is not valid.
         """
-        return checkBlock(self.state, self.head, block.header, block.transactions)
+        hash = block.header.hash
+        candidate = self._candidates.get(hash)
+        if candidate is None:
+            candidate = checkBlock(self.state, self.head, block.header, block.transactions)
+            self._candidates[hash] = candidate
+        return candidate
 
     def decided(self, height: int) -> tuple[Header, Certificate] | None:
         """See L{Application.decided<svcbroker.ledgers.pbft._ports.Application.decided>}."""
@@ -179,6 +185,7 @@ class HostChain:
             ProposedBlock(header=block.header, transactions=block.transactions)
         )
         self.state.apply(candidate.outcome, candidate.history)
+        self._candidates.clear()
         self.blocks.append(block)
         for transaction, receipt in zip(
             block.transactions, candidate.outcome.receipts, strict=True

@@ -5,6 +5,7 @@ A virtual clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -20,10 +21,15 @@ class Alarm:
     A delayed call of a L{VirtualClock}.
     """
 
-    def __init__(self, clock: VirtualClock, time: float, call: Callable[[], Any]) -> None:
+    __slots__ = ("_arguments", "_call", "_clock", "_isCancelled", "_time", "ticket")
+
+    def __init__(
+        self, clock: VirtualClock, time: float, call: Callable[..., Any], arguments: Sequence[Any]
+    ) -> None:
         self._clock = clock
         self._time = time
-        self._call: Callable[[], Any] | None = call
+        self._call: Callable[..., Any] | None = call
+        self._arguments = arguments
         self._isCancelled = False
         self.ticket = clock.enqueue(time, self)
 
@@ -47,7 +53,7 @@ class Alarm:
         """Make the call."""
         call, self._call = self._call, None
         assert call is not None
-        call()
+        call(*self._arguments)
 
     def _move(self, time: float) -> None:
         self._checkActive()
@@ -78,8 +84,8 @@ class VirtualClock:
         return self._now
 
     def callLater(self, delay: float, callable: Callable[..., Any], *args: Any, **kw: Any) -> Alarm:
-        call = (lambda: callable(*args, **kw)) if args or kw else callable
-        return Alarm(self, self._now + delay, call)
+        call = partial(callable, **kw) if kw else callable
+        return Alarm(self, self._now + delay, call, args)
 
     def getDelayedCalls(self) -> Sequence[Alarm]:
         return [alarm for _, ticket, alarm in self._heap if self._isDue(ticket, alarm)]
@@ -94,19 +100,21 @@ class VirtualClock:
         heappush(self._heap, (time, ticket, alarm))
         return ticket
 
-    def runUntil(self, end: float, isEnough: Callable[[], bool] = lambda: False) -> None:
+    def runUntil(self, end: float, isEnough: Callable[[], bool] | None = None) -> None:
         """
         Make all calls due up to a time, and advance to that time.
 
         @param isEnough: called after each call; C{True} stops at once.
         """
-        while self._heap and self._heap[0][0] <= end:
-            time, ticket, alarm = heappop(self._heap)
+        heap = self._heap
+        while heap and heap[0][0] <= end:
+            time, ticket, alarm = heappop(heap)
             if not self._isDue(ticket, alarm):
                 continue
-            self._now = max(self._now, time)
+            if time > self._now:
+                self._now = time
             alarm.ring()
-            if isEnough():
+            if isEnough is not None and isEnough():
                 return
         self._now = max(self._now, end)
 

@@ -17,6 +17,7 @@ from attrs import frozen
 from svcbroker.chain import Transaction, faultsTolerated
 from svcbroker.ledgers.pbft._keys import DoubleSign, Verifier
 from svcbroker.ledgers.pbft._messages import Message
+from svcbroker.ledgers.pbft._network import Envelope
 from svcbroker.ledgers.pbft._ports import Timing
 
 from .adversary import Adversary
@@ -26,7 +27,7 @@ from .chain import StoredBlock
 from .clients import Client
 from .clock import VirtualClock
 from .faults import FAULTS, Faults, Planned, longOutage, lostDisks, plan
-from .genesis import NOW, genesisOf, seedsOf
+from .genesis import NOW, SigningVerifier, genesisOf, seedsOf
 from .host import Identity, ReplicaHost
 from .judge import ERROR, LIVENESS, SIGNATURE, Judge, Violation
 from .network import LinkConditions, Network
@@ -39,7 +40,9 @@ LONGEST = 8.0
 """The maximum timeout of a round, in seconds."""
 SYNC = 0.002
 """How long a healthy disk takes to sync, in seconds."""
-OUTAGE = 600.0
+WINDOWS = (0.0, 0.002, 0.01, 0.04)
+"""Seconds within which messages that arrive for a host are delivered together; one for each run."""
+OUTAGE = 300.0
 """How long the longest fault lasts, in seconds."""
 AFTERWARDS = 3
 """How many blocks must be decided once all faults are over."""
@@ -88,7 +91,9 @@ class Cluster:
         self.clock = VirtualClock(NOW)
         self.genesis = genesisOf(nodes)
         self.judge = Judge(self.genesis)
-        self.network = Network(self.clock, self.random, self.trace, self._deliver)
+        window = self.random.choice(WINDOWS)
+        self.network = Network(self.clock, self.random, self.trace, self._deliver, window)
+        self._others = [[n for n in range(nodes) if n != index] for index in range(nodes)]
         self.lasts = self.random.uniform(5.0, 14.0)
         self.focus = Focus(isLong=self.random.random() < 0.01) if focus is None else focus
         if self.focus.isLong:
@@ -276,13 +281,12 @@ class Cluster:
         host = self.hosts[index]
         if not host.identity.isByzantine:
             self.judge.sent(index, message)
-        for other in range(self.nodes) if target is None else (target,):
-            if other != index:
-                self.network.send(index, other, message)
+        others = self._others[index]
+        self.network.send(index, others if target is None else (target,), message)
 
-    def _deliver(self, sender: int, target: int, message: Message) -> None:
-        if message.sender == sender:
-            self.hosts[target].receive(message)
+    def _deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
+        messages = [message for sender, message in envelopes if message.sender == sender]
+        self.hosts[target].receive(messages)
 
     def fetch(self, hash: bytes) -> Sequence[Transaction] | None:
         known = self.adversary.blocks.get(hash)
@@ -336,4 +340,4 @@ class Cluster:
 @lru_cache(maxsize=16)
 def _verifier(nodes: int) -> Verifier:
     # Shared by all runs, so that each signature is verified once.
-    return Verifier(genesisOf(nodes).validators)
+    return SigningVerifier(seedsOf(nodes))

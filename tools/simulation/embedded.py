@@ -401,9 +401,8 @@ class Embedded:
         """Check the effects of a replica."""
         for effect in effects:
             if isinstance(effect, Send):
-                target = -1 if effect.target is None else effect.target
-                now = self.clock.seconds()
-                self.trace.sent(now, replica.index, target, effect.message, "is sent")
+                fate = "all" if effect.target is None else f"{effect.target}"
+                self.trace.sent(self.clock.seconds(), replica.index, effect.message, fate)
                 if replica.index not in self.byzantine:
                     self._judge.sent(replica.index, effect.message)
             elif isinstance(effect, Decide):

@@ -15,7 +15,6 @@ from svcbroker.chain import Genesis, InvalidBlock, Transaction
 from svcbroker.ledgers.pbft._effects import (
     Decide,
     Effect,
-    Evidence,
     Send,
     StartTimer,
     StopTimers,
@@ -38,6 +37,9 @@ from .chain import StoredBlock
 from .clock import Alarm, VirtualClock
 from .disk import Disk
 from .replicas import Components, HostReplica, Promise
+
+MEASURED = 16
+"""After how many inputs of a replica the judge looks at what it stores."""
 
 
 class HostDependencies(Protocol):
@@ -67,7 +69,7 @@ class HostDependencies(Protocol):
         """Report that the chain was read from disk."""
 
     def stepped(self, index: int) -> None:
-        """Report that the replica has handled an input."""
+        """Report that the replica has handled some inputs."""
 
 
 @define
@@ -141,6 +143,7 @@ class ReplicaHost:
         self._promised: set[tuple[type, int, int, int]] = set()
         # The height of the last block that was reported.
         self._reported = 0
+        self._steps = 0
         # The number of crashes: the results of earlier writes are ignored.
         self._life = 0
 
@@ -218,14 +221,20 @@ class ReplicaHost:
     def _isMute(self) -> bool:
         return self.replica.height < self.votesFrom
 
-    def receive(self, message: Message) -> None:
-        """Handle a message."""
-        if not self.isUp or self.isPaused:
-            return
+    def receive(self, messages: Sequence[Message]) -> None:
+        """Handle messages that have arrived together."""
+        left = len(messages)
+        for message in messages:
+            if not self.isUp or self.isPaused:
+                return
+            left -= 1
+            self._receive(message, isLast=not left)
+
+    def _receive(self, message: Message, isLast: bool) -> None:
         if isinstance(message, DecidedBlock):
-            self._adopt(message)
+            self._adopt(message, isLast)
         elif not self._isMute or isinstance(message, BlockRequest):
-            self._perform(self.replica.receive(message))
+            self._perform(self.replica.receive(message, isLast))
         elif message.height > self.replica.height:
             request = BlockRequest(sender=self.index, height=self.replica.height)
             self._dependencies.send(self.index, message.sender, request)
@@ -246,7 +255,7 @@ class ReplicaHost:
         if self.isUp and not self.isPaused and not self._isMute and self.chain.pool:
             self._perform(self.replica.propose(self.chain.head.height + 1))
 
-    def _adopt(self, message: DecidedBlock) -> None:
+    def _adopt(self, message: DecidedBlock, isLast: bool) -> None:
         """
         Adopt a decided block of another host: fetch and execute its transactions before the replica
         advances.
@@ -263,7 +272,7 @@ class ReplicaHost:
                     )
                     self.chain.beginStoring(block)
                     isAdopted = True
-        effects = self.replica.receive(message)
+        effects = self.replica.receive(message, isLast)
         if isAdopted and not any(isinstance(effect, Decide) for effect in effects):
             self._store(block)
         self._perform(effects)
@@ -273,30 +282,27 @@ class ReplicaHost:
     def _perform(self, effects: Sequence[Effect]) -> None:
         if not self.isUp:
             return
-        said: list[Send] = []
+        sends: list[Send] = []
         block: StoredBlock | None = None
         isNew = False
         for effect in effects:
-            match effect:
-                case StartTimer(kind, delay):
-                    self._startTimer(kind, delay)
-                case StopTimers():
-                    self._stopTimers()
-                case Send(Proposal() | Vote() | RoundChange() as message):
-                    said.append(effect)
-                    isNew = self._promise(message) or isNew
-                case Send():
-                    said.append(effect)
-                case Decide(candidate, certificate):
-                    block = StoredBlock(
-                        header=candidate.header,
-                        certificate=certificate,
-                        transactions=candidate.transactions,
-                    )
-                case Evidence():
-                    pass
-        batch = _Batch(said)
-        self._outbox.append(batch)
+            if isinstance(effect, Send):
+                sends.append(effect)
+                if isinstance(effect.message, Proposal | Vote | RoundChange):
+                    isNew = self._promise(effect.message) or isNew
+            elif isinstance(effect, StartTimer):
+                self._startTimer(effect.timer, effect.delay)
+            elif isinstance(effect, StopTimers):
+                self._stopTimers()
+            elif isinstance(effect, Decide):
+                block = StoredBlock(
+                    header=effect.candidate.header,
+                    certificate=effect.certificate,
+                    transactions=effect.candidate.transactions,
+                )
+        batch = _Batch(sends)
+        if sends:
+            self._outbox.append(batch)
         if block is not None:
             # The block replaces all promises of its height.
             self._store(block, batch)
@@ -304,7 +310,9 @@ class ReplicaHost:
             promise = self._components.keep(self.replica.promise)
             self._write(promise, lambda: None, batch)
         self._flush()
-        self._dependencies.stepped(self.index)
+        self._steps += 1
+        if not self._steps % MEASURED:
+            self._dependencies.stepped(self.index)
 
     def _promise(self, message: Proposal | Vote | RoundChange) -> bool:
         """

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from attrs import define, field, frozen
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from nacl.bindings import crypto_sign_open
+from nacl.exceptions import BadSignatureError
 
 from svcbroker.chain import (
+    Candidate,
     Certificate,
     ChainState,
     Genesis,
@@ -119,7 +120,7 @@ class Judge:
     _state: ChainState = field(init=False)
     _topics: dict[str, _TopicModel] = field(init=False, factory=dict)
     _signed: dict[tuple[int, int, int, Phase], bytes] = field(init=False, factory=dict)
-    _decided: dict[int, tuple[Header, Sequence[Transaction]]] = field(init=False, factory=dict)
+    _decided: dict[int, Candidate] = field(init=False, factory=dict)
     _verified: set[tuple[bytes, bytes, bytes]] = field(init=False, factory=set)
     _acknowledged: dict[bytes, Executed] = field(init=False, factory=dict)
     _refused: set[bytes] = field(init=False, factory=set)
@@ -166,10 +167,9 @@ class Judge:
         if height <= self.height:
             known = self.chain[height]
         elif height in self._decided:
-            known = self._decided[height][0]
+            known = self._decided[height].header
         else:
-            self._checkNew(index, header, transactions)
-            self._decided[height] = (header, transactions)
+            self._decided[height] = self._checkNew(index, header, transactions)
             return
         if known.hash != header.hash:
             raise self._verdict(
@@ -186,14 +186,14 @@ class Judge:
         """Record that the block decided at a height can no longer be lost."""
         if height <= self.height:
             return
-        header, transactions = self._decided.pop(height)
-        outcome = self._state.execute(transactions, height, header.timestamp)
-        self._state.apply(outcome, self._state.history.after(header.hash))
+        block = self._decided.pop(height)
+        header, outcome = block.header, block.outcome
+        self._state.apply(outcome, block.history)
         if self._state.root != header.stateRoot:
             raise self._verdict(
                 VALIDITY, f"block {height} has another state root than its execution"
             )
-        for transaction, receipt in zip(transactions, outcome.receipts, strict=True):
+        for transaction, receipt in zip(block.transactions, outcome.receipts, strict=True):
             self._count(height, transaction, receipt.execution, receipt.sequence)
         self.chain.append(header)
         self._sets.append(self._state.validators)
@@ -205,7 +205,7 @@ class Judge:
         @param header: the header of the last block on disk.
         """
         pending = self._decided.get(header.height)
-        if pending is not None and pending[0].hash == header.hash:
+        if pending is not None and pending.header.hash == header.hash:
             self.final(header.height)
         self.gaveUp()
 
@@ -280,7 +280,9 @@ class Judge:
         for index, chain in chains:
             self.loaded(index, chain, last)
 
-    def _checkNew(self, index: int, header: Header, transactions: Sequence[Transaction]) -> None:
+    def _checkNew(
+        self, index: int, header: Header, transactions: Sequence[Transaction]
+    ) -> Candidate:
         head = self.chain[-1]
         if header.height != head.height + 1 or header.parent != head.hash:
             raise self._verdict(
@@ -290,7 +292,7 @@ class Judge:
             if transaction.hash not in self._known:
                 raise self._verdict(VALIDITY, f"nobody sent {short(transaction.hash)}")
         try:
-            checkBlock(self._state, head, header, transactions)
+            return checkBlock(self._state, head, header, transactions)
         except InvalidBlock as error:
             raise self._verdict(
                 VALIDITY, f"node {index} decided a block that is not valid: {error}"
@@ -320,8 +322,8 @@ class Judge:
         entry = (key, payload, signature)
         if entry not in self._verified:
             try:
-                Ed25519PublicKey.from_public_bytes(key).verify(signature, payload)
-            except InvalidSignature:
+                crypto_sign_open(signature + payload, key)
+            except BadSignatureError:
                 return False
             self._verified.add(entry)
         return True

@@ -11,6 +11,7 @@ from typing import Protocol
 from attrs import define, frozen
 
 from svcbroker.ledgers.pbft._messages import Message
+from svcbroker.ledgers.pbft._network import Envelope
 
 from .clock import VirtualClock
 from .trace import Trace, kindOf
@@ -97,6 +98,9 @@ class Network:
     """
     Carries messages between hosts. Links are authenticated: the sender of a message is known.
 
+    Messages that arrive for one host within C{window} seconds are delivered together, as those are
+    that arrive in one turn of an event loop.
+
     @ivar conditions: the conditions of all links; may be replaced at any time.
     @ivar obstacles: the current obstacles.
     @ivar carried: how many messages have arrived.
@@ -107,10 +111,11 @@ class Network:
         clock: VirtualClock,
         random: Random,
         trace: Trace,
-        deliver: Callable[[int, int, Message], None],
+        deliver: Callable[[int, Sequence[Envelope]], None],
+        window: float = 0.0,
     ) -> None:
         """
-        @param deliver: C{deliver(sender, target, message)} is called for each arrival.
+        @param deliver: C{deliver(target, envelopes)} is called with the messages that have arrived.
         """
         self.conditions = LinkConditions()
         self.obstacles: list[Obstacle] = []
@@ -119,30 +124,50 @@ class Network:
         self._random = random
         self._trace = trace
         self._deliver = deliver
+        self._window = window
+        self._arrived: dict[int, list[Envelope]] = {}
 
-    def send(self, sender: int, target: int, message: Message) -> None:
-        """Send a message."""
-        conditions, now, random = self.conditions, self._clock.seconds(), self._random
-        if self._isBlocked(sender, target, message):
-            self._trace.sent(now, sender, target, message, "cut off")
-            return
-        if conditions.loss and random.random() < conditions.loss:
-            self._trace.sent(now, sender, target, message, "lost")
-            return
-        copies = 2 if conditions.duplication and random.random() < conditions.duplication else 1
-        for _ in range(copies):
-            delay = random.uniform(*conditions.delay)
-            self._trace.sent(now, sender, target, message, f"arrives after {delay:.4f}")
-            self._clock.callLater(delay, self._arrive, sender, target, message)
+    def send(self, sender: int, targets: Sequence[int], message: Message) -> None:
+        """Send a message to some hosts."""
+        random, loss, duplication = (
+            self._random.random,
+            self.conditions.loss,
+            self.conditions.duplication,
+        )
+        shortest, longest = self.conditions.delay
+        kind = kindOf(message)
+        fates = []
+        for target in targets:
+            if self._isBlocked(sender, target, kind):
+                fates.append(f"{target} cut off")
+                continue
+            if loss and random() < loss:
+                fates.append(f"{target} lost")
+                continue
+            for _ in range(2 if duplication and random() < duplication else 1):
+                delay = shortest + (longest - shortest) * random()
+                fates.append(f"{target} +{delay:.4f}")
+                self._clock.callLater(delay, self._arrive, sender, target, message, kind)
+        self._trace.sent(self._clock.seconds(), sender, message, ", ".join(fates))
 
-    def _arrive(self, sender: int, target: int, message: Message) -> None:
+    def _arrive(self, sender: int, target: int, message: Message, kind: str) -> None:
         # Obstacles also block messages that are already in flight.
-        if not self._isBlocked(sender, target, message):
-            self.carried += 1
-            self._deliver(sender, target, message)
+        if self._isBlocked(sender, target, kind):
+            return
+        self.carried += 1
+        envelope = (sender, message)
+        if not self._window:
+            self._deliver(target, [envelope])
+        elif target in self._arrived:
+            self._arrived[target].append(envelope)
+        else:
+            self._arrived[target] = [envelope]
+            self._clock.callLater(self._window, self._handOver, target)
 
-    def _isBlocked(self, sender: int, target: int, message: Message) -> bool:
+    def _handOver(self, target: int) -> None:
+        self._deliver(target, self._arrived.pop(target))
+
+    def _isBlocked(self, sender: int, target: int, kind: str) -> bool:
         if not self.obstacles:
             return False
-        kind = kindOf(message)
         return any(obstacle.blocks(sender, target, kind) for obstacle in self.obstacles)

@@ -38,13 +38,13 @@ class Trace:
         if self._isKept:
             self.lines.append(line)
 
-    def sent(self, time: float, sender: int, target: int, message: Message, fate: str) -> None:
+    def sent(self, time: float, sender: int, message: Message, fate: str) -> None:
         """
         Add a message.
 
-        @param fate: when it will arrive, or why it will not.
+        @param fate: for each target, when it will arrive, or why it will not.
         """
-        self.note(time, f"{sender} -> {target}  {describe(message):<34}  {fate}")
+        self.note(time, f"{sender} sends {describe(message):<34} to {fate}")
 
     def digest(self) -> str:
         """The digest of the whole trace."""
