@@ -97,7 +97,7 @@ class KnownBugTests(SynchronousTestCase):
         for _ in range(3):
             rig.publish()
             rig.settle()
-        self.assertEqual({replica.view for replica in rig.nodes.replicas}, {0})
+        self.assertEqual({replica.view for replica in rig.replicaSet.replicas}, {0})
 
     def test_lockedReplicasSendTheBlock(self) -> None:
         """A leader that has never seen the locked block can propose it."""

@@ -73,6 +73,9 @@ class Adversary:
             self.votes.setdefault(place, {})[message.sender] = message.signature
         elif isinstance(message, Proposal):
             self.blocks[message.digest] = message.block
+            # A leader's proposal is its prepare.
+            place = (Phase.PREPARE, message.height, message.round, message.digest)
+            self.votes.setdefault(place, {})[message.sender] = message.signature
         elif isinstance(message, RoundChange):
             if message.block is not None:
                 self.blocks[message.block.header.hash] = message.block

@@ -45,6 +45,10 @@ class ByzantineReplica(Replica):
         view = self.head.view + round
         return leaderIndex(view, self.height, self.adversary.nodes) == self.index
 
+    def isCurrent(self, block: ProposedBlock) -> bool:
+        """Whether a block is of the current height."""
+        return block.header.height == self.height
+
     def another(
         self, round: int, delay: int, more: Sequence[Transaction] = ()
     ) -> ProposedBlock | None:
@@ -141,6 +145,17 @@ class Equivocator(BaseBehaviour):
         return [Send(other if target in half else said, target) for target in replica.others]
 
 
+class WrongSigner(BaseBehaviour):
+    """Votes correctly, with wrong signatures."""
+
+    def _alter(self, replica: ByzantineReplica, effect: Effect) -> Sequence[Effect]:
+        if not (isinstance(effect, Send) and isinstance(effect.message, Vote)):
+            return [effect]
+        replica.adversary.actions["wrong signature"] += 1
+        wrong = replica.adversary.random.randbytes(len(effect.message.signature))
+        return [replace(effect, message=replace(effect.message, signature=wrong))]
+
+
 class DoubleVoter(BaseBehaviour):
     """Prepares and commits every block it receives, regardless of its other votes."""
 
@@ -188,7 +203,7 @@ class FalseRoundChanges(BaseBehaviour):
                 for lie in (certificate, replace(certificate, round=last))
             ]
             for known in list(adversary.blocks.values())[-2:]:
-                if known.header.height != height:
+                if not replica.isCurrent(known):
                     continue
                 digest = known.header.hash
                 padded = adversary.padded(Phase.PREPARE, me, height, last, digest)
@@ -293,10 +308,13 @@ class Forger(BaseBehaviour):
             adversary.actions["forged message"] += 1
             forged = replace(message, digest=bytes(32), round=message.round + 1)
             effects += [Send(forged), Send(replace(forged, sender=replica.index))]
-        block = replica.another(replica.round, 3)
-        if block is not None:
+        blocks = [known for known in adversary.blocks.values() if replica.isCurrent(known)][-2:]
+        new = replica.another(replica.round, 3)
+        if new is not None:
+            adversary.blocks[new.header.hash] = new
+            blocks.append(new)
+        for block in blocks:
             adversary.actions["forged block"] += 1
-            adversary.blocks[block.header.hash] = block
             for certificate in adversary.certificates(replica.index, block, replica.round):
                 fake = DecidedBlock(
                     sender=replica.index, header=block.header, certificate=certificate

@@ -28,12 +28,14 @@ from .behaviours import (
     TransactionInventor,
     UnjustifiedProposer,
     WrongRoot,
+    WrongSigner,
 )
 
 BEHAVIOURS: Sequence[tuple[type[BaseBehaviour], int]] = (
     (SilentLeader, 1),
     (WrongRoot, 1),
     (TransactionInventor, 1),
+    (WrongSigner, 1),
     (Equivocator, 2),
     (DoubleVoter, 3),
     (FalseRoundChanges, 3),

@@ -43,7 +43,7 @@ from .judge import DURABILITY, ERROR, LIVENESS, Judge, Violation
 from .network import LinkConditions, Obstacle
 from .outcome import Outcome
 from .process import EmbeddedMachine, LogWatch, ProcessClock, observed
-from .trace import Trace, kindOf, short
+from .trace import Trace, kindOf, roundOf, short
 
 CLIENTS = 3
 LONGEST = 60.0  # the ledger's maximum timeout of a round, in seconds
@@ -200,13 +200,14 @@ class Embedded:
             return False
         return all(
             replica.head.height >= goal
-            for replica in self.ledger.nodes.replicas
+            for replica in self.ledger.replicaSet.replicas
             if replica.index not in self.byzantine
         )
 
     def _livenessBound(self) -> float:
-        rounds = [replica.round - replica._firstRound for replica in self.ledger.nodes.replicas]
-        return 10 + 1.3 * LONGEST * (max(rounds) + (AFTERWARDS + 1) * (len(self.byzantine) + 2))
+        replicas = self.ledger.replicaSet.replicas
+        rounds = max(replica.round - replica._firstRound for replica in replicas)
+        return 10 + 1.3 * LONGEST * (rounds + (AFTERWARDS + 1) * (len(self.byzantine) + 2))
 
     def _logged(self, failure: Failure) -> None:
         """Record a logged failure as an error, unless it is an injected disk failure."""
@@ -356,7 +357,7 @@ class Embedded:
     def _setConditions(self) -> None:
         if self.isUp:
             conditions = self._conditions
-            network = self.ledger.nodes.network
+            network = self.ledger.replicaSet.network
             network.conditions = evolve(
                 network.conditions,
                 delay=conditions.delay,
@@ -383,8 +384,8 @@ class Embedded:
         self.conditions = LinkConditions(delay=(0.0, 0.01))
         self.disk.arm(None)
         self.boot(0)
-        for index in range(len(self.ledger.nodes.replicas)):
-            self.ledger.nodes.startNode(index)
+        for index in range(len(self.ledger.replicaSet.replicas)):
+            self.ledger.replicaSet.startReplica(index)
         self.note("END of all faults")
 
     # Observing the ledger.
@@ -394,8 +395,8 @@ class Embedded:
         self.messages += 1
         if not self.obstacles:
             return False
-        kind = kindOf(message)
-        return any(obstacle.blocks(sender, target, kind) for obstacle in self.obstacles)
+        kind, round = kindOf(message), roundOf(message)
+        return any(obstacle.blocks(sender, target, kind, round) for obstacle in self.obstacles)
 
     def observe(self, replica: Replica, effects: Sequence[Effect]) -> None:
         """Check the effects of a replica."""

@@ -132,6 +132,25 @@ class Ambush(Obstructed):
 
 
 @define
+class LateAmbush(Ambush):
+    """
+    An ambush after a round change: first only one replica receives some messages of round 0, so
+    that the replicas enter the next round with different locks.
+    """
+
+    before: Starvation
+
+    def begin(self, target: FaultTarget) -> None:
+        target.network.obstacles.append(self.before)
+        super().begin(target)
+
+    def end(self, target: FaultTarget) -> None:
+        super().end(target)
+        if self.before in target.network.obstacles:
+            target.network.obstacles.remove(self.before)
+
+
+@define
 class FirstDecidedIsolated(BasicFault):
     """The first replica to decide is isolated."""
 
@@ -285,6 +304,13 @@ def _ambush(random: Random, nodes: int, lasts: float) -> Fault:
     return Ambush(Starvation(("commit", "decided"), victim), victim)
 
 
+def _lateAmbush(random: Random, nodes: int, lasts: float) -> Fault:
+    victim, fed = random.randrange(nodes), random.randrange(-1, nodes)
+    kinds = random.choice((("commit", "decided"), ("prepare", "decided"), ("prepare", "commit")))
+    ambush = Starvation(("commit", "decided"), victim, first=random.choice((1, 1, 2)))
+    return LateAmbush(ambush, victim, Starvation(kinds, fed, last=0))
+
+
 def _firstDecidedIsolated(random: Random, nodes: int, lasts: float) -> Fault:
     return FirstDecidedIsolated()
 
@@ -332,6 +358,7 @@ FAULTS: Faults = (
     ("one-way cut", 1, _oneWay),
     ("starvation", 3, _starvation),
     ("ambush", 5, _ambush),
+    ("late ambush", 4, _lateAmbush),
     ("first decided isolated", 2, _firstDecidedIsolated),
     ("bad links", 2, _badLinks),
     ("power cut", 2, _powerCut),

@@ -51,7 +51,7 @@ class SmallQuorum(Rules):
 
     @property
     def quorum(self) -> int:
-        return self.nodes // 2
+        return self.replicas // 2
 
     def checkDecided(self, decided: DecidedBlock) -> None:
         certificate, header = decided.certificate, decided.header
@@ -163,7 +163,7 @@ class FewRoundChanges(Rules):
             if (change.height, change.round) != (height, round):
                 raise Refused("it is for another round")
             self.checkRoundChange(change)
-        if len({change.sender for change in justification}) <= faultsTolerated(self.nodes):
+        if len({change.sender for change in justification}) <= faultsTolerated(self.replicas):
             raise Refused("no correct replica")
 
 
@@ -241,7 +241,7 @@ class StaleView(HostReplica):
     def _onProposal(self, proposal: Proposal) -> None:
         isStale = proposal.height == self.height and proposal.round < self.round
         if isStale and proposal.sender == leaderIndex(
-            self.head.view + proposal.round, self.height, self._rules.nodes
+            self.head.view + proposal.round, self.height, self._rules.replicas
         ):
             self.round = proposal.round
             self._firstRound = min(self._firstRound, self.round)
@@ -368,7 +368,9 @@ UNBROKEN = Mutation(Components())
 """The correct protocol."""
 
 
-_AMBUSHES: Faults = [fault for fault in FAULTS if fault[0] in ("ambush", "starvation", "power cut")]
+_AMBUSHES: Faults = [
+    fault for fault in FAULTS if fault[0] in ("ambush", "late ambush", "starvation", "power cut")
+]
 _CRASHES: Faults = [fault for fault in FAULTS if fault[0] in ("crash at a write", "power cut")]
 
 MUTATIONS: Mapping[str, Mutation] = {

@@ -14,14 +14,17 @@ from svcbroker.ledgers.pbft._messages import Message
 from svcbroker.ledgers.pbft._network import Envelope
 
 from .clock import VirtualClock
-from .trace import Trace, kindOf
+from .trace import Trace, kindOf, roundOf
+
+MAX_ROUND = 2**64
+"""Above all rounds."""
 
 
 class Obstacle(Protocol):
     """Blocks messages."""
 
-    def blocks(self, sender: int, target: int, kind: str) -> bool:
-        """Whether it blocks a message of this kind."""
+    def blocks(self, sender: int, target: int, kind: str, round: int) -> bool:
+        """Whether it blocks a message of this kind and round."""
 
 
 @frozen
@@ -34,7 +37,7 @@ class Partition:
 
     islands: tuple[int, ...]
 
-    def blocks(self, sender: int, target: int, kind: str) -> bool:
+    def blocks(self, sender: int, target: int, kind: str, round: int) -> bool:
         return self.islands[sender] != self.islands[target]
 
 
@@ -48,7 +51,7 @@ class Cut:
 
     links: Sequence[tuple[int, int]]
 
-    def blocks(self, sender: int, target: int, kind: str) -> bool:
+    def blocks(self, sender: int, target: int, kind: str, round: int) -> bool:
         return (sender, target) in self.links
 
 
@@ -58,7 +61,7 @@ class Isolation:
 
     node: int
 
-    def blocks(self, sender: int, target: int, kind: str) -> bool:
+    def blocks(self, sender: int, target: int, kind: str, round: int) -> bool:
         return self.node in (sender, target)
 
 
@@ -69,13 +72,17 @@ class Starvation:
 
     @ivar kinds: the kinds of messages.
     @ivar fed: the replica that receives them; C{-1} for none.
+    @ivar first: the first round of messages that it blocks.
+    @ivar last: the last round of messages that it blocks.
     """
 
     kinds: Sequence[str]
     fed: int
+    first: int = 0
+    last: int = MAX_ROUND
 
-    def blocks(self, sender: int, target: int, kind: str) -> bool:
-        return target != self.fed and kind in self.kinds
+    def blocks(self, sender: int, target: int, kind: str, round: int) -> bool:
+        return target != self.fed and kind in self.kinds and self.first <= round <= self.last
 
 
 @define(kw_only=True)
@@ -135,10 +142,10 @@ class Network:
             self.conditions.duplication,
         )
         shortest, longest = self.conditions.delay
-        kind = kindOf(message)
+        kind, round = kindOf(message), roundOf(message)
         fates = []
         for target in targets:
-            if self._isBlocked(sender, target, kind):
+            if self._isBlocked(sender, target, kind, round):
                 fates.append(f"{target} cut off")
                 continue
             if loss and random() < loss:
@@ -147,12 +154,12 @@ class Network:
             for _ in range(2 if duplication and random() < duplication else 1):
                 delay = shortest + (longest - shortest) * random()
                 fates.append(f"{target} +{delay:.4f}")
-                self._clock.callLater(delay, self._arrive, sender, target, message, kind)
+                self._clock.callLater(delay, self._arrive, sender, target, message, kind, round)
         self._trace.sent(self._clock.seconds(), sender, message, ", ".join(fates))
 
-    def _arrive(self, sender: int, target: int, message: Message, kind: str) -> None:
+    def _arrive(self, sender: int, target: int, message: Message, kind: str, round: int) -> None:
         # Obstacles also block messages that are already in flight.
-        if self._isBlocked(sender, target, kind):
+        if self._isBlocked(sender, target, kind, round):
             return
         self.carried += 1
         envelope = (sender, message)
@@ -167,7 +174,7 @@ class Network:
     def _handOver(self, target: int) -> None:
         self._deliver(target, self._arrived.pop(target))
 
-    def _isBlocked(self, sender: int, target: int, kind: str) -> bool:
+    def _isBlocked(self, sender: int, target: int, kind: str, round: int) -> bool:
         if not self.obstacles:
             return False
-        return any(obstacle.blocks(sender, target, kind) for obstacle in self.obstacles)
+        return any(obstacle.blocks(sender, target, kind, round) for obstacle in self.obstacles)

@@ -83,12 +83,12 @@ class EmbeddedMachine:
     def pause(self) -> None:
         """Stop the replica."""
         if self._isThere:
-            self._embedded.ledger.nodes.stopNode(self._index)
+            self._embedded.ledger.replicaSet.stopReplica(self._index)
 
     def resume(self) -> None:
         """Start the replica."""
         if self._isThere:
-            self._embedded.ledger.nodes.startNode(self._index)
+            self._embedded.ledger.replicaSet.startReplica(self._index)
 
     def jumpClock(self, seconds: float) -> None:
         """Move the wall clock."""
@@ -96,7 +96,7 @@ class EmbeddedMachine:
 
     @property
     def _isThere(self) -> bool:
-        return self._embedded.isUp and self._index < len(self._embedded.ledger.nodes.replicas)
+        return self._embedded.isUp and self._index < len(self._embedded.ledger.replicaSet.replicas)
 
 
 def observed(kind: type[Replica], embedded: Embedded) -> type[Replica]:

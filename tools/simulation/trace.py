@@ -68,6 +68,11 @@ def kindOf(message: Message) -> str:
             return "decided"
 
 
+def roundOf(message: Message) -> int:
+    """The round of a message, or 0."""
+    return message.round if isinstance(message, Vote | Proposal | RoundChange) else 0
+
+
 def describe(message: Message) -> str:
     """A short description of a message."""
     where = f"{kindOf(message)} h{message.height}"

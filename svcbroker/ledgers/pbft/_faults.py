@@ -14,7 +14,7 @@ from ...chain import quorum
 from ...errors import ParameterInvalid
 from ...model import Contradiction, FaultReport, NodeCondition
 from ._network import Conditions
-from ._nodeset import NodeSet
+from ._replicaset import ReplicaSet
 
 
 class FaultControls:
@@ -25,26 +25,26 @@ class FaultControls:
 
     _log = Logger()
 
-    def __init__(self, group: str, nodes: NodeSet, calm: Conditions) -> None:
+    def __init__(self, group: str, replicaSet: ReplicaSet, calm: Conditions) -> None:
         """
         @param group: the group's name, for the log.
-        @param nodes: the replicas.
+        @param replicaSet: the replicas.
         @param calm: the network's conditions without injected faults.
         """
         self._group = group
-        self._nodes = nodes
+        self._replicaSet = replicaSet
         self._calm = calm
 
     def stopNode(self, index: int) -> None:
         """Stop a replica."""
         self._check(index)
-        self._nodes.stopNode(index)
+        self._replicaSet.stopReplica(index)
         self._warn(f"node {index} was stopped")
 
     def startNode(self, index: int) -> None:
         """Start a stopped replica."""
         self._check(index)
-        self._nodes.startNode(index)
+        self._replicaSet.startReplica(index)
         self._warn(f"node {index} was started")
 
     def setNetwork(
@@ -64,23 +64,23 @@ class FaultControls:
             "cut": None if cut is None else frozenset(cut),
         }
         changes = {name: value for name, value in given.items() if value is not None}
-        network = self._nodes.network
+        network = self._replicaSet.network
         network.conditions = evolve(network.conditions, **changes)
         text = ", ".join(f"{name} {_text(value)}" for name, value in changes.items())
         self._warn(f"the network has {text}")
 
     def heal(self) -> None:
         """End all injected faults."""
-        self._nodes.network.conditions = self._calm
-        for index in range(len(self._nodes.replicas)):
-            self._nodes.startNode(index)
+        self._replicaSet.network.conditions = self._calm
+        for index in range(len(self._replicaSet.replicas)):
+            self._replicaSet.startReplica(index)
         self._warn("all is well again")
 
     def describe(self) -> FaultReport:
         """The current faults, and the state of each replica."""
-        running = set(self._nodes.running)
-        replicas = self._nodes.replicas
-        conditions = self._nodes.network.conditions
+        running = set(self._replicaSet.running)
+        replicas = self._replicaSet.replicas
+        conditions = self._replicaSet.network.conditions
         return FaultReport(
             nodes=[
                 NodeCondition(
@@ -101,7 +101,7 @@ class FaultControls:
                 Contradiction(
                     node=each.first.sender, height=each.first.height, round=each.first.round
                 )
-                for each in self._nodes.evidence
+                for each in self._replicaSet.evidence
             ],
         )
 
@@ -109,8 +109,8 @@ class FaultControls:
         """
         The reason why nothing can be decided, if cut links leave no quorum; otherwise empty.
         """
-        running, cut = self._nodes.running, self._nodes.network.conditions.cut
-        needed = quorum(len(self._nodes.replicas))
+        running, cut = self._replicaSet.running, self._replicaSet.network.conditions.cut
+        needed = quorum(len(self._replicaSet.replicas))
         # Each replica also counts itself.
         connected = [
             target
@@ -122,7 +122,7 @@ class FaultControls:
         return f"the network is cut: {len(connected)} nodes hear a quorum, {needed} must"
 
     def _check(self, index: int) -> None:
-        count = len(self._nodes.replicas)
+        count = len(self._replicaSet.replicas)
         if not 0 <= index < count:
             raise ParameterInvalid(f"there is no node {index}, only 0 to {count - 1}")
 

@@ -37,19 +37,19 @@ from ._application import BlockApplication
 from ._faults import FaultControls
 from ._keyring import KeyRing
 from ._keys import Signer, Verifier
-from ._nodeset import NodeSet
 from ._opening import openChain
 from ._pool import TransactionPool
 from ._ports import Application, Timing
-from ._producer import BlockProducer, Stage
+from ._producer import BlockProducer, ProducerState
 from ._replica import Replica
+from ._replicaset import ReplicaSet
 from ._rounds import Rules
 from ._settings import PbftSettings
 
-PATIENCE = 5.0
+PROGRESS_TIMEOUT = 5.0
 """
-Seconds that a transaction may wait, on top of the interval, before the ledger is said not to
-make progress.
+How many seconds a transaction may wait, in addition to the interval, before the ledger is not
+ready.
 """
 
 
@@ -58,11 +58,11 @@ class PbftLedger(StoredLedger):
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
 
-    @ivar nodes: the replicas, from L{start} on; tests and operators stop and start them and
-        change their network's conditions.
+    @ivar replicaSet: the replicas, once L{start} was called. Tests and operators stop and start
+        them and change their network's conditions.
     """
 
-    nodes: NodeSet
+    replicaSet: ReplicaSet
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class PbftLedger(StoredLedger):
         makeReplica: Callable[[Signer, Rules, Application, Timing, Header], Replica] = Replica,
     ) -> None:
         """
-        @param makeReplica: makes a replica; a test may make worse ones.
+        @param makeReplica: makes a replica; tests pass faulty ones.
         """
         super().__init__(context.group, context.reactor)
         self._context = context
@@ -122,8 +122,8 @@ class PbftLedger(StoredLedger):
             context.entropy,
             context.runInThread,
         )
-        rules, signers = self._committee(chain.seeds)
-        self.nodes = NodeSet(
+        rules, signers = self._makeSigners(chain.seeds)
+        self.replicaSet = ReplicaSet(
             context.reactor,
             Random(settings.seed),
             rules,
@@ -134,20 +134,20 @@ class PbftLedger(StoredLedger):
             settings.conditions,
             self._makeReplica,
         )
-        self._faults = FaultControls(self.group, self.nodes, settings.conditions)
+        self._faults = FaultControls(self.group, self.replicaSet, settings.conditions)
         self._maker = TransactionMaker(brokerAddress(genesis.chain), context.now)
         self._maker.resume(chain.state.account(self._maker.sender).highest)
         try:
-            self._producer.start(self.nodes)
+            self._producer.start(self.replicaSet)
         except StorageError as error:
             chain.store.close()
             raise LedgerUnavailable(str(error)) from error
 
-    def _committee(self, seeds: Sequence[bytes]) -> tuple[Rules, Sequence[Signer]]:
+    def _makeSigners(self, seeds: Sequence[bytes]) -> tuple[Rules, Sequence[Signer]]:
         """
-        What replicas of the state's set of nodes are made with.
+        Make the rules and the signers of the current validator set.
 
-        @param seeds: their private keys, by index.
+        @param seeds: the private keys, by index.
         """
         verifier = Verifier(self._state.validators.keys)
         chain = self._state.chain
@@ -156,7 +156,7 @@ class PbftLedger(StoredLedger):
         ]
 
     def _reform(self, head: Header) -> None:
-        self.nodes.reform(*self._committee(self._keys.seeds(self._state.validators)), head)
+        self.replicaSet.reform(*self._makeSigners(self._keys.seeds(self._state.validators)), head)
 
     def getNodes(self) -> Deferred[ValidatorSet]:
         return succeed(self._state.validators)
@@ -165,9 +165,9 @@ class PbftLedger(StoredLedger):
         self, rotate: Sequence[int] = (), count: int | None = None
     ) -> Deferred[ValidatorSet]:
         """
-        See L{IChangeableLedger}. The change is a transaction that all nodes sign. The old keys
-        are removed from the disk once it is final. Proofs of blocks before it still verify:
-        each set's quorum vouches for the next.
+        See L{IChangeableLedger}. The change is a transaction that all current and future nodes
+        sign. The old keys are removed from the disk once it is final. Proofs of earlier blocks stay
+        valid, since each validator set has signed the next.
         """
         return self._changing.run(lambda: Deferred.fromCoroutine(self._changeNodes(rotate, count)))
 
@@ -197,7 +197,7 @@ class PbftLedger(StoredLedger):
     def listNodes(
         self, offset: int, limit: int, *, name: str | None = None
     ) -> Deferred[Page[NodeRecord]]:
-        running = set(self.nodes.running)
+        running = set(self.replicaSet.running)
         nodes = [
             NodeRecord(
                 nodeId=self._state.validators.keys[replica.index],
@@ -207,7 +207,7 @@ class PbftLedger(StoredLedger):
                 height=replica.head.height,
                 isActive=replica.index in running,
             )
-            for replica in self.nodes.replicas
+            for replica in self.replicaSet.replicas
             if name is None
         ]
         return succeed(Page(total=len(nodes), items=nodes[offset : offset + limit]))
@@ -235,28 +235,28 @@ class PbftLedger(StoredLedger):
         return self._read(self._faults.describe)
 
     def getHealth(self) -> Deferred[Health]:
-        reason = self._whatIsWrong()
+        reason = self._reason()
         return succeed(Health(isReady=not reason, reason=reason))
 
-    def _whatIsWrong(self) -> str:
-        if self._producer.stage is Stage.STOPPED:
+    def _reason(self) -> str:
+        if self._producer.state is ProducerState.STOPPED:
             return "the ledger is stopped"
         if self._producer.isStopping:
             return "the ledger is stopping"
-        if self._producer.trouble:
-            return self._producer.trouble
-        running, nodes = len(self.nodes.running), len(self._state.validators.keys)
+        if self._producer.lastError:
+            return self._producer.lastError
+        running, nodes = len(self.replicaSet.running), len(self._state.validators.keys)
         if running < quorum(nodes):
             return f"{running} of {nodes} nodes run, {quorum(nodes)} are needed"
         isolation = self._faults.isolation()
         if isolation:
             return isolation
         oldest = self._pool.oldest
-        patience = PATIENCE + self._settings.interval
-        if oldest is not None and self._context.reactor.seconds() - oldest > patience:
-            return f"transactions have waited for more than {patience:g} seconds"
+        timeout = PROGRESS_TIMEOUT + self._settings.interval
+        if oldest is not None and self._context.reactor.seconds() - oldest > timeout:
+            return f"transactions have waited for more than {timeout:g} seconds"
         return ""
 
     def _checkOpen(self) -> None:
-        if self._producer.stage is Stage.STOPPED:
+        if self._producer.state is ProducerState.STOPPED:
             raise LedgerUnavailable("the ledger is stopped")

@@ -1,5 +1,5 @@
 """
-Transactions that wait for a block.
+The pool of transactions that wait for a block.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ...model import Receipt
 
 class _Claim(Struct):
     """
-    Consecutive transactions of one submission that wait.
+    Consecutive waiting transactions of one submission.
 
-    @ivar since: when they came, in the clock's seconds.
+    @ivar since: when they were added, in the clock's seconds.
     @ivar first: the index of the first of them in the submission.
-    @ivar end: the index behind the last of them.
+    @ivar end: the index after the last of them.
     """
 
     since: float
@@ -31,9 +31,9 @@ class _Claim(Struct):
     end: int
 
 
-class TakenTransactions:
+class RemovedTransactions:
     """
-    Transactions that are out of the pool, with the submissions that they belong to.
+    Transactions removed from the pool, with the submissions that they belong to.
     """
 
     def __init__(self, claims: Sequence[tuple[Submission, int, int]]) -> None:
@@ -44,31 +44,32 @@ class TakenTransactions:
         self._claims = claims
 
     def settle(self, receipts: Sequence[Receipt]) -> None:
-        """Give each submission its receipts."""
+        """Settle each submission with its receipts."""
         at = 0
         for submission, start, count in self._claims:
             submission.settle(start, receipts[at : at + count])
             at += count
 
     def fail(self, error: BrokerError) -> None:
-        """Fail all of them."""
+        """Settle each submission with an error."""
         for submission, start, count in self._claims:
             submission.settle(start, [error] * count)
 
 
 class TransactionPool:
     """
-    The transactions that wait, in the order in which they came, bounded in bytes.
+    The waiting transactions in order of arrival, bounded in bytes.
 
-    Every block holds the first of them, so all replicas can tell whether a proposed block
-    leaves something out, puts something first or repeats something.
+    Every block holds the first of them, so all replicas can tell whether a proposed block omits,
+    reorders, repeats or invents a transaction.
 
-    @ivar bytes: how many they are, as encoded in a block.
+    @ivar bytes: their size, as encoded in a block.
     """
 
     def __init__(self, maxBytes: int) -> None:
         """
-        @param maxBytes: how much may wait, as encoded in a block, unless it is one alone.
+        @param maxBytes: the maximum size of the waiting transactions, as encoded in a block; a
+            single one may be larger.
         """
         self.bytes = 0
         self._maxBytes = maxBytes
@@ -80,23 +81,23 @@ class TransactionPool:
 
     @property
     def oldest(self) -> float | None:
-        """Since when the first one waits; C{None} where none does."""
+        """When the first transaction was added, or C{None} if the pool is empty."""
         return self._claims[0].since if self._claims else None
 
     def transactions(self) -> Iterator[Transaction]:
-        """What waits, in order."""
+        """The waiting transactions, in order."""
         return iter(self._waiting)
 
     def first(self, count: int) -> Sequence[Transaction]:
-        """The first C{count} that wait, or all."""
+        """The first C{count} transactions, or all if there are fewer."""
         return list(islice(self._waiting, count))
 
     def add(self, transactions: Sequence[Transaction], since: float) -> Submission:
         """
-        Have transactions wait, one or more. Those for which there is no room fail at once with
-        L{Overloaded}, and all that follow them too.
+        Add transactions. If there is no room for one, it and those after it fail at once with
+        L{Overloaded}.
 
-        @return: cancelling it leaves the transactions waiting.
+        @return: their submission. Cancelling it leaves them in the pool.
         """
         count = len(transactions)
         submission = Submission(count)
@@ -115,7 +116,7 @@ class TransactionPool:
         return submission
 
     def beginsWith(self, transactions: Sequence[Transaction]) -> bool:
-        """Whether these are exactly the first that wait."""
+        """Whether these are exactly the first transactions."""
         return len(transactions) <= len(self._waiting) and all(
             waiting is transaction or waiting.hash == transaction.hash
             for waiting, transaction in zip(
@@ -123,22 +124,22 @@ class TransactionPool:
             )
         )
 
-    def take(self, count: int) -> TakenTransactions:
-        """Take out the first C{count}."""
+    def take(self, count: int) -> RemovedTransactions:
+        """Remove the first C{count} transactions."""
         pop = self._waiting.popleft
         self.bytes -= sum([pop().size for _ in range(count)])
-        taken = []
+        removed = []
         claims = self._claims
         while count:
             claim = claims[0]
             part = min(count, claim.end - claim.first)
-            taken.append((claim.submission, claim.first, part))
+            removed.append((claim.submission, claim.first, part))
             claim.first += part
             if claim.first == claim.end:
                 claims.popleft()
             count -= part
-        return TakenTransactions(taken)
+        return RemovedTransactions(removed)
 
     def fail(self, error: BrokerError) -> None:
-        """Fail everything that waits, and forget it."""
+        """Remove all transactions, and settle their submissions with an error."""
         self.take(len(self._waiting)).fail(error)

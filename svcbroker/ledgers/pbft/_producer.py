@@ -1,6 +1,5 @@
 """
-From a transaction that waits to a receipt: when a block is made, how it gets to the disk, and
-who is told.
+The production of blocks: when a block is made, how it is stored, and who gets its receipts.
 """
 
 from __future__ import annotations
@@ -23,43 +22,45 @@ from ...storage import StorageError, StorageFailed, Store
 from .._observers import Observers
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
-from ._nodeset import NodeSet
 from ._pool import TransactionPool
+from ._replicaset import ReplicaSet
 
 RETRY = 1.0
-"""Seconds from one try to write to a failing disk to the next."""
+"""Seconds between two attempts to write to a failing disk."""
 
-MAX_GATHERING = 0.005
-"""Seconds that a block may wait for the next requests of clients that were just answered."""
+MAX_BATCH_WAIT = 0.005
+"""
+How many seconds a block waits at most for the next requests of clients that were just answered.
+"""
 
-STOP_PATIENCE = 5.0
-"""Seconds that what was accepted may take to become final once the ledger stops."""
+STOP_TIMEOUT = 5.0
+"""How many seconds accepted transactions have to become final when the ledger stops."""
 
 
-class Stage(Enum):
-    """Where the next block is."""
+class ProducerState(Enum):
+    """The state of the next block."""
 
     IDLE = "idle"
-    """Nothing waits, or it is not yet time."""
+    """No transaction waits, or the interval has not passed."""
     DECIDING = "deciding"
-    """The replicas are at it."""
+    """The replicas are deciding it."""
     STORING = "storing"
-    """It is decided and on its way to the disk."""
+    """It is decided and being written to disk."""
     FAILING = "failing"
-    """The disk did not take the last one."""
+    """The last block could not be stored."""
     STOPPED = "stopped"
-    """There will not be one."""
+    """There will be none."""
 
 
 class BlockProducer:
     """
-    Makes one block after the other out of what waits.
+    Makes blocks of the waiting transactions, one after the other.
 
-    While one is being decided and synced, the next one fills: so one sync serves all that came
-    meanwhile. The state that others read changes only when a block is on stable storage.
+    While a block is decided and synced, the next one fills, so one sync serves all transactions
+    that arrive meanwhile. The chain's state changes only when a block is on stable storage.
 
-    @ivar stage: where the next block is.
-    @ivar trouble: why nothing can be stored now, for an operator; empty where it can.
+    @ivar state: the state of the next block.
+    @ivar lastError: the reason why no block can be stored now; empty if there is none.
     """
 
     _log = Logger()
@@ -80,13 +81,14 @@ class BlockProducer:
     ) -> None:
         """
         @param runInThread: runs blocking disk work, one call after the other.
-        @param interval: seconds from one block to the next at least.
-        @param empty: seconds after which a block is made although nothing waits.
-        @param reform: has another set of replicas decide, after the header of a stored block
-            that brought it.
+        @param state: the chain's state.
+        @param interval: the minimum number of seconds from one block to the next.
+        @param empty: after how many seconds an empty block is made; C{None} for never.
+        @param reform: replaces the replicas after a block that changed the validator set; takes the
+            block's header.
         """
-        self.stage = Stage.IDLE
-        self.trouble = ""
+        self.state = ProducerState.IDLE
+        self.lastError = ""
         self._reactor = reactor
         self._runInThread = runInThread
         self._state = state
@@ -100,35 +102,35 @@ class BlockProducer:
         self._heartbeat = LazyTimer(reactor, self._beat)
         self._call: IDelayedCall | None = None
         self._lastBlock = reactor.seconds() - interval
-        # How many waited one turn ago, and until when that is looked at; how many waited when the
-        # last block was stored, its own included, and until when as many are expected again.
-        self._gathered = self._expected = 0
-        self._gatherUntil = self._expectUntil = 0.0
+        # The number of waiting transactions one turn ago, and until when it is compared; their
+        # number when the last block was stored, and until when as many are expected again.
+        self._lastCount = self._expected = 0
+        self._waitUntil = self._expectUntil = 0.0
         self._stopping: Deferred[None] | None = None
-        self._patience: IDelayedCall | None = None
+        self._stopTimeout: IDelayedCall | None = None
 
-    def start(self, nodes: NodeSet) -> None:
+    def start(self, replicas: ReplicaSet) -> None:
         """
-        Have the replicas begin.
+        Start the replicas.
 
-        @param nodes: the replicas; they were made with L{decided}.
+        @param replicas: the replicas, which call L{decided}.
         @raise svcbroker.storage.StorageError: the disk cannot be written.
         """
-        self._nodes = nodes
-        nodes.start(self._application.head, self._application.firstRound())
+        self._replicas = replicas
+        replicas.start(self._application.head, self._application.firstRound())
         self._armHeartbeat()
 
     def submitMany(self, transactions: Sequence[Transaction]) -> Submission:
         """
-        Have transactions executed, in their order and with no other between them.
+        Submit transactions, to be executed in their order and with no other between them.
 
         @return: settled when they are final and on stable storage.
-        @raise LedgerUnavailable: the ledger stops, or its disk is failing.
+        @raise LedgerUnavailable: the ledger is stopping, or its disk is failing.
         """
         if self._stopping is not None:
             raise LedgerUnavailable("the ledger is stopping")
-        if self.trouble:
-            raise LedgerUnavailable(self.trouble)
+        if self.lastError:
+            raise LedgerUnavailable(self.lastError)
         submission = self._pool.add(transactions, self._reactor.seconds())
         if self._call is None:
             self._schedule()
@@ -136,66 +138,67 @@ class BlockProducer:
 
     def stop(self) -> Deferred[None]:
         """
-        Take nothing more, give what was accepted a bounded time to become final, end.
+        Refuse further transactions, wait for those accepted to become final, but no longer than
+        L{STOP_TIMEOUT}, and stop.
         """
         stopped: Deferred[None] = Deferred()
         self._stopping = stopped
-        if self.stage in (Stage.IDLE, Stage.FAILING) and not self._pool:
-            self._end()
+        if self.state in (ProducerState.IDLE, ProducerState.FAILING) and not self._pool:
+            self._finishStopping()
         else:
-            self._patience = self._reactor.callLater(STOP_PATIENCE, self._losePatience)
+            self._stopTimeout = self._reactor.callLater(STOP_TIMEOUT, self._onStopTimeout)
         return stopped
 
-    # When a block is made.
+    # Starting a block.
 
     def _schedule(self) -> None:
-        if self.stage is Stage.IDLE and self._call is None and self._pool:
+        if self.state is ProducerState.IDLE and self._call is None and self._pool:
             now = self._reactor.seconds()
             wait = self._lastBlock + self._interval - now
-            # Not longer than that where the reactor's clock went back.
+            # No longer than the interval, in case the reactor's clock was set back.
             wait = min(max(0.0, wait), self._interval)
-            self._gathered = 0
-            self._gatherUntil = now + wait + MAX_GATHERING
-            self._call = self._reactor.callLater(wait, self._gather)
+            self._lastCount = 0
+            self._waitUntil = now + wait + MAX_BATCH_WAIT
+            self._call = self._reactor.callLater(wait, self._startOrWait)
 
-    def _gather(self) -> None:
-        # What came in one turn of the reactor shares a block and a sync. Clients that were just
-        # answered often have more: until as many transactions wait as did for the last block,
-        # and as long as each turn brings some, there is another turn.
+    def _startOrWait(self) -> None:
+        # Transactions of one turn of the reactor share a block. Clients that were just answered
+        # often send more: wait another turn as long as each brings some, until as many
+        # transactions wait as for the last block.
         waiting = len(self._pool)
-        if self._gathered < waiting < self._expected:
+        if self._lastCount < waiting < self._expected:
             now = self._reactor.seconds()
-            if now < self._gatherUntil and now < self._expectUntil:
-                self._gathered = waiting
-                self._call = self._reactor.callLater(0, self._gather)
+            if now < self._waitUntil and now < self._expectUntil:
+                self._lastCount = waiting
+                self._call = self._reactor.callLater(0, self._startOrWait)
                 return
         self._produce()
 
     def _produce(self) -> None:
         self._call = None
-        self.stage = Stage.DECIDING
+        self.state = ProducerState.DECIDING
         self._lastBlock = self._reactor.seconds()
-        self._nodes.propose()
+        self._replicas.propose()
 
     def _armHeartbeat(self) -> None:
         if self._empty is not None:
             self._heartbeat.start(self._empty)
 
     def _beat(self) -> None:
-        if self.stage is Stage.IDLE and self._stopping is None and self._call is None:
+        if self.state is ProducerState.IDLE and self._stopping is None and self._call is None:
             self._application.mayBeEmpty = True
             self._produce()
         else:
             self._armHeartbeat()
 
-    # How it gets to the disk.
+    # Storing a block.
 
     def decided(self, candidate: Candidate, certificate: Certificate) -> None:
         """
-        A block is decided. Called by the set of nodes.
+        Store a decided block. Called by the replica set.
         """
         self._cancelCall()
-        self.stage = Stage.STORING
+        self.state = ProducerState.STORING
         self._application.beginStoring(candidate.header, certificate)
         self._storeBlock(candidate, certificate)
 
@@ -210,95 +213,95 @@ class BlockProducer:
 
     def _stored(self, candidate: Candidate) -> None:
         header = candidate.header
-        self.trouble = ""
+        self.lastError = ""
         self._state.apply(candidate.outcome, candidate.history)
         self._application.endStoring(isStored=True)
-        self._nodes.stored(header.height)
+        self._replicas.stored(header.height)
         if header.nextValidators != header.validators:
             self._reform(header)
-        self.stage = Stage.IDLE
+        self.state = ProducerState.IDLE
         self._armHeartbeat()
         self._expected = len(self._pool)
-        self._expectUntil = self._reactor.seconds() + MAX_GATHERING
+        self._expectUntil = self._reactor.seconds() + MAX_BATCH_WAIT
         done = self._pool.take(len(candidate.transactions))
         self._schedule()
         block = (candidate.transactions, candidate.outcome.receipts)
         done.settle(receiptsOf(header.height, *block))
         self._observers.tell(lambda: blockOf(header, *block))
-        self._endIfDrained()
+        self._stopIfDrained()
 
     def _notStored(self, failure: Failure, candidate: Candidate, certificate: Certificate) -> None:
         self._log.failure(
             "block {height} could not be stored", failure, height=candidate.header.height
         )
-        self.trouble = "the ledger's disk is full or failing"
+        self.lastError = "the ledger's disk is full or failing"
         error = failure.value
         if isinstance(error, StorageFailed) and error.isUncertain:
-            # It may come back after a crash, so it is this block or none.
-            if self._stopping is not None and self._patience is None:
-                self._end()
+            # A crash may bring it back, so no other block may be decided: store it again.
+            if self._stopping is not None and self._stopTimeout is None:
+                self._finishStopping()
             else:
                 self._call = self._reactor.callLater(
                     RETRY, self._storeBlock, candidate, certificate
                 )
             return
-        # Nothing of it has left this process and nothing of it will come back: as after a
-        # crash, another block may be decided, in a round that was never used.
+        # Nothing of it has left this process, and no crash brings it back. So another block may
+        # be decided, in an unused round.
         self._application.endStoring(isStored=False)
-        self._nodes.stop()
-        self.stage = Stage.FAILING
-        self._pool.fail(LedgerUnavailable(f"{self.trouble}: nothing was executed"))
+        self._replicas.stop()
+        self.state = ProducerState.FAILING
+        self._pool.fail(LedgerUnavailable(f"{self.lastError}: nothing was executed"))
         if self._stopping is not None:
-            self._end()
+            self._finishStopping()
         else:
             self._call = self._reactor.callLater(0, self._recover)
 
     def _recover(self) -> None:
         self._call = None
         height = self._application.head.height + 1
-        round = self._nodes.nextRound(height)
+        round = self._replicas.nextRound(height)
         writing = self._runInThread(self._application.setAside, height, round)
-        writing.addCallbacks(lambda _: self._recovered(round), self._tryAgain)
+        writing.addCallbacks(lambda _: self._recovered(round), self._retryRecovery)
         writing.addErrback(lambda failure: self._log.failure("a recovery", failure))
 
     def _recovered(self, round: int) -> None:
         if self._stopping is None:
             self._log.info("the ledger's disk can be written again")
-            self.trouble = ""
-            self.stage = Stage.IDLE
-            self._nodes.start(self._application.head, round)
+            self.lastError = ""
+            self.state = ProducerState.IDLE
+            self._replicas.start(self._application.head, round)
             self._armHeartbeat()
             self._schedule()
 
-    def _tryAgain(self, failure: Failure) -> None:
+    def _retryRecovery(self, failure: Failure) -> None:
         if not failure.check(StorageError):
             self._log.failure("a recovery", failure)
         if self._stopping is None:
             self._call = self._reactor.callLater(RETRY, self._recover)
 
-    # The end.
+    # Stopping.
 
-    def _losePatience(self) -> None:
-        self._patience = None
-        # What is being written is waited for: it may be stored by now.
-        if self.stage is not Stage.STORING or self._call is not None:
-            self._end()
+    def _onStopTimeout(self) -> None:
+        self._stopTimeout = None
+        # Wait for a write in progress: the block may be stored already.
+        if self.state is not ProducerState.STORING or self._call is not None:
+            self._finishStopping()
 
-    def _endIfDrained(self) -> None:
-        if self._stopping is not None and (not self._pool or self._patience is None):
-            self._end()
+    def _stopIfDrained(self) -> None:
+        if self._stopping is not None and (not self._pool or self._stopTimeout is None):
+            self._finishStopping()
 
-    def _end(self) -> None:
+    def _finishStopping(self) -> None:
         stopped = self._stopping
-        if stopped is None or self.stage is Stage.STOPPED:
+        if stopped is None or self.state is ProducerState.STOPPED:
             return
-        self.stage = Stage.STOPPED
+        self.state = ProducerState.STOPPED
         self._heartbeat.close()
         self._cancelCall()
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        self._nodes.stop()
+        if self._stopTimeout is not None:
+            self._stopTimeout.cancel()
+            self._stopTimeout = None
+        self._replicas.stop()
         self._pool.fail(
             LedgerUnavailable(
                 "the ledger stopped while this could not be stored: it may have been executed"
@@ -316,7 +319,7 @@ class BlockProducer:
 
     @property
     def isStopping(self) -> bool:
-        """Whether nothing is taken any more."""
+        """Whether the ledger is stopping or stopped."""
         return self._stopping is not None
 
     @property

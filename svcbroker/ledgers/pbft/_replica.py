@@ -104,7 +104,7 @@ class Replica:
     @property
     def isLeader(self) -> bool:
         """Whether this replica leads its current round."""
-        return leaderIndex(self.view, self.height, self._rules.nodes) == self.index
+        return leaderIndex(self.view, self.height, self._rules.replicas) == self.index
 
     # Inputs. Each returns its effects, in order.
 
@@ -252,7 +252,7 @@ class Replica:
     def _onProposal(self, proposal: Proposal) -> None:
         if proposal.height < self.height or proposal.round < self.round:
             return
-        leader = leaderIndex(self.head.view + proposal.round, self.height, self._rules.nodes)
+        leader = leaderIndex(self.head.view + proposal.round, self.height, self._rules.replicas)
         voteSet = self._roundOf(proposal.round)
         if proposal.sender != leader:
             raise Refused("the sender does not lead this round")
@@ -415,7 +415,7 @@ class Replica:
     def _followOthers(self) -> None:
         """Enter the lowest round that more than f others have entered: one of them is correct."""
         ahead = [round for round in self._reached.values() if round > self.round]
-        if len(ahead) > faultsTolerated(self._rules.nodes):
+        if len(ahead) > faultsTolerated(self._rules.replicas):
             self._activate()
             self._enterRound(min(ahead))
 

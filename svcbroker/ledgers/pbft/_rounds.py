@@ -45,14 +45,14 @@ class Rules:
     verifier: Verifier
 
     @property
-    def nodes(self) -> int:
+    def replicas(self) -> int:
         """The number of replicas."""
         return len(self.verifier.keys)
 
     @property
     def quorum(self) -> int:
         """The number of replicas that must agree."""
-        return quorum(self.nodes)
+        return quorum(self.replicas)
 
     def checkSignature(
         self, phase: Phase, sender: int, height: int, round: int, digest: bytes, signature: bytes
@@ -86,7 +86,9 @@ class Rules:
         if not 0 <= decided.certificate.round <= _MAX:
             raise Refused("the certificate's round is not one")
         try:
-            checkCertificate(decided.certificate, decided.header, self.nodes, self.verifier.verify)
+            checkCertificate(
+                decided.certificate, decided.header, self.replicas, self.verifier.verify
+            )
         except CertificateInvalid as error:
             raise Refused(str(error)) from None
 

@@ -129,7 +129,7 @@ class LedgerRig:
     def close(self) -> None:
         """Close everything a test left open."""
         self.disk.crash(isWritten=False)
-        self.ledger.nodes.stop()
+        self.ledger.replicaSet.stop()
         self.store.close()
 
     @property
@@ -139,9 +139,9 @@ class LedgerRig:
         return store
 
     @property
-    def nodes(self) -> Any:
+    def replicaSet(self) -> Any:
         """The ledger's replicas."""
-        return self.ledger.nodes
+        return self.ledger.replicaSet
 
     @property
     def height(self) -> int:

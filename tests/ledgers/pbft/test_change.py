@@ -48,10 +48,10 @@ class ChangeTestCase(SynchronousTestCase):
         rig.publish(len(sequences))
         rig.settle()
         self.assertEqual(rig.sequences(), list(sequences))
-        for index in rig.nodes.running:
+        for index in rig.replicaSet.running:
             # On a bad network some hear of a block when the next one begins.
-            if rig.nodes.network.conditions == Conditions():
-                self.assertEqual(rig.nodes.replicas[index].head.height, rig.height)
+            if rig.replicaSet.network.conditions == Conditions():
+                self.assertEqual(rig.replicaSet.replicas[index].head.height, rig.height)
         rig.check()
 
     def files(self, rig: LedgerRig) -> set[bytes]:
@@ -153,9 +153,9 @@ class SizeTests(ChangeTestCase):
         self.assertEqual([node.isActive for node in nodes.items], [True] * 7)
         self.assertEqual(self.successResultOf(rig.ledger.getStatistics()).nodeCount, 7)
         for index in (4, 5):
-            rig.nodes.stopNode(index)
+            rig.replicaSet.stopReplica(index)
         self.goesOn(rig, 8)
-        rig.nodes.stopNode(6)
+        rig.replicaSet.stopReplica(6)
         health = self.successResultOf(rig.ledger.getHealth())
         self.assertEqual(health.reason, "4 of 7 nodes run, 5 are needed")
         self.goesOn(self.again(rig), 9)
@@ -171,8 +171,8 @@ class SizeTests(ChangeTestCase):
         self.goesOn(rig, 2, 3, 4, 5)
         self.assertEqual(self.successResultOf(rig.ledger.listNodes(0, 99)).total, 4)
         self.assertEqual(self.successResultOf(rig.ledger.getStatistics()).nodeCount, 4)
-        rig.nodes.stopNode(0)
-        rig.nodes.stopNode(1)
+        rig.replicaSet.stopReplica(0)
+        rig.replicaSet.stopReplica(1)
         health = self.successResultOf(rig.ledger.getHealth())
         self.assertEqual(health.reason, "2 of 4 nodes run, 3 are needed")
         following = self.again(rig, nodes="7")
@@ -339,40 +339,40 @@ class NodesTests(ChangeTestCase):
     def test_stoppedNodeStaysStopped(self) -> None:
         """Under its new key, with which it can be started."""
         rig = self.rig()
-        rig.nodes.stopNode(3)
+        rig.replicaSet.stopReplica(3)
         rig.change((3,))
-        self.assertEqual(list(rig.nodes.running), [0, 1, 2])
+        self.assertEqual(list(rig.replicaSet.running), [0, 1, 2])
         self.goesOn(rig, 1, 2)
-        rig.nodes.startNode(3)
-        rig.nodes.stopNode(0)
+        rig.replicaSet.startReplica(3)
+        rig.replicaSet.stopReplica(0)
         self.goesOn(rig, 3, 4)
-        self.assertEqual(rig.nodes.replicas[3].head.height, rig.height)
+        self.assertEqual(rig.replicaSet.replicas[3].head.height, rig.height)
 
     def test_removedNodeReturnsAsNewOne(self) -> None:
         """A stopped node is removed, and added again."""
         rig = self.rig(nodes="7")
-        rig.nodes.stopNode(5)
-        rig.nodes.stopNode(1)
+        rig.replicaSet.stopReplica(5)
+        rig.replicaSet.stopReplica(1)
         rig.change(count=4)
-        self.assertEqual(list(rig.nodes.running), [0, 2, 3])
+        self.assertEqual(list(rig.replicaSet.running), [0, 2, 3])
         self.goesOn(rig, 1)
         rig.change(count=7)
-        self.assertEqual(list(rig.nodes.running), [0, 2, 3, 4, 5, 6])
+        self.assertEqual(list(rig.replicaSet.running), [0, 2, 3, 4, 5, 6])
         self.goesOn(rig, 2)
 
     def test_noQuorumNoChange(self) -> None:
         """Without a quorum of the old set nothing changes, however many nodes the new set has."""
         rig = self.rig()
         files = self.files(rig)
-        rig.nodes.stopNode(0)
-        rig.nodes.stopNode(1)
+        rig.replicaSet.stopReplica(0)
+        rig.replicaSet.stopReplica(1)
         changing = rig.ledger.changeNodes((0,), 1)
         rig.publish()
         rig.run(30)
         self.assertNoResult(changing)
         self.assertEqual(len(self.set_(rig).keys), 4)
         self.assertLess(files, self.files(rig))
-        rig.nodes.startNode(0)
+        rig.replicaSet.startReplica(0)
         rig.settle()
         rig.run(5)
         self.assertEqual(self.successResultOf(changing).generation, 1)
@@ -385,9 +385,9 @@ class NodesTests(ChangeTestCase):
         for _ in range(6):
             # The leader of the next height is silent, first in the old set and then in the new.
             silent = (rig.ledger._producer.head.view + rig.height + 1) % len(self.set_(rig).keys)
-            rig.nodes.stopNode(silent)
+            rig.replicaSet.stopReplica(silent)
             after = rig.change((0,))
-            rig.nodes.startNode(silent)
+            rig.replicaSet.startReplica(silent)
         self.assertEqual(after.generation, 6)
         self.assertGreaterEqual(rig.ledger._producer.head.view, 6)
         self.goesOn(rig, 1)
@@ -395,7 +395,7 @@ class NodesTests(ChangeTestCase):
     def test_cutLinksOfRemovedNodes(self) -> None:
         """Cut links of removed nodes have no effect."""
         rig = self.rig(nodes="7")
-        rig.nodes.network.conditions = rig.nodes.network.conditions.partition(
+        rig.replicaSet.network.conditions = rig.replicaSet.network.conditions.partition(
             {0, 1, 2, 3, 4}, {5, 6}
         )
         rig.change(count=4)

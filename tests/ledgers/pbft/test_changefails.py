@@ -48,7 +48,7 @@ class CrashTests(ChangeTestCase):
         rig.disk.crash(isWritten=isWritten)
         directory = newDirectory(self)
         shutil.copytree(rig.directory, directory)
-        rig.ledger.nodes.stop()
+        rig.ledger.replicaSet.stop()
         following = LedgerRig(self, directory=directory, clock=rig.clock)
         following.salt = rig.salt + 1
         return following.start()

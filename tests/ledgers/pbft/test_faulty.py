@@ -15,7 +15,7 @@ from svcbroker.ledgers.pbft import Conditions
 from svcbroker.ledgers.pbft._effects import Effect, Send
 from svcbroker.ledgers.pbft._messages import DecidedBlock, Message, Proposal
 from svcbroker.ledgers.pbft._replica import Replica
-from tests.ledgers.pbft.test_nodeset import SetTestCase
+from tests.ledgers.pbft.test_replicaset import SetTestCase
 
 
 class Equivocator(Replica):
@@ -86,23 +86,23 @@ class FaultyTests(SetTestCase):
             rig.publish(2)
             rig.settle()
             self.assertEqual(rig.sequences(), [2 * turn + 1, 2 * turn + 2])
-        self.assertEqual({proof.first.sender for proof in rig.nodes.evidence}, {2})
-        for proof in rig.nodes.evidence:
+        self.assertEqual({proof.first.sender for proof in rig.replicaSet.evidence}, {2})
+        for proof in rig.replicaSet.evidence:
             self.assertNotEqual(proof.first.digest, proof.second.digest)
         rig.check()
 
     def test_forgedBlockIsNotAdopted(self) -> None:
         """A replica that is behind refuses it."""
         rig = self.rig(worse={3: Forger})
-        rig.nodes.stopNode(0)
+        rig.replicaSet.stopReplica(0)
         rig.publish()
         rig.settle()
         cut = frozenset({(1, 0), (2, 0)})
-        rig.nodes.network.conditions = Conditions(cut=cut)
-        rig.nodes.startNode(0)
+        rig.replicaSet.network.conditions = Conditions(cut=cut)
+        rig.replicaSet.startReplica(0)
         rig.run(1)
         self.assertEqual(self.heights(rig)[0], 1)
-        rig.nodes.network.conditions = Conditions()
+        rig.replicaSet.network.conditions = Conditions()
         rig.publish()
         rig.settle()
         rig.run(2)

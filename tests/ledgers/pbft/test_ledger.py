@@ -10,7 +10,7 @@ from zope.interface import implementer
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import IBlockObserver
 from svcbroker.ledgers.pbft import Conditions
-from svcbroker.ledgers.pbft._ledger import PATIENCE
+from svcbroker.ledgers.pbft._ledger import PROGRESS_TIMEOUT
 from svcbroker.model import Block
 from svcbroker.storage import StorageDamaged, StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig
@@ -51,20 +51,20 @@ class HealthTests(LedgerTestCase):
     def test_quorumMustRun(self) -> None:
         rig = self.rig()
         self.assertEqual(self.reason(rig), "")
-        rig.nodes.stopNode(0)
+        rig.replicaSet.stopReplica(0)
         self.assertEqual(self.reason(rig), "")
-        rig.nodes.stopNode(3)
+        rig.replicaSet.stopReplica(3)
         self.assertEqual(self.reason(rig), "2 of 4 nodes run, 3 are needed")
         nodes = self.successResultOf(rig.ledger.listNodes(0, 9)).items
         self.assertEqual([node.isActive for node in nodes], [False, True, True, False])
-        rig.nodes.startNode(0)
+        rig.replicaSet.startReplica(0)
         self.assertEqual(self.reason(rig), "")
 
     def test_longWaitIsReported(self) -> None:
         rig = self.rig(interval="0.01")
-        rig.nodes.network.conditions = Conditions(loss=1.0)
+        rig.replicaSet.network.conditions = Conditions(loss=1.0)
         rig.publish()
-        rig.run(PATIENCE - 0.1)
+        rig.run(PROGRESS_TIMEOUT - 0.1)
         self.assertEqual(self.reason(rig), "")
         rig.run(0.2)
         self.assertIn("waited for more than 5.01 seconds", self.reason(rig))
@@ -124,7 +124,7 @@ class ReadingTests(LedgerTestCase):
     def test_unreadableBlockIsNotSent(self) -> None:
         """A replica that is behind gets no answer; the others are not affected."""
         rig = self.rig()
-        rig.nodes.stopNode(0)
+        rig.replicaSet.stopReplica(0)
         for _ in range(3):
             rig.publish()
             rig.settle()
@@ -133,8 +133,8 @@ class ReadingTests(LedgerTestCase):
             raise StorageFailed("the disk failed")
 
         patch = self.patch(rig.store, "blockHead", fail)
-        rig.nodes.startNode(0)
-        self.assertEqual(rig.nodes.replicas[0].height, 2)
+        rig.replicaSet.startReplica(0)
+        self.assertEqual(rig.replicaSet.replicas[0].height, 2)
         self.assertGreaterEqual(len(self.flushLoggedErrors(StorageFailed)), 3)
         rig.publish()
         rig.settle(step=0.01)
@@ -163,9 +163,9 @@ class MemoryTests(LedgerTestCase):
             rig.clock.advance(0)
         application = rig.ledger._producer._application
         self.assertEqual(len(application._candidates), 0)
-        for signer in rig.nodes._signers:
+        for signer in rig.replicaSet._signers:
             self.assertEqual(len(signer._signed), 0)
-        for replica in rig.nodes.replicas:
+        for replica in rig.replicaSet.replicas:
             self.assertEqual((len(replica._rounds), len(replica._candidates)), (0, 0))
             self.assertLessEqual(sum(map(len, replica._future._kept.values())), 0)
         rig.check()

@@ -240,7 +240,7 @@ class ForeignTests(OpeningTestCase):
         rig = self.chain(nodes="7")
         for sequence, nodes in enumerate(("4", "7", "1", "64"), start=4):
             following = self.again(rig, nodes=nodes).start()
-            self.assertEqual(len(following.nodes.replicas), 7)
+            self.assertEqual(len(following.replicaSet.replicas), 7)
             following.publish()
             following.settle()
             self.assertEqual(following.sequences(), [sequence])
@@ -340,7 +340,7 @@ class RoundsTests(OpeningTestCase):
         """The signatures of a ledger's keys at heights that are not stored."""
         return {
             (signer.index, height, round, phase): digest
-            for signer in rig.nodes._signers
+            for signer in rig.replicaSet._signers
             for (height, round, phase), (digest, _) in signer._signed.items()
         }
 
@@ -351,7 +351,7 @@ class RoundsTests(OpeningTestCase):
         rig.disk.crash(isWritten=isWritten)
         directory = newDirectory(self)
         shutil.copytree(rig.directory, directory)
-        rig.ledger.nodes.stop()
+        rig.ledger.replicaSet.stop()
         return LedgerRig(self, directory=directory, clock=rig.clock, worse=worse)
 
     def test_crashWhileStoring(self) -> None:
@@ -391,7 +391,7 @@ class RoundsTests(OpeningTestCase):
                 self.fail(f"{place} was signed before")
             everything.update(signed)
             rig = self.crash(rig, isWritten=False, worse=worse).start()
-            self.assertGreater(rig.nodes.replicas[0].round, max(rounds))
+            self.assertGreater(rig.replicaSet.replicas[0].round, max(rounds))
         rig.publish()
         rig.settle()
         self.assertEqual(rig.sequences(), [1])
@@ -401,22 +401,22 @@ class RoundsTests(OpeningTestCase):
         """A new chain starts in round 0, another start in a round without signatures."""
         rig = LedgerRig(self).start()
         self.assertEqual(rig.store.reservation(), (1, ROUNDS_RESERVED))
-        self.assertEqual({replica.round for replica in rig.nodes.replicas}, {0})
+        self.assertEqual({replica.round for replica in rig.replicaSet.replicas}, {0})
         for turn in (1, 2, 3):
             rig = self.crash(rig, isWritten=False).start()
-            rounds = {replica.round for replica in rig.nodes.replicas}
+            rounds = {replica.round for replica in rig.replicaSet.replicas}
             self.assertEqual(rounds, {turn * ROUNDS_RESERVED})
             self.assertEqual(rig.store.reservation(), (1, (turn + 1) * ROUNDS_RESERVED))
         rig.open()
         rig = self.crash(rig, isWritten=False).start()
-        self.assertEqual({replica.round for replica in rig.nodes.replicas}, {ROUNDS_RESERVED})
+        self.assertEqual({replica.round for replica in rig.replicaSet.replicas}, {ROUNDS_RESERVED})
         self.assertEqual(rig.store.reservation(), (2, 2 * ROUNDS_RESERVED))
 
     def test_idleAfterRestart(self) -> None:
         """A restarted set with nothing to do stays in its round."""
         rig = self.again(self.chain()).start()
         rig.run(100, step=1)
-        self.assertEqual({replica.round for replica in rig.nodes.replicas}, {ROUNDS_RESERVED})
+        self.assertEqual({replica.round for replica in rig.replicaSet.replicas}, {ROUNDS_RESERVED})
         rig.publish()
         rig.run(0.05)
         self.assertEqual(rig.sequences(), [4])

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Header
 from svcbroker.errors import BrokerError, LedgerUnavailable, Overloaded
-from svcbroker.ledgers.pbft._producer import MAX_GATHERING, Stage
+from svcbroker.ledgers.pbft._producer import MAX_BATCH_WAIT, ProducerState
 from svcbroker.storage import StorageDamaged, StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig
 
@@ -27,9 +27,9 @@ class ProducerTestCase(SynchronousTestCase):
         receipts, rig.receipts = rig.receipts, []
         return [self.failureResultOf(receipt, error).value.message for receipt in receipts]
 
-    def stage(self, rig: LedgerRig) -> Stage:
+    def state(self, rig: LedgerRig) -> ProducerState:
         """Where the next block is."""
-        return rig.ledger._producer.stage
+        return rig.ledger._producer.state
 
     def reason(self, rig: LedgerRig) -> str:
         """The reason why the ledger is not ready."""
@@ -128,7 +128,7 @@ class IntervalTests(ProducerTestCase):
         def step() -> None:
             rig.publish()
             passed.append(rig.clock.seconds())
-            rig.clock.rightNow += MAX_GATHERING / 10
+            rig.clock.rightNow += MAX_BATCH_WAIT / 10
             if not rig.sequences():
                 rig.clock.callLater(0, step)
 
@@ -143,7 +143,9 @@ class IntervalTests(ProducerTestCase):
         for _ in range(3):
             rig.publish()
             rig.clock.advance(1)
-        self.assertEqual((self.stage(rig), rig.height, rig.sequences()), (Stage.STORING, 1, []))
+        self.assertEqual(
+            (self.state(rig), rig.height, rig.sequences()), (ProducerState.STORING, 1, [])
+        )
         topic = rig.ledger.topicState("t")
         assert topic is not None
         self.assertEqual(topic.sequence, 0)
@@ -180,7 +182,7 @@ class IntervalTests(ProducerTestCase):
         rig.run(12)
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
         rig.disk.error = None
-        rig.nodes.stopNode(3)
+        rig.replicaSet.stopReplica(3)
         rig.run(30)
         self.assertGreaterEqual(rig.height, 3)
         rig.check()
@@ -190,10 +192,10 @@ class IntervalTests(ProducerTestCase):
         rig = self.rig()
         for now in (1_800_000_000.0, 1_700_000_000.0, 1_000.0, 1_900_000_000.0):
             rig.now = lambda now=now: now  # type: ignore[misc]
-            rig.nodes.stopNode(rig.height % 4)
+            rig.replicaSet.stopReplica(rig.height % 4)
             rig.publish()
             rig.settle()
-            rig.nodes.startNode(rig.nodes._stopped.pop())
+            rig.replicaSet.startReplica(rig.replicaSet._stopped.pop())
         times = [self.header(rig, height).timestamp for height in range(2, rig.height + 1)]
         self.assertEqual(times, [1_800_000_000_000] * 3 + [1_900_000_000_000])
         rig.check()
@@ -251,7 +253,7 @@ class FailingDiskTests(ProducerTestCase):
         self.assertEqual(
             set(self.failed(rig)), {"the ledger's disk is full or failing: nothing was executed"}
         )
-        self.assertEqual(self.stage(rig), Stage.FAILING)
+        self.assertEqual(self.state(rig), ProducerState.FAILING)
         self.assertEqual(self.reason(rig), "the ledger's disk is full or failing")
         rig.publish()
         self.assertEqual(self.failed(rig), ["the ledger's disk is full or failing"])
@@ -260,7 +262,7 @@ class FailingDiskTests(ProducerTestCase):
         self.assertEqual(len(self.successResultOf(rig.ledger.listNodes(0, 9)).items), 4)
         rig.disk.error = None
         rig.run(2)
-        self.assertEqual((self.stage(rig), self.reason(rig)), (Stage.IDLE, ""))
+        self.assertEqual((self.state(rig), self.reason(rig)), (ProducerState.IDLE, ""))
         rig.publish(2)
         rig.settle()
         self.assertEqual(rig.sequences(), [2, 3])
@@ -287,22 +289,24 @@ class FailingDiskTests(ProducerTestCase):
     def test_stoppedReplicaSkipsOldRounds(self) -> None:
         """A replica that was stopped during a failure does not return to an old round."""
         rig = self.rig()
-        rig.nodes.network.conditions = rig.nodes.network.conditions.partition({0}, {1, 2, 3})
+        rig.replicaSet.network.conditions = rig.replicaSet.network.conditions.partition(
+            {0}, {1, 2, 3}
+        )
         rig.disk.isHeld = True
         rig.publish()
         rig.run(0.1)
-        rig.nodes.stopNode(2)
+        rig.replicaSet.stopReplica(2)
         rig.disk.error = StorageFailed("full")
         rig.disk.release()
         rig.run(0.1)
         rig.disk.error, rig.disk.isHeld = None, False
         rig.disk.release()
         rig.run(2)
-        self.assertEqual(self.stage(rig), Stage.IDLE)
+        self.assertEqual(self.state(rig), ProducerState.IDLE)
         self.assertEqual(len(self.failed(rig)), 1)
-        rig.nodes.network.conditions = rig.nodes.network.conditions.__class__()
-        rig.nodes.startNode(2)
-        self.assertEqual({replica.round for replica in rig.nodes.replicas}, {1})
+        rig.replicaSet.network.conditions = rig.replicaSet.network.conditions.__class__()
+        rig.replicaSet.startReplica(2)
+        self.assertEqual({replica.round for replica in rig.replicaSet.replicas}, {1})
         rig.publish()
         rig.settle()
         self.assertEqual(rig.sequences(), [1])
@@ -312,7 +316,9 @@ class FailingDiskTests(ProducerTestCase):
     def test_nothingIsSignedWhileReserving(self) -> None:
         """However long the write takes."""
         rig = self.rig()
-        rig.nodes.network.conditions = rig.nodes.network.conditions.partition({0}, {1, 2, 3})
+        rig.replicaSet.network.conditions = rig.replicaSet.network.conditions.partition(
+            {0}, {1, 2, 3}
+        )
         rig.disk.error = StorageFailed("full")
         rig.publish()
         rig.clock.advance(0.01)
@@ -321,7 +327,7 @@ class FailingDiskTests(ProducerTestCase):
         rig.disk.isHeld = False
         rig.disk.release()
         self.assertEqual(rig.disk.done[-1], "setAside")
-        rig.nodes.network.conditions = rig.nodes.network.conditions.__class__()
+        rig.replicaSet.network.conditions = rig.replicaSet.network.conditions.__class__()
         self.assertEqual(len(self.failed(rig)), 1)
         rig.publish()
         rig.settle()
@@ -339,7 +345,9 @@ class FailingDiskTests(ProducerTestCase):
         rig.publish(2)
         rig.run(5)
         decided = next(iter(rig.journal.decided[2]))
-        self.assertEqual((self.stage(rig), rig.sequences(), rig.height), (Stage.STORING, [], 1))
+        self.assertEqual(
+            (self.state(rig), rig.sequences(), rig.height), (ProducerState.STORING, [], 1)
+        )
         self.assertNotEqual(self.reason(rig), "")
         rig.publish()
         self.failureResultOf(rig.receipts.pop(), LedgerUnavailable)

@@ -278,4 +278,4 @@ class QuorumTests(SynchronousTestCase):
     def test_quorumsShareCorrectReplica(self) -> None:
         for nodes, needed in ((1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5), (7, 5), (10, 7)):
             rules = SigningReplicas(nodes).rules()
-            self.assertEqual((rules.nodes, rules.quorum), (nodes, needed))
+            self.assertEqual((rules.replicas, rules.quorum), (nodes, needed))

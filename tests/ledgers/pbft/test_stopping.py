@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.ledgers.pbft._producer import STOP_PATIENCE, Stage
+from svcbroker.ledgers.pbft._producer import STOP_TIMEOUT, ProducerState
 from svcbroker.model import Receipt
 from svcbroker.storage import StorageFailed
 from tests.ledgers.pbft.rig import LedgerRig
@@ -28,7 +28,7 @@ class StopTests(ProducerTestCase):
         """Check that the ledger has stopped, and left no calls with the reactor."""
         self.assertIsNone(self.successResultOf(stopped))
         self.assertEqual(rig.disk.done[-1], "close")
-        self.assertEqual(self.stage(rig), Stage.STOPPED)
+        self.assertEqual(self.state(rig), ProducerState.STOPPED)
         self.assertEqual(rig.clock.getDelayedCalls(), [])
         self.failureResultOf(rig.ledger.getStatistics(), LedgerUnavailable)
         self.failureResultOf(rig.ledger.listTransactions(0, 9), LedgerUnavailable)
@@ -52,7 +52,7 @@ class StopTests(ProducerTestCase):
         rig = self.rig(delay="0.1")
         rig.publish(2)
         rig.run(0.1)
-        self.assertEqual(self.stage(rig), Stage.DECIDING)
+        self.assertEqual(self.state(rig), ProducerState.DECIDING)
         stopped = self.stop(rig)
         rig.run(2)
         self.assertEqual(rig.sequences(), [1, 2])
@@ -60,12 +60,12 @@ class StopTests(ProducerTestCase):
 
     def test_waitForDecisionIsBounded(self) -> None:
         rig = self.rig()
-        rig.nodes.stopNode(0)
-        rig.nodes.stopNode(1)
+        rig.replicaSet.stopReplica(0)
+        rig.replicaSet.stopReplica(1)
         rig.publish(2)
         rig.run(1)
         stopped = self.stop(rig)
-        rig.run(STOP_PATIENCE - 0.1)
+        rig.run(STOP_TIMEOUT - 0.1)
         self.assertNoResult(stopped)
         rig.run(0.2)
         self.assertEqual(set(self.failed(rig)), {"the ledger stopped before this was executed"})
@@ -78,7 +78,7 @@ class StopTests(ProducerTestCase):
         rig.run(0.1)
         rig.publish()
         stopped = self.stop(rig)
-        rig.run(STOP_PATIENCE + 1)
+        rig.run(STOP_TIMEOUT + 1)
         self.assertNoResult(stopped)
         self.assertEqual(rig.sequences(), [])
         rig.disk.isHeld = False
@@ -126,7 +126,7 @@ class StopTests(ProducerTestCase):
             rig.run(1.5)
             rig.disk.isHeld = isHeld
             stopped = self.stop(rig)
-            rig.run(STOP_PATIENCE + 1)
+            rig.run(STOP_TIMEOUT + 1)
             rig.disk.isHeld = False
             rig.disk.release()
             [message] = self.failed(rig)

@@ -1,5 +1,5 @@
 """
-Tests for the small parts of the embedded ledger: timers, the pool, signers and settings.
+Tests for the small parts of the embedded ledger: timeouts, the pool, signers and settings.
 """
 
 from __future__ import annotations
@@ -41,22 +41,21 @@ class PoolTests(SynchronousTestCase):
         ]
         self.pool = TransactionPool(3 * self.waiting[0].size)
 
-    def test_order(self) -> None:
-        """They go in the order in which they came."""
+    def test_firstInFirstOut(self) -> None:
         told: list[object] = []
         for since, transaction in enumerate(self.waiting[:3]):
             self.pool.add([transaction], since).only().addCallback(told.append)
         self.assertEqual((len(self.pool), self.pool.oldest), (3, 0))
         self.assertEqual(list(self.pool.transactions()), self.waiting[:3])
         self.assertEqual(self.pool.first(2), self.waiting[:2])
-        taken = self.pool.take(1)
+        removed = self.pool.take(1)
         self.assertEqual(list(self.pool.transactions()), self.waiting[1:3])
         self.assertEqual((self.pool.oldest, told), (1, []))
-        taken.settle([RECEIPT])
+        removed.settle([RECEIPT])
         self.assertEqual(told, [RECEIPT])
 
-    def test_together(self) -> None:
-        """Those that came together may go apart; they are told of together, and in order."""
+    def test_submissionMayBeSplit(self) -> None:
+        """Over several blocks. It is settled in order, once."""
         pool = TransactionPool(10_000)
         told: list[object] = []
         pool.add(self.waiting[:1], 0).only().addCallback(told.append)
@@ -72,8 +71,8 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(told, [receipts[0], receipts[4]])
         self.assertEqual((len(pool), pool.bytes, pool.oldest), (0, 0, None))
 
-    def test_togetherTooMuch(self) -> None:
-        """The first ones are taken, and the others refused at once."""
+    def test_tooLargeSubmissionIsPartlyRefused(self) -> None:
+        """The first transactions are accepted, the others refused at once."""
         submission = self.pool.add(self.waiting[:5], 0)
         self.assertEqual(list(self.pool.transactions()), self.waiting[:3])
         self.assertEqual(submission.outcomes[:3], [None] * 3)
@@ -86,12 +85,12 @@ class PoolTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(submission.done).outcomes[:3], [error] * 3)
 
     def assertOverloaded(self, transaction: Transaction) -> None:
-        """There is no room for it."""
+        """Check that there is no room for a transaction."""
         [outcome] = self.pool.add([transaction], 0).outcomes
         self.assertIsInstance(outcome, Overloaded)
 
-    def test_bound(self) -> None:
-        """What is too much is refused, and there is room again afterwards."""
+    def test_fullPoolRefuses(self) -> None:
+        """It accepts transactions again once there is room."""
         for transaction in self.waiting[:3]:
             self.pool.add([transaction], 0)
         self.assertOverloaded(self.waiting[3])
@@ -99,8 +98,7 @@ class PoolTests(SynchronousTestCase):
         self.pool.add([self.waiting[4]], 0)
         self.assertOverloaded(self.waiting[3])
 
-    def test_alone(self) -> None:
-        """One alone is taken, however large."""
+    def test_singleTransactionMayBeLarger(self) -> None:
         large = Transaction.create(Kind.PUBLISH, b"s" * 20, 9, 0, "t", b"x" * 1000)
         self.pool.add([large], 0)
         self.assertOverloaded(self.waiting[0])
@@ -108,8 +106,8 @@ class PoolTests(SynchronousTestCase):
         self.pool.add([self.waiting[0]], 0)
         self.assertOverloaded(large)
 
-    def test_beginsWith(self) -> None:
-        """A block takes the first ones, in order, each once."""
+    def test_blockBeginsWithFirstTransactions(self) -> None:
+        """In order, each once."""
         a, b, c = self.waiting[:3]
         for transaction in (a, b):
             self.pool.add([transaction], 0)
@@ -118,8 +116,8 @@ class PoolTests(SynchronousTestCase):
         for wrong in ([b], [b, a], [a, a], [a, c], [a, b, c], [a, b, b]):
             self.assertFalse(self.pool.beginsWith(wrong))
 
-    def test_fail(self) -> None:
-        """All who wait are told, except those who stopped waiting."""
+    def test_failSettlesAll(self) -> None:
+        """Except those that were cancelled."""
         receipts = [self.pool.add([transaction], 0).only() for transaction in self.waiting[:3]]
         receipts[1].addErrback(lambda _: None)
         receipts[1].cancel()

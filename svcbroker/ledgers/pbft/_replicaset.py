@@ -26,7 +26,7 @@ EVIDENCE_KEPT = 100
 
 
 @define
-class _Node:
+class _Slot:
     """A replica with its key and its timers."""
 
     signer: Signer
@@ -35,7 +35,7 @@ class _Node:
     isRunning: bool = True
 
 
-class NodeSet:
+class ReplicaSet:
     """
     Runs the replicas of one process: delivers messages and timeouts, and carries out their effects.
 
@@ -73,7 +73,7 @@ class NodeSet:
         self._timing = timing
         self._decided = decided
         self._makeReplica = makeReplica
-        self._nodes: list[_Node] = []
+        self._slots: list[_Slot] = []
         self._stopped: set[int] = set()
         self._height = 0
         self._storedHeight = 0
@@ -91,10 +91,10 @@ class NodeSet:
         self._isStopped = False
         self._height = self._storedHeight = head.height
         self._hasWork = False
-        self._nodes = [self._makeNode(signer, head) for signer in self._signers]
+        self._slots = [self._makeSlot(signer, head) for signer in self._signers]
         # Start all replicas before any message is delivered, or some would take the others to be
         # ahead. Stopped ones, too, must know their first round.
-        started = [node.replica.start(round) for node in self._nodes]
+        started = [slot.replica.start(round) for slot in self._slots]
         for index in self.running:
             self._perform(index, started[index])
 
@@ -110,13 +110,13 @@ class NodeSet:
         self._stopped = {index for index in self._stopped if index < len(signers)}
         self.start(head, round)
 
-    def _makeNode(self, signer: Signer, head: Header) -> _Node:
+    def _makeSlot(self, signer: Signer, head: Header) -> _Slot:
         replica = self._makeReplica(signer, self._rules, self._application, self._timing, head)
 
         def timer(kind: Timer) -> LazyTimer:
             return LazyTimer(self._reactor, lambda: self._timeOut(replica, kind))
 
-        return _Node(
+        return _Slot(
             signer=signer,
             replica=replica,
             timers={kind: timer(kind) for kind in Timer},
@@ -129,8 +129,8 @@ class NodeSet:
         """
         self._isStopped = True
         self.network.stop()
-        for node in self._nodes:
-            for timer in node.timers.values():
+        for slot in self._slots:
+            for timer in slot.timers.values():
                 timer.close()
 
     @property
@@ -138,35 +138,35 @@ class NodeSet:
         """The indexes of the running replicas."""
         if self._isStopped:
             return []
-        return [index for index, node in enumerate(self._nodes) if node.isRunning]
+        return [index for index, slot in enumerate(self._slots) if slot.isRunning]
 
     @property
     def replicas(self) -> Sequence[Replica]:
         """The replicas by index."""
-        return [node.replica for node in self._nodes]
+        return [slot.replica for slot in self._slots]
 
-    def stopNode(self, index: int) -> None:
+    def stopReplica(self, index: int) -> None:
         """
         Stop a replica. Stopping a stopped one changes nothing.
         """
-        node = self._nodes[index]
+        slot = self._slots[index]
         self._stopped.add(index)
-        node.isRunning = False
-        for timer in node.timers.values():
+        slot.isRunning = False
+        for timer in slot.timers.values():
             timer.stop()
 
-    def startNode(self, index: int) -> None:
+    def startReplica(self, index: int) -> None:
         """
         Start a stopped replica. Starting a running one changes nothing.
         """
-        node = self._nodes[index]
-        if node.isRunning:
+        slot = self._slots[index]
+        if slot.isRunning:
             return
         self._stopped.discard(index)
-        node.isRunning = True
-        self._perform(index, node.replica.resume())
+        slot.isRunning = True
+        self._perform(index, slot.replica.resume())
         if self._hasWork:
-            self._perform(index, node.replica.propose(self._height + 1))
+            self._perform(index, slot.replica.propose(self._height + 1))
 
     def propose(self) -> None:
         """
@@ -176,7 +176,7 @@ class NodeSet:
         for index in self.running:
             # On a perfect network the block may be decided within the leader's turn.
             if self._hasWork:
-                self._perform(index, self._nodes[index].replica.propose(self._height + 1))
+                self._perform(index, self._slots[index].replica.propose(self._height + 1))
 
     def stored(self, height: int) -> None:
         """
@@ -204,35 +204,35 @@ class NodeSet:
             self._perform(index, replica.timeOut(timer))
 
     def _deliver(self, target: int, envelopes: Sequence[Envelope]) -> None:
-        nodes = self._nodes
-        if not 0 <= target < len(nodes):
+        slots = self._slots
+        if not 0 <= target < len(slots):
             return
-        node = nodes[target]
+        slot = slots[target]
         messages = [message for sender, message in envelopes if message.sender == sender]
         left = len(messages)
         for message in messages:
             # The effects of a message may stop or replace the set.
-            if self._isStopped or self._nodes is not nodes or not node.isRunning:
+            if self._isStopped or self._slots is not slots or not slot.isRunning:
                 return
             left -= 1
-            effects = node.replica.receive(message, isLast=not left)
+            effects = slot.replica.receive(message, isLast=not left)
             if effects:
                 self._perform(target, effects)
 
     def _perform(self, index: int, effects: Sequence[Effect]) -> None:
-        node = self._nodes[index]
+        slot = self._slots[index]
         for effect in effects:
             if self._isStopped:
                 return
             if isinstance(effect, Send):
                 if effect.target is None:
-                    self.network.sendToAll(index, len(self._nodes), effect.message)
+                    self.network.sendToAll(index, len(self._slots), effect.message)
                 else:
                     self.network.send(index, effect.target, effect.message)
             elif isinstance(effect, StartTimer):
-                node.timers[effect.timer].start(effect.delay)
+                slot.timers[effect.timer].start(effect.delay)
             elif isinstance(effect, StopTimers):
-                for timer in node.timers.values():
+                for timer in slot.timers.values():
                     timer.stop()
             elif isinstance(effect, Decide):
                 self._decide(effect.candidate, effect.certificate)
@@ -245,7 +245,7 @@ class NodeSet:
         first = evidence.first
         self._log.warn(
             "node {node} contradicted itself at height {height}, round {round}",
-            node=first.sender,
+            slot=first.sender,
             height=first.height,
             round=first.round,
         )

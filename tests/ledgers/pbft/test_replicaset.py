@@ -54,7 +54,7 @@ class NormalTests(SetTestCase):
         self.assertEqual((self.views(rig), self.heights(rig)), ([0] * 4, [9] * 4))
         blocks = self.successResultOf(rig.ledger.listBlocks(0, 9)).items
         self.assertEqual([block.sealer for block in blocks], [1, 0, 3, 2, 1, 0, 3, 2, 1])
-        self.assertEqual(list(rig.nodes.evidence), [])
+        self.assertEqual(list(rig.replicaSet.evidence), [])
         rig.check()
 
     def test_setsTolerateFaults(self) -> None:
@@ -62,7 +62,7 @@ class NormalTests(SetTestCase):
         for nodes in (1, 2, 3, 5, 6, 7, 10):
             rig = self.rig({"nodes": str(nodes)})
             for index in range((nodes - 1) // 3):
-                rig.nodes.stopNode(nodes - 1 - index)
+                rig.replicaSet.stopReplica(nodes - 1 - index)
             rig.publish(2)
             rig.settle()
             self.assertEqual(rig.sequences(), [1, 2])
@@ -89,7 +89,7 @@ class CrashTests(SetTestCase):
     def test_crashedLeaderCostsOneTimeout(self) -> None:
         """In each of its turns."""
         rig = self.rig()
-        rig.nodes.stopNode(2)
+        rig.replicaSet.stopReplica(2)
         rig.publish()
         rig.run(0.9)
         self.assertFalse(rig.receipts[-1].called)
@@ -112,14 +112,14 @@ class CrashTests(SetTestCase):
     def test_crashedFollowerCostsNothing(self) -> None:
         """It catches up afterwards."""
         rig = self.rig()
-        rig.nodes.stopNode(0)
+        rig.replicaSet.stopReplica(0)
         rig.publish()
         rig.run(0.05)
         rig.publish()
         rig.run(0.05)
         self.assertEqual(rig.sequences(), [1, 2])
         self.assertEqual(self.heights(rig), [1, 3, 3, 3])
-        rig.nodes.startNode(0)
+        rig.replicaSet.startReplica(0)
         rig.run(0.05)
         self.assertEqual(self.heights(rig), [3] * 4)
         rig.publish()
@@ -134,13 +134,13 @@ class CrashTests(SetTestCase):
         """
         for back in (2, 3):
             rig = self.rig()
-            rig.nodes.stopNode(2)
-            rig.nodes.stopNode(3)
+            rig.replicaSet.stopReplica(2)
+            rig.replicaSet.stopReplica(3)
             rig.publish(3)
             rig.run(30)
             self.assertEqual((rig.height, rig.sequences()), (1, []))
             self.assertFalse(self.successResultOf(rig.ledger.getHealth()).isReady)
-            rig.nodes.startNode(back)
+            rig.replicaSet.startReplica(back)
             rig.publish()
             rig.settle()
             self.assertEqual(rig.sequences(), [1, 2, 3, 4])
@@ -153,12 +153,12 @@ class CrashTests(SetTestCase):
     def test_tooManyCrashedForLong(self) -> None:
         """The others wait in one round, so the set continues at once when one comes back."""
         rig = self.rig()
-        rig.nodes.stopNode(2)
-        rig.nodes.stopNode(3)
+        rig.replicaSet.stopReplica(2)
+        rig.replicaSet.stopReplica(3)
         rig.publish()
         rig.run(6000, step=10)
-        self.assertEqual([rig.nodes.replicas[index].round for index in (0, 1)], [1, 1])
-        rig.nodes.startNode(3)
+        self.assertEqual([rig.replicaSet.replicas[index].round for index in (0, 1)], [1, 1])
+        rig.replicaSet.startReplica(3)
         rig.settle(limit=10)
         self.assertEqual(rig.sequences(), [1])
         rig.check()
@@ -169,13 +169,13 @@ class CrashTests(SetTestCase):
         the three agree.
         """
         rig = self.rig()
-        rig.nodes.stopNode(1)
-        rig.nodes.stopNode(2)
+        rig.replicaSet.stopReplica(1)
+        rig.replicaSet.stopReplica(2)
         rig.publish()
         rig.run(6000, step=10)
-        rig.nodes.stopNode(3)
-        rig.nodes.startNode(1)
-        rig.nodes.startNode(2)
+        rig.replicaSet.stopReplica(3)
+        rig.replicaSet.startReplica(1)
+        rig.replicaSet.startReplica(2)
         rig.settle(limit=10)
         self.assertEqual(rig.sequences(), [1])
         rig.check()
@@ -184,10 +184,10 @@ class CrashTests(SetTestCase):
         """Nothing is lost or duplicated."""
         rig = self.rig()
         for turn in range(12):
-            rig.nodes.stopNode(turn % 4)
+            rig.replicaSet.stopReplica(turn % 4)
             rig.publish(2)
             rig.settle()
-            rig.nodes.startNode(turn % 4)
+            rig.replicaSet.startReplica(turn % 4)
         rig.run(2)
         self.assertEqual(rig.sequences(), list(range(1, 25)))
         self.assertEqual(self.heights(rig), [rig.height] * 4)
@@ -196,25 +196,25 @@ class CrashTests(SetTestCase):
     def test_stoppingTwiceChangesNothing(self) -> None:
         """Nor does starting a running replica."""
         rig = self.rig()
-        rig.nodes.startNode(1)
-        rig.nodes.stopNode(0)
-        rig.nodes.stopNode(0)
-        self.assertEqual(rig.nodes.running, [1, 2, 3])
-        rig.nodes.startNode(0)
-        rig.nodes.startNode(0)
+        rig.replicaSet.startReplica(1)
+        rig.replicaSet.stopReplica(0)
+        rig.replicaSet.stopReplica(0)
+        self.assertEqual(rig.replicaSet.running, [1, 2, 3])
+        rig.replicaSet.startReplica(0)
+        rig.replicaSet.startReplica(0)
         rig.publish()
         rig.settle()
         self.assertEqual(rig.sequences(), [1])
-        self.assertEqual(rig.nodes.running, [0, 1, 2, 3])
+        self.assertEqual(rig.replicaSet.running, [0, 1, 2, 3])
         rig.check()
 
     def test_catchingUpYieldsToReactor(self) -> None:
         rig = self.rig({"interval": "0"})
-        rig.nodes.stopNode(0)
+        rig.replicaSet.stopReplica(0)
         for _ in range(300):
             rig.publish()
             rig.settle(step=0.25)
-        rig.nodes.startNode(0)
+        rig.replicaSet.startReplica(0)
         at = self.heights(rig)[0]
         self.assertTrue(1 < at < rig.height, at)
         rig.clock.advance(0)
@@ -229,14 +229,14 @@ class NetworkTests(SetTestCase):
             rig = self.rig({**settings, "seed": str(seed)})
             rig.publish(2)
             rig.settle()
-            rig.nodes.stopNode(seed % 4)
+            rig.replicaSet.stopReplica(seed % 4)
             rig.publish(2)
             rig.settle()
-            rig.nodes.startNode(seed % 4)
+            rig.replicaSet.startReplica(seed % 4)
             rig.publish()
             rig.settle()
             self.assertEqual(rig.sequences(), [1, 2, 3, 4, 5])
-            rig.nodes.network.conditions = Conditions()
+            rig.replicaSet.network.conditions = Conditions()
             rig.publish()
             rig.settle()
             rig.run(2)
@@ -270,13 +270,13 @@ class NetworkTests(SetTestCase):
             [{0, 1, 2}, {3}],
         ):
             rig = self.rig()
-            whole = rig.nodes.network.conditions
-            rig.nodes.network.conditions = whole.partition(*islands)
+            whole = rig.replicaSet.network.conditions
+            rig.replicaSet.network.conditions = whole.partition(*islands)
             rig.publish(2)
             rig.run(20)
             isQuorate = any(len(island) >= 3 for island in islands)
             self.assertEqual(rig.height > 1, isQuorate)
-            rig.nodes.network.conditions = whole
+            rig.replicaSet.network.conditions = whole
             rig.publish()
             rig.settle()
             self.assertEqual(rig.sequences(), [1, 2, 3])
@@ -288,11 +288,11 @@ class NetworkTests(SetTestCase):
         """A leader that receives nothing, or whose messages are lost."""
         for cut in ({(2, other) for other in (0, 1, 3)}, {(other, 2) for other in (0, 1, 3)}):
             rig = self.rig()
-            rig.nodes.network.conditions = Conditions(cut=frozenset(cut))
+            rig.replicaSet.network.conditions = Conditions(cut=frozenset(cut))
             rig.publish()
             rig.settle()
             self.assertEqual(rig.sequences(), [1])
-            rig.nodes.network.conditions = Conditions()
+            rig.replicaSet.network.conditions = Conditions()
             rig.publish()
             rig.settle()
             rig.run(5)
@@ -307,19 +307,19 @@ class NetworkTests(SetTestCase):
         only = frozenset((a, b) for a in range(4) for b in range(4) if b != 0 and a != b)
         for _ in range(200):
             rig.clock.advance(0.001)
-            replicas = rig.nodes.replicas
+            replicas = rig.replicaSet.replicas
             if sum(replica._prepared is not None for replica in replicas) >= 3:
                 break
-        rig.nodes.network.conditions = Conditions(delay=(0.0, 0.01), cut=only)
+        rig.replicaSet.network.conditions = Conditions(delay=(0.0, 0.01), cut=only)
         rig.run(3)
         self.assertEqual(self.heights(rig), [2, 1, 1, 1])
         apart = Conditions(delay=(0.0, 0.01)).partition({0}, {1, 2, 3})
-        rig.nodes.network.conditions = apart
+        rig.replicaSet.network.conditions = apart
         rig.run(20)
         self.assertEqual(self.heights(rig), [2] * 4)
         rig.disk.isHeld = False
         rig.disk.release()
-        rig.nodes.network.conditions = Conditions()
+        rig.replicaSet.network.conditions = Conditions()
         rig.run(5)
         self.assertEqual(rig.sequences(), [1])
         rig.check()
@@ -328,18 +328,18 @@ class NetworkTests(SetTestCase):
         """The others find the block on the shared disk."""
         rig = self.rig({"delay": "0.01"})
         to3 = frozenset((sender, 3) for sender in range(3))
-        rig.nodes.network.conditions = Conditions(delay=(0.0, 0.01), cut=to3)
+        rig.replicaSet.network.conditions = Conditions(delay=(0.0, 0.01), cut=to3)
         rig.publish()
         for _ in range(200):
             rig.clock.advance(0.001)
-            if sum(replica._prepared is not None for replica in rig.nodes.replicas) == 3:
+            if sum(replica._prepared is not None for replica in rig.replicaSet.replicas) == 3:
                 break
         only = frozenset((a, b) for a in range(4) for b in range(4) if b != 0 and a != b)
-        rig.nodes.network.conditions = Conditions(delay=(0.0, 0.01), cut=only)
+        rig.replicaSet.network.conditions = Conditions(delay=(0.0, 0.01), cut=only)
         rig.run(0.2)
         self.assertEqual((self.heights(rig), rig.height), ([2, 1, 1, 1], 2))
-        rig.nodes.stopNode(0)
-        rig.nodes.network.conditions = Conditions()
+        rig.replicaSet.stopReplica(0)
+        rig.replicaSet.network.conditions = Conditions()
         rig.publish()
         rig.settle(limit=10)
         self.assertEqual(rig.sequences(), [1, 2])
