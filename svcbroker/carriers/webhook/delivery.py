@@ -17,6 +17,7 @@ from zope.interface import implementer
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Position, SubscribeRequest
+from ...net.deferreds import asDeferred
 from .messages import NotAcknowledged, encodeEvents
 from .posting import IPoster
 from .settings import WebhookSettings
@@ -99,16 +100,14 @@ class Delivery:
 
     # What its owner calls.
 
-    def attach(self) -> Deferred[Position]:
+    @asDeferred
+    async def attach(self) -> Position:
         """
         Subscribe, and send nothing yet.
 
         @return: where the subscription stands.
         @raise BrokerError: what the core says. Nothing is left behind.
         """
-        return Deferred.fromCoroutine(self._attach())
-
-    async def _attach(self) -> Position:
         self._ended = None
         self._subscription = subscription = await self._subscribe(self._request, self)
         # Its topics may be closed from now on. What was published before is still to be sent.
@@ -121,7 +120,7 @@ class Delivery:
         it takes.
         """
         if not self._isStopping:
-            self._running = Deferred.fromCoroutine(self._run())
+            self._running = self._run()
             self._running.addErrback(self._halted)
 
     def stop(self) -> Deferred[None]:
@@ -165,11 +164,12 @@ class Delivery:
 
     # What goes on.
 
+    @asDeferred
     async def _run(self) -> None:
         while not self._isStopping:
             try:
                 if self._subscription is None:
-                    await self._attach()
+                    await self.attach()
                 if self._subscription is not None:
                     await self._serve(self._subscription)
             except BrokerError as error:

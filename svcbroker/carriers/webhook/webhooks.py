@@ -19,6 +19,7 @@ from ...broker import IWebhooks, Keeper, Waiters
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError, Overloaded, SubscriptionExists, SubscriptionNotFound, UrlInvalid
 from ...model import InterfaceType, Offset, Position, SubscribeRequest
+from ...net.deferreds import asDeferred
 from ...net.endpoints import hasPermittedAddress
 from ...net.http import makeClient
 from .delivery import Delivery, DeliveryContext
@@ -99,14 +100,12 @@ class Webhooks:
 
     # The life of all.
 
-    def start(self) -> Deferred[None]:
+    @asDeferred
+    async def start(self) -> None:
         """
         Go on with all that are kept. Called once, when subscriptions can be made. Does not fail:
         what cannot start now is tried again.
         """
-        return Deferred.fromCoroutine(self._start())
-
-    async def _start(self) -> None:
         for subscriptionId, value in self._keeper.items(_KIND):
             try:
                 kept = _form.decode(value)
@@ -164,8 +163,9 @@ class Webhooks:
         subscribing = self._subscribe(
             subscriptionId, interfaceType, topic, groupId, url, offset, tag
         )
-        return self._waiters.wait(Deferred.fromCoroutine(subscribing))
+        return self._waiters.wait(subscribing)
 
+    @asDeferred
     async def _subscribe(
         self,
         subscriptionId: str,
@@ -241,8 +241,9 @@ class Webhooks:
 
     def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
         """See L{IWebhooks.unSubscribe}."""
-        return self._waiters.wait(Deferred.fromCoroutine(self._unSubscribe(subscriptionId)))
+        return self._waiters.wait(self._unSubscribe(subscriptionId))
 
+    @asDeferred
     async def _unSubscribe(self, subscriptionId: str) -> bool:
         webhook = self._webhooks.pop(subscriptionId, None)
         if webhook is None:

@@ -137,13 +137,11 @@ class EngineRpc:
         """A header with the votes for it; by default the newest."""
         return self.ask(calls.commit(height))
 
-    def validators(self, height: int | None = None) -> Deferred[Sequence[Validator]]:
+    @asDeferred
+    async def validators(self, height: int | None = None) -> Sequence[Validator]:
         """
         All validators of a height, in the engine's order; by default of the next height.
         """
-        return Deferred.fromCoroutine(self._validators(height))
-
-    async def _validators(self, height: int | None) -> Sequence[Validator]:
         found: list[Validator] = []
         page = 1
         while True:
@@ -164,13 +162,11 @@ class EngineRpc:
         """
         return self.lightBlocks([height]).addCallback(lambda blocks: blocks[0])
 
-    def lightBlocks(self, heights: Sequence[int]) -> Deferred[Sequence[LightBlock]]:
+    @asDeferred
+    async def lightBlocks(self, heights: Sequence[int]) -> Sequence[LightBlock]:
         """
         The light blocks of 1 to L{MAX_LIGHT} heights, in order, in one request, unverified.
         """
-        return Deferred.fromCoroutine(self._lightBlocks(heights))
-
-    async def _lightBlocks(self, heights: Sequence[int]) -> Sequence[LightBlock]:
         # For each answer the engine recomputes the validators' proposer priorities since the last
         # change, so the set is fetched once and not for each block.
         asked: list[Call[Any]] = [calls.commit(height) for height in heights]
