@@ -203,6 +203,19 @@ class DirectionTests(SynchronousTestCase):
                 for target, _ in imported(name, path):
                     self.assertFalse(target.startswith(("twisted.web", "klein", "treq")), name)
 
+    def test_carriersDoNotImportOneAnother(self) -> None:
+        """Protocols that run over WebSockets reach HTTP through L{svcbroker.carriers.websocket}."""
+        carriers = {"http", "mqtt", "peers", "stomp", "webhook"}
+        for name, path in modules():
+            parts = name.split(".")
+            if roomOf(name) == "carriers" and len(parts) > 2 and parts[2] in carriers:
+                for target, _ in imported(name, path):
+                    others = carriers - {parts[2]}
+                    self.assertFalse(
+                        target.startswith(tuple(f"svcbroker.carriers.{each}" for each in others)),
+                        f"{name} imports {target}",
+                    )
+
     def test_walkSeesRelativeImports(self) -> None:
         """The walk sees modules, and relative imports for what they are."""
         names = dict(modules())

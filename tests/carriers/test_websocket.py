@@ -103,15 +103,15 @@ class WebSocketClient:
 class HandshakeTests(SynchronousTestCase):
     """Opening a WebSocket."""
 
-    def test_accepted(self) -> None:
-        """The client's first choice that is spoken here; the key of the RFC's example."""
+    def test_firstKnownSubprotocolIsChosen(self) -> None:
+        """With the key of the RFC's example."""
         answer = Site().open().handshake
         self.assertTrue(answer.startswith(b"HTTP/1.1 101 Switching Protocols\r\n"))
         self.assertIn(b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n", answer)
         self.assertIn(b"Sec-WebSocket-Protocol: v12.stomp\r\n", answer)
 
-    def test_noSubprotocol(self) -> None:
-        """Who names none is served; who names only others is not."""
+    def test_otherSubprotocolsAreRefused(self) -> None:
+        """A client that names none is served."""
         site = Site()
         connection = site.http.connect()
         connection.send(requestBytes("GET", f"{BASE}/stomp", headers=UPGRADE))
@@ -120,15 +120,14 @@ class HandshakeTests(SynchronousTestCase):
         answer = site.ask({**UPGRADE, "Sec-WebSocket-Protocol": "mqtt"})
         self.assertEqual((answer.status, answer.json()["code"]), (400, 100600))
 
-    def test_required(self) -> None:
-        """A protocol may insist on its name."""
+    def test_subprotocolCanBeRequired(self) -> None:
         server = Server()
         resource = WebSocketResource(server.factory, ["x"], server.world.clock, isRequired=True)
         route = Route(path="/ws", methods=("GET",), handler=lambda request: resource)
         answer = Client(routes=(route,)).ask("GET", "/ws", headers=UPGRADE)
         self.assertEqual(answer.status, 400)
 
-    def test_refused(self) -> None:
+    def test_badHandshakesAreRefused(self) -> None:
         for change, status in (
             ({"Upgrade": "h2c"}, 426),
             ({"Connection": "close"}, 426),
@@ -142,8 +141,8 @@ class HandshakeTests(SynchronousTestCase):
         answer = Site().ask({})
         self.assertEqual((answer.status, answer.headers["upgrade"]), (426, "websocket"))
 
-    def test_origins(self) -> None:
-        """Pages of the site itself and of allowed origins may come, others may not."""
+    def test_onlyAllowedOriginsConnect(self) -> None:
+        """The site itself is one."""
         for origin, allowed, isGood in (
             ("http://broker", (), True),
             ("http://evil", (), False),
@@ -160,7 +159,7 @@ class HandshakeTests(SynchronousTestCase):
             status = b" 101 " if isGood else b" 403 "
             self.assertIn(status, connection.transport.value().partition(b"\r\n")[0], origin)
 
-    def test_stopping(self) -> None:
+    def test_stoppingBrokerRefuses(self) -> None:
         site = Site()
         site.server.factory.drain()
         self.assertEqual(site.ask(UPGRADE).status, 503)
@@ -169,7 +168,7 @@ class HandshakeTests(SynchronousTestCase):
 class StreamTests(SynchronousTestCase):
     """STOMP over a WebSocket."""
 
-    def test_session(self) -> None:
+    def test_stompSessionOverWebSocket(self) -> None:
         site = Site()
         client = site.open()
         client.send(TextMessage(CONNECT.decode()))
@@ -181,7 +180,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(message.body, "ä".encode())
         self.assertEqual(made.request.remote, "192.168.1.1:54321")
 
-    def test_splitAndJoined(self) -> None:
+    def test_messagesNeedNotMatchFrames(self) -> None:
         """A frame over several messages and fragments, several frames in one message."""
         site = Site()
         client = site.open()
@@ -191,8 +190,8 @@ class StreamTests(SynchronousTestCase):
         client.send(BytesMessage(b"", message_finished=True))
         self.assertEqual([each.command for each in client.frames()], ["CONNECTED", "RECEIPT"])
 
-    def test_kind(self) -> None:
-        """Who speaks text is answered in text, as far as it is text; who speaks bytes, in bytes."""
+    def test_answersHaveTheClientsKind(self) -> None:
+        """Text as far as it is text, else bytes."""
         site = Site()
         client = site.open()
         client.send(TextMessage(CONNECT.decode()))
@@ -207,8 +206,8 @@ class StreamTests(SynchronousTestCase):
         made.publish(event(3))
         self.assertIsInstance(client.read()[0], BytesMessage)
 
-    def test_pings(self) -> None:
-        """Of pings that come together the last is answered; none while nobody reads."""
+    def test_onlyLastPingIsAnswered(self) -> None:
+        """And none while the client does not read."""
         client = Site().open()
         client.send(Ping(b"1"), Ping(b"2"))
         self.assertEqual(client.read(), [Pong(b"2")])
@@ -219,7 +218,7 @@ class StreamTests(SynchronousTestCase):
         client.send(Ping(b"4"))
         self.assertEqual(client.read(), [Pong(b"4")])
 
-    def test_closedByClient(self) -> None:
+    def test_clientClosesInOrder(self) -> None:
         site = Site()
         client = site.open()
         client.send(TextMessage(CONNECT.decode()), CloseConnection(1000))
@@ -229,8 +228,8 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(site.server.factory.protocols, set())
         self.assertEqual(site.server.world.clock.getDelayedCalls(), [])
 
-    def test_closedByServer(self) -> None:
-        """The server says so, and waits a bounded time for the client."""
+    def test_serverClosesWithinBound(self) -> None:
+        """It waits a bounded time for the client."""
         for agrees in (True, False):
             site = Site()
             client = site.open()
@@ -248,8 +247,7 @@ class StreamTests(SynchronousTestCase):
             self.assertFalse(client.connection.isOpen)
             self.assertEqual(site.server.world.clock.getDelayedCalls(), [])
 
-    def test_violations(self) -> None:
-        """What is no WebSocket frame ends the connection with the code that says why."""
+    def test_violationsCloseWithTheirCode(self) -> None:
         for data, code in (
             (b"\x81\x05hello", 1002),
             (b"\xf1\x80abcd", 1002),
@@ -266,14 +264,13 @@ class StreamTests(SynchronousTestCase):
             self.assertFalse(client.connection.isOpen)
             self.assertEqual(site.server.factory.protocols, set())
 
-    def test_hugeMessage(self) -> None:
-        """A message without end is bounded by what it carries: nothing gathers it."""
+    def test_endlessMessageIsNotCollected(self) -> None:
+        """It is bounded by the protocol that it carries."""
         client = Site().open()
         client.connection.send(b"\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff\0\0\0\0" + CONNECT)
         self.assertEqual([each.command for each in client.frames()], ["CONNECTED"])
 
-    def test_flow(self) -> None:
-        """Flow control goes through both ways."""
+    def test_flowControlWorksBothWays(self) -> None:
         site = Site()
         site.server.world.ledger.isHolding = True
         client = site.open()
@@ -289,8 +286,7 @@ class StreamTests(SynchronousTestCase):
         site.server.world.ledger.release()
         self.assertEqual(client.transport.producerState, "producing")
 
-    def test_drain(self) -> None:
-        """A stop closes WebSockets too."""
+    def test_stopClosesWebSockets(self) -> None:
         site = Site()
         client = site.open()
         drained = site.server.factory.drain()
@@ -299,7 +295,7 @@ class StreamTests(SynchronousTestCase):
         site.server.world.clock.advance(CLOSE_TIMEOUT)
         self.successResultOf(drained)
 
-    def test_contracts(self) -> None:
+    def test_wireImplementsInterfaces(self) -> None:
         site = Site()
         wire = WebSocketWire(StompProtocol(site.server.factory), site.server.world.clock)
         for interface in (IProtocol, IPushProducer):

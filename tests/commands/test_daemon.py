@@ -79,14 +79,14 @@ class ClientTests(TestCase):
             return str(error), error.code
         raise AssertionError("it did not fail")
 
-    async def test_good(self) -> None:
-        """A call reaches the ledger, and its data comes back."""
+    async def test_callReachesLedger(self) -> None:
+        """Its data comes back."""
         data = await self.call(await self.daemon(), node=2, groupId=None)
         self.assertEqual(self.double.told, [("stop", 2)])
         self.assertEqual(data["nodes"][0]["blockNumber"], 7)
 
-    async def test_refused(self) -> None:
-        """What the daemon says is told, with code 1; a token of an earlier daemon, too."""
+    async def test_refusalExitsWithOne(self) -> None:
+        """Also of the token of an earlier daemon."""
         url = await self.daemon()
         for token, given, words in [
             (TOKEN, {}, "the daemon refused: node: "),
@@ -97,8 +97,7 @@ class ClientTests(TestCase):
             self.assertEqual(code, 1)
         self.assertEqual(self.double.told, [])
 
-    async def test_nobody(self) -> None:
-        """Nobody listens any more."""
+    async def test_closedPortIsToldAsNoDaemon(self) -> None:
         endpoint = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
         port = await endpoint.listen(Factory())
         url = f"http://127.0.0.1:{port.getHost().port}"
@@ -107,15 +106,14 @@ class ClientTests(TestCase):
         self.assertTrue(message.startswith(f"no daemon answers at {url}"), message)
         self.assertEqual(code, 2)
 
-    async def test_somebodyElse(self) -> None:
-        """The port is somebody else's by now."""
+    async def test_otherProgramIsNoBroker(self) -> None:
+        """It has the port by now."""
         for body in (b"<html>", b"[]", b"1", b"{}", b'{"code": 0}', b"[" * 100000):
             head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
             url = await self.canned(head + body)
             self.assertEqual(await self.fails(url), (f"what answers at {url} is no svcbroker", 2))
 
-    async def test_broken(self) -> None:
-        """The connection ends early."""
+    async def test_brokenConnectionIsTold(self) -> None:
         for answer in (b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"):
             url = await self.canned(answer)
             self.assertEqual(
@@ -123,15 +121,13 @@ class ClientTests(TestCase):
                 (f"the daemon at {url} closed the connection before it had answered", 2),
             )
 
-    async def test_redirect(self) -> None:
-        """The token is not carried elsewhere."""
+    async def test_tokenIsNotRedirected(self) -> None:
         url = await self.daemon()
         head = f"HTTP/1.1 307 x\r\nLocation: {url}\r\nContent-Length: 0\r\n\r\n".encode()
         await self.fails(await self.canned(head), node=1)
         self.assertEqual(self.double.told, [])
 
-    async def test_endless(self) -> None:
-        """An answer that does not end is not read to its end."""
+    async def test_endlessAnswerIsNotRead(self) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_ANSWER + 1)
         message, _ = await self.fails(await self.canned(head + b" " * (MAX_ANSWER + 1)))
         self.assertIn("more than", message)
@@ -142,8 +138,8 @@ class PolicyTests(SynchronousTestCase):
     TLS to this machine.
     """
 
-    def test_interface(self) -> None:
-        """It makes connections that look at no name."""
+    def test_certificateIsNotVerified(self) -> None:
+        """The connection does not leave the machine."""
         policy = ThisMachine()
         verifyObject(IPolicyForHTTPS, policy)
         tls: Any = None

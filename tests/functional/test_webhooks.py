@@ -27,7 +27,7 @@ class Receiver(Resource):
     """
     Keeps what it is sent, and answers as it is told.
 
-    @ivar taken: the contents that it has acknowledged.
+    @ivar accepted: the contents that it has acknowledged.
     @ivar seen: everything that it was sent.
     @ivar answer: the status for a request; C{None} never answers.
     """
@@ -36,7 +36,7 @@ class Receiver(Resource):
 
     def __init__(self, test: DaemonTestCase) -> None:
         super().__init__()
-        self.taken: list[str] = []
+        self.accepted: list[str] = []
         self.seen: list[tuple[dict[str, str], Any]] = []
         self.answer: Callable[[int], int | None] = lambda number: 200
         self._waiters: list[tuple[Callable[[], bool], Deferred[None]]] = []
@@ -92,7 +92,7 @@ class Receiver(Resource):
         assert headers["x-svc-signature"] == f"v1={expected}"
         status = self.answer(len(self.seen))
         if status is not None and status < 300:
-            self.taken.append(contentOf(told))
+            self.accepted.append(contentOf(told))
         self._look()
         if status is None:
             return NOT_DONE_YET
@@ -146,8 +146,8 @@ class WebhookTests(DaemonTestCase):
         rpcId = answer["result"]
         await self.publish(daemon, "1", "2", "3")
         for receiver in (rest, rpc):
-            await receiver.until(lambda receiver=receiver: len(receiver.taken) == 3)  # type: ignore
-            self.assertEqual(receiver.taken, ["1", "2", "3"])
+            await receiver.until(lambda receiver=receiver: len(receiver.accepted) == 3)  # type: ignore
+            self.assertEqual(receiver.accepted, ["1", "2", "3"])
         headers, told = rest.seen[0]
         event = await daemon.call("/rest/getEvent", eventId=told["event"]["eventId"])
         self.assertEqual(told, {"subscriptionId": restId, "event": event})
@@ -197,13 +197,13 @@ class WebhookTests(DaemonTestCase):
         answers: list[int | None] = [200, 500, 302, 404, 200, None, 200]
         receiver.answer = lambda number: answers[number - 1] if number <= len(answers) else 200
         await self.publish(daemon, *"12345")
-        await receiver.until(lambda: len(receiver.taken) == 5)
+        await receiver.until(lambda: len(receiver.accepted) == 5)
         await receiver.stop()
         await self.publish(daemon, "6", "7")
         receiver.start()
-        await receiver.until(lambda: "7" in receiver.taken)
+        await receiver.until(lambda: "7" in receiver.accepted)
         # The answer to the fifth may have been lost with the receiver.
-        self.assertEqual(list(dict.fromkeys(receiver.taken)), list("1234567"))
+        self.assertEqual(list(dict.fromkeys(receiver.accepted)), list("1234567"))
         (record,) = (await self.records(daemon)).values()
         self.assertEqual((record["notifiedEventCount"], record["notifyingEventCount"]), ("7", "0"))
 
@@ -232,6 +232,6 @@ class WebhookTests(DaemonTestCase):
             await daemon.stop(signal.SIGKILL)
         receiver.answer = lambda number: 200
         daemon = await self.begin()
-        await receiver.until(lambda: str(published - 1) in receiver.taken)
-        self.assertEqual(list(dict.fromkeys(receiver.taken)), [str(n) for n in range(published)])
+        await receiver.until(lambda: str(published - 1) in receiver.accepted)
+        self.assertEqual(list(dict.fromkeys(receiver.accepted)), [str(n) for n in range(published)])
         self.assertEqual(await daemon.stop(), 0)

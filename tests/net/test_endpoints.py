@@ -98,21 +98,19 @@ class EndpointTests(ConnectingTestCase):
     From a URL to a connection.
     """
 
-    def test_interfaces(self) -> None:
-        """They are what Twisted expects."""
+    def test_endpointsImplementTwistedsInterfaces(self) -> None:
         verifyObject(IAgentEndpointFactory, self.endpoints)
         verifyObject(IHostnameResolver, FilteringResolver(self.resolver, AddressPolicy()))
 
-    def test_public(self) -> None:
-        """A name that leads out is connected to."""
+    def test_publicHostIsConnectedTo(self) -> None:
         self.resolver.names["a.example"] = [PUBLIC]
         connecting = self.connect("http://a.example:81/")
         self.assertEqual(self.tried(), [PUBLIC])
         self.accept(PUBLIC)
         self.assertIsInstance(self.successResultOf(connecting), Client)
 
-    def test_refused(self) -> None:
-        """A name that leads inside only is not, and neither is an address."""
+    def test_privateAddressIsRefused(self) -> None:
+        """By name, or as the host itself."""
         self.resolver.names["a.example"] = [PRIVATE, "127.0.0.1", "::1", "::ffff:10.0.0.1"]
         for url in (
             "http://a.example/",
@@ -123,8 +121,8 @@ class EndpointTests(ConnectingTestCase):
             self.failureResultOf(self.connect(url), AddressRefused)
         self.assertEqual(self.tried(), [])
 
-    def test_mixed(self) -> None:
-        """Of a name with addresses of both kinds only those that lead out are ever tried."""
+    def test_onlyPublicAddressesAreTried(self) -> None:
+        """Of a name with addresses of both kinds."""
         self.resolver.names["a.example"] = [PRIVATE, PUBLIC, "127.0.0.1", PUBLIC_6, "fe80::1"]
         connecting = self.connect("http://a.example/")
         self.assertEqual(self.tried(), [PUBLIC, PUBLIC_6])
@@ -132,8 +130,8 @@ class EndpointTests(ConnectingTestCase):
         connecting.cancel()
 
     @given(st.lists(st.ip_addresses().map(str), max_size=6))
-    def test_whatever(self, addresses: list[str]) -> None:
-        """Whatever a name resolves to, no address is tried that is not permitted."""
+    def test_anyAddressTriedIsPermitted(self, addresses: list[str]) -> None:
+        """Whatever a name resolves to."""
         self.setUp()
         self.resolver.names["a.example"] = addresses
         connecting = self.connect("http://a.example/")
@@ -143,8 +141,8 @@ class EndpointTests(ConnectingTestCase):
         connecting.addErrback(lambda _: None)
         connecting.cancel()
 
-    def test_rebinding(self) -> None:
-        """A name is looked up anew for each connection, and what it says then is judged."""
+    def test_rebindingIsRefused(self) -> None:
+        """A name is resolved anew for each connection, and checked then."""
         self.resolver.names["a.example"] = [PUBLIC]
         found = hasPermittedAddress(self.resolver, SETTINGS.policy, "a.example")
         self.assertTrue(self.successResultOf(found))
@@ -152,8 +150,8 @@ class EndpointTests(ConnectingTestCase):
         self.failureResultOf(self.connect("http://a.example/"), AddressRefused)
         self.assertEqual(self.tried(), [])
 
-    def test_otherPeer(self) -> None:
-        """What was really connected to is looked at too."""
+    def test_addressOfConnectionIsChecked(self) -> None:
+        """It may be another than was resolved."""
         self.resolver.names["a.example"] = [PUBLIC]
         connecting = self.connect("http://a.example/")
         self.tried()
@@ -162,20 +160,17 @@ class EndpointTests(ConnectingTestCase):
         self.assertTrue(transport.isAborted)
         self.assertEqual(transport.value(), b"")
 
-    def test_allowed(self) -> None:
-        """What the operator allows is connected to: a name, or a network."""
+    def test_allowedHostAndNetworkAreConnectedTo(self) -> None:
         self.resolver.names.update({"inside.example": ["127.0.0.1"], "b.example": ["10.1.2.3"]})
         for host in ("inside.example", "b.example", "10.1.0.1"):
             self.connect(f"http://{host}/").addErrback(lambda _: None)
         self.assertEqual(self.tried(), ["127.0.0.1", "10.1.2.3", "10.1.0.1"])
 
-    def test_unknown(self) -> None:
-        """A name without addresses is not said to be refused."""
+    def test_unknownHostIsNotCalledRefused(self) -> None:
         failure = self.failureResultOf(self.connect("http://none.example/"))
         self.assertNotIsInstance(failure.value, AddressRefused)
 
-    def test_tls(self) -> None:
-        """HTTPS says hello by TLS."""
+    def test_httpsStartsTls(self) -> None:
         self.resolver.names["a.example"] = [PUBLIC]
         self.connect("https://a.example/")
         self.tried()
@@ -196,8 +191,8 @@ class BoundTests(ConnectingTestCase):
         self.wire, self.transport = self.accept(PUBLIC)
         self.client: Client = self.successResultOf(self.connecting)
 
-    def test_bounded(self) -> None:
-        """More than a bounded answer ends the connection, and is not handed on."""
+    def test_tooLongAnswerAbortsConnection(self) -> None:
+        """It is not handed on."""
         self.wire.dataReceived(b"x" * MAX_RECEIVED)
         self.assertFalse(self.transport.isAborted)
         self.wire.dataReceived(b"x")
@@ -206,8 +201,7 @@ class BoundTests(ConnectingTestCase):
         self.wire.dataReceived(b"x" * 10)
         self.assertEqual(len(self.client.received), MAX_RECEIVED)
 
-    def test_eachRequest(self) -> None:
-        """The bound is for each request anew."""
+    def test_boundIsForEachRequest(self) -> None:
         for _ in range(3):
             assert self.client.transport is not None
             self.client.transport.write(b"request")
@@ -216,8 +210,7 @@ class BoundTests(ConnectingTestCase):
             self.wire.dataReceived(b"x" * MAX_RECEIVED)
         self.assertFalse(self.transport.isAborted)
 
-    def test_linger(self) -> None:
-        """A connection that is to end, and does not, is ended."""
+    def test_connectionThatStaysOpenIsAborted(self) -> None:
         assert self.client.transport is not None
         self.client.transport.loseConnection()
         self.client.transport.loseConnection()
@@ -227,8 +220,7 @@ class BoundTests(ConnectingTestCase):
         self.wire.connectionLost(Failure(ConnectionAborted()))
         self.assertIsNotNone(self.client.lost)
 
-    def test_ends(self) -> None:
-        """A connection that ends in time leaves no timer behind."""
+    def test_closedConnectionLeavesNoTimer(self) -> None:
         assert self.client.transport is not None
         self.client.transport.loseConnection()
         self.wire.connectionLost(Failure(ConnectionDone()))

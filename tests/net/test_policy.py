@@ -52,8 +52,7 @@ class PublicTests(SynchronousTestCase):
     Which addresses lead out.
     """
 
-    def test_public(self) -> None:
-        """Servers of the Internet can be reached."""
+    def test_publicAddressesArePermitted(self) -> None:
         for text in (
             *("1.1.1.1", "8.8.8.8", "9.255.255.255", "11.0.0.0", "93.184.215.14", "100.63.255.255"),
             *("100.128.0.0", "172.15.255.255", "172.32.0.0", "192.167.255.255", "198.17.255.255"),
@@ -64,8 +63,8 @@ class PublicTests(SynchronousTestCase):
             self.assertTrue(DEFAULT.permits("name.example", text), text)
 
     @given(special4)
-    def test_special4(self, number: int) -> None:
-        """No special address of IPv4 is public, whatever envelope of IPv6 it comes in."""
+    def test_specialIpv4AddressesAreRefused(self, number: int) -> None:
+        """Also inside of IPv6 addresses."""
         plain = IPv4Address(number)
         for text in (
             str(plain),
@@ -85,38 +84,35 @@ class PublicTests(SynchronousTestCase):
             self.assertFalse(DEFAULT.permits("name.example", text), text)
 
     @given(special6)
-    def test_special6(self, number: int) -> None:
-        """No special address of IPv6 is public, with a zone or without."""
+    def test_specialIpv6AddressesAreRefused(self, number: int) -> None:
+        """With a zone or without."""
         address = IPv6Address(number)
         self.assertFalse(isPublic(address), address)
         self.assertFalse(DEFAULT.permits("name.example", f"{address}%1"))
 
     @given(any4)
-    def test_noMoreThanPython(self, number: int) -> None:
-        """What Python takes for private is never public here."""
+    def test_pythonsPrivateAddressesAreRefused(self, number: int) -> None:
         address = IPv4Address(number)
         if isPublic(address):
             self.assertTrue(address.is_global)
             self.assertFalse(address.is_multicast or address.is_reserved)
 
     @given(any4)
-    def test_envelopes(self, number: int) -> None:
-        """The envelopes that lead to an IPv4 address are judged as that is."""
+    def test_embeddedIpv4AddressCounts(self, number: int) -> None:
         expected = isPublic(IPv4Address(number))
         for prefix in ("::ffff:", "64:ff9b::"):
             self.assertIs(isPublic(IPv6Address(f"{prefix}{IPv4Address(number)}")), expected)
 
     @given(st.integers(0, 2**128 - 1))
-    def test_outside(self, number: int) -> None:
-        """Of IPv6 only what is handed out can be public."""
+    def test_unallocatedIpv6IsRefused(self, number: int) -> None:
         address = IPv6Address(number)
         if isPublic(address):
             self.assertTrue(address.sixtofour is None and address.teredo is None)
             self.assertTrue(number >> 125 == 1 or number >> 32 in (0xFFFF, 0x64FF9B << 64))
 
     @given(st.text(max_size=40))
-    def test_nonsense(self, text: str) -> None:
-        """What is no address is not permitted, and does no harm."""
+    def test_anyTextIsJudged(self, text: str) -> None:
+        """Only addresses are permitted."""
         if parseAddress(text) is None:
             self.assertFalse(DEFAULT.permits("name.example", text))
 
@@ -126,28 +122,26 @@ class AllowedTests(SynchronousTestCase):
     What the operator allows beside.
     """
 
-    def test_networks(self) -> None:
-        """Networks and single addresses, in each envelope that leads to them."""
+    def test_allowedNetworksArePermitted(self) -> None:
+        """Also where they are inside of IPv6 addresses."""
         policy = AddressPolicy.allowing(["127.0.0.0/8", "10.1.2.3", "fd00:1::/32"])
         for text in ("127.0.0.1", "::ffff:127.1.2.3", "10.1.2.3", "64:ff9b::10.1.2.3", "fd00:1::9"):
             self.assertTrue(policy.permits("name.example", text), text)
         for text in ("128.0.0.1.", "10.1.2.4", "::1", "fd00:2::1", "2002:7f00:1::", "::127.0.0.1"):
             self.assertFalse(policy.permits("name.example", text), text)
 
-    def test_mapped(self) -> None:
-        """An envelope itself can be allowed."""
+    def test_mappedNetworkCanBeAllowed(self) -> None:
         policy = AddressPolicy.allowing(["::ffff:10.0.0.0/104"])
         self.assertTrue(policy.permits("h", "::ffff:10.2.3.4"))
         self.assertFalse(policy.permits("h", "10.2.3.4"))
 
-    def test_everything(self) -> None:
-        """The whole of a family is what it says."""
+    def test_wholeFamilyCanBeAllowed(self) -> None:
         policy = AddressPolicy.allowing(["::/0"])
         self.assertTrue(policy.permits("h", "fe80::1%eth0"))
         self.assertFalse(policy.permits("h", "127.0.0.1"))
 
-    def test_hosts(self) -> None:
-        """A name is allowed whatever it resolves to, in any case, and no other name is."""
+    def test_allowedHostIsPermittedByName(self) -> None:
+        """Whatever it resolves to; no other name is."""
         policy = AddressPolicy.allowing(["Receiver.internal."])
         self.assertTrue(policy.permits("receiver.INTERNAL", "127.0.0.1"))
         self.assertTrue(policy.permits("receiver.internal.", "::1"))
@@ -155,15 +149,13 @@ class AllowedTests(SynchronousTestCase):
         self.assertFalse(policy.permits("internal", "127.0.0.1"))
 
     @given(any4, st.integers(0, 32), any4)
-    def test_agrees(self, base: int, length: int, number: int) -> None:
-        """Networks hold what Python says that they hold."""
+    def test_networksAgreeWithPython(self, base: int, length: int, number: int) -> None:
         network = ip_network((base, length), strict=False)
         policy = AddressPolicy.allowing([str(network)])
         address = IPv4Address(number)
         self.assertIs(policy.permits("h", str(address)), isPublic(address) or address in network)
 
-    def test_refused(self) -> None:
-        """What is none of the three is refused."""
+    def test_otherTextsCannotBeAllowed(self) -> None:
         for text in (
             "",
             " ",
@@ -184,8 +176,8 @@ class HostNameTests(SynchronousTestCase):
     What is a name.
     """
 
-    def test_names(self) -> None:
-        """Usual names are, and what some resolver takes for an address is not."""
+    def test_addressesAreNoHostNames(self) -> None:
+        """Nor what some resolver takes for one."""
         for text in ("localhost", "a.example", "xn--bcher-kva.example", "a_b.example", "1.example"):
             self.assertTrue(isHostName(text), text)
         for text in (

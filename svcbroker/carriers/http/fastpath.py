@@ -10,6 +10,7 @@ from typing import Final
 
 from attrs import define, frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IProtocol
 from twisted.python.failure import Failure
 
 # Not the module: it is a proxy that warns of what is deprecated, which takes time.
@@ -128,6 +129,10 @@ class FastChannel(BrokerChannel):
         if answering is not None:
             answering.cancel()
         super().connectionLost(reason)
+        self._timer.close()
+
+    def _protocolUpgradeForWebsockets(self, protocol: IProtocol) -> None:
+        super()._protocolUpgradeForWebsockets(protocol)
         self._timer.close()
 
     # Time-outs as C{TimeoutMixin} has them, without moving a timer of the reactor

@@ -172,7 +172,7 @@ class FakePoster:
 
 
 @define(slots=False)
-class MemoryNotes:
+class MemoryStore:
     """A disk that outlives brokers."""
 
     kept: dict[tuple[str, str], bytes] = field(factory=dict)
@@ -200,7 +200,7 @@ SETTINGS = WebhookSettings(
 )
 
 
-class World:
+class Harness:
     """
     One group's log, and a broker's web hooks over it that can be killed and started again.
     """
@@ -214,7 +214,7 @@ class World:
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
         self.ledger = memoryLedger(self.clock)
-        self.notes = MemoryNotes()
+        self.disk = MemoryStore()
         self.resolver = FakeResolver()
         self.poster = FakePoster()
         self.settings = settings
@@ -225,7 +225,7 @@ class World:
 
     def start(self) -> None:
         """Start a broker over what was kept."""
-        self.keeper = Keeper(self.notes, self.clock, maybeDeferred)
+        self.keeper = Keeper(self.disk, self.clock, maybeDeferred)
         self.subscriptions = Subscriptions(
             {"1": self.ledger},
             self.clock,
@@ -250,10 +250,10 @@ class World:
     def kill(self) -> None:
         """
         The process is gone: nothing more reaches the disk or a receiver. It is ended in order
-        here, behind the world's back, since garbage that still waits for something would wake up
+        here, behind the harness's back, since garbage that still waits for something would wake up
         when it is collected.
         """
-        self.keeper._notes = MemoryNotes()
+        self.keeper._notes = MemoryStore()
         self.webhooks.stop().cancel()
         self.subscriptions.stop()
         self.clock.calls.clear()

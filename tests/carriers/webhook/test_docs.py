@@ -31,8 +31,8 @@ class SignatureTests(SynchronousTestCase):
         exec("\n".join(lines), found)
         self.isGenuine = found["isGenuine"]
 
-    def test_example(self) -> None:
-        """It takes what was signed with one of the secrets, just now, and nothing else."""
+    def test_documentedReceiverChecksSignatures(self) -> None:
+        """It accepts what was signed with one of the secrets, just now, and nothing else."""
         old, new, body = b"an old secret of ours", b"a new secret of ours", b'{"x":"\xc3\xbc"}'
         now = int(time.time())
 

@@ -101,8 +101,8 @@ class PosterTests(SynchronousTestCase):
         assert isinstance(error, NotAcknowledged)
         return error
 
-    def test_request(self) -> None:
-        """What is sent, to the letter."""
+    def test_requestIsPinned(self) -> None:
+        """Headers and body, to the letter."""
         self.successResultOf(self.post())
         [request], [body] = self.receiver.requests, self.receiver.bodies
         self.assertEqual((request.method, request.uri), (b"POST", b"/hook?x=%20y"))
@@ -126,8 +126,7 @@ class PosterTests(SynchronousTestCase):
         }
         self.assertEqual(json.loads(body), {"subscriptionId": ID, "event": event})
 
-    def test_jsonRpc(self) -> None:
-        """The same as a call of JSON-RPC."""
+    def test_jsonRpcRequestWrapsTheSameParams(self) -> None:
         self.successResultOf(self.post(InterfaceType.JSON_RPC))
         rpc = json.loads(self.receiver.bodies[0])
         self.successResultOf(self.post())
@@ -136,14 +135,13 @@ class PosterTests(SynchronousTestCase):
             rpc, {"jsonrpc": "2.0", "id": "0123abcd-3-7", "method": "onEvent", "params": params}
         )
 
-    def test_unsigned(self) -> None:
-        """Without a secret there is no signature."""
+    def test_withoutSecretNoSignature(self) -> None:
         self.settings = SETTINGS
         self.successResultOf(self.post())
         self.assertFalse(self.receiver.requests[0].requestHeaders.hasHeader(b"x-svc-signature"))
 
-    def test_status(self) -> None:
-        """Any 2xx acknowledges, nothing else does; a redirect is not followed."""
+    def test_only2xxAcknowledges(self) -> None:
+        """A redirect is not followed."""
         for self.receiver.status in (200, 201, 202, 204, 299):
             self.successResultOf(self.post())
         self.receiver.headers = {b"location": b"http://127.0.0.1/inside"}
@@ -152,8 +150,8 @@ class PosterTests(SynchronousTestCase):
             self.assertIn(str(self.receiver.status), str(self.refused()))
             self.assertEqual(len(self.receiver.requests), before + 1)
 
-    def test_bodies(self) -> None:
-        """To REST the body says nothing, to JSON-RPC it can say no."""
+    def test_jsonRpcErrorIsNoAcknowledgement(self) -> None:
+        """To REST the body says nothing."""
         for answer, isGood in [
             (b"", True),
             (b" \r\n", True),
@@ -173,21 +171,19 @@ class PosterTests(SynchronousTestCase):
             else:
                 self.refused(InterfaceType.JSON_RPC)
 
-    def test_tooLarge(self) -> None:
-        """An answer that is too large cannot say yes to JSON-RPC."""
+    def test_tooLargeAnswerFailsJsonRpc(self) -> None:
+        """To REST the status was enough."""
         self.receiver.answer = b" " * (MAX_ANSWER + 1)
         self.assertIn(f"more than {MAX_ANSWER} bytes", str(self.refused(InterfaceType.JSON_RPC)))
         self.successResultOf(self.post())
 
-    def test_retryAfter(self) -> None:
-        """A receiver can ask for time, in seconds."""
+    def test_retryAfterIsInSeconds(self) -> None:
         self.receiver.status = 503
         for text, seconds in [(b"120", 120), (b" 7 ", 7), (b"-1", 0), (b"1e9", 0), (b"9" * 30, 0)]:
             self.receiver.headers = {b"retry-after": text}
             self.assertEqual(self.refused().retryAfter, seconds)
 
-    def test_hangs(self) -> None:
-        """A receiver that does not answer in time has not acknowledged."""
+    def test_silentReceiverTimesOut(self) -> None:
         self.receiver.answer = NOT_DONE_YET
         posting = self.post()
         self.clock.advance(SETTINGS.timeout - 0.1)
@@ -196,8 +192,8 @@ class PosterTests(SynchronousTestCase):
         self.failureResultOf(posting, NotAcknowledged)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_hangsInBody(self) -> None:
-        """To REST the status was enough; to JSON-RPC it was not."""
+    def test_unfinishedBodyFailsJsonRpc(self) -> None:
+        """To REST the status was enough."""
         for interfaceType in (InterfaceType.RESTFUL, InterfaceType.JSON_RPC):
             self.receiver.answer = NOT_DONE_YET
             posting = self.post(interfaceType)
@@ -211,16 +207,15 @@ class PosterTests(SynchronousTestCase):
                 self.failureResultOf(posting, NotAcknowledged)
             self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_givenUp(self) -> None:
-        """A request can be given up."""
+    def test_cancelledRequestIsNotAcknowledged(self) -> None:
         self.receiver.answer = NOT_DONE_YET
         posting = self.post()
         posting.cancel()
         self.failureResultOf(posting, NotAcknowledged)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_reasons(self) -> None:
-        """Whatever goes wrong is told in a few words."""
+    def test_networkErrorsHaveWords(self) -> None:
+        """The transport's own words may hold addresses."""
         for error, words in [
             (ConnectionRefusedError("secret"), "cannot be reached"),
             (AddressRefused(), "has no address that may be connected to"),
@@ -253,8 +248,9 @@ class MessageTests(SynchronousTestCase):
             st.text(st.characters(codec="utf-8"), max_size=9),
         ),
     )
-    def test_bodies(self, topic: str, content: bytes, extensions: dict[str, str]) -> None:
-        """A body is JSON, whatever the event holds."""
+    def test_anyEventMakesJson(
+        self, topic: str, content: bytes, extensions: dict[str, str]
+    ) -> None:
         topic = topic.encode("utf-8", "replace").decode()
         event = replace(EVENT, topic=topic, content=content, extensions=extensions)
         [text] = encodeEvents([event])
@@ -265,8 +261,8 @@ class MessageTests(SynchronousTestCase):
             self.assertEqual(params["event"]["extensions"], extensions)
 
     @given(st.binary(max_size=200))
-    def test_anyAnswer(self, body: bytes) -> None:
-        """No answer does harm."""
+    def test_anyAnswerIsJudged(self, body: bytes) -> None:
+        """Only an empty body or an object can acknowledge."""
         try:
             checkAnswer(body)
         except NotAcknowledged:
@@ -274,8 +270,8 @@ class MessageTests(SynchronousTestCase):
         self.assertTrue(not body.strip() or body.strip().startswith(b"{"))
 
     @given(st.integers(), st.none() | st.text(max_size=9))
-    def test_anyStatus(self, status: int, retryAfter: str | None) -> None:
-        """No status does harm."""
+    def test_anyStatusIsJudged(self, status: int, retryAfter: str | None) -> None:
+        """Only 2xx acknowledges, and the time to wait is bounded."""
         try:
             checkStatus(status, retryAfter)
         except NotAcknowledged as error:
@@ -283,16 +279,15 @@ class MessageTests(SynchronousTestCase):
         else:
             self.assertEqual(status // 100, 2)
 
-    def test_signature(self) -> None:
-        """The form of signatures is pinned: receivers check them."""
+    def test_signatureIsPinned(self) -> None:
+        """Receivers check it."""
         self.assertEqual(
             Signer((b"0123456789abcdef", b"another secret here")).sign(b"1700000000", b"{}"),
             b"v1=e4f8e2ecae2295b2ddb2f0b5584c8275e226c0ebe9b3b819e70156bb67122e3e"
             b",v1=ec70245f6ba22d097b7f7fb8d42b58b9c5f961a41fd715cef9f2e315067912e9",
         )
 
-    def test_secrets(self) -> None:
-        """One a line, each long enough."""
+    def test_secretsAreLinesOfMinimumLength(self) -> None:
         first, second = b"0123456789abcdef", b"fedcba9876543210"
         self.assertEqual(parseSecrets(first), (first,))
         data = b"\n " + first + b" \r\n\n" + second + b"\n"
@@ -300,6 +295,6 @@ class MessageTests(SynchronousTestCase):
         for data in (b"", b" \n", b"short", first + b"\nshort", (first + b"\n") * 5):
             self.assertRaises(ValueError, parseSecrets, data)
 
-    def test_notShown(self) -> None:
-        """A secret is in no text that could get into a log."""
+    def test_reprHidesSecrets(self) -> None:
+        """It may get into a log."""
         self.assertNotIn("0123456789", repr(Signer((b"0123456789abcdef",))))

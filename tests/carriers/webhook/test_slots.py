@@ -21,8 +21,7 @@ class SlotsTests(SynchronousTestCase):
     Sharing.
     """
 
-    def test_take(self) -> None:
-        """While there are free ones they are taken at once."""
+    def test_freeSlotIsTakenAtOnce(self) -> None:
         slots = Slots(2, 2)
         self.assertTrue(slots.take("a"))
         self.assertTrue(slots.take("b"))
@@ -30,8 +29,8 @@ class SlotsTests(SynchronousTestCase):
         slots.release("a")
         self.assertTrue(slots.take("c"))
 
-    def test_lane(self) -> None:
-        """A lane has its part only, though others are free."""
+    def test_laneHasOnlyItsPart(self) -> None:
+        """Though others are free."""
         slots = Slots(4, 2)
         self.assertTrue(slots.take("a") and slots.take("a"))
         self.assertFalse(slots.take("a"))
@@ -43,8 +42,8 @@ class SlotsTests(SynchronousTestCase):
         slots.release("a")
         self.successResultOf(waiting)
 
-    def test_turns(self) -> None:
-        """Lanes take turns; within one who came first is first."""
+    def test_lanesTakeTurns(self) -> None:
+        """Within a lane, the first to wait is the first to go."""
         slots = Slots(1, 1)
         slots.take("x")
         order: list[str] = []
@@ -58,8 +57,7 @@ class SlotsTests(SynchronousTestCase):
             slots.release("x" if not order else order[-1][0])
         self.assertEqual(order, ["a1", "b1", "c1", "a2", "b2", "a3"])
 
-    def test_noJump(self) -> None:
-        """Nobody gets in front of those who wait in its lane."""
+    def test_takeDoesNotOvertakeWaiters(self) -> None:
         slots = Slots(2, 1)
         slots.take("a")
         waiting = slots.wait("a")
@@ -74,11 +72,10 @@ class SlotsTests(SynchronousTestCase):
         perLane=st.integers(1, 4),
         steps=st.lists(st.tuples(st.sampled_from("twrc"), st.sampled_from("abc")), max_size=60),
     )
-    def test_whatever(self, total: int, perLane: int, steps: list[tuple[str, str]]) -> None:
-        """
-        Whatever is taken, waited for, released and given up: the bounds hold, nobody waits who
-        could go, and in the end everybody has gone.
-        """
+    def test_anyUseKeepsTheBounds(
+        self, total: int, perLane: int, steps: list[tuple[str, str]]
+    ) -> None:
+        """No waiter is left that could go."""
         slots = Slots(total, perLane)
         held: Counter[str] = Counter()
         waiting: dict[str, list[Deferred[None]]] = {"a": [], "b": [], "c": []}
@@ -125,21 +122,21 @@ class DelayTests(SynchronousTestCase):
     settings = WebhookSettings(firstDelay=1.0, maxDelay=60.0)
 
     @given(st.integers(1, 10**9), st.floats(0, 1, exclude_max=True), st.integers(0, 10**6))
-    def test_bounds(self, failures: int, chance: float, retryAfter: int) -> None:
+    def test_delayIsBoundedByBothSides(self, failures: int, chance: float, retryAfter: int) -> None:
         """Never more than the operator's most, never less than the receiver asks within it."""
         delay = self.settings.delay(failures, retryAfter, lambda: chance)
         self.assertLessEqual(0.5, delay)
         self.assertLessEqual(delay, 60.0)
         self.assertGreaterEqual(delay, min(retryAfter, 60.0))
 
-    def test_doubled(self) -> None:
-        """It doubles, and spreads over its upper half."""
+    def test_delayDoublesWithJitter(self) -> None:
+        """It spreads over its upper half."""
         lowest = [self.settings.delay(n, 0, lambda: 0.0) for n in range(1, 9)]
         self.assertEqual(lowest, [0.5, 1, 2, 4, 8, 16, 30, 30])
         highest = [self.settings.delay(n, 0, lambda: 1.0) for n in range(1, 9)]
         self.assertEqual(highest, [1, 2, 4, 8, 16, 32, 60, 60])
 
-    def test_connections(self) -> None:
-        """One host has a quarter of the requests, and always one."""
+    def test_oneHostHasAQuarter(self) -> None:
+        """And always one request."""
         for total, part in [(64, 16), (4, 1), (1, 1)]:
             self.assertEqual(evolve(self.settings, connections=total).connectionsPerHost, part)

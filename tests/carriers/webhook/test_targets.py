@@ -26,8 +26,7 @@ class ParseTests(SynchronousTestCase):
     Which URLs there can be.
     """
 
-    def test_good(self) -> None:
-        """Each has one form."""
+    def test_urlHasOneForm(self) -> None:
         for text, url in [
             ("http://a.example", "http://a.example:80/"),
             ("HTTPS://A.Example./x/y?z=%20&a=b", "https://a.example:443/x/y?z=%20&a=b"),
@@ -39,8 +38,8 @@ class ParseTests(SynchronousTestCase):
         ]:
             self.assertEqual(parseUrl(text).url, url)
 
-    def test_bad(self) -> None:
-        """What has no host that all agree on is refused, and so are credentials."""
+    def test_ambiguousUrlIsRefused(self) -> None:
+        """A host that readers of URLs disagree on, and credentials."""
         for text in (
             *(
                 "",
@@ -71,7 +70,7 @@ class ParseTests(SynchronousTestCase):
 
     @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=40))
     @example("http://a.example:80\\@b.example/")
-    def test_agreed(self, text: str) -> None:
+    def test_allParsersAgreeOnHost(self, text: str) -> None:
         """
         Whatever comes through is read alike by Python and by Twisted, has the host that was
         judged, and comes out of its own form again.

@@ -17,7 +17,7 @@ from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
 from svcbroker.version import VersionRecord
 
-from .support import PUBLIC, SETTINGS, URL, World
+from .support import PUBLIC, SETTINGS, URL, Harness
 
 ID = "00000000-0000-4000-8000-00000000000a"
 OTHER = "00000000-0000-4000-8000-00000000000b"
@@ -29,50 +29,47 @@ class SubscribeTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.world = World(self)
-        self.world.open("a", "b")
+        self.harness = Harness(self)
+        self.harness.open("a", "b")
 
     def refused(self, error: type[errors.BrokerError], *args: Any, **kwargs: Any) -> str:
         """What a call is refused with. Nothing is left of it."""
-        before = dict(self.world.notes.kept)
-        failure = self.failureResultOf(self.world.subscribe(*args, **kwargs), error)
-        self.world.settle()
-        self.assertEqual(self.world.notes.kept, before)
+        before = dict(self.harness.disk.kept)
+        failure = self.failureResultOf(self.harness.subscribe(*args, **kwargs), error)
+        self.harness.settle()
+        self.assertEqual(self.harness.disk.kept, before)
         return str(failure.value)
 
-    def test_interfaces(self) -> None:
-        """What the broker asks for is there."""
-        verifyObject(IWebhooks, self.world.webhooks)
+    def test_webhooksImplementInterface(self) -> None:
+        verifyObject(IWebhooks, self.harness.webhooks)
         verifyObject(IWebhooks, NoWebhooks())
 
-    def test_ownId(self) -> None:
-        """The id may be the client's own, otherwise one is made."""
-        self.assertEqual(self.successResultOf(self.world.subscribe(subscriptionId=ID)), ID)
-        made = [self.successResultOf(self.world.subscribe()) for _ in range(2)]
+    def test_idMayBeTheClients(self) -> None:
+        """Otherwise one is made."""
+        self.assertEqual(self.successResultOf(self.harness.subscribe(subscriptionId=ID)), ID)
+        made = [self.successResultOf(self.harness.subscribe()) for _ in range(2)]
         self.assertEqual(len({ID, *made}), 3)
 
-    def test_again(self) -> None:
-        """The same again is the same: also after a restart, and whatever the offset."""
+    def test_sameSubscribeIsIdempotent(self) -> None:
+        """Also after a restart, and whatever the offset."""
         for _ in range(2):
             for offset in (Edge.LAST, Edge.FIRST):
-                again = self.world.subscribe(subscriptionId=ID, offset=offset)
+                again = self.harness.subscribe(subscriptionId=ID, offset=offset)
                 self.assertEqual(self.successResultOf(again), ID)
-            self.world.publish("1")
-            self.world.kill()
-            self.world.start()
-            self.world.settle()
-        live = self.successResultOf(self.world.subscriptions.listSubscriptions(None))
+            self.harness.publish("1")
+            self.harness.kill()
+            self.harness.start()
+            self.harness.settle()
+        live = self.successResultOf(self.harness.subscriptions.listSubscriptions(None))
         self.assertEqual(len(live), 1)
 
-    def test_sameUrl(self) -> None:
-        """The same URL in another form is the same."""
-        self.successResultOf(self.world.subscribe(URL, subscriptionId=ID))
+    def test_otherFormOfUrlIsTheSame(self) -> None:
+        self.successResultOf(self.harness.subscribe(URL, subscriptionId=ID))
         url = f"HTTP://{PUBLIC}:80/hook"
-        self.successResultOf(self.world.subscribe(url, subscriptionId=ID))
+        self.successResultOf(self.harness.subscribe(url, subscriptionId=ID))
 
-    def test_exists(self) -> None:
-        """Something else under an id that is in use is refused."""
-        self.successResultOf(self.world.subscribe(subscriptionId=ID))
+    def test_otherSubscribeUnderUsedIdIsRefused(self) -> None:
+        self.successResultOf(self.harness.subscribe(subscriptionId=ID))
         cases: list[tuple[tuple[str, ...], dict[str, Any]]] = [
             ((f"{URL}2",), {}),
             ((URL, "b"), {}),
@@ -83,34 +80,34 @@ class SubscribeTests(SynchronousTestCase):
         for args, kwargs in cases:
             self.refused(errors.SubscriptionExists, *args, subscriptionId=ID, **kwargs)
 
-    def test_afterwards(self) -> None:
-        """An id whose subscription was ended is free, and begins anew."""
-        self.successResultOf(self.world.subscribe(subscriptionId=ID))
-        self.world.poster.judge = lambda post: False
-        self.world.publish("1")
-        self.world.webhooks.unSubscribe(ID)
-        self.world.poster.judge = lambda post: True
-        self.successResultOf(self.world.subscribe(subscriptionId=ID))
-        self.world.publish("2")
-        self.assertEqual(self.world.poster.contents, ["1", "2"])
+    def test_endedIdIsFree(self) -> None:
+        """It begins anew."""
+        self.successResultOf(self.harness.subscribe(subscriptionId=ID))
+        self.harness.poster.judge = lambda post: False
+        self.harness.publish("1")
+        self.harness.webhooks.unSubscribe(ID)
+        self.harness.poster.judge = lambda post: True
+        self.successResultOf(self.harness.subscribe(subscriptionId=ID))
+        self.harness.publish("2")
+        self.assertEqual(self.harness.poster.contents, ["1", "2"])
 
-    def test_offsets(self) -> None:
-        """From the first event, after one, from a height."""
-        self.world.publish("1", "2", "3")
+    def test_offsetsDecideFirstEvent(self) -> None:
+        """The first event, after one, from a height."""
+        self.harness.publish("1", "2", "3")
         offsets: dict[str, Offset] = {
             "first": Edge.FIRST,
             "last": Edge.LAST,
             "height": Position(1, -1),
         }
         ids = {
-            name: self.successResultOf(self.world.subscribe(offset=offset))
+            name: self.successResultOf(self.harness.subscribe(offset=offset))
             for name, offset in offsets.items()
         }
-        event = self.world.poster.posts[0].event
-        ids["after"] = self.successResultOf(self.world.subscribe(offset=event.eventId))
-        self.world.publish("4")
+        event = self.harness.poster.posts[0].event
+        ids["after"] = self.successResultOf(self.harness.subscribe(offset=event.eventId))
+        self.harness.publish("4")
         sent = {
-            name: [p.content for p in self.world.poster.posts if p.subscriptionId == id]
+            name: [p.content for p in self.harness.poster.posts if p.subscriptionId == id]
             for name, id in ids.items()
         }
         self.assertEqual(sent["first"], ["1", "2", "3", "4"])
@@ -118,15 +115,14 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual(sent["after"], ["2", "3", "4"])
         self.assertEqual(sent["last"], ["4"])
 
-    def test_core(self) -> None:
-        """What the core refuses is refused."""
+    def test_brokersErrorsArePassedOn(self) -> None:
         self.refused(errors.TopicNotFound, URL, "none")
         self.refused(errors.EventNotFound, offset=EventId("00000000", 1, 1))
         self.refused(errors.HeightUnknown, offset=Position(10**6, -1))
 
-    def test_targets(self) -> None:
-        """Where nothing may be sent nothing is, and the words do not tell which names there are."""
-        self.world.resolver.names.update({"private.example": ["10.9.9.9", "::1"]})
+    def test_refusedHostAndUnknownHostLookAlike(self) -> None:
+        """The words do not tell which names exist inside."""
+        self.harness.resolver.names.update({"private.example": ["10.9.9.9", "::1"]})
         words = {
             self.refused(errors.UrlInvalid, f"http://{host}/")
             for host in ("127.0.0.1", "[::1]", "10.9.9.9", "private.example", "none.example")
@@ -135,95 +131,91 @@ class SubscribeTests(SynchronousTestCase):
         for url in ("", "x", "ftp://a/", "http://u:p@a.example/"):
             self.refused(errors.UrlInvalid, url)
 
-    def test_allowed(self) -> None:
-        """What is public, or allowed, is taken; a name as soon as one address will do."""
-        self.world.resolver.names.update({"mixed.example": ["10.9.9.9", PUBLIC]})
+    def test_publicOrAllowedHostIsAccepted(self) -> None:
+        """A name as soon as one of its addresses is."""
+        self.harness.resolver.names.update({"mixed.example": ["10.9.9.9", PUBLIC]})
         for host in (PUBLIC, "mixed.example", "inside.example", "10.1.0.7", "[::ffff:10.1.0.7]"):
-            self.successResultOf(self.world.subscribe(f"http://{host}/"))
+            self.successResultOf(self.harness.subscribe(f"http://{host}/"))
 
-    def test_lookupHangs(self) -> None:
-        """A name that is not found in time is refused; only so many are looked for at once."""
-        self.world.resolver.isHolding = True
-        looking = [self.world.subscribe("http://slow.example/") for _ in range(MAX_LOOKUPS)]
+    def test_lookupsAreBoundedInTimeAndNumber(self) -> None:
+        self.harness.resolver.isHolding = True
+        looking = [self.harness.subscribe("http://slow.example/") for _ in range(MAX_LOOKUPS)]
         self.refused(errors.Overloaded, "http://slow.example/")
-        self.successResultOf(self.world.subscribe())
-        self.world.clock.advance(SETTINGS.timeout)
+        self.successResultOf(self.harness.subscribe())
+        self.harness.clock.advance(SETTINGS.timeout)
         for each in looking:
             self.failureResultOf(each, errors.UrlInvalid)
-        for answer in self.world.resolver.held:
+        for answer in self.harness.resolver.held:
             answer()
-        self.world.resolver.isHolding = False
-        self.world.resolver.names["slow.example"] = [PUBLIC]
-        self.successResultOf(self.world.subscribe("http://slow.example/"))
+        self.harness.resolver.isHolding = False
+        self.harness.resolver.names["slow.example"] = [PUBLIC]
+        self.successResultOf(self.harness.subscribe("http://slow.example/"))
 
-    def test_tooMany(self) -> None:
-        """There are only so many, those that are being made included."""
-        world = World(self, evolve(SETTINGS, maxWebhooks=2))
-        world.open("a")
-        world.resolver.isHolding = True
-        coming = world.subscribe("http://slow.example/")
-        id = self.successResultOf(world.subscribe())
-        self.failureResultOf(world.subscribe(), errors.Overloaded)
-        world.resolver.held[0]()
+    def test_webhooksAreBounded(self) -> None:
+        """Those that are being made are counted."""
+        harness = Harness(self, evolve(SETTINGS, maxWebhooks=2))
+        harness.open("a")
+        harness.resolver.isHolding = True
+        coming = harness.subscribe("http://slow.example/")
+        id = self.successResultOf(harness.subscribe())
+        self.failureResultOf(harness.subscribe(), errors.Overloaded)
+        harness.resolver.held[0]()
         self.failureResultOf(coming, errors.UrlInvalid)
-        self.successResultOf(world.subscribe())
-        world.webhooks.unSubscribe(id)
-        self.successResultOf(world.subscribe())
+        self.successResultOf(harness.subscribe())
+        harness.webhooks.unSubscribe(id)
+        self.successResultOf(harness.subscribe())
 
-    def test_onDisk(self) -> None:
-        """Nobody is answered before it is on disk, and nothing is sent."""
-        write = self.world.notes.write
+    def test_answerComesAfterDisk(self) -> None:
+        """And nothing is sent before."""
+        write = self.harness.disk.write
         answered: list[bool] = []
 
         def watch(changes: Any) -> None:
             answered.append(bool(subscribing.called))
             write(changes)
 
-        self.patch(self.world.notes, "write", watch)
-        subscribing = self.world.webhooks.subscribe(
+        self.patch(self.harness.disk, "write", watch)
+        subscribing = self.harness.webhooks.subscribe(
             InterfaceType.RESTFUL, ("a",), "1", None, URL, Edge.LAST, None
         )
-        self.world.settle()
+        self.harness.settle()
         self.successResultOf(subscribing)
         self.assertIs(answered[0], False)
 
-    def test_impatient(self) -> None:
-        """A client that goes away does not undo what it asked for."""
-        self.world.resolver.isHolding = True
-        self.world.resolver.names["a.example"] = [PUBLIC]
-        subscribing = self.world.subscribe("http://a.example/", subscriptionId=ID)
+    def test_cancelledSubscribeStillHappens(self) -> None:
+        self.harness.resolver.isHolding = True
+        self.harness.resolver.names["a.example"] = [PUBLIC]
+        subscribing = self.harness.subscribe("http://a.example/", subscriptionId=ID)
         subscribing.addErrback(lambda _: None)
         subscribing.cancel()
-        self.world.resolver.held[0]()
-        self.world.settle()
-        self.world.publish("1")
-        self.assertEqual(self.world.poster.contents, ["1"])
+        self.harness.resolver.held[0]()
+        self.harness.settle()
+        self.harness.publish("1")
+        self.assertEqual(self.harness.poster.contents, ["1"])
 
-    def test_stopping(self) -> None:
-        """Whoever is late to a broker that stops is refused."""
-        self.world.resolver.isHolding = True
-        self.world.resolver.names["a.example"] = [PUBLIC]
-        subscribing = self.world.subscribe("http://a.example/", subscriptionId=ID)
-        self.successResultOf(self.world.webhooks.stop())
-        self.world.resolver.held[0]()
-        self.world.settle()
+    def test_stoppingBrokerRefusesSubscribe(self) -> None:
+        self.harness.resolver.isHolding = True
+        self.harness.resolver.names["a.example"] = [PUBLIC]
+        subscribing = self.harness.subscribe("http://a.example/", subscriptionId=ID)
+        self.successResultOf(self.harness.webhooks.stop())
+        self.harness.resolver.held[0]()
+        self.harness.settle()
         self.failureResultOf(subscribing, errors.Overloaded)
 
-    def test_damaged(self) -> None:
-        """One that cannot be read from disk harms no other, and is not thrown away."""
-        self.successResultOf(self.world.subscribe(subscriptionId=ID))
-        self.world.kill()
-        self.world.notes.kept["webhook", OTHER] = b"{}"
-        self.world.start()
-        self.world.settle()
-        self.world.publish("1")
-        self.assertEqual(self.world.poster.contents, ["1"])
-        self.assertIn(("webhook", OTHER), self.world.notes.kept)
+    def test_damagedRecordIsKept(self) -> None:
+        """It does not affect others."""
+        self.successResultOf(self.harness.subscribe(subscriptionId=ID))
+        self.harness.kill()
+        self.harness.disk.kept["webhook", OTHER] = b"{}"
+        self.harness.start()
+        self.harness.settle()
+        self.harness.publish("1")
+        self.assertEqual(self.harness.poster.contents, ["1"])
+        self.assertIn(("webhook", OTHER), self.harness.disk.kept)
         self.assertEqual(len(self.flushLoggedErrors()), 1)
 
-    def test_unSubscribe(self) -> None:
-        """What is not there cannot be ended."""
-        self.failureResultOf(self.world.webhooks.unSubscribe(ID), errors.SubscriptionNotFound)
+    def test_unknownIdCannotBeUnsubscribed(self) -> None:
+        self.failureResultOf(self.harness.webhooks.unSubscribe(ID), errors.SubscriptionNotFound)
 
 
 class OperationTests(SynchronousTestCase):
@@ -232,16 +224,16 @@ class OperationTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.world = World(self)
-        self.world.open("a", "b c")
+        self.harness = Harness(self)
+        self.harness.open("a", "b c")
         broker = Broker(
-            {"1": self.world.ledger},
-            self.world.clock,
+            {"1": self.harness.ledger},
+            self.harness.clock,
             Limits(),
             nodeAddress="n",
             version=VersionRecord(version="1"),
-            subscriptions=self.world.subscriptions,
-            webhooks=self.world.webhooks,
+            subscriptions=self.harness.subscriptions,
+            webhooks=self.harness.webhooks,
         )
         self.addCleanup(broker.stop)
         operations = {each.name: each for each in OPERATIONS}
@@ -252,24 +244,22 @@ class OperationTests(SynchronousTestCase):
         """Subscribe by the interface that the form of the parameters belongs to."""
         isText = all(isinstance(name, bytes) for name in given)
         answer = (self.text if isText else self.json)["subscribe"](given)
-        self.world.settle()
+        self.harness.settle()
         return self.successResultOf(answer)
 
     def records(self) -> dict[str, Any]:
         """What operators see."""
-        live = self.successResultOf(self.world.subscriptions.listSubscriptions(None))
+        live = self.successResultOf(self.harness.subscriptions.listSubscriptions(None))
         return {each.subscriptionId: each for each in live}
 
-    def test_interfaceType(self) -> None:
-        """The form of delivery is that of the interface."""
+    def test_deliveryHasFormOfItsInterface(self) -> None:
         rest = self.ask({b"topic": b"a", b"url": URL.encode()})
         rpc = self.ask({"topic": "a", "url": URL})
         records = self.records()
         self.assertEqual(records[rest].interfaceType, InterfaceType.RESTFUL)
         self.assertEqual(records[rpc].interfaceType, InterfaceType.JSON_RPC)
 
-    def test_parameters(self) -> None:
-        """All parameters, in both forms, mean the same."""
+    def test_restAndJsonRpcParametersAgree(self) -> None:
         self.ask(
             {
                 b"topic": b"a,x/+,b c,a",
@@ -294,13 +284,12 @@ class OperationTests(SynchronousTestCase):
             self.assertEqual(record.filters, ("a", "x/+", "b c"))
         self.assertEqual(set(self.records()), {ID, OTHER})
 
-    def test_blanks(self) -> None:
-        """What is empty or only spaces is as good as absent where it may be."""
+    def test_blankOptionalParametersAreAbsent(self) -> None:
         self.ask({b"topic": b"a", b"url": URL.encode(), b"subscriptionId": b" ", b"offset": b" "})
         self.ask({"topic": "a", "url": URL, "subscriptionId": "", "tag": None, "offset": ""})
 
-    def test_refused(self) -> None:
-        """Each parameter has an error of its own; the first that is wrong counts."""
+    def test_eachParameterHasItsError(self) -> None:
+        """The first that is wrong counts."""
         good = {"topic": "a", "url": URL}
         cases: list[tuple[dict[str, object], type[errors.BrokerError]]] = [
             ({"topic": None}, errors.TopicBlank),
@@ -335,11 +324,11 @@ class OperationTests(SynchronousTestCase):
         with self.assertRaises(errors.TopicInvalid):
             self.text["subscribe"]({b"topic": b"\xff"})
 
-    def test_unSubscribe(self) -> None:
-        """By either interface, whichever made it."""
+    def test_eitherInterfaceUnsubscribes(self) -> None:
+        """Whichever made it."""
         id = self.ask({b"topic": b"a", b"url": URL.encode()})
         answer = self.json["unSubscribe"]({"subscriptionId": id.upper()})
-        self.world.settle()
+        self.harness.settle()
         self.assertIs(self.successResultOf(answer), True)
         self.assertEqual(self.records(), {})
         for given, error in [
@@ -350,8 +339,7 @@ class OperationTests(SynchronousTestCase):
             fields: dict[bytes, bytes] = given
             self.assertRaises(error, self.text["unSubscribe"], fields)
 
-    def test_none(self) -> None:
-        """A broker without web hooks says so."""
+    def test_brokerWithoutWebhooksSaysSo(self) -> None:
         for pending in (NoWebhooks().unSubscribe(ID),):
             self.failureResultOf(pending, errors.NoSuchCall)
         self.assertGreater(TIMEOUT, SETTINGS.timeout)
