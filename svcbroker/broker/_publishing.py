@@ -209,7 +209,8 @@ class Publishing:
         return isOpen
 
     def _checkEvent(self, publication: Publication, policy: PublishPolicy) -> None:
-        if publication.content or not policy.mayBeEmpty:
+        size = len(publication.content)
+        if size > self._maxContent or not (size or policy.mayBeEmpty):
             checkContent(publication.content, self._maxContent)
         extensions = publication.extensions
         # A carrier may give many events the same object.
@@ -301,7 +302,10 @@ async def _complete(
 
 
 def _answerOne(submission: Submission, topic: str) -> SendResult:
-    answer = answerOf(submission.outcomes[0], topic)
+    [outcome] = submission.outcomes
+    if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
+        return SendResult(topic, SendStatus.SUCCESS, outcome.eventId)
+    answer = answerOf(outcome, topic)
     if isinstance(answer, BrokerError):
         raise answer
     return answer

@@ -71,12 +71,13 @@ class TransactionMaker:
 
     def makeMany(self, requests: Sequence[Request]) -> Sequence[Transaction]:
         """The transactions that carry out some requests, in their order and of one time."""
-        sender, first, timestamp = self.sender, self._nonce + 1, int(self._now() * 1000)
-        self._nonce += len(requests)
-        return [
-            _transactionOf(request, sender, nonce, timestamp)
-            for nonce, request in enumerate(requests, first)
-        ]
+        sender, nonce, timestamp = self.sender, self._nonce, int(self._now() * 1000)
+        transactions = []
+        for request in requests:
+            nonce += 1
+            transactions.append(_transactionOf(request, sender, nonce, timestamp))
+        self._nonce = nonce
+        return transactions
 
     def makeChange(self, change: ValidatorChange) -> Transaction:
         """The transaction that carries out a change of the set of nodes."""

@@ -53,7 +53,7 @@ def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[Te
 class LogTests(LedgerKit):
     """Topics, events, receipts, followers."""
 
-    async def test_interface(self) -> None:
+    async def test_ledgerProvidesTheInterface(self) -> None:
         """It provides the interface."""
         ledger = await self.begin()
         verifyObject(ILedger, ledger)
@@ -61,7 +61,7 @@ class LogTests(LedgerKit):
 
     # Topics.
 
-    async def test_open(self) -> None:
+    async def test_openCreatesATopicOnce(self) -> None:
         """Opening creates a topic, once."""
         ledger = await self.begin()
         self.assertIsNone(ledger.topicState("a/b"))
@@ -79,7 +79,7 @@ class LogTests(LedgerKit):
         self.assertEqual(again.execution, Execution.DONE)
         self.assertEqual(self.topic("a/b"), topic)
 
-    async def test_namesAtTheEdge(self) -> None:
+    async def test_unusualNamesAreDistinctTopics(self) -> None:
         """Any valid name is a topic of its own, byte for byte."""
         await self.begin()
         names = ["/", "//", " a", "a", "A", "\x80", "~\x7f\x80", "x" * 256, '"\\', "%2B"]
@@ -88,7 +88,7 @@ class LogTests(LedgerKit):
         self.assertEqual([topic.name for topic in page.items], names)
         self.assertEqual(len({topic.address for topic in page.items}), len(names))
 
-    async def test_close(self) -> None:
+    async def test_closedTopicTakesNoEvents(self) -> None:
         """A closed topic takes no events and is not listed, but keeps what it has."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
@@ -109,7 +109,7 @@ class LogTests(LedgerKit):
         [following] = await self.publish("t", b"after")
         self.assertEqual(following.sequence, 2)
 
-    async def test_unknownTopic(self) -> None:
+    async def test_unknownTopicIsRefusedByTheChain(self) -> None:
         """What is about a topic that was never opened is refused by the chain."""
         ledger = await self.begin()
         for request in (PublishEvent(topic="t", content=b"x"), CloseTopic(topic="t")):
@@ -117,7 +117,7 @@ class LogTests(LedgerKit):
             self.assertEqual(refused.execution, Execution.TOPIC_NOT_FOUND)
         self.assertIsNone(ledger.topicState("t"))
 
-    async def test_listTopics(self) -> None:
+    async def test_openTopicsAreListedInOrder(self) -> None:
         """Open topics come in the order of creation, page by page, also when some were closed
         and opened again."""
         ledger = await self.begin()
@@ -133,7 +133,7 @@ class LogTests(LedgerKit):
 
     # Events.
 
-    async def test_publish(self) -> None:
+    async def test_eventsAreReadAsPublished(self) -> None:
         """An event is read back as it was published, by the id of its receipt."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
@@ -151,7 +151,7 @@ class LogTests(LedgerKit):
         topic = self.topic("t")
         self.assertEqual((topic.sequence, topic.height), (1, receipt.height))
 
-    async def test_together(self) -> None:
+    async def test_requestsOfOneCallKeepTheirOrder(self) -> None:
         """What is submitted together is executed in its order, and before what comes later."""
         await self.begin()
         together = self.ledger.submitMany(
@@ -175,7 +175,7 @@ class LogTests(LedgerKit):
         self.assertEqual((await self.settle(later)).execution, Execution.DONE)
         self.assertTrue(self.topic("t").isOpen)
 
-    async def test_togetherStopped(self) -> None:
+    async def test_stoppedLedgerExecutesNothing(self) -> None:
         """A stopped ledger executes none of them."""
         ledger = await self.begin()
         await self.end()
@@ -185,7 +185,7 @@ class LogTests(LedgerKit):
             self.assertIsInstance(outcome, LedgerUnavailable)
         self.assertRaises(LedgerUnavailable, ledger.topicState, "t")
 
-    async def test_sizes(self) -> None:
+    async def test_contentMayBeEmptyOrLarge(self) -> None:
         """Content may be empty, and as large as the broker takes."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
@@ -194,7 +194,7 @@ class LogTests(LedgerKit):
             event = await self.settle(ledger.getEvent(eventId))
             self.assertEqual(event.content, content)
 
-    async def test_order(self) -> None:
+    async def test_callsAreExecutedInOrder(self) -> None:
         """Transactions are executed in the order in which they were submitted."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="a"), OpenTopic(topic="b"))
@@ -215,7 +215,7 @@ class LogTests(LedgerKit):
             assert eventId is not None
             self.assertEqual((await self.settle(ledger.getEvent(eventId))).content, content)
 
-    async def test_twins(self) -> None:
+    async def test_eventIdsAreUniqueForEqualPrefixes(self) -> None:
         """Two events never have the same id, even where their topics' ids begin alike."""
         ledger = await self.begin()
         self.assertEqual(*map(topicPrefix, TWINS))
@@ -228,7 +228,7 @@ class LogTests(LedgerKit):
             event = await self.settle(ledger.getEvent(receipt.eventId))
             self.assertEqual(event.topic, request.topic)
 
-    async def test_getEventNotFound(self) -> None:
+    async def test_absentEventsAreNotFound(self) -> None:
         """An id that no event has is told apart from one of a block to come."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"), OpenTopic(topic="u"))
@@ -296,7 +296,7 @@ class LogTests(LedgerKit):
         assert topic is not None
         self.assertEqual(topic.sequence, 1)
 
-    async def test_cancel(self) -> None:
+    async def test_cancellingDoesNotCancelTheRequest(self) -> None:
         """Who cancels only stops to wait."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
@@ -307,7 +307,7 @@ class LogTests(LedgerKit):
         contents = [event.content for event in await self.allEvents()]
         self.assertEqual(contents, [b"first", b"second"])
 
-    async def test_stop(self) -> None:
+    async def test_stopFinishesWhatWasAccepted(self) -> None:
         """What was accepted before it stops becomes final; nothing is accepted then."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
@@ -321,7 +321,7 @@ class LogTests(LedgerKit):
         await self.settle(stopped)
         self.assertFalse((await self.settle(ledger.getHealth())).isReady)
 
-    async def test_startAgain(self) -> None:
+    async def test_durableLedgerContinuesAfterRestart(self) -> None:
         """A durable ledger goes on where it stopped."""
         ledger = await self.begin()
         if not self.fixture.isDurable:
@@ -347,7 +347,7 @@ class LogTests(LedgerKit):
 
     # Followers.
 
-    async def test_observers(self) -> None:
+    async def test_observersSeeEveryBlockInOrder(self) -> None:
         """An observer is told of every block once and in order, from when it was added until
         it is removed, whatever others do."""
         ledger = await self.begin()
@@ -371,7 +371,7 @@ class LogTests(LedgerKit):
         self.assertEqual(len(observer.blocks), len(heights))
         self.flushLoggedErrors(RuntimeError)
 
-    async def test_readBlock(self) -> None:
+    async def test_onlyExistingBlocksAreRead(self) -> None:
         """Blocks from height 1 to the chain's height can be read, and no others."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"), PublishEvent(topic="u", content=b"refused"))
@@ -380,7 +380,7 @@ class LogTests(LedgerKit):
         for height in (-1, 0, await self.height() + 1, 2**63):
             await self.fails(ledger.readBlock(height), HeightUnknown)
 
-    async def test_history(self) -> None:
+    async def test_historyFindsBlocksAndCountsEvents(self) -> None:
         """The blocks that hold events of some topics are found, and the events of patterns are
         counted, from any height on, also for topics that are closed."""
         ledger = await self.begin()

@@ -64,14 +64,14 @@ class ProofTests(LedgerKit):
             return verifyProof(data, checkpoint=trusted)
         return verifyProof(data, chain=trusted)
 
-    async def test_interface(self) -> None:
+    async def test_ledgerProvidesTheProofInterface(self) -> None:
         """It provides the interface, and its genesis is one."""
         ledger = await self.beginProvable()
         verifyObject(IProvableLedger, ledger)
         genesis = await self.settle(ledger.getGenesis())
         self.assertEqual(genesis.chain, self.chain.hex())
 
-    async def test_events(self) -> None:
+    async def test_everyEventIsProved(self) -> None:
         """Every event can be proved, and what is proved is what was published."""
         ledger = await self.beginProvable()
         extensions = {"svc-b": "größe", "svc-a": ""}
@@ -101,7 +101,7 @@ class ProofTests(LedgerKit):
             self.assertEqual(found.timestamp, block.timestamp)
             self.assertEqual(found.block, Checkpoint(block.height, block.hash))
 
-    async def test_checkpoints(self) -> None:
+    async def test_laterCheckpointsProveEarlierEvents(self) -> None:
         """A checkpoint is a block's hash; a later one vouches for any event before it."""
         ledger = await self.beginProvable()
         [first] = await self.publish("t", b"first")
@@ -124,7 +124,7 @@ class ProofTests(LedgerKit):
         own = await self.settle(ledger.getCheckpoint(first.height))
         self.assertEqual((await self.proved(ledger, first, own)).block, own)
 
-    async def test_consistency(self) -> None:
+    async def test_everyBlockIsInLaterHistory(self) -> None:
         """Any block is proved to be in the history of any later one, from genesis on."""
         ledger = await self.beginProvable()
         for number in range(4):

@@ -13,7 +13,7 @@ _UNKNOWN_HASH = bytes(range(32))
 class QueryTests(LedgerKit):
     """Pages of blocks, transactions and nodes, statistics and health."""
 
-    async def test_empty(self) -> None:
+    async def test_newChainHasNoTransactions(self) -> None:
         """A new chain has nothing in it, but perhaps blocks with nothing in them."""
         ledger = await self.begin()
         statistics = await self.settle(ledger.getStatistics())
@@ -27,7 +27,7 @@ class QueryTests(LedgerKit):
         self.assertTrue(all(block.transactionCount == 0 for block in blocks))
         self.assertGreaterEqual(len(blocks), statistics.height)
 
-    async def test_listBlocks(self) -> None:
+    async def test_blocksAreListedAndFound(self) -> None:
         """Blocks are listed newest first, and found by height and by hash."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
@@ -60,7 +60,7 @@ class QueryTests(LedgerKit):
         page = await self.settle(ledger.listBlocks(1, 10, height=one.height))
         self.assertEqual((page.total, list(page.items)), (1, []))
 
-    async def test_listTransactions(self) -> None:
+    async def test_transactionsAreListedAndFound(self) -> None:
         """Transactions are listed newest first, and found by block and by hash; refused ones
         are among them."""
         ledger = await self.begin()
@@ -98,7 +98,7 @@ class QueryTests(LedgerKit):
             page = await self.settle(ledger.listTransactions(0, 10, **filters))
             self.assertEqual((page.total, list(page.items)), (0, []), filters)
 
-    async def test_listNodes(self) -> None:
+    async def test_everyNodeIsListed(self) -> None:
         """Every node is listed, and says how it stands."""
         ledger = await self.begin()
         await self.submit(OpenTopic(topic="t"))
@@ -112,7 +112,7 @@ class QueryTests(LedgerKit):
         page = await self.settle(ledger.listNodes(0, 10, name="no node has this name"))
         self.assertEqual((page.total, list(page.items)), (0, []))
 
-    async def test_health(self) -> None:
+    async def test_startedLedgerIsReady(self) -> None:
         """A ledger that has started makes progress."""
         ledger = await self.begin()
         health = await self.settle(ledger.getHealth())

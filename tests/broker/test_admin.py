@@ -42,11 +42,11 @@ class AdministrationTests(SynchronousTestCase):
         self.world = makeWorld(OneSubscription())
         self.admin = self.world.broker.admin
 
-    def test_directories(self) -> None:
+    def test_subscriptionDirectoriesProvideTheInterface(self) -> None:
         for directory in (OneSubscription(), NoSubscriptions()):
             verifyObject(ISubscriptionDirectory, directory)
 
-    def test_subscriptions(self) -> None:
+    def test_subscriptionsAreListedByGroupAndNode(self) -> None:
         def listed(group: str | None, *nodes: str) -> object:
             return self.successResultOf(self.admin.listSubscriptions(group, nodes))
 
@@ -61,10 +61,10 @@ class AdministrationTests(SynchronousTestCase):
         ):
             self.failureResultOf(self.admin.listSubscriptions(group, nodes), error)
 
-    def test_groups(self) -> None:
+    def test_groupsAreListedInOrder(self) -> None:
         self.assertEqual(self.successResultOf(self.admin.listGroups()), ["1", "2"])
 
-    def test_pages(self) -> None:
+    def test_pagesAreNumberedFromOne(self) -> None:
         for name in "abc":
             self.successResultOf(self.world.broker.open("2", name))
         first = self.successResultOf(self.admin.listBlocks("2", 1, 2))
@@ -75,7 +75,7 @@ class AdministrationTests(SynchronousTestCase):
         self.failureResultOf(self.admin.listBlocks("2", 0, 2), errors.PageIndexInvalid)
         self.failureResultOf(self.admin.listBlocks("9", 0, 2), errors.GroupUnknown)
 
-    def test_filters(self) -> None:
+    def test_filtersFindBlocksAndTransactions(self) -> None:
         for name in "abc":
             self.successResultOf(self.world.broker.open(None, name))
         block = self.successResultOf(self.admin.listBlocks(None, 1, 1, blockNumber=2)).page.items[0]
@@ -96,7 +96,7 @@ class AdministrationTests(SynchronousTestCase):
         for answer in empty:
             self.assertEqual(self.successResultOf(answer).page.total, 0)
 
-    def test_health(self) -> None:
+    def test_failingLedgerIsNotReady(self) -> None:
         self.world.second.error = errors.LedgerUnavailable("the disk is full")
         health = self.successResultOf(self.admin.getHealth())
         self.assertTrue(health["1"].isReady)

@@ -90,7 +90,7 @@ class BrokerTests(SynchronousTestCase):
     def test_topicComesBeforeContent(self) -> None:
         self.fails(self.broker.publishOne(None, " ", b"", {}), errors.TopicBlank)
 
-    def test_names(self) -> None:
+    def test_invalidTopicNamesAreRefused(self) -> None:
         for name, error in (
             ("", errors.TopicBlank),
             ("x" * 257, errors.TopicTooLong),
@@ -99,7 +99,7 @@ class BrokerTests(SynchronousTestCase):
             for method in (self.broker.open, self.broker.close, self.broker.exist):
                 self.fails(method(None, name), error)
 
-    def test_content(self) -> None:
+    def test_contentIsBounded(self) -> None:
         self.opened()
         self.fails(self.publish(b""), errors.ContentBlank)
         self.fails(self.publish(bytes(MAX_CONTENT + 1)), errors.ContentTooLarge)
@@ -107,7 +107,7 @@ class BrokerTests(SynchronousTestCase):
             self.successResultOf(self.publish(bytes(MAX_CONTENT))).status, SendStatus.SUCCESS
         )
 
-    def test_extensions(self) -> None:
+    def test_invalidExtensionsAreRefused(self) -> None:
         self.opened()
         for extensions, error in (
             ({"a": ""}, errors.ExtensionKeyInvalid),
@@ -115,7 +115,7 @@ class BrokerTests(SynchronousTestCase):
         ):
             self.fails(self.broker.publishOne(None, "t", b"x", extensions), error)
 
-    def test_pages(self) -> None:
+    def test_topicPagesAreNumberedFromZero(self) -> None:
         names = [f"t{number}" for number in range(12)]
         for name in names:
             self.opened(name)
@@ -165,7 +165,7 @@ class BrokerTests(SynchronousTestCase):
         event = self.successResultOf(self.broker.getEvent(None, EventId("e3b98a4d", 1, 2)))
         self.assertEqual(event.content, b"kept")
 
-    def test_refusals(self) -> None:
+    def test_refusedReceiptsAreErrors(self) -> None:
         """What a receipt says is what is answered."""
         self.opened()
         table: list[tuple[Execution, Callable[[Broker], Deferred[Any]], type[Exception]]] = [
@@ -208,7 +208,7 @@ class BrokerTests(SynchronousTestCase):
             Publication(topic="t", content=b"c", extensions={"svc-a": "b"}),
         )
 
-    def test_stop(self) -> None:
+    def test_stoppedBrokerLeavesNoTimer(self) -> None:
         self.opened()
         self.ledger.isHolding = True
         sent = self.publish()

@@ -47,7 +47,7 @@ class SubmitTests(SynchronousTestCase):
     def operator(self, ledger: Any) -> Operator:
         return Operator(Groups({"1": ledger}), Waiters(Clock(), 10.0), hasFaults=False)
 
-    def test_submitted(self) -> None:
+    def test_signedChangesReachTheLedger(self) -> None:
         """The ledger gets the change; the nodes can be asked, but not changed otherwise."""
         ledger = Governed()
         operator = self.operator(ledger)
@@ -62,7 +62,7 @@ class SubmitTests(SynchronousTestCase):
         self.failureResultOf(operator.submitChange(None, CHANGE), ParameterInvalid)
         self.failureResultOf(operator.changeNodes(None), ParameterInvalid)
 
-    def test_read(self) -> None:
+    def test_malformedChangesAreRefused(self) -> None:
         """The change comes in Base64; what is none is refused."""
         kind = ChangeType()
         text = b64encode(CHANGE.encode()).decode()

@@ -24,7 +24,7 @@ class NoteStoreTests(SynchronousTestCase):
         self.path = Path(self.mktemp())
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
-    def test_keeps(self) -> None:
+    def test_writtenEntriesSurviveReopening(self) -> None:
         """What is written is there when it is opened again; what is forgotten is not."""
         store = MetadataFile.open(self.path)
         store.write({("a", "1"): b"x", ("a", "2"): b"", ("b", "1"): b"y"})
@@ -34,7 +34,7 @@ class NoteStoreTests(SynchronousTestCase):
         self.addCleanup(store.close)
         self.assertEqual(store.load(), {("a", "1"): b"z", ("a", "2"): b""})
 
-    def test_damaged(self) -> None:
+    def test_damagedEntriesAreReportedByName(self) -> None:
         """A note that is not the one that was written is told by its name, and none is left out
         in silence."""
         store = MetadataFile.open(self.path)
@@ -58,7 +58,7 @@ class NoteStoreTests(SynchronousTestCase):
         error = self.assertRaises(StorageDamaged, store.load)
         self.assertIn("1 of 2 entries are not what was written: webhook 'w'", str(error))
 
-    def test_upgrade(self) -> None:
+    def test_firstVersionFilesGetChecksums(self) -> None:
         """Notes of the first version, without checksums, are kept with checksums."""
         old = sqlite3.connect(self.path)
         old.executescript(
@@ -73,7 +73,7 @@ class NoteStoreTests(SynchronousTestCase):
             self.assertEqual(store.load(), {("a", "1"): b"x", ("a", "2"): b""})
             store.close()
 
-    def test_refuses(self) -> None:
+    def test_foreignFilesAreLeftAlone(self) -> None:
         """Files of others are left alone."""
         self.path.write_text("no database at all, but a text that is long enough to be read")
         with self.assertRaises(StorageRefused):
@@ -143,7 +143,7 @@ class KeeperTests(SynchronousTestCase):
         self.clock = Clock()
         self.keeper = Keeper(self.notes, self.clock, maybeDeferred)
 
-    def test_together(self) -> None:
+    def test_changesAreWrittenTogether(self) -> None:
         """Changes are read at once and written together, some moments later."""
         self.keeper.put("k", "a", b"1")
         self.keeper.put("k", "a", b"2")
@@ -161,7 +161,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(len(self.notes.writes), 1)
         self.assertIsNone(self.keeper.get("k", "old"))
 
-    def test_flush(self) -> None:
+    def test_flushFiresWhenAllIsOnDisk(self) -> None:
         """Who flushes is told when everything is on disk."""
         self.assertIsNone(self.successResultOf(self.keeper.flush()))
         self.keeper.put("k", "a", b"1")
@@ -186,7 +186,7 @@ class KeeperTests(SynchronousTestCase):
         self.successResultOf(flushed)
         self.assertEqual(self.notes.kept[("k", "b")], b"2")
 
-    def test_failing(self) -> None:
+    def test_failingDiskLosesNoChange(self) -> None:
         """While the disk fails nothing is lost, and newer changes win."""
         self.notes.isFailing = True
         self.keeper.put("k", "a", b"1")
@@ -203,7 +203,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual(self.notes.kept[("k", "b")], b"2")
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 2)
 
-    def test_stop(self) -> None:
+    def test_stopWritesPendingChanges(self) -> None:
         """What is not written yet is written when it stops."""
         thread = HeldThread()
         keeper = Keeper(self.notes, self.clock, thread)
@@ -217,7 +217,7 @@ class KeeperTests(SynchronousTestCase):
         self.assertEqual((self.notes.kept[("k", "b")], self.notes.isClosed), (b"2", True))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
-    def test_positions(self) -> None:
+    def test_positionsComeBackInTheirGroup(self) -> None:
         """Positions come back as they were, and only in their group."""
         stored = StoredPosition(Position(5, 2), (Position(5, 4), Position(6, 0)))
         for positions in (KeptPositions(self.keeper), MemoryPositions()):

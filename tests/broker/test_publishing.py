@@ -85,7 +85,7 @@ class TogetherTests(SynchronousTestCase):
             ).addCallbacks(answers.append, lambda failure: answers.append(failure.value))
         return answers
 
-    def test_likeOneByOne(self) -> None:
+    def test_answersEqualThoseOfSinglePublishes(self) -> None:
         """What is answered is what each would have been answered alone, and so is the log."""
         expected = self.oneByOne(*WISHES)
         answers = self.successResultOf(self.together(*WISHES))
@@ -100,7 +100,7 @@ class TogetherTests(SynchronousTestCase):
         ]
         self.assertEqual(contents, [b"x", b"second", b"x", b"x", b"x"])
 
-    def test_nothing(self) -> None:
+    def test_refusedEventsSubmitNothing(self) -> None:
         """No publish, or none that can be, submits nothing."""
         self.assertEqual(self.successResultOf(self.together()), [])
         before = list(self.ledger.submitted)
@@ -108,7 +108,7 @@ class TogetherTests(SynchronousTestCase):
         self.assertIsInstance(answer, errors.TopicNotFound)
         self.assertEqual(self.ledger.submitted, before)
 
-    def test_timesOut(self) -> None:
+    def test_timeoutAnswersWhatIsKnown(self) -> None:
         """Those that are known by then say what they are, the others that they are not."""
         self.ledger.isHolding = True
         sent = self.together({}, {"groupId": "2"}, {"topic": "never"})
@@ -121,7 +121,7 @@ class TogetherTests(SynchronousTestCase):
         self.ledger.release()
         self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
 
-    def test_allTimeOutAtOnce(self) -> None:
+    def test_allGroupsTimeOutAtOnce(self) -> None:
         """However many groups there are, the time is over for all of them together."""
         self.ledger.isHolding = self.world.second.isHolding = True
         sent = self.together({}, {"groupId": "2"})
@@ -129,7 +129,7 @@ class TogetherTests(SynchronousTestCase):
         statuses = [answer.status for answer in self.successResultOf(sent)]
         self.assertEqual(statuses, [SendStatus.TIMEOUT] * 2)
 
-    def test_cancelled(self) -> None:
+    def test_cancelledEventsAreStillPublished(self) -> None:
         """They are carried out all the same."""
         self.ledger.isHolding = True
         sent = self.together({}, {})
@@ -138,7 +138,7 @@ class TogetherTests(SynchronousTestCase):
         self.ledger.release()
         self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 2)
 
-    def test_refused(self) -> None:
+    def test_refusedReceiptsAreAnswers(self) -> None:
         for execution, expected in (
             (Execution.TOPIC_NOT_FOUND, SendResult("t", SendStatus.ERROR)),
             (Execution.REPEATED, errors.TransactionFailed),
@@ -150,7 +150,7 @@ class TogetherTests(SynchronousTestCase):
             else:
                 self.assertIsInstance(answer, expected)
 
-    def test_ledgerFails(self) -> None:
+    def test_ledgerErrorsAreAnswers(self) -> None:
         """Its errors are answers."""
         for error in (errors.Overloaded(), errors.LedgerUnavailable()):
             self.ledger.error = error
@@ -158,7 +158,7 @@ class TogetherTests(SynchronousTestCase):
             self.assertIs(answers[0], error)
             self.assertIsInstance(answers[1], errors.TopicBlank)
 
-    def test_ledgerRaises(self) -> None:
+    def test_raisedLedgerErrorIsLogged(self) -> None:
         """An error that the contract does not allow is logged, and nobody waits for it."""
         self.ledger.error = ZeroDivisionError()
         self.patch(self.ledger, "topicState", self.ledger._ledger.topicState)
@@ -166,7 +166,7 @@ class TogetherTests(SynchronousTestCase):
         self.assertIsInstance(answer, errors.LedgerUnavailable)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
-    def test_topicStateRaises(self) -> None:
+    def test_raisedTopicStateErrorFailsTheCall(self) -> None:
         """The caller is told of it."""
         self.ledger.error = ZeroDivisionError()
         self.failureResultOf(self.together({}), ZeroDivisionError)
@@ -280,7 +280,7 @@ class TurnTests(SynchronousTestCase):
     def publish(self, content: bytes = b"x", topic: str = "t") -> Deferred[Any]:
         return self.broker.publishOne(None, topic, content, {})
 
-    def test_oneBlock(self) -> None:
+    def test_publishesOfOneTurnShareABlock(self) -> None:
         """What comes in one turn of the reactor is in one block, in its order."""
         sent = [self.publish(b"%d" % number) for number in range(5)]
         bad = self.publish(b"")
@@ -296,7 +296,7 @@ class TurnTests(SynchronousTestCase):
             event = self.successResultOf(self.broker.getEvent(None, answer.eventId))
             self.assertEqual(event.content, b"%d" % number)
 
-    def test_order(self) -> None:
+    def test_callsOfOneTurnKeepTheirOrder(self) -> None:
         """Whatever is asked for in one turn of the reactor enters the log in that order."""
         first = self.publish(b"1")
         together = self.broker.publish([publication(content=b"2")])
@@ -315,7 +315,7 @@ class TurnTests(SynchronousTestCase):
         contents = [self.successResultOf(self.broker.getEvent(None, each)).content for each in ids]
         self.assertEqual(contents, [b"1", b"2", b"3"])
 
-    def test_cancelled(self) -> None:
+    def test_cancelledPublishAffectsNoOther(self) -> None:
         """It is carried out all the same, and nobody else notices."""
         first, second = self.publish(), self.publish()
         first.cancel()
@@ -323,7 +323,7 @@ class TurnTests(SynchronousTestCase):
         self.rig.clock.advance(0)
         self.assertEqual(self.successResultOf(second).eventId.sequence, 2)
 
-    def test_timesOut(self) -> None:
+    def test_timedOutEventAppearsLater(self) -> None:
         """The answer says so, and the event appears all the same when the disk goes on."""
         self.rig.disk.isHeld = True
         sent = self.publish()
@@ -334,7 +334,7 @@ class TurnTests(SynchronousTestCase):
         self.rig.disk.release()
         self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
 
-    def test_closedMeanwhile(self) -> None:
+    def test_topicClosedMeanwhileIsAnswered(self) -> None:
         """A topic that is closed by the time that it is executed is an answer."""
         submit(self.rig.ledger, CloseTopic(topic="t"))
         sent = self.publish()
@@ -342,7 +342,7 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual(self.successResultOf(sent), SendResult("t", SendStatus.ERROR))
         self.failureResultOf(self.publish(), errors.TopicNotFound)
 
-    def test_stopped(self) -> None:
+    def test_publishesAfterStopAreRefused(self) -> None:
         """What was published before the ledger stops is answered; what comes later is refused."""
         sent = self.publish()
         stopped = self.rig.ledger.stop()

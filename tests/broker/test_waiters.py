@@ -121,7 +121,7 @@ class WaitersTests(SynchronousTestCase):
         self.clock.advance(10)
         self.failureResultOf(stuck, TransactionTimeout)
 
-    def test_stop(self) -> None:
+    def test_stopCancelsTheTimer(self) -> None:
         pending: Deferred[None] = Deferred()
         self.waiters.wait(pending)
         pending.callback(None)

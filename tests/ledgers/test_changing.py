@@ -44,14 +44,14 @@ class ProposalTests(SynchronousTestCase):
     What can be proposed.
     """
 
-    def test_sets(self) -> None:
+    def test_proposalNamesBothSets(self) -> None:
         """The new set is the next one, in order; what comes and goes is told."""
         document = proposeChange(CHAIN, FOUR, add=[KEYS[4]], remove=[KEYS[0]], order=order)
         self.assertEqual(document.following, ValidatorSet(4, order(KEYS[1:5])))
         self.assertEqual((document.added, document.removed), ([KEYS[4]], [KEYS[0]]))
         self.assertEqual(document.neededApprovals, 3)
 
-    def test_refused(self) -> None:
+    def test_invalidProposalsAreRefused(self) -> None:
         """What changes nothing, or cannot be, is refused with the reason."""
         for add, remove, words in [
             ([KEYS[0]], [], "is in the set already"),
@@ -69,7 +69,7 @@ class SigningTests(SynchronousTestCase):
     From a proposal to a change that the chain takes.
     """
 
-    def test_complete(self) -> None:
+    def test_mergedSignaturesMakeAValidChange(self) -> None:
         """Copies that were signed apart are one change, and it holds on the chain."""
         one, other = grow(), grow()
         for number in (0, 1, 4):
@@ -82,7 +82,7 @@ class SigningTests(SynchronousTestCase):
         self.assertEqual((whole.approvals, whole.missing), (4, []))
         whole.toChange().check(CHAIN, FOUR)
 
-    def test_quorum(self) -> None:
+    def test_quorumSuffices(self) -> None:
         """Who goes need not agree, if a quorum does."""
         document = proposeChange(CHAIN, FOUR, add=[], remove=[KEYS[0]], order=order)
         for number in (1, 2, 3):
@@ -90,7 +90,7 @@ class SigningTests(SynchronousTestCase):
         document.toChange().check(CHAIN, FOUR)
         self.assertEqual(readChange(document.encode()), document)
 
-    def test_incomplete(self) -> None:
+    def test_missingSignersAreNamed(self) -> None:
         """It says who has still to sign."""
         document = grow().sign(SEEDS[0]).sign(SEEDS[1])
         with self.assertRaises(DocumentInvalid) as caught:
@@ -100,16 +100,16 @@ class SigningTests(SynchronousTestCase):
         for number in (2, 3, 4):
             self.assertIn(KEYS[number].hex()[:12], text)
 
-    def test_stranger(self) -> None:
+    def test_foreignKeysCannotSign(self) -> None:
         """Who is in neither set has no say."""
         self.assertRaises(DocumentInvalid, grow().sign, SEEDS[5])
 
-    def test_repeated(self) -> None:
+    def test_signingTwiceChangesNothing(self) -> None:
         """To sign twice changes nothing."""
         once = grow().sign(SEEDS[0])
         self.assertEqual(once.sign(SEEDS[0]), once)
 
-    def test_different(self) -> None:
+    def test_differentChangesCannotBeMerged(self) -> None:
         """Different changes, and those of other chains, are not put together."""
         shrunk = proposeChange(CHAIN, FOUR, add=[], remove=[KEYS[0]], order=order)
         elsewhere = proposeChange(bytes(32), FOUR, add=[KEYS[4]], remove=[], order=order)
@@ -132,7 +132,7 @@ class ReadingTests(SynchronousTestCase):
             readChange(json.dumps(value).encode())
         return str(caught.exception)
 
-    def test_tampered(self) -> None:
+    def test_tamperedChangesAreDetected(self) -> None:
         """Whatever is changed after a signature shows."""
         stranger = KEYS[5].hex()
         for change in (
@@ -150,7 +150,7 @@ class ReadingTests(SynchronousTestCase):
         ):
             self.assertIn("does not hold", self.refused(change))
 
-    def test_malformed(self) -> None:
+    def test_malformedDocumentsAreRefused(self) -> None:
         """What is no document says so."""
         for change, words in (
             (lambda value: value.update(more=1), "not a change"),

@@ -58,7 +58,7 @@ class ReadTests(SynchronousTestCase):
     The form of a description.
     """
 
-    def test_forms(self) -> None:
+    def test_nameAndSettingsAreRead(self) -> None:
         """A name, and settings behind colons."""
         for text, name, found in [
             ("memory", "memory", {}),
@@ -73,7 +73,7 @@ class ReadTests(SynchronousTestCase):
         ]:
             self.assertEqual(readDescription(text), Description(name=name, settings=found), text)
 
-    def test_refused(self) -> None:
+    def test_malformedDescriptionsAreRefused(self) -> None:
         """What has not the form is refused."""
         for text in [
             "",
@@ -101,7 +101,7 @@ class ReadTests(SynchronousTestCase):
         st.text(min_size=1, max_size=20),
         st.dictionaries(st.text(min_size=1, max_size=20), st.text(max_size=20), max_size=5),
     )
-    def test_escapes(self, name: str, values: dict[str, str]) -> None:
+    def test_backslashesEscapeAnyCharacter(self, name: str, values: dict[str, str]) -> None:
         """Anything can be written with backslashes in front of every character."""
 
         def quoted(text: str) -> str:
@@ -119,32 +119,32 @@ class ParseTests(SynchronousTestCase):
     Choosing a ledger.
     """
 
-    def test_chosen(self) -> None:
+    def test_factoryGetsItsSettings(self) -> None:
         """The kind of that name is given the settings as written."""
         first, second = FakeFactory("first"), FakeFactory("second")
         parseDescription("second:x=07", [first, second])
         self.assertEqual((first.configured, second.configured), ([], [{"x": "07"}]))
 
-    def test_unknown(self) -> None:
+    def test_unknownNameListsTheKnownOnes(self) -> None:
         """A name that nobody has is refused with the names there are."""
         error = self.assertRaises(
             InvalidDescription, parseDescription, "c", [FakeFactory("b"), FakeFactory("a")]
         )
         self.assertEqual(str(error), "there is no ledger called 'c'; there are: a, b")
 
-    def test_ambiguous(self) -> None:
+    def test_nameOfTwoPluginsIsRefused(self) -> None:
         """A name that two plugins have is refused."""
         error = self.assertRaises(
             InvalidDescription, parseDescription, "a", [FakeFactory("a"), FakeFactory("a")]
         )
         self.assertEqual(str(error), "2 plugins are called 'a'")
 
-    def test_setting(self) -> None:
+    def test_settingErrorsNameTheLedger(self) -> None:
         """What a kind says against a setting is told with the kind's name."""
         error = self.assertRaises(InvalidDescription, parseDescription, "a:y=1", [FakeFactory("a")])
         self.assertEqual(str(error), "a: y: no such setting")
 
-    def test_find(self) -> None:
+    def test_factoriesAreSortedByName(self) -> None:
         """Kinds come in the order of their names, from the plugins of the interface."""
         asked = []
 
@@ -155,7 +155,7 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual([each.name for each in findLedgerFactories(plugins)], ["a", "b"])
         self.assertEqual(asked, [ILedgerFactory])
 
-    def test_describe(self) -> None:
+    def test_helpListsEveryLedger(self) -> None:
         """The help has each kind's name, summary and settings, one below the other."""
         text = describeLedgers([FakeFactory("a"), FakeFactory("b")])
         self.assertEqual(
@@ -172,25 +172,25 @@ class BuiltInTests(SynchronousTestCase):
     The kinds that come with svcbroker.
     """
 
-    def test_installed(self) -> None:
+    def test_builtInLedgersArePlugins(self) -> None:
         """They are found as plugins."""
         found = {factory.name: factory for factory in findLedgerFactories()}
         for name in ("memory", "pbft"):
             self.assertEqual(found[name], LedgerPlugin(name, f"svcbroker.ledgers.{name}"))
 
-    def test_interface(self) -> None:
+    def test_pluginStandInsProvideTheInterface(self) -> None:
         """The stand-in provides what it says."""
         self.assertTrue(
             verifyObject(ILedgerFactory, LedgerPlugin("memory", "svcbroker.ledgers.memory"))
         )
 
-    def test_memory(self) -> None:
+    def test_memoryStandInLoadsItsModule(self) -> None:
         """The stand-in hands on to its module."""
         self.assertTrue(callable(parseDescription("memory")))
         error = self.assertRaises(InvalidDescription, parseDescription, "memory:x=1")
         self.assertIn("x", str(error))
 
-    def test_pbft(self) -> None:
+    def test_pbftStandInLoadsItsModule(self) -> None:
         """So does the one for pbft."""
         self.assertTrue(callable(parseDescription("pbft:nodes=4")))
         error = self.assertRaises(InvalidDescription, parseDescription, "pbft:node=4")
@@ -283,7 +283,7 @@ class OtherProcessTests(SynchronousTestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
-    def test_elsewhere(self) -> None:
+    def test_pluginFromAnotherDirectoryWorks(self) -> None:
         """A ledger plugin from another directory is found, chosen, and works."""
         root = Path(self.mktemp())
         plugins = root / "twisted" / "plugins"
@@ -293,7 +293,7 @@ class OtherProcessTests(SynchronousTestCase):
         self.assertEqual(printed["results"], ["hello"])
         self.assertLessEqual({"elsewhere", "memory", "pbft"}, {*printed["names"]})
 
-    def test_lazy(self) -> None:
+    def test_listingPluginsImportsNoLedger(self) -> None:
         """Listing the plugins imports neither the daemon nor a ledger nor a reactor."""
         names, ledgers, modules = json.loads(self.run_(LAZY))
         self.assertEqual(names.count("svcbroker"), 1)

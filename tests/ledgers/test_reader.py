@@ -51,7 +51,7 @@ class BlockReadingTests(SynchronousTestCase):
         ]
         return self.chain.decide(transactions).height
 
-    def test_mayHold(self) -> None:
+    def test_mayHoldFindsBlocksByExtension(self) -> None:
         """Blocks with an extension are found, and few others."""
         plain = self.decide(("a", b"x"))
         marked = self.chain.publish("b", b"x", b"y", extensions={"svc-retain": "1"})[0].height
@@ -68,7 +68,7 @@ class BlockReadingTests(SynchronousTestCase):
         events = self.events(height)
         self.assertEqual([event.index for event in events], list(range(300)))
 
-    def test_mixed(self) -> None:
+    def test_eventsOfMixedBlocksAreFound(self) -> None:
         """Events of a block with other topics, and with transactions that are no events."""
         wanted = [("ab?"[number % 3], b"x" * number) for number in range(400)]
         events = self.events(self.decide(*wanted))
@@ -80,7 +80,7 @@ class BlockReadingTests(SynchronousTestCase):
         self.assertEqual(events[1].index, 1)
         self.assertEqual(events[2].index, 3)
 
-    def test_transactions(self) -> None:
+    def test_transactionsReadAloneOrTogetherAreEqual(self) -> None:
         """Transactions are listed alike whether they are read together or one by one."""
         small = self.decide(*(("a", b"%d" % number) for number in range(200)))
         large = self.decide(*(("a", bytes(ENTRIES_AT_ONCE // 4)) for _ in range(9)))
@@ -103,7 +103,7 @@ class BlockReadingTests(SynchronousTestCase):
         assert row is not None
         return [transaction.hash for transaction in decodeBody(row.body)]
 
-    def test_numbers(self) -> None:
+    def test_absentNumbersAreNotFound(self) -> None:
         """Numbers that the block has not lead nowhere, however large."""
         height = self.decide(("a", b"x"), ("b", b"y"))
         reader = self.reader()

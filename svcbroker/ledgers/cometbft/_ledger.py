@@ -172,7 +172,7 @@ class CometLedger(StoredLedger):
     def _connectionsChanged(self, count: int) -> None:
         self._parts.engine.connectionsChanged(count)
         if count == CONNECTIONS:
-            self._outbox.broadcastAgain()
+            self._outbox.handInAgain()
 
     def _begun(self) -> None:
         """There is a chain: from the disk, from InitChain, or from a snapshot."""

@@ -47,20 +47,20 @@ class _Waiting:
     since: float
 
     def settle(self, outcome: Receipt | BrokerError) -> None:
-        """Settle its place in the submission."""
+        """Tell the submission what came of it."""
         self.submission.settle(self.index, (outcome,))
 
 
 @define(eq=False)
 class _Sent:
     """
-    A batch under way. The same bytes are broadcast until it is in a block: engine and chain
-    recognize them, so no transaction is executed twice.
+    A batch on its way. The same bytes are handed in until it is in a block: the engine and the
+    chain know them again, so nothing is executed twice.
 
     @ivar hashes: its transactions that are not final.
     @ivar previous: the nonce that it follows.
-    @ivar due: the time of the next broadcast.
-    @ivar isProposed: whether it is in a proposal of this node, and was never broadcast.
+    @ivar due: when it is handed in the next time.
+    @ivar isProposed: whether it stands in a proposal of this node, and was never handed in.
     """
 
     data: bytes
@@ -74,8 +74,8 @@ class Outbox:
     """
     The transactions of this broker that are not final, in order, bounded in bytes.
 
-    Batches are broadcast one after the other. A transaction whose submission was cancelled stays
-    under way.
+    One batch after the other is handed to the engine. A transaction that nobody waits for any
+    more stays on its way.
     """
 
     _log = Logger()
@@ -92,14 +92,14 @@ class Outbox:
         interval: float,
     ) -> None:
         """
-        @param broadcast: sends a batch to the engine.
-        @param maxBytes: the most bytes of pending transactions, unless it is one alone.
-        @param batchBytes: the most bytes of transactions in a batch, unless it is one alone.
-        @param batchCount: the most transactions in a batch.
-        @param window: the most batches under way. Meanwhile, the next one fills.
-        @param interval: seconds to gather transactions into a batch. It ends early when as many
-            are queued as the last block answered: clients that publish one event after the other
-            are all back then.
+        @param broadcast: hands a batch to the engine.
+        @param maxBytes: how much may wait, unless it is one alone.
+        @param batchBytes: how many bytes of transactions a batch has at most, unless it is one.
+        @param batchCount: how many of them it has at most.
+        @param window: how many batches may be under way. While they are, the next one fills.
+        @param interval: for how long transactions are gathered into a batch, in seconds. It
+            ends when as many are there as the last block brought answers for: who publishes one
+            after the other, is there again then.
         """
         self._clock = clock
         self._broadcast = broadcast
@@ -115,7 +115,7 @@ class Outbox:
         self._queue: deque[Transaction] = deque()
         self._waiting: dict[bytes, _Waiting] = {}
         self._sent: list[_Sent] = []
-        self._sending: _Sent | None = None
+        self._handing: _Sent | None = None
         self._request: Deferred[Broadcast] | None = None
         self._next: IDelayedCall | None = None
         self._retry: IDelayedCall | None = None
@@ -126,20 +126,20 @@ class Outbox:
 
     @property
     def _isGathered(self) -> bool:
-        """Whether as many transactions are queued as the last block answered."""
+        """Whether as many transactions are here again as waited for the last block."""
         return 0 < self._expected <= len(self._queue)
 
     @property
     def oldest(self) -> float | None:
-        """The time since which the oldest transaction is pending; C{None} if none is."""
+        """Since when the first one waits; C{None} where none does."""
         return next((waiting.since for waiting in self._waiting.values()), None)
 
     def begin(self, maker: BatchMaker, highest: int) -> None:
         """
-        Start sending to a chain, or continue after a restart.
+        There is a chain to send to, or it is there again.
 
-        @param maker: makes this broker's batches for the chain.
-        @param highest: the highest nonce of this broker that the chain has executed.
+        @param maker: makes this broker's batches on it.
+        @param highest: the highest nonce of the broker's that the chain has executed.
         """
         if self._maker is not None and self._maker.sender != maker.sender:
             self._sent.clear()
@@ -149,16 +149,16 @@ class Outbox:
         self._previous = max(self._previous, highest)
         self._goOn(self._interval)
 
-    def broadcastAgain(self) -> None:
-        """Broadcast all batches again: the engine has restarted, and its mempool may be lost."""
+    def handInAgain(self) -> None:
+        """The engine has started: what waited there for a block may be lost."""
         for sent in self._sent:
             sent.due = self._clock.seconds()
         self._goOn(0)
 
     def add(self, transactions: Sequence[Transaction]) -> Submission:
         """
-        Submit transactions. From the first for which there is no room, they fail at once with
-        L{Overloaded}.
+        Have transactions executed. Those for which there is no room fail at once with
+        L{Overloaded}, and all that follow them too.
 
         @param transactions: one or more.
         """
@@ -177,8 +177,7 @@ class Outbox:
 
     def propose(self) -> Sequence[bytes]:
         """
-        Fill batches for a proposal of this node. They are broadcast only if another block is
-        decided.
+        It is this node's turn to propose a block. What is in that needs no other way to it.
 
         @return: all batches that are in no block, in order.
         """
@@ -192,17 +191,17 @@ class Outbox:
 
     def committed(self, receipts: Sequence[Receipt]) -> None:
         """
-        Settle the transactions of a block that is on stable storage. Call it for every block, in
-        order.
+        A block is final and on stable storage: tell who waits for something in it. To be called
+        for every block, in order.
 
-        @param receipts: the receipts of all its transactions.
+        @param receipts: those of all its transactions.
         """
         if not self._waiting:
             return
         isUrgent = len(self._sent) >= self._window
         done: list[tuple[_Waiting, Receipt]] = []
         for receipt in receipts:
-            # Of two copies in the chain the first settles the submission.
+            # Of two copies in the chain, the first counts; when the second comes nobody waits.
             waiting = self._waiting.pop(receipt.transactionHash, None)
             if waiting is not None:
                 self._bytes -= waiting.transaction.size
@@ -212,14 +211,14 @@ class Outbox:
         self._sent = [sent for sent in self._sent if sent.hashes]
         for sent in self._sent:
             if sent.isProposed:
-                # Another block was decided.
+                # The block was another one.
                 sent.isProposed = False
                 sent.due = self._clock.seconds()
                 isUrgent = True
         self._expected = len(done) + len(self._queue)
         for waiting, receipt in done:
             if receipt.execution is Execution.REPEATED:
-                # Its own first copy would have settled it: another transaction had its nonce.
+                # Not before, for that would have been told: another one had its number.
                 waiting.settle(LedgerUnavailable("the chain did not execute it"))
             else:
                 waiting.settle(receipt)
@@ -244,10 +243,10 @@ class Outbox:
                 waiting.settle(error)
         self._queue = deque(one for one in self._queue if one.hash in self._waiting)
 
-    # Sending.
+    # The way to the engine.
 
     def _goOn(self, delay: float) -> None:
-        if self._isClosed or self._maker is None or self._sending is not None:
+        if self._isClosed or self._maker is None or self._handing is not None:
             return
         due = self._due()
         if due is None:
@@ -260,15 +259,15 @@ class Outbox:
 
     def _mayFill(self) -> bool:
         """
-        Whether a new batch can be broadcast. Not while a batch is only in this node's proposal:
-        no other node could put its successor into a block.
+        Whether there is a new batch to hand in. One that only this node has proposed is decided
+        before: what follows it could be in no other node's block.
         """
         if not self._queue or len(self._sent) >= self._window:
             return False
         return not any(sent.isProposed for sent in self._sent)
 
     def _due(self) -> float | None:
-        """Seconds until the next broadcast; C{None} if there is none."""
+        """In how many seconds something is to be done; C{None} where nothing is."""
         if self._mayFill():
             return 0.0
         if not self._sent:
@@ -279,9 +278,9 @@ class Outbox:
         self._next = None
         oldest = min(self._sent, key=lambda each: each.due, default=None)
         if oldest is not None and oldest.due <= self._clock.seconds():
-            self._send(oldest)
+            self._hand(oldest)
         elif self._mayFill():
-            self._send(self._fill())
+            self._hand(self._fill())
         else:
             self._goOn(0)
 
@@ -296,25 +295,24 @@ class Outbox:
         self._sent.append(sent)
         return sent
 
-    def _send(self, sent: _Sent) -> None:
+    def _hand(self, sent: _Sent) -> None:
         sent.isProposed = False
         sent.due = self._clock.seconds() + RESEND
-        self._sending = sent
+        self._handing = sent
         self._request = self._broadcast(sent.data)
         self._request.addCallbacks(
-            lambda answer: self._answered(sent, answer),
-            lambda failure: self._broadcastFailed(sent, failure),
+            lambda answer: self._handed(sent, answer), lambda failure: self._troubled(sent, failure)
         ).addErrback(lambda failure: self._log.failure("a batch", failure))
 
-    def _answered(self, sent: _Sent, answer: Broadcast) -> None:
-        self._request = self._sending = None
-        # A repeated batch is in a block, which may not have been committed here yet.
+    def _handed(self, sent: _Sent, answer: Broadcast) -> None:
+        self._request = self._handing = None
+        # What is repeated was in a block, of which this broker may not have heard yet.
         if answer.code not in (Code.OK, Code.REPEATED):
             self._drop(sent, f"the ledger refused this broker's transactions: {answer.log}")
         self._goOn(0)
 
-    def _broadcastFailed(self, sent: _Sent, failure: Failure) -> None:
-        self._request = self._sending = None
+    def _troubled(self, sent: _Sent, failure: Failure) -> None:
+        self._request = self._handing = None
         if self._isClosed:
             return
         error = failure.value
@@ -325,26 +323,26 @@ class Outbox:
             if len(sent.hashes) > 1:
                 self._split(sent)
             else:
-                self._drop(sent, "the transaction is larger than the ledger accepts")
+                self._drop(sent, "the transaction is larger than the ledger takes")
             self._goOn(0)
         else:
             if reason is None:
-                self._log.failure("a batch could not be broadcast", failure)
-            # Retried before any new batch: the engine may or may not have it, and the next batch
-            # follows it.
-            self._sending = sent
-            self._retry = self._clock.callLater(RETRY, self._retryNow, sent)
+                self._log.failure("a batch could not be handed in", failure)
+            # Handed in again after a while, before any that is new: whether the engine has it
+            # is not known, and the next one follows it.
+            self._handing = sent
+            self._retry = self._clock.callLater(RETRY, self._again, sent)
 
-    def _retryNow(self, sent: _Sent) -> None:
+    def _again(self, sent: _Sent) -> None:
         self._retry = None
-        self._sending = None
+        self._handing = None
         if sent.hashes:
-            self._send(sent)
+            self._hand(sent)
         else:
             self._goOn(0)
 
     def _split(self, sent: _Sent) -> None:
-        """Make smaller batches: the engine has refused this one, and never had it."""
+        """The engine takes no batch so large, and has never had this one: smaller ones then."""
         if sent in self._sent:
             self._batchBytes = len(sent.data) // 2
             self._log.warn("batches of {size} bytes are too large", size=len(sent.data))

@@ -1,5 +1,5 @@
 """
-The parts of the ledger that touch the network and other processes.
+What of the ledger touches the network and other processes.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
 
 
-class EngineSupervisor(Protocol):
+class EngineKeeper(Protocol):
     """
-    A supervisor of the engine: L{Engine<svcbroker.ledgers.cometbft._engine.Engine>} or
-    L{ForeignEngine}.
+    Whoever keeps the engine running: L{Engine<svcbroker.ledgers.cometbft._engine.Engine>}, or
+    nobody here.
     """
 
     @property
     def reason(self) -> str:
-        """Why the engine is not running; empty while it is."""
+        """Why the engine is not running; empty where it is."""
 
     def start(self) -> None:
-        """Start the engine."""
+        """Start it."""
 
     def stop(self) -> Deferred[None]:
-        """Stop the engine."""
+        """End it."""
 
     def connectionsChanged(self, count: int) -> None:
-        """The number of the application's connections has changed."""
+        """The application has more connections than before, or less."""
 
 
 class ForeignEngine:
     """
-    An engine that runs outside of this daemon.
+    An engine that somebody else keeps running.
     """
 
     def __init__(self, socket: Path) -> None:
         """
-        @param socket: the application's socket.
+        @param socket: where it is to connect to.
         """
         self._socket = socket
         self._connections = 0
 
     @property
     def reason(self) -> str:
-        """See L{EngineSupervisor}."""
+        """See L{EngineKeeper}."""
         if self._connections < CONNECTIONS:
             return f"no engine is connected to {self._socket}"
         return ""
 
     def start(self) -> None:
-        """See L{EngineSupervisor}."""
+        """See L{EngineKeeper}."""
 
     def stop(self) -> Deferred[None]:
-        """See L{EngineSupervisor}."""
+        """See L{EngineKeeper}."""
         return succeed(None)
 
     def connectionsChanged(self, count: int) -> None:
-        """See L{EngineSupervisor}."""
+        """See L{EngineKeeper}."""
         self._connections = count
 
 
@@ -77,14 +77,14 @@ class EngineParts:
     """
     The parts of one ledger.
 
-    @ivar socket: the application's socket.
-    @ivar rpc: the client of the engine's RPC.
-    @ivar engine: the engine's supervisor.
+    @ivar socket: where the engine connects to.
+    @ivar rpc: asks the engine.
+    @ivar engine: keeps it running.
     """
 
     socket: Path
     rpc: EngineRpc
-    engine: EngineSupervisor
+    engine: EngineKeeper
     _home: Path
     _listen: Callable[[AbciFactory], IListeningPort]
     _port: IListeningPort | None = field(default=None, init=False)
@@ -95,11 +95,11 @@ class EngineParts:
     @classmethod
     def real(cls, context: LedgerContext, settings: CometSettings) -> EngineParts:
         """
-        The parts of a daemon.
+        The parts of a daemon. The context's reactor must be one.
         """
         reactor: Any = context.reactor
         socket = settings.socket
-        engine: EngineSupervisor = ForeignEngine(socket)
+        engine: EngineKeeper = ForeignEngine(socket)
         if settings.engine is not None:
             engine = Engine(
                 [str(settings.engine), "start", "--home", str(settings.home)],
@@ -117,15 +117,15 @@ class EngineParts:
 
     def listen(self, factory: AbciFactory) -> None:
         """
-        Listen for the engine.
+        Let the engine connect.
 
-        @raise ValueError: the socket's path is invalid or in use.
+        @raise ValueError: the socket's path cannot be one.
         @raise OSError: the operating system refuses.
         """
         self._port = self._listen(factory)
 
     def stopListening(self) -> Deferred[Any]:
-        """Stop listening. Fires when the socket is removed."""
+        """Let nobody connect any more. Fires when the socket is gone."""
         port, self._port = self._port, None
         return succeed(None) if port is None else maybeDeferred(port.stopListening)
 
@@ -135,16 +135,16 @@ class EngineParts:
             try:
                 self._names = namesOf(readGenesis(self._home))
             except LayoutError:
-                # The engine is on another machine: only votes tell which validators are active.
+                # The engine is elsewhere. Who is whom, only votes tell then.
                 self._names = {}
         return self._names
 
     def wanted(self) -> frozenset[str] | None:
-        """The ids of the engine's persistent peers; C{None} if unknown."""
+        """The ids of the nodes that the engine keeps connections to; C{None}: unknown."""
         if not self._isRead:
             self._isRead, self._wanted = True, readPeers(self._home)
         return self._wanted
 
     def close(self) -> Deferred[Any]:
-        """Close the connections to the engine."""
+        """Close what is kept open to the engine."""
         return self.rpc.close()

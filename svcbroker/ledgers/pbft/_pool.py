@@ -7,28 +7,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
-
-from msgspec import Struct
+from typing import TypeAlias
 
 from ...chain import Transaction
 from ...errors import BrokerError, Overloaded
 from ...interfaces import Submission
 from ...model import Receipt
 
-
-class _Claim(Struct):
-    """
-    Consecutive waiting transactions of one submission.
-
-    @ivar since: when they were added, in the clock's seconds.
-    @ivar first: the index of the first of them in the submission.
-    @ivar end: the index after the last of them.
-    """
-
-    since: float
-    submission: Submission
-    first: int
-    end: int
+_Claim: TypeAlias = tuple[float, Submission, int, int]
+"""
+Consecutive waiting transactions of one submission: when they were added, in the clock's seconds;
+the submission; the index of the first of them there; how many there are.
+"""
 
 
 class RemovedTransactions:
@@ -82,7 +72,7 @@ class TransactionPool:
     @property
     def oldest(self) -> float | None:
         """When the first transaction was added, or C{None} if the pool is empty."""
-        return self._claims[0].since if self._claims else None
+        return self._claims[0][0] if self._claims else None
 
     def transactions(self) -> Iterator[Transaction]:
         """The waiting transactions, in order."""
@@ -112,7 +102,7 @@ class TransactionPool:
             self._waiting.append(transaction)
         if count:
             self.bytes = after
-            self._claims.append(_Claim(since, submission, 0, count))
+            self._claims.append((since, submission, 0, count))
         return submission
 
     def beginsWith(self, transactions: Sequence[Transaction]) -> bool:
@@ -131,13 +121,12 @@ class TransactionPool:
         removed = []
         claims = self._claims
         while count:
-            claim = claims[0]
-            part = min(count, claim.end - claim.first)
-            removed.append((claim.submission, claim.first, part))
-            claim.first += part
-            if claim.first == claim.end:
-                claims.popleft()
-            count -= part
+            since, submission, start, waiting = claims.popleft()
+            if waiting > count:
+                claims.appendleft((since, submission, start + count, waiting - count))
+                waiting = count
+            removed.append((submission, start, waiting))
+            count -= waiting
         return RemovedTransactions(removed)
 
     def fail(self, error: BrokerError) -> None:

@@ -166,11 +166,11 @@ class SubscriptionTests(SynchronousTestCase):
         self.world = World()
         self.world.open("a", "b", "c/d")
 
-    def test_interfaces(self) -> None:
+    def test_interfacesAreProvided(self) -> None:
         verifyObject(ISubscriptionDirectory, self.world.subscriptions)
         verifyObject(ISubscription, self.world.subscribe("a").subscription)
 
-    def test_live(self) -> None:
+    def test_liveEventsComeInATurnOfTheirOwn(self) -> None:
         """From now on, what matches, in a turn of its own."""
         world = self.world
         world.publish("a", b"before")
@@ -181,7 +181,7 @@ class SubscriptionTests(SynchronousTestCase):
         world.turn()
         self.assertEqual(reader.contents, [b"1", b"2", b"3"])
 
-    def test_offsets(self) -> None:
+    def test_offsetsChooseTheFirstEvent(self) -> None:
         """From the first event, after an event, from a block, from now."""
         world = self.world
         ids = [world.publish("ab"[n % 2], b"%d" % n) for n in range(6)]
@@ -205,7 +205,7 @@ class SubscriptionTests(SynchronousTestCase):
                 self.assertEqual(reader.contents, [b"%d" % n for n in range(first, 6)], text)
                 reader.subscription.close()
 
-    def test_refused(self) -> None:
+    def test_refusedSubscriptionLeavesNothing(self) -> None:
         """What cannot be subscribed to is said, and leaves nothing behind."""
         world = self.world
         world.subscribe("a", id=UUID)
@@ -249,7 +249,7 @@ class SubscriptionTests(SynchronousTestCase):
         world.turn()
         self.assertEqual(reader.contents, [b"1"])
 
-    def test_tag(self) -> None:
+    def test_onlyTaggedEventsAreDelivered(self) -> None:
         """Only events of the tag, from the past and live."""
         world = self.world
         world.publish("a", b"1", tag="x")
@@ -279,7 +279,7 @@ class SubscriptionTests(SynchronousTestCase):
         [record] = result(world.subscriptions.listSubscriptions("1"))
         self.assertEqual((record.notified, record.notifying), (20, 0))
 
-    def test_nobody(self) -> None:
+    def test_blocksWithoutSubscribersAreDropped(self) -> None:
         """Where nobody subscribes, blocks pass by and nothing of them is kept."""
         world = self.world
         follower = world.subscriptions._followers["1"]
@@ -300,7 +300,7 @@ class SubscriptionTests(SynchronousTestCase):
         world.turn()
         self.assertEqual(len(follower._cache), 1)
 
-    def test_large(self) -> None:
+    def test_batchesAreBounded(self) -> None:
         """The events of one block come in batches of bounded size, whole."""
         world = self.world
         reader = world.subscribe("a")
@@ -315,7 +315,7 @@ class SubscriptionTests(SynchronousTestCase):
             world.subscriptions._followers["1"].dispatcher.dispatch(events, 1_000_000, size)
             self.assertEqual([len(batch.events) for batch in reader.batches], batches)
 
-    def test_shared(self) -> None:
+    def test_equalSubscriptionsShareBatches(self) -> None:
         """Those who subscribe to the same are given the same batch, encoded once."""
         world = self.world
         readers = [world.subscribe("a") for _ in range(3)]
@@ -333,7 +333,7 @@ class SubscriptionTests(SynchronousTestCase):
             self.assertEqual(reader.batches[0].encoded("form", encode), b"x")
         self.assertEqual(len(made), 1)
 
-    def test_crowd(self) -> None:
+    def test_slowAndLeavingSubscribersHarmNoOther(self) -> None:
         """Ten thousand who wait, one who never reads and one who comes and goes harm nobody, and
         nothing is left of those who have gone."""
         world = self.world
@@ -391,7 +391,7 @@ class SubscriptionTests(SynchronousTestCase):
         """The one durable reader of a topic."""
         return self.world.subscribe("a", id=UUID, isDurable=True, isAcknowledged=True)
 
-    def test_resume(self) -> None:
+    def test_durableSubscriptionResumes(self) -> None:
         """A durable subscription resumes with what was not acknowledged, in order, leaving out
         what was acknowledged beyond it."""
         world = self.world
@@ -446,7 +446,7 @@ class SubscriptionTests(SynchronousTestCase):
             self.world.subscribe("a", isDurable=True)
         self.durable()
 
-    def test_gathered(self) -> None:
+    def test_acknowledgementsAreStoredTogether(self) -> None:
         """Many acknowledgements are one change of what is kept."""
         world = self.world
         reader = self.durable()
@@ -460,7 +460,7 @@ class SubscriptionTests(SynchronousTestCase):
         world.clock.advance(1)
         self.assertEqual(puts, [StoredPosition(Position(reader.events[30].eventId.height, -1))])
 
-    def test_forget(self) -> None:
+    def test_forgottenPositionIsNotResumed(self) -> None:
         """A forgotten position is not resumed."""
         world = self.world
         reader = self.durable()
@@ -471,7 +471,7 @@ class SubscriptionTests(SynchronousTestCase):
         world.turn()
         self.assertEqual(again.contents, [])
 
-    def test_rewind(self) -> None:
+    def test_rewindRedeliversUnacknowledged(self) -> None:
         """What was not acknowledged is handed over again, before anything else."""
         world = self.world
         reader = world.subscribe("a", isAcknowledged=True)
@@ -579,7 +579,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 class LogTests(SynchronousTestCase):
-    def test_log(self) -> None:
+    def test_randomSubscribersMissNothing(self) -> None:
         """See L{LogMachine}."""
         machine = LogMachine.TestCase
         machine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

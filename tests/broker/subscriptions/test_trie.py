@@ -24,7 +24,7 @@ FILTER = st.builds(
 class PatternTests(SynchronousTestCase):
     """MQTT's rules, by example: section 4.7 of both specifications."""
 
-    def test_matches(self) -> None:
+    def test_filtersMatchTopics(self) -> None:
         for filter, topic, expected in (
             ("sport/tennis/player1/#", "sport/tennis/player1", True),
             ("sport/tennis/player1/#", "sport/tennis/player1/ranking", True),
@@ -48,7 +48,7 @@ class PatternTests(SynchronousTestCase):
         ):
             self.assertEqual(filterMatches(filter, topic), expected, (filter, topic))
 
-    def test_refused(self) -> None:
+    def test_invalidPatternsAreRefused(self) -> None:
         for filter, error in (
             ("", TopicBlank),
             ("  ", TopicBlank),

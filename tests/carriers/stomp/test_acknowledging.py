@@ -49,7 +49,7 @@ class AckTestCase(SynchronousTestCase):
 class AckTests(AckTestCase):
     """ACK."""
 
-    def test_cumulative(self) -> None:
+    def test_clientAckCoversEarlierMessages(self) -> None:
         """C{client}: an ACK is for all messages up to its own."""
         self.subscribe()
         messages = self.publish(*EVENTS)
@@ -58,7 +58,7 @@ class AckTests(AckTestCase):
         self.client.send("ACK", {"id": messages[9]["ack"]})
         self.assertEqual(self.made.acknowledged, EVENTS)
 
-    def test_individual(self) -> None:
+    def test_individualAckCoversOneMessage(self) -> None:
         """C{client-individual}: an ACK is for one message."""
         self.subscribe("client-individual")
         messages = self.publish(*EVENTS)
@@ -66,7 +66,7 @@ class AckTests(AckTestCase):
             self.client.send("ACK", {"id": messages[number]["ack"]})
         self.assertEqual(self.made.acknowledged, [EVENTS[3], EVENTS[0], EVENTS[9]])
 
-    def test_versions(self) -> None:
+    def test_ackNamesTheMessageAsItsVersionDoes(self) -> None:
         """1.0 names the message, 1.1 the subscription too, 1.2 the value of C{ack}."""
         for version, more in (("1.0", {}), ("1.1", {"subscription": "s"})):
             self.subscribe(version=version)
@@ -78,7 +78,7 @@ class AckTests(AckTestCase):
             self.assertEqual(self.made.acknowledged, EVENTS[:1])
         self.assertEqual(self.client.ask("ACK", {"message-id": "1-0123abcd-1-1"})["code"], "100600")
 
-    def test_late(self) -> None:
+    def test_lateAckChangesNothing(self) -> None:
         """What crossed with something else changes nothing."""
         self.subscribe()
         [message] = self.publish(EVENTS[0])
@@ -91,14 +91,14 @@ class AckTests(AckTestCase):
         self.assertEqual(self.made.acknowledged, EVENTS[:1])
         self.assertEqual(self.client.frames(), [])
 
-    def test_auto(self) -> None:
+    def test_ackInAutoModeIsIgnored(self) -> None:
         """A needless ACK is no error."""
         self.subscribe("auto")
         [message] = self.publish(EVENTS[0])
         self.client.send("ACK", {"id": message["message-id"]})
         self.assertEqual((self.client.frames(), self.made.acknowledged), ([], []))
 
-    def test_nonsense(self) -> None:
+    def test_malformedAckIsRefused(self) -> None:
         for id in ("", "x", "1", "2-0123abcd-1-1", "0-0123abcd-1-1", "1-0123abcd-1-1-1"):
             self.subscribe()
             for command in ("ACK", "NACK"):
@@ -111,7 +111,7 @@ class AckTests(AckTestCase):
 class NackTests(AckTestCase):
     """NACK: the message is sent again, in its order."""
 
-    def test_individual(self) -> None:
+    def test_individualNackRedeliversOneMessage(self) -> None:
         self.subscribe("client-individual")
         messages = self.publish(*EVENTS[:3])
         self.client.send("NACK", {"id": messages[1]["ack"]})
@@ -123,7 +123,7 @@ class NackTests(AckTestCase):
         self.client.send("ACK", {"id": again["ack"]})
         self.assertEqual(self.made.acknowledged, [EVENTS[1]])
 
-    def test_cumulative(self) -> None:
+    def test_clientNackRedeliversEarlierMessages(self) -> None:
         self.subscribe()
         messages = self.publish(*EVENTS[:5])
         self.client.send("NACK", {"id": messages[2]["ack"]})
@@ -150,7 +150,7 @@ class NackTests(AckTestCase):
 class WindowTests(AckTestCase):
     """What is sent ahead of acknowledgements."""
 
-    def test_prefetch(self) -> None:
+    def test_prefetchCountBoundsTheWindow(self) -> None:
         """As many as C{prefetch-count}, out of a larger batch too."""
         self.subscribe("client-individual", prefetch="2")
         first, second = self.publish(*EVENTS)
@@ -173,14 +173,14 @@ class WindowTests(AckTestCase):
         self.assertTrue(self.made.isFlowing)
         self.assertEqual(len(self.messages()), 1)
 
-    def test_counts(self) -> None:
+    def test_prefetchCountIsLimited(self) -> None:
         """0 and too many mean as many as may be; nothing means the default."""
         settings = StompSettings(defaultPrefetch=2, maxPrefetch=4)
         for prefetch, count in ((None, 2), ("0", 4), ("999", 4), ("3", 3)):
             self.subscribe(settings=settings, prefetch=prefetch)
             self.assertEqual(len(self.publish(*EVENTS)), count)
 
-    def test_bytes(self) -> None:
+    def test_subscriptionsShareABoundOfBytes(self) -> None:
         """All subscriptions of a connection share a bound of bytes, and go on together."""
         settings = StompSettings(maxUnacknowledgedBytes=2000)
         self.subscribe("client", settings=settings)
@@ -203,7 +203,7 @@ class WindowTests(AckTestCase):
         self.client.send("UNSUBSCRIBE", {"id": "s"})
         self.assertTrue(self.server.fake.made[1].isFlowing)
 
-    def test_stalled(self) -> None:
+    def test_stalledClientGetsNoRedelivery(self) -> None:
         """Nothing is sent again to who does not read, until they do."""
         self.subscribe("client-individual")
         [message] = self.publish(EVENTS[0])

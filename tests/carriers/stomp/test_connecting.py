@@ -15,7 +15,7 @@ from .support import Server, frame
 class ConnectTests(SynchronousTestCase):
     """CONNECT and STOMP."""
 
-    def test_versions(self) -> None:
+    def test_newestCommonVersionIsChosen(self) -> None:
         """The newest version that both speak is chosen; who names none speaks 1.0."""
         for offered, chosen in (
             ("1.2", "1.2"),
@@ -70,11 +70,11 @@ class ConnectTests(SynchronousTestCase):
             [answer] = client.frames()
             self.assertEqual((answer.command, answer["code"]), ("ERROR", "100600"), data)
 
-    def test_twice(self) -> None:
+    def test_secondConnectIsAnswered(self) -> None:
         client = Server().connect()
         self.assertEqual(client.ask("CONNECT", {"receipt": "r"})["receipt-id"], "r")
 
-    def test_never(self) -> None:
+    def test_clientWithoutConnectIsClosed(self) -> None:
         """Who never says CONNECT is sent away."""
         server = Server(StompSettings(connectTimeout=3.0))
         client = server.client()
@@ -94,7 +94,7 @@ class HeartBeatTests(SynchronousTestCase):
 
     settings = StompSettings(canBeatEvery=1000, wantsBeatEvery=2000)
 
-    def test_agreed(self) -> None:
+    def test_slowerHeartBeatIsAgreed(self) -> None:
         """The slower of what one can and the other wants, each way; none where one says 0."""
         answer = (
             Server(self.settings)
@@ -108,7 +108,7 @@ class HeartBeatTests(SynchronousTestCase):
             )
             self.assertEqual((answer.command, answer["code"]), ("ERROR", "100600"), offer)
 
-    def test_sent(self) -> None:
+    def test_heartBeatsAreSentInTime(self) -> None:
         """The client hears something in time, and nothing needless."""
         server = Server(self.settings)
         client = server.connect(**{"heart-beat": "0,4000"})
@@ -131,7 +131,7 @@ class HeartBeatTests(SynchronousTestCase):
             self.assertEqual((client.frames(), client.beats), ([], 0))
             self.assertTrue(client.isOpen)
 
-    def test_missed(self) -> None:
+    def test_silentClientIsClosed(self) -> None:
         """A client that is not heard of for twice the agreed time is gone."""
         server = Server(self.settings)
         client = server.connect(**{"heart-beat": "3000,0"})
@@ -163,7 +163,7 @@ class HeartBeatTests(SynchronousTestCase):
         server.world.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
 
-    def test_stalled(self) -> None:
+    def test_heartBeatsDoNotPileUp(self) -> None:
         """Heart-beats do not pile up where nobody reads them."""
         server = Server(self.settings)
         client = server.connect(**{"heart-beat": "0,1000"})
@@ -179,7 +179,7 @@ class HeartBeatTests(SynchronousTestCase):
 class EndTests(SynchronousTestCase):
     """DISCONNECT, refusals, loss, and a broker that stops."""
 
-    def test_disconnect(self) -> None:
+    def test_disconnectIsAnsweredThenClosed(self) -> None:
         """The receipt, then the end; what comes later is not looked at."""
         server = Server()
         client = server.connect()
@@ -204,7 +204,7 @@ class EndTests(SynchronousTestCase):
         self.assertEqual([each["receipt-id"] for each in client.frames()], ["1", "2"])
         self.assertFalse(client.isOpen)
 
-    def test_refused(self) -> None:
+    def test_errorIsTheLastFrame(self) -> None:
         """An ERROR is the last frame; the rest of what the client sends is thrown away."""
         server = Server()
         client = server.connect()
@@ -246,7 +246,7 @@ class EndTests(SynchronousTestCase):
         [answer] = client.frames()
         self.assertEqual((answer.command, answer["code"]), ("ERROR", "100201"))
 
-    def test_lost(self) -> None:
+    def test_lostConnectionEndsItsSubscriptions(self) -> None:
         """A lost connection ends its subscriptions, and leaves nothing."""
         server = Server()
         client = server.connect(**{"heart-beat": "1000,1000"})
@@ -278,7 +278,7 @@ class EndTests(SynchronousTestCase):
         topic = self.successResultOf(server.world.broker.state("1", "a"))
         self.assertEqual(topic.sequence, 1)
 
-    def test_drain(self) -> None:
+    def test_drainAnswersAndClosesAll(self) -> None:
         """A stop answers what has arrived, closes all, and lets nobody in."""
         server = Server()
         server.world.ledger.isHolding = True

@@ -87,7 +87,7 @@ class Journeys:
 
     node: Node
 
-    def test_live(self: Any) -> None:
+    def test_liveEventsArriveInOrder(self: Any) -> None:
         """A subscriber gets what is published from now on, to topics and patterns, in order."""
         node: Node = self.node
         publisher, reader = node.server.connect(), node.server.connect("1.1")
@@ -99,7 +99,7 @@ class Journeys:
         node.publish(publisher, "b", "3", "4")
         self.assertEqual(node.bodies(reader), ["1", "2", "3", "4"])
 
-    def test_replay(self: Any) -> None:
+    def test_replayContinuesLiveWithoutGap(self: Any) -> None:
         """History, then live, without gap or double; from the start, and after an event."""
         node: Node = self.node
         publisher = node.server.connect()
@@ -113,7 +113,7 @@ class Journeys:
             self.assertEqual(set(bodies[20 - first :]), {"live"})
             reader.disconnect()
 
-    def test_resume(self: Any) -> None:
+    def test_unacknowledgedMessagesComeAgain(self: Any) -> None:
         """What was not acknowledged comes again when the subscription's id comes back."""
         node: Node = self.node
         publisher = node.server.connect()
@@ -148,7 +148,7 @@ class Journeys:
             errors = client.frames()
             self.assertEqual(errors[0]["code"] if errors else None, code)
 
-    def test_refused(self: Any) -> None:
+    def test_brokerRefusalsReachTheClient(self: Any) -> None:
         """The broker's refusals reach the client by the table."""
         node: Node = self.node
         for headers, code in (
@@ -175,7 +175,7 @@ class Journeys:
         [message] = node.messages(client)
         self.assertEqual((message.body, message["svc-tag"]), (b"mine", "x"))
 
-    def test_tag(self: Any) -> None:
+    def test_onlyTaggedEventsArrive(self: Any) -> None:
         node: Node = self.node
         client = node.server.connect()
         client.send("SUBSCRIBE", {"id": "1", "destination": "#", "svc-tag": "red"})
@@ -184,7 +184,7 @@ class Journeys:
             client.send("SEND", {"destination": "a", "svc-tag": tag}, tag.encode())
         self.assertEqual(node.bodies(client), ["red", "red"])
 
-    def test_slow(self: Any) -> None:
+    def test_slowReaderDelaysNoOther(self: Any) -> None:
         """A reader that does not read delays nobody, and gets everything afterwards."""
         node: Node = self.node
         publisher, slow, quick = (node.server.connect() for _ in range(3))
@@ -199,7 +199,7 @@ class Journeys:
         slow.goOnReading()
         self.assertEqual(node.bodies(slow), contents)
 
-    def test_prefetch(self: Any) -> None:
+    def test_acknowledgingBringsMoreMessages(self: Any) -> None:
         """Acknowledging pulls the rest out of the log."""
         node: Node = self.node
         publisher, reader = node.server.connect(), node.server.connect()
@@ -216,7 +216,7 @@ class Journeys:
             reader.send("ACK", {"id": messages[-1]["ack"]})
         self.assertEqual(got, contents)
 
-    def test_listed(self: Any) -> None:
+    def test_subscriptionIsListed(self: Any) -> None:
         """C{listSubscription} knows it."""
         node: Node = self.node
         client = node.server.connect()

@@ -52,12 +52,12 @@ class ParserTests(SynchronousTestCase):
     L{FrameParser}.
     """
 
-    def test_simple(self) -> None:
+    def test_frameHasCommandHeadersBody(self) -> None:
         """Command, headers, body."""
         [frame] = parse(b"SEND\ndestination:a/b\nx:1\n\nhello\0")
         self.assertEqual(frame, Frame("SEND", {"destination": "a/b", "x": "1"}, b"hello"))
 
-    def test_severalInOneRead(self) -> None:
+    def test_framesOfOneReadAreParsed(self) -> None:
         frames = parse(b"BEGIN\ntransaction:1\n\n\0SEND\n\n1\0\n\nSEND\n\n2\0")
         self.assertEqual([each.command for each in frames], ["BEGIN", "SEND", "SEND"])
         self.assertEqual([each.body for each in frames], [b"", b"1", b"2"])
@@ -87,7 +87,7 @@ class ParserTests(SynchronousTestCase):
         self.assertEqual(frame.headers["foo"], "World")
         self.assertEqual(frame.body, b"x")
 
-    def test_escapes(self) -> None:
+    def test_escapesAreDecodedByVersion(self) -> None:
         [frame] = parse(b"SEND\na\\cb:1\\n2\\\\n\\r\n\n\0")
         self.assertEqual(frame.headers, {"a:b": "1\n2\\n\r"})
         [frame] = parse(b"SEND\na\\cb:1\\n2\\\\n\n\n\0", version=V11)
@@ -109,23 +109,23 @@ class ParserTests(SynchronousTestCase):
                 with self.assertRaises(ParameterInvalid, msg=text):
                     parse(b"SEND\na:%b\n\n\0" % text, version=version)
 
-    def test_colons(self) -> None:
+    def test_unescapedColonsAreKept(self) -> None:
         """What is not escaped though it should be is taken as it stands."""
         [frame] = parse(b"SEND\na:b:c\nd:\n\n\0")
         self.assertEqual(frame.headers, {"a": "b:c", "d": ""})
 
-    def test_padding(self) -> None:
+    def test_onlyVersion10TrimsHeaders(self) -> None:
         """1.0 trims, as its own examples need; later versions never do."""
         [frame] = parse(b"SEND\ndestination: /a \n\n\0", version=V10)
         self.assertEqual(frame.headers, {"destination": "/a"})
         [frame] = parse(b"SEND\ndestination: /a \n\n\0", version=V11)
         self.assertEqual(frame.headers, {"destination": " /a "})
 
-    def test_unicode(self) -> None:
+    def test_headersAreUtf8(self) -> None:
         [frame] = parse("SEND\nå:ß€\n\n\0".encode())
         self.assertEqual(frame.headers, {"å": "ß€"})
 
-    def test_violations(self) -> None:
+    def test_violationsSayWhatIsWrong(self) -> None:
         """Each has an error, whose text says what is wrong."""
         for data, words in (
             (b"SEND\nnocolon\n\n\0", "no colon"),
@@ -143,7 +143,7 @@ class ParserTests(SynchronousTestCase):
             error = self.assertRaises(ParameterInvalid, parse, data)
             self.assertIn(words, error.message, data)
 
-    def test_bounds(self) -> None:
+    def test_boundsHoldToTheByte(self) -> None:
         """Every bound is kept, to the byte, as soon as it is crossed."""
         self.assertEqual(len(parse(b"S\na:1\nb:1\nc:1\n\n\0", limits=SMALL)), 1)
         for data in (
@@ -184,7 +184,7 @@ class EncoderTests(SynchronousTestCase):
     L{encodeFrame} and L{encodeHeader}.
     """
 
-    def test_frame(self) -> None:
+    def test_framesAreEncodedByVersion(self) -> None:
         self.assertEqual(
             encodeFrame("RECEIPT", [("receipt-id", "a:b")], version=V12),
             b"RECEIPT\nreceipt-id:a\\cb\n\n\0",
@@ -194,7 +194,7 @@ class EncoderTests(SynchronousTestCase):
             b"ERROR\ncode:1\ncontent-length:3\n\nx\0y\0",
         )
 
-    def test_headers(self) -> None:
+    def test_headersCannotBeBrokenOutOf(self) -> None:
         """Nothing that a header holds can end it, in any version."""
         value = "a:b\nc\rd\\e"
         self.assertEqual(encodeHeader("x", value, V12), "x:a\\cb\\nc\\rd\\\\e\n")

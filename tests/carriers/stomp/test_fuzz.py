@@ -82,7 +82,7 @@ class HostileTests(SynchronousTestCase):
         version=st.sampled_from(["1.0", "1.1", "1.2", None]),
         steps=st.lists(_STEPS, max_size=25),
     )
-    def test_anything(self, version: str | None, steps: list[tuple[str, bytes]]) -> None:
+    def test_anyInputKeepsBounds(self, version: str | None, steps: list[tuple[str, bytes]]) -> None:
         """
         Whatever arrives in whatever order: what is kept stays in its bounds, no subscription
         that was paused is handed anything, and the connection can always be brought to its end.

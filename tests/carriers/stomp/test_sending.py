@@ -17,7 +17,7 @@ from .support import Client, Server, event, frame
 class SendTests(SynchronousTestCase):
     """SEND outside transactions."""
 
-    def test_published(self) -> None:
+    def test_sendMakesAnEvent(self) -> None:
         """Destination, body, C{svc-} headers and C{groupId} make the event, nothing else does."""
         server = Server()
         self.successResultOf(server.world.broker.open("2", "c"))
@@ -32,7 +32,7 @@ class SendTests(SynchronousTestCase):
         answer = client.ask("SEND", {"destination": "c", "groupId": "2", "receipt": "r"}, b"x")
         self.assertEqual(answer["eventId"].split("-")[1], "1")
 
-    def test_empty(self) -> None:
+    def test_emptyMessageIsPublished(self) -> None:
         """STOMP may carry an empty message."""
         server = Server()
         server.connect().ask("SEND", {"destination": "a", "receipt": "1"})
@@ -54,7 +54,7 @@ class SendTests(SynchronousTestCase):
         server.world.ledger.release()
         self.assertEqual(client.frames()[0]["receipt-id"], "1")
 
-    def test_refused(self) -> None:
+    def test_refusalsHaveTheCodesOfTheTable(self) -> None:
         """Refusals have the codes of the table, whether a receipt was asked for or not."""
         for headers, code in (
             ({}, "100103"),
@@ -93,7 +93,7 @@ class SendTests(SynchronousTestCase):
         server.world.ledger.error = LedgerUnavailable()
         self.assertEqual(server.connect().ask("SEND", {"destination": "a"})["code"], "200214")
 
-    def test_unforeseen(self) -> None:
+    def test_unexpectedErrorsShowAnIncident(self) -> None:
         """A client sees an incident's number, the log has the cause."""
         server = Server()
         server.world.ledger.error = ZeroDivisionError("secret")
@@ -103,7 +103,7 @@ class SendTests(SynchronousTestCase):
         self.assertNotIn(b"secret", answer.body)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
-    def test_order(self) -> None:
+    def test_answersKeepTheOrderOfFrames(self) -> None:
         """Answers keep the order of their frames: all before an ERROR were carried out."""
         server = Server()
         server.world.ledger.isHolding = True
@@ -120,7 +120,7 @@ class SendTests(SynchronousTestCase):
         self.assertEqual([each["receipt-id"] for each in frames], ["1", "2", "3"])
         self.assertEqual(frames[2].command, "ERROR")
 
-    def test_together(self) -> None:
+    def test_sendsOfOneReadAreSubmittedTogether(self) -> None:
         """SENDs of one read go to the log in their order, and are answered with one write."""
         server = Server()
         server.world.ledger.isHolding = True
@@ -167,7 +167,7 @@ class SendTests(SynchronousTestCase):
 class BoundsTests(SynchronousTestCase):
     """What waits for the chain is bounded."""
 
-    def test_count(self) -> None:
+    def test_tooManyPublishesPauseReading(self) -> None:
         """While too many publishes wait, no more is read; they go on as soon as some are done."""
         server = Server(StompSettings(maxPublishes=3))
         server.world.ledger.isHolding = True
@@ -189,7 +189,7 @@ class BoundsTests(SynchronousTestCase):
         got += [each["receipt-id"] for each in client.frames()]
         self.assertEqual(got, [str(number) for number in range(10)])
 
-    def test_bytes(self) -> None:
+    def test_tooManyPublishedBytesPauseReading(self) -> None:
         server = Server(StompSettings(maxPublishBytes=100))
         server.world.ledger.isHolding = True
         client = server.connect()
@@ -207,7 +207,7 @@ class BoundsTests(SynchronousTestCase):
         client.sendBytes(frame("SEND", {"destination": "a", "receipt": "1"}, b"x") * 3000)
         self.assertEqual(len(client.frames()), 3000)
 
-    def test_unread(self) -> None:
+    def test_unreadAnswersPauseReading(self) -> None:
         """Who asks for answers and reads none is not read from."""
         server = Server(StompSettings(maxUnread=100))
         client = server.connect()
@@ -233,7 +233,7 @@ class TransactionTests(SynchronousTestCase):
         client.send("BEGIN", {"transaction": "t"})
         return client
 
-    def test_commit(self) -> None:
+    def test_commitPublishesEverythingInOrder(self) -> None:
         """Nothing before COMMIT, then everything in order; the receipt names the events."""
         server = Server()
         client = self.begin(server)
@@ -253,7 +253,7 @@ class TransactionTests(SynchronousTestCase):
         )
         self.assertEqual(answer.headers, {"receipt-id": "r"})
 
-    def test_abort(self) -> None:
+    def test_abortPublishesNothing(self) -> None:
         server = Server()
         client = self.begin(server)
         client.send("SEND", {"destination": "a", "transaction": "t"}, b"x")
@@ -263,7 +263,7 @@ class TransactionTests(SynchronousTestCase):
         self.assertEqual(client.ask("COMMIT", {"transaction": "t"})["code"], "100600")
         self.assertEqual(server.published, [])
 
-    def test_again(self) -> None:
+    def test_transactionNameIsFreeAfterItsEnd(self) -> None:
         """A name is free after COMMIT and ABORT, not before."""
         client = self.begin(Server())
         self.assertEqual(
@@ -275,7 +275,7 @@ class TransactionTests(SynchronousTestCase):
         self.assertEqual(client.frames(), [])
         self.assertEqual(client.ask("BEGIN", {"transaction": "t"}).command, "ERROR")
 
-    def test_lost(self) -> None:
+    def test_lostConnectionAborts(self) -> None:
         """A lost connection aborts."""
         server = Server()
         client = self.begin(server)
@@ -320,7 +320,7 @@ class TransactionTests(SynchronousTestCase):
         [answer] = client.frames()
         self.assertEqual((answer["code"], answer["receipt-id"]), ("200201", "r"))
 
-    def test_bounds(self) -> None:
+    def test_transactionsAreBounded(self) -> None:
         settings = StompSettings(maxTransactions=2, maxTransactionFrames=3, maxTransactionBytes=10)
         client = self.begin(Server(settings))
         client.send("BEGIN", {"transaction": "u"})
@@ -335,7 +335,7 @@ class TransactionTests(SynchronousTestCase):
         answer = client.ask("SEND", {"destination": "a", "transaction": "t"}, b"x")
         self.assertEqual(answer["code"], "200101")
 
-    def test_acknowledgements(self) -> None:
+    def test_ackCountsOnceItsTransactionIsPublished(self) -> None:
         """An ACK in a transaction counts once what was made of it is published."""
         server = Server()
         client = self.begin(server)

@@ -23,7 +23,7 @@ OWN = "12345678-1234-4234-8234-123456789abc"
 class SubscribeTests(SynchronousTestCase):
     """SUBSCRIBE."""
 
-    def test_request(self) -> None:
+    def test_everyHeaderReachesTheBroker(self) -> None:
         """Every header reaches the broker."""
         server = Server()
         server.connect().send(
@@ -47,7 +47,7 @@ class SubscribeTests(SynchronousTestCase):
         self.assertTrue(request.isDurable and request.isAcknowledged and request.mustExist)
         self.assertEqual(request.remote, "192.168.1.1:54321")
 
-    def test_defaults(self) -> None:
+    def test_absentHeadersGetDefaults(self) -> None:
         server = Server()
         server.connect().send("SUBSCRIBE", {"id": "1", "destination": "a"})
         request = server.fake.made[0].request
@@ -55,7 +55,7 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual((request.tag, request.subscriptionId), (None, None))
         self.assertFalse(request.isDurable or request.isAcknowledged)
 
-    def test_durable(self) -> None:
+    def test_namedAcknowledgedSubscriptionsAreDurable(self) -> None:
         """A position is kept for who acknowledges and names the subscription, for nobody else."""
         for ack, named, isDurable in (
             ("auto", True, False),
@@ -67,7 +67,7 @@ class SubscribeTests(SynchronousTestCase):
             server.connect().send("SUBSCRIBE", {"id": "1", "destination": "a", "ack": ack, **more})
             self.assertEqual(server.fake.made[0].request.isDurable, isDurable)
 
-    def test_offsets(self) -> None:
+    def test_offsetHeaderIsRead(self) -> None:
         for text, offset in (
             ("0123abcd-5-7", EventId("0123abcd", 5, 7)),
             ("17", Position(17, -1)),
@@ -78,7 +78,7 @@ class SubscribeTests(SynchronousTestCase):
             server.connect().send("SUBSCRIBE", {"id": "1", "destination": "a", "eventId": text})
             self.assertEqual(server.fake.made[0].request.offset, offset)
 
-    def test_receipt(self) -> None:
+    def test_receiptComesBeforeTheFirstMessage(self) -> None:
         """The RECEIPT carries the UUID, and comes before the first message."""
         server = Server()
         client = server.connect()
@@ -123,7 +123,7 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual(len(server.published), 1)
         self.assertTrue(client.transport.isRead)
 
-    def test_refused(self) -> None:
+    def test_invalidSubscriptionsAreRefused(self) -> None:
         for headers, code in (
             ({"destination": "a"}, "100600"),
             ({"id": "1"}, "100103"),
@@ -145,7 +145,7 @@ class SubscribeTests(SynchronousTestCase):
         answer = server.connect().ask("SUBSCRIBE", {"id": "1", "destination": "a", "receipt": "r"})
         self.assertEqual((answer["code"], answer["receipt-id"]), ("100507", "r"))
 
-    def test_twice(self) -> None:
+    def test_usedIdIsRefused(self) -> None:
         """An id is in use until UNSUBSCRIBE."""
         client = Server().connect()
         subscribe = {"id": "1", "destination": "a"}
@@ -155,7 +155,7 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual(client.frames(), [])
         self.assertEqual(client.ask("SUBSCRIBE", subscribe)["code"], "100507")
 
-    def test_bound(self) -> None:
+    def test_subscriptionsAreBounded(self) -> None:
         server = Server(StompSettings(maxSubscriptions=2))
         client = server.connect()
         for number in range(2):
@@ -174,7 +174,7 @@ class MessageTests(SynchronousTestCase):
         self.client.send("SUBSCRIBE", {"id": "s\\c1", "destination": "#", **headers})
         return server, server.fake.made[0]
 
-    def test_headers(self) -> None:
+    def test_messageHasItsHeaders(self) -> None:
         _, made = self.subscribe()
         made.publish(event(7, "x:y", b"\0\xff", tag="1\n2", **{"o:o": "k"}))
         [message] = self.client.frames()
@@ -193,13 +193,13 @@ class MessageTests(SynchronousTestCase):
         )
         self.assertEqual(message.body, b"\0\xff")
 
-    def test_acknowledged(self) -> None:
+    def test_messageNamesItsAck(self) -> None:
         _, made = self.subscribe(ack="client")
         made.publish(event(7))
         [message] = self.client.frames()
         self.assertEqual(message["ack"], message["message-id"])
 
-    def test_unspeakable(self) -> None:
+    def test_unencodableExtensionsAreLeftOut(self) -> None:
         """An extension that a version cannot carry is left out; nothing breaks out of a header."""
         evil = event(1, a="1\nx:y\n\nbody\0", b="1\ndestination:z", c="ok\r")
         for version, names in (("1.0", {"svc-c"}), ("1.2", {"svc-b", "svc-c"})):
@@ -211,7 +211,7 @@ class MessageTests(SynchronousTestCase):
             self.assertEqual({each for each in message.headers if each[:4] == "svc-"}, names)
             self.assertEqual(message["destination"], "a")
 
-    def test_version10(self) -> None:
+    def test_version10NeedsNoId(self) -> None:
         """In 1.0 a subscription may have no id."""
         server = Server()
         client = server.connect("1.0")
@@ -244,7 +244,7 @@ class MessageTests(SynchronousTestCase):
         self.assertEqual(len(writes), 1)
         self.assertEqual(writes[0].count(b"MESSAGE\n"), 99)
 
-    def test_stalled(self) -> None:
+    def test_stalledClientPausesItsSubscriptions(self) -> None:
         """Whoever does not read is not sent more; what is not taken stays in the log."""
         server, made = self.subscribe()
         self.client.send("SUBSCRIBE", {"id": "2", "destination": "a", "ack": "client"})
@@ -268,14 +268,14 @@ class MessageTests(SynchronousTestCase):
         client.goOnReading()
         self.assertTrue(server.fake.made[0].isFlowing)
 
-    def test_ended(self) -> None:
+    def test_endedSubscriptionIsAnError(self) -> None:
         """A subscription that the broker ends is an ERROR."""
         _, made = self.subscribe()
         made.subscriber.subscriptionEnded(Overloaded())
         [answer] = self.client.frames()
         self.assertEqual((answer.command, answer["code"]), ("ERROR", "200101"))
 
-    def test_contract(self) -> None:
+    def test_readerProvidesISubscriber(self) -> None:
         server = Server()
         verifyObject(ISubscriber, Reader(server.connect().protocol, 1))
 
@@ -283,7 +283,7 @@ class MessageTests(SynchronousTestCase):
 class UnsubscribeTests(SynchronousTestCase):
     """UNSUBSCRIBE."""
 
-    def test_unsubscribe(self) -> None:
+    def test_unsubscribeEndsOneSubscription(self) -> None:
         server = Server()
         client = server.connect()
         client.send("SUBSCRIBE", {"id": "1", "destination": "a"})
@@ -291,7 +291,7 @@ class UnsubscribeTests(SynchronousTestCase):
         self.assertEqual(client.ask("UNSUBSCRIBE", {"id": "1", "receipt": "r"})["receipt-id"], "r")
         self.assertEqual([each.isClosed for each in server.fake.made], [True, False])
 
-    def test_forget(self) -> None:
+    def test_positionIsForgottenByItsOwnId(self) -> None:
         """A position is kept, unless UNSUBSCRIBE names the subscription's own id."""
         for more, isForgotten in (({}, False), ({"svc-subscriptionId": OWN.upper()}, True)):
             server = Server()
@@ -304,7 +304,7 @@ class UnsubscribeTests(SynchronousTestCase):
             self.assertEqual(server.fake.made[0].isForgotten, isForgotten)
             self.assertTrue(server.fake.made[0].isClosed)
 
-    def test_refused(self) -> None:
+    def test_invalidUnsubscribeIsRefused(self) -> None:
         for headers in ({}, {"id": "9"}, {"id": "1", "svc-subscriptionId": OWN}):
             client = Server().connect()
             client.send("SUBSCRIBE", {"id": "1", "destination": "a"})

@@ -59,7 +59,7 @@ class LifeTests(EngineTestCase):
     It starts, and starts again.
     """
 
-    def test_engineRunsOnceConnected(self) -> None:
+    def test_start(self) -> None:
         """It is started with its arguments, and is running when it has its connections."""
         self.assertIs(self.engine.state, EngineState.STOPPED)
         self.assertEqual(self.engine.reason, "the engine is stopped")
@@ -79,7 +79,7 @@ class LifeTests(EngineTestCase):
         self.assertIs(self.engine.state, EngineState.RUNNING)
         self.assertEqual(self.engine.reason, "")
 
-    def test_stateChangesAreReportedOnce(self) -> None:
+    def test_changes(self) -> None:
         """Whoever wants to know is told of each state once."""
         self.engine.start()
         self.connect()
@@ -104,13 +104,13 @@ class LifeTests(EngineTestCase):
             ],
         )
 
-    def test_secondStartMakesNoProcess(self) -> None:
+    def test_startTwice(self) -> None:
         """There is one process at most."""
         self.engine.start()
         self.engine.start()
         self.assertEqual(len(self.reactor.processes), 1)
 
-    def test_restartDelayGrows(self) -> None:
+    def test_again(self) -> None:
         """When it ends it is started again, later each time, up to a bound."""
         self.engine.start()
         delays = []
@@ -126,7 +126,7 @@ class LifeTests(EngineTestCase):
             self.assertEqual(len(self.reactor.processes), started + 1)
         self.assertEqual(delays, [1, 2, 4, 8, 8, 8])
 
-    def test_delayStaysBounded(self) -> None:
+    def test_forever(self) -> None:
         """However often it ends, the delay can be computed."""
         self.engine.start()
         for _ in range(2000):
@@ -134,7 +134,7 @@ class LifeTests(EngineTestCase):
             self.reactor.advance(8)
         self.assertEqual(len(self.reactor.processes), 2001)
 
-    def test_jitterIsBounded(self) -> None:
+    def test_jitter(self) -> None:
         """Chance adds to the delay, within a bound."""
         self.chance = 1.0
         self.engine.start()
@@ -142,7 +142,7 @@ class LifeTests(EngineTestCase):
         (call,) = self.reactor.getDelayedCalls()
         self.assertEqual(call.getTime(), 1.5)
 
-    def test_reasonTellsEndsAndNextStart(self) -> None:
+    def test_reason(self) -> None:
         """It says how often it has ended, how, and when it will be started."""
         self.engine.start()
         self.process.end(status=3)
@@ -165,7 +165,7 @@ class LifeTests(EngineTestCase):
         self.process.end(status=0)
         self.assertIn("3 times, at last with status 0", self.engine.reason)
 
-    def test_longLifeResetsDelay(self) -> None:
+    def test_steady(self) -> None:
         """After a long life an end counts as the first."""
         self.engine.start()
         self.process.end()
@@ -177,7 +177,7 @@ class LifeTests(EngineTestCase):
         self.assertIn("has ended once", self.engine.reason)
         self.assertIn("next start in 1.0 s", self.engine.reason)
 
-    def test_failedSpawnIsRetried(self) -> None:
+    def test_noProcess(self) -> None:
         """Where there can be no process, it is tried again."""
         self.reactor.error = BlockingIOError(11, "Resource temporarily unavailable")
         self.engine.start()
@@ -187,14 +187,14 @@ class LifeTests(EngineTestCase):
         self.reactor.advance(1)
         self.assertIs(self.engine.state, EngineState.STARTING)
 
-    def test_leftoverSocketIsRemoved(self) -> None:
+    def test_socket(self) -> None:
         """A socket that it left when it was killed is removed before it is started."""
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(self.socket))
         self.engine.start()
         self.assertFalse(self.socket.exists())
 
-    def test_nonSocketPreventsStart(self) -> None:
+    def test_noSocket(self) -> None:
         """What is no socket stays, and the engine is not started."""
         self.socket.write_text("precious")
         self.engine.start()
@@ -208,7 +208,7 @@ class EndTests(EngineTestCase):
     It ends, and is ended.
     """
 
-    def test_stopEndsProcess(self) -> None:
+    def test_stop(self) -> None:
         """It is asked to end, and not started again."""
         self.engine.start()
         self.connect()
@@ -225,7 +225,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
         self.assertEqual(self.process.signals, ["TERM"])
 
-    def test_slowEndIsKilled(self) -> None:
+    def test_kill(self) -> None:
         """It is killed when it takes too long."""
         self.engine.start()
         stopped = self.engine.stop()
@@ -236,7 +236,7 @@ class EndTests(EngineTestCase):
         self.successResultOf(stopped)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_stopCancelsRestart(self) -> None:
+    def test_stopWaiting(self) -> None:
         """It is not started again when it is stopped in between."""
         self.engine.start()
         self.process.end()
@@ -244,11 +244,11 @@ class EndTests(EngineTestCase):
         self.assertIs(self.engine.state, EngineState.STOPPED)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_stopWithoutProcessFiresAtOnce(self) -> None:
+    def test_stopStopped(self) -> None:
         """There is nothing to wait for where it was not started."""
         self.successResultOf(self.engine.stop())
 
-    def test_restartCountsAnew(self) -> None:
+    def test_startAfterStop(self) -> None:
         """It can be started again, and its ends are counted anew."""
         self.engine.start()
         self.process.end()
@@ -257,7 +257,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(self.engine.reason, "the engine is starting")
         self.assertEqual(len(self.reactor.processes), 2)
 
-    def test_exitedProcessNeedsNoSignal(self) -> None:
+    def test_exited(self) -> None:
         """It may have ended already when it is asked to."""
         self.engine.start()
         self.process.hasExited = True
@@ -265,7 +265,7 @@ class EndTests(EngineTestCase):
         self.process.end(status=0)
         self.successResultOf(stopped)
 
-    def test_lostConnectionsAreTolerated(self) -> None:
+    def test_lostConnections(self) -> None:
         """When it has lost the application it has some time to end by itself."""
         self.engine.start()
         self.connect()
@@ -279,7 +279,7 @@ class EndTests(EngineTestCase):
         self.reactor.advance(1)
         self.assertEqual(len(self.reactor.processes), 2)
 
-    def test_lingeringEngineIsEnded(self) -> None:
+    def test_clings(self) -> None:
         """When it does not, it is ended, and started again."""
         self.engine.start()
         self.connect()
@@ -294,7 +294,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(len(self.reactor.processes), 2)
         self.assertEqual(self.process.signals, [])
 
-    def test_returningConnectionsKeepEngine(self) -> None:
+    def test_connectionsReturn(self) -> None:
         """Where the connections come back, nothing happens."""
         self.engine.start()
         self.connect()
@@ -304,7 +304,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(self.process.signals, [])
         self.assertIs(self.engine.state, EngineState.RUNNING)
 
-    def test_slowStartIsTolerated(self) -> None:
+    def test_slowStart(self) -> None:
         """An engine that has not connected yet may take its time."""
         self.engine.start()
         self.engine.connectionsChanged(1)

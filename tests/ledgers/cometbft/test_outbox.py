@@ -349,7 +349,7 @@ class FailureTests(OutboxTestCase):
         sent = list(self.handed)
         self.commit(sent[1])
         self.take()
-        self.outbox.broadcastAgain()
+        self.outbox.handInAgain()
         self.clock.advance(0)
         for _ in range(3):
             self.take()
