@@ -1,5 +1,5 @@
 """
-What the broker asks of those who carry events to web hooks.
+What the broker asks of those who carry events to webhooks.
 """
 
 # Methods of a zope.interface take no "self".
@@ -48,7 +48,7 @@ class IWebhooks(Interface):
         @raise SubscriptionExists: the id is in use by another subscription.
         @raise TopicNotFound: a plain topic does not exist.
         @raise EventNotFound, HeightUnknown: the offset is no place in the log.
-        @raise Overloaded: there are too many web hooks, or too many are being made.
+        @raise Overloaded: there are too many webhooks, or too many are being made.
         """
 
     def unSubscribe(subscriptionId: str) -> Deferred[bool]:
@@ -57,13 +57,13 @@ class IWebhooks(Interface):
 
         @param subscriptionId: a UUID in its canonical form.
         @return: C{True}. It is on stable storage by then.
-        @raise SubscriptionNotFound: there is no such web hook.
+        @raise SubscriptionNotFound: there is no such webhook.
         """
 
 
 @implementer(IWebhooks)
 class NoWebhooks:
-    """What a broker has that sends to no web hooks."""
+    """What a broker has that sends to no webhooks."""
 
     def subscribe(
         self,

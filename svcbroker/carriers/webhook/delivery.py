@@ -1,5 +1,5 @@
 """
-One web hook: takes events and sends them, one after the other, until each is acknowledged.
+The delivery of one webhook: events are sent one after the other until each is acknowledged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .targets import Target
 @frozen(kw_only=True)
 class DeliveryContext:
     """
-    What all web hooks share.
+    The dependencies of all deliveries.
 
     @ivar clock: measures time.
     @ivar random: gives a number of [0, 1).
@@ -48,9 +48,8 @@ class Delivery:
     """
     Sends one subscription's events.
 
-    It keeps events in memory only while it has a slot to send them. Otherwise it lets go of
-    them, and reads them from the log again: thousands of receivers that do not answer cost
-    next to nothing.
+    It keeps events in memory only while it has a slot to send them, and reads them from the log
+    again for the next attempt: thousands of receivers that do not answer cost next to nothing.
     """
 
     _log = Logger()
@@ -81,7 +80,7 @@ class Delivery:
         self._isPosting = False
         self._isStopping = False
 
-    # What the core calls.
+    # Called by the subscription.
 
     def deliver(self, batch: Batch) -> None:
         """See L{ISubscriber.deliver}."""
@@ -98,7 +97,7 @@ class Delivery:
         if wanted is not None:
             wanted.errback(error)
 
-    # What its owner calls.
+    # Called by Webhooks.
 
     @asDeferred
     async def attach(self) -> Position:
@@ -106,7 +105,7 @@ class Delivery:
         Subscribe, and send nothing yet.
 
         @return: where the subscription stands.
-        @raise BrokerError: what the core says. Nothing is left behind.
+        @raise BrokerError: the subscription is refused. Nothing is left behind.
         """
         self._ended = None
         self._subscription = subscription = await self._subscribe(self._request, self)
@@ -116,8 +115,8 @@ class Delivery:
 
     def run(self) -> None:
         """
-        Send from now on. Called once. Where there is no subscription it is made, as often as
-        it takes.
+        Send events. Called once. Where there is no subscription, subscribing is tried until it
+        succeeds.
         """
         if not self._isStopping:
             self._running = self._run()
@@ -125,9 +124,9 @@ class Delivery:
 
     def stop(self) -> Deferred[None]:
         """
-        Send nothing more, but let a request that is under way have its answer.
+        Send nothing more, and wait for the answer to the request under way.
 
-        @return: fires when there is none. Cancelling gives that one up too.
+        @return: fires when there is none. Cancelling cancels that request.
         """
         self._isStopping = True
         if self._running is None:
@@ -162,7 +161,7 @@ class Delivery:
         if not failure.check(CancelledError):
             self._log.failure("Webhook {id} halted", failure, id=self._id)
 
-    # What goes on.
+    # The loop.
 
     @asDeferred
     async def _run(self) -> None:
@@ -182,7 +181,7 @@ class Delivery:
                 await self._pauseAfterFailure(0)
 
     async def _serve(self, subscription: ISubscription) -> None:
-        """Send whatever comes. Raises what the broker ended the subscription with."""
+        """Send events as they come. Raises the error that the subscription ended with."""
         while not self._isStopping:
             batch: Batch | None = await self._next(subscription)
             isDone = False
@@ -194,7 +193,7 @@ class Delivery:
                 try:
                     isDone = await self._takeTurn(subscription, batch)
                 except NotAcknowledged as error:
-                    # Not kept for longer: its traceback holds the events.
+                    # Not kept: its traceback holds the events.
                     self._tellFailure(error)
                     wait = error.retryAfter
                 finally:
@@ -207,14 +206,14 @@ class Delivery:
         """
         Send while there is a slot.
 
-        @param batch: what is to be sent; C{None} reads it again.
-        @return: whether everything is sent. Otherwise it is the turn of others.
-        @raise NotAcknowledged: an event was not taken.
+        @param batch: the events to send; C{None} reads them again.
+        @return: whether all are sent. Otherwise another delivery waits for the slot.
+        @raise NotAcknowledged: an event was not acknowledged.
         """
         slots, clock = self._context.slots, self._context.clock
         if batch is None:
             subscription.rewind()
-            # The slot is not for those who wait for a log that cannot be read now.
+            # A log that cannot be read now must not hold the slot.
             reading = self._next(subscription)
             reading.addTimeout(self._context.settings.timeout, clock)
             try:
@@ -225,7 +224,7 @@ class Delivery:
         until = clock.seconds() + self._context.settings.turn
         texts: Iterable[bytes]
         if self._failures:
-            # Perhaps only the first will be needed.
+            # The receiver may refuse the first one again.
             texts = (encodeEvents((event,))[0] for event in batch.events)
         else:
             texts = batch.encoded("webhook", encodeEvents)
@@ -268,7 +267,7 @@ class Delivery:
         return deferLater(self._context.clock, delay)
 
     def _tellFailure(self, error: NotAcknowledged) -> None:
-        # Once an outage. Never the path: it may hold what only the receiver is to know.
+        # Once an outage, and without the path, which may hold a secret.
         if not self._failures and not self._isStopping:
             self._log.warn(
                 "Webhook {id} at {target} does not take its events, and will be tried again: "

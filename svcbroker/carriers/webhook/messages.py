@@ -1,5 +1,5 @@
 """
-What is sent to receivers, and what their answers mean. Knows bytes only.
+The bodies and signatures of requests to receivers, and the meaning of their answers, sans I/O.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NotAcknowledged(Exception):
     """
     An event was not acknowledged. The text is a few words for the operator.
 
-    @ivar retryAfter: the seconds that the receiver asks to be left alone; 0 where it does not.
+    @ivar retryAfter: how long the receiver asks to wait, in seconds; 0 where it does not.
     """
 
     def __init__(self, reason: str, retryAfter: int = 0) -> None:
@@ -67,7 +67,7 @@ class Signer:
     """
     Signs deliveries: HMAC-SHA256 over the timestamp in digits, a dot, and the body.
 
-    While one secret takes the place of another there are both, and a receiver is content with
+    While one secret replaces another there is a signature for each, and a receiver accepts
     either.
     """
 
@@ -107,7 +107,7 @@ def parseSecrets(data: bytes) -> tuple[bytes, ...]:
 
 def checkStatus(status: int, retryAfter: str | None) -> None:
     """
-    Judge the status of an answer. Redirects are not followed.
+    Check the status of an answer. Redirects are not followed.
 
     @param retryAfter: the header Retry-After.
     @raise NotAcknowledged: it is no 2xx.
@@ -120,7 +120,7 @@ def checkStatus(status: int, retryAfter: str | None) -> None:
 
 def checkAnswer(body: bytes) -> None:
     """
-    Judge the body of a 2xx answer to a JSON-RPC call. Nothing at all is as good as a result.
+    Check the body of a 2xx answer to a JSON-RPC call. An empty one acknowledges, too.
 
     @raise NotAcknowledged: it holds an error, or is no answer of JSON-RPC.
     """

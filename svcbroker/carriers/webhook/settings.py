@@ -1,5 +1,5 @@
 """
-What can be chosen about web hooks.
+The settings of webhooks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_DOUBLINGS: Final = 30
 @frozen(kw_only=True)
 class WebhookSettings:
     """
-    What can be chosen about web hooks.
+    The settings of webhooks.
 
     @ivar policy: where events may be sent.
     @ivar signer: signs them.
@@ -29,8 +29,8 @@ class WebhookSettings:
         to one host and port.
     @ivar firstDelay: the delay after a first failure, in seconds; each further one doubles it.
     @ivar maxDelay: the longest delay, in seconds.
-    @ivar maxWebhooks: the most web hooks that there may be.
-    @ivar turn: after how many seconds a receiver with much to get lets others go first.
+    @ivar maxWebhooks: the most webhooks that there may be.
+    @ivar turn: for how many seconds a delivery may keep its slot while others wait.
     """
 
     policy: AddressPolicy = AddressPolicy()
@@ -50,7 +50,7 @@ class WebhookSettings:
     def delay(self, failures: int, retryAfter: float, random: Callable[[], float]) -> float:
         """
         How long to wait after failures in a row: doubled each time, spread over its upper half
-        so that those who failed together do not come back together.
+        so that those that failed together are not retried together.
 
         @param failures: how many there were, from 1.
         @param retryAfter: the least that the receiver asks for; it gets no more than L{maxDelay}.

@@ -1,5 +1,5 @@
 """
-A bounded number of requests, shared fairly.
+A bound on the requests under way, shared fairly between hosts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred
 
 class Slots:
     """
-    The right to have a request under way. There are so many, and of these only a part for any
-    one lane, so that a host which is slow to answer cannot have them all. Lanes that wait take
-    turns; within a lane who came first is first.
+    Slots for requests: a total, and a smaller number for each lane (a host and port), so that a
+    host which is slow to answer cannot have all of them. Lanes that wait take turns; within a
+    lane, the first to wait is the first to go.
     """
 
     def __init__(self, total: int, perLane: int) -> None:
@@ -21,7 +21,7 @@ class Slots:
         self._perLane = perLane
         self._busy: Counter[str] = Counter()
         self._queues: dict[str, OrderedDict[Deferred[None], None]] = {}
-        # Lanes that have somebody waiting and may have one more, in the order of their turns.
+        # Lanes with waiters that may have one more slot, in the order of their turns.
         self._ready: OrderedDict[str, None] = OrderedDict()
 
     @property
@@ -30,12 +30,12 @@ class Slots:
         return self._busy.total()
 
     def isWanted(self, lane: str) -> bool:
-        """Whether somebody waits who could have a slot of this lane when it is released."""
+        """Whether a waiter could have a slot of this lane when it is released."""
         return bool(self._ready) or lane in self._queues
 
     def take(self, lane: str) -> bool:
         """
-        Take a slot if that needs no waiting.
+        Take a slot if one is free.
 
         @return: whether it was taken. Then L{release} must be called.
         """
@@ -46,7 +46,7 @@ class Slots:
 
     def wait(self, lane: str) -> Deferred[None]:
         """
-        Take a slot as soon as there is one. Cancelling gives the place in the queue up.
+        Wait for a slot. Cancelling leaves the queue.
 
         @return: fires when the slot is taken. Then L{release} must be called.
         """

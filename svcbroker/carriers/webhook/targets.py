@@ -20,7 +20,7 @@ _MAX_PORT = 65535
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 # RFC 3986, without the user information and the fragment. What does not match is refused here,
-# so that no other reader of URLs can see another host in what is left.
+# so that all parsers of URLs agree on the host.
 _REST = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*"
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z]+)://"

@@ -1,5 +1,5 @@
 """
-All web hooks: they are made and ended here, and start again with the broker.
+All webhooks of a broker: subscribing, unsubscribing, and resuming after a restart.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from .slots import Slots
 from .targets import Target, parseUrl
 
 MAX_LOOKUPS: Final = 16
-"""The most names of hosts that are looked up at the same time for those who subscribe."""
+"""The most host names that are resolved at the same time for C{subscribe}."""
 
 TIMEOUT: Final = 30.0
-"""How long a call waits for its answer, in seconds. What it asked for may still happen."""
+"""How long a call may take, in seconds. What it asked for may still happen later."""
 
 _KIND = "webhook"
 _IDLE_PER_HOST = 2
 
 
-class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A web hook as it is kept on disk."""
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A webhook in the metadata store."""
 
     interfaceType: InterfaceType
     group: str
@@ -49,14 +49,14 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     start: tuple[int, int]
 
 
-_form = msgspec.json.Decoder(_Kept)
+_form = msgspec.json.Decoder(_Record)
 
 
 @frozen
 class _Webhook:
-    """A web hook that is there."""
+    """A webhook and its delivery."""
 
-    kept: _Kept
+    kept: _Record
     delivery: Delivery
 
 
@@ -65,8 +65,8 @@ class Webhooks:
     """
     Subscriptions whose events are sent to URLs.
 
-    They are kept on disk from the moment at which C{subscribe} is answered until C{unSubscribe}
-    is, and so is where each of them stands.
+    Each is in the metadata store from before C{subscribe} is answered until C{unSubscribe} is
+    called, and so is its position.
     """
 
     _log = Logger()
@@ -81,9 +81,9 @@ class Webhooks:
         closeConnections: Callable[[], Deferred[Any]] = lambda: succeed(None),
     ) -> None:
         """
-        @param resolver: finds the addresses of hosts when they are subscribed with.
+        @param resolver: resolves the hosts of URLs when C{subscribe} is called.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-        @param closeConnections: closes what the poster has open. Called once, at the end.
+        @param closeConnections: closes the poster's idle connections. Called once, at the end.
         """
         self._subscriptions = subscriptions
         self._keeper = keeper
@@ -98,13 +98,13 @@ class Webhooks:
         self._coming = 0
         self._lookups = 0
 
-    # The life of all.
+    # Starting and stopping.
 
     @asDeferred
     async def start(self) -> None:
         """
-        Go on with all that are kept. Called once, when subscriptions can be made. Does not fail:
-        what cannot start now is tried again.
+        Resume all webhooks of the metadata store. Called once, when subscriptions can be made.
+        Does not fail: a webhook that cannot start now is tried again.
         """
         for subscriptionId, value in self._keeper.items(_KIND):
             try:
@@ -128,10 +128,10 @@ class Webhooks:
 
     def stop(self) -> Deferred[None]:
         """
-        Send nothing more, let receivers answer what they were sent, and let go of everything.
-        Called once, while subscriptions can still be closed.
+        Send nothing more, wait for the answers to requests under way, and close. Called once,
+        while subscriptions can still be closed.
 
-        @return: fires when no request is under way. Cancelling gives those up.
+        @return: fires when no request is under way. Cancelling cancels those.
         """
         self._isStopped = True
         stopping = [webhook.delivery.stop() for webhook in self._webhooks.values()]
@@ -145,7 +145,7 @@ class Webhooks:
         self._waiters.stop()
         return self._closeConnections()
 
-    # What clients ask.
+    # Calls of clients.
 
     def subscribe(
         self,
@@ -177,7 +177,7 @@ class Webhooks:
         tag: str | None,
     ) -> str:
         target = parseUrl(url)
-        kept = _Kept(
+        kept = _Record(
             interfaceType=interfaceType,
             group=groupId,
             filters=topic,
@@ -225,8 +225,8 @@ class Webhooks:
         else:
             isPermitted = await self._lookUp(target.host)
         if not isPermitted:
-            # The same words for a name that does not exist: nobody is to find out by this
-            # which names there are inside.
+            # The same words for a name that does not exist: the answer must not tell which
+            # names exist inside.
             raise UrlInvalid("url's host has no address that events may be sent to")
 
     async def _lookUp(self, host: str) -> bool:
@@ -260,7 +260,7 @@ class Webhooks:
 
 
 def _request(
-    subscriptionId: str, kept: _Kept, target: Target, offset: Offset, *, mustExist: bool
+    subscriptionId: str, kept: _Record, target: Target, offset: Offset, *, mustExist: bool
 ) -> SubscribeRequest:
     return SubscribeRequest(
         interfaceType=kept.interfaceType,

@@ -1,5 +1,5 @@
 """
-What an engine writes about itself: lines of text, with a level and a module.
+The log lines of an engine, read and split.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ MAX_LINE: Final = 16 * 1024
 _LINE: Final = re.compile(r"([DIE])\[[^\]]*\] (.*)", re.DOTALL)
 _MODULE: Final = re.compile(r" module=(\S+)")
 _LEVELS: Final = {"D": "debug", "I": "info", "E": "error"}
-# Peers come and go, and each time these say what they had with them.
+# These modules log errors whenever a peer disconnects.
 _PEERS: Final = frozenset({"p2p", "blocksync"})
-# What stands before the reason when the program gives up.
+# How the last line of a crash begins.
 _ALARMS: Final = ("ERROR:", "panic:")
 _FATAL: Final = "CONSENSUS FAILURE!!!"
 
@@ -28,8 +28,8 @@ class LogLine:
     """
     @ivar level: C{debug}, C{info}, C{error}; C{warn} for an error that a peer may have made.
     @ivar text: the rest, without the time.
-    @ivar module: the part of the engine that says it; empty where that is not known.
-    @ivar isFatal: whether the engine says that it takes no part in consensus any more.
+    @ivar module: the engine's module; empty where that is not known.
+    @ivar isFatal: whether the engine has stopped taking part in consensus.
     """
 
     level: str

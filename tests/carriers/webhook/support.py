@@ -1,5 +1,5 @@
 """
-Web hooks on a clock: over a memory ledger and the real subscription core, to receivers that do
+Webhooks on a clock: over a memory ledger and the real subscription core, to receivers that do
 what a test says.
 """
 
@@ -202,7 +202,7 @@ SETTINGS = WebhookSettings(
 
 class Harness:
     """
-    One group's log, and a broker's web hooks over it that can be killed and started again.
+    One group's log, and a broker's webhooks over it that can be killed and started again.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ from .support import PUBLIC, SETTINGS, URL, Harness, Post
 
 class DeliveryTests(SynchronousTestCase):
     """
-    One web hook.
+    One webhook.
     """
 
     def setUp(self) -> None:
@@ -287,7 +287,7 @@ class RestartTests(SynchronousTestCase):
 
 class FairnessTests(SynchronousTestCase):
     """
-    Many web hooks.
+    Many webhooks.
     """
 
     def test_hangingHostLeavesSlotsToOthers(self) -> None:

@@ -220,7 +220,7 @@ class SubscribeTests(SynchronousTestCase):
 
 class OperationTests(SynchronousTestCase):
     """
-    From the parameters of both interfaces to web hooks.
+    From the parameters of both interfaces to webhooks.
     """
 
     def setUp(self) -> None:
