@@ -12,12 +12,13 @@ from ._keeper import Keeper
 from ._operator import Operator
 from ._peers import IPeer, PeerError
 from ._proving import CheckpointAnswer, Proving
-from ._publishing import Publication, PublishPolicy
+from ._publishing import Publication, PublishBatch, PublishPolicy
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_NUMBER,
     MAX_PAGE_SIZE,
+    Answer,
     NumberedPage,
     SendResult,
     SendStatus,
@@ -31,6 +32,7 @@ __all__ = [
     "MAX_PAGE_NUMBER",
     "MAX_PAGE_SIZE",
     "Administration",
+    "Answer",
     "Broker",
     "CheckpointAnswer",
     "Groups",
@@ -46,6 +48,7 @@ __all__ = [
     "PeerError",
     "Proving",
     "Publication",
+    "PublishBatch",
     "PublishPolicy",
     "SendResult",
     "SendStatus",

@@ -27,7 +27,7 @@ from ._nodes import Nodes
 from ._operator import Operator
 from ._peers import IPeer
 from ._proving import Proving
-from ._publishing import DEFAULT_POLICY, Publication, Publishing, PublishPolicy
+from ._publishing import DEFAULT_POLICY, Publication, PublishBatch, Publishing, PublishPolicy
 from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
 from ._values import Answer, NumberedPage, SendResult, appliedSize, pageOffset
 from ._waiters import Waiters
@@ -170,6 +170,12 @@ class Broker:
         @param publications: the events, of any groups.
         @param policy: what the carrier wants of publishing.
         @return: the answers, in the order of the events.
+        """
+        return self._publishing.publish(publications, policy).done
+
+    def submit(self, publications: Sequence[Publication], policy: PublishPolicy) -> PublishBatch:
+        """
+        Publish as L{publish} does, for carriers that must know at once which events were refused.
         """
         return self._publishing.publish(publications, policy)
 

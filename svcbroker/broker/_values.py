@@ -11,7 +11,13 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from attrs import frozen
 from msgspec import Struct
 
-from ..errors import BrokerError, PageIndexInvalid, TransactionFailed
+from ..errors import (
+    BrokerError,
+    LedgerUnavailable,
+    PageIndexInvalid,
+    TopicNotFound,
+    TransactionFailed,
+)
 from ..model import EventId, Execution, Page, Receipt, Request
 
 T = TypeVar("T")
@@ -66,6 +72,16 @@ def answerOf(outcome: Receipt | BrokerError | None, topic: str) -> Answer:
             return SendResult(topic, SendStatus.ERROR)
         return TransactionFailed()
     return SendResult(topic, SendStatus.TIMEOUT) if outcome is None else outcome
+
+
+def refusalOf(outcome: Receipt | BrokerError | None) -> BrokerError | None:
+    """The error of a publish that is not in the log; C{None} where it is."""
+    if isinstance(outcome, Receipt):
+        if outcome.execution is Execution.DONE:
+            return None
+        isClosed = outcome.execution is Execution.TOPIC_NOT_FOUND
+        return TopicNotFound() if isClosed else TransactionFailed()
+    return LedgerUnavailable() if outcome is None else outcome
 
 
 def answersOf(

@@ -197,6 +197,7 @@ def makeCarriers(
         settings=StompSettings(frames=FrameLimits(maxBody=config.maxContent)),
     )
     mqttContext = mqtt.makeContext(
+        broker,
         ledgers,
         subscriptions,
         keeper,

@@ -4,14 +4,13 @@ MQTT 3.1.1 and 5, over TCP and WebSocket.
 Clauses are cited where they are obeyed: C{[MQTT-3.1.2-24]} is one of the OASIS standard 3.1.1,
 C{[MQTT5-3.1.2-24]} one of the OASIS standard 5.0.
 
-Publishes pass L{decoder}, L{connection}, L{receiving} and L{publishing} on their way into the
+Publishes pass L{decoder}, L{connection}, L{publishing} on their way into the
 log; events pass L{subscription}, L{delivery} and L{output} on their way to clients. L{session}
 and L{sessions} hold the state that outlives a connection. Only L{carrier} touches a transport.
 """
 
 from .carrier import MqttCarrier, MqttFactory, MqttProtocol, webSocketRoute
-from .context import Context, makeContext
-from .settings import MqttSettings
+from .context import Context, MqttSettings, makeContext
 
 __all__ = [
     "Context",

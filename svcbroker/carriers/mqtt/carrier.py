@@ -51,8 +51,8 @@ class MqttCarrier:
 
         async def start() -> None:
             self.sessions.start()
-            for group in self.context.groups.values():
-                await group.retained.start()
+            for index in self.context.retained.values():
+                await index.start()
 
         return Deferred.fromCoroutine(start())
 
@@ -78,8 +78,8 @@ class MqttCarrier:
                 link.abort()
             self.sessions.stop()
             self.endOfTurn.stop()
-            for group in self.context.groups.values():
-                group.retained.stop()
+            for index in self.context.retained.values():
+                index.stop()
 
     @property
     def connections(self) -> int:

@@ -43,8 +43,8 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
+from .publishing import Receiving
 from .reasons import RETURN_CODES, SUBSCRIBE_FAILURE, MqttError, ProtocolError, ReasonCode
-from .receiving import Receiving
 from .session import Session
 from .sessions import Sessions
 from .subscribing import Granted, Subscriber
@@ -240,9 +240,8 @@ class Connection:
         self._output.useSession(session, self._delivery)
         sessions.attach(session, self, self._delivery)
         self._receiving = Receiving(
+            context,
             session,
-            context.groups[session.group].publisher,
-            context.settings,
             handshake=handshake,
             send=self._output.send,
             wire=self._wire,

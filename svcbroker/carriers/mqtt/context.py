@@ -1,54 +1,90 @@
 """
-What all connections have in common.
+What all connections share: the settings of MQTT, the broker, the retained messages, the clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
+from attrs.validators import and_, ge, le
 from twisted.internet.interfaces import IReactorTime
 
-from ...broker import DEFAULT_GROUP, Keeper
+from ...broker import Broker, Keeper
 from ...broker.subscriptions import Subscriptions
 from ...interfaces import ILedger
-from .publishing import Publisher
 from .retained import RetainedIndex
-from .settings import MqttSettings
 
-_SEPARATOR: Final = "/"
+MAX_U16 = 65_535
+PACKET_MARGIN = 64 * 1024 + 256
+"""The most bytes of a PUBLISH beside its content: topic name, properties, header."""
+
+NEVER = 0xFFFFFFFF
+"""The session expiry interval of a session that does not expire."""
+
+
+def _u16(default: int) -> int:
+    value: int = field(default=default, validator=and_(ge(1), le(MAX_U16)))
+    return value
 
 
 @frozen(kw_only=True)
-class Group:
+class MqttSettings:
     """
-    One group, as MQTT uses it.
+    The settings of MQTT.
 
-    @ivar ledger: its log.
-    @ivar publisher: writes into it.
-    @ivar retained: knows its retained messages.
+    @ivar openTopics: whether a publish to a topic that is not open opens it.
+    @ivar maxContent: the largest content of an event, in bytes.
+    @ivar receiveMaximum: the most publishes of a client that wait for their acknowledgement.
+    @ivar sendMaximum: the most unacknowledged deliveries with QoS 1 and 2 to a client, if it
+        does not allow fewer.
+    @ivar maxInFlightBytes: the most bytes of those, unless it is a single one.
+    @ivar topicAliasMaximum: the most topic aliases of a client, and of the broker for a client
+        that allows them.
+    @ivar maxKeepAlive: the longest keep-alive of an MQTT 5 client, in seconds.
+    @ivar maxSessionExpiry: the longest session expiry interval, in seconds;
+        L{NEVER} for no bound.
+    @ivar maxSessions: the most sessions, those of absent clients included.
+    @ivar maxSubscriptions: the most topic filters of a session.
+    @ivar maxRetained: the most topics of a group with a retained message.
+    @ivar connectTimeout: the seconds that a client has to send its CONNECT.
     """
 
-    ledger: ILedger
-    publisher: Publisher
-    retained: RetainedIndex
+    openTopics: bool = True
+    maxContent: int = 1024 * 1024
+    receiveMaximum: int = _u16(1024)
+    sendMaximum: int = _u16(1024)
+    maxInFlightBytes: int = 4 * 1024 * 1024
+    topicAliasMaximum: int = _u16(64)
+    maxKeepAlive: int = _u16(60)
+    maxSessionExpiry: int = NEVER
+    maxSessions: int = 100_000
+    maxSubscriptions: int = 1000
+    maxRetained: int = 1_000_000
+    connectTimeout: float = 10.0
+
+    @property
+    def maximumPacketSize(self) -> int:
+        """The most bytes of a packet of a client."""
+        return self.maxContent + PACKET_MARGIN
 
 
 @frozen(kw_only=True)
 class Context:
     """
-    What all connections have in common.
+    The dependencies of all connections.
 
-    @ivar groups: the groups by their id.
-    @ivar subscriptions: where events come from.
+    @ivar broker: publishes events.
+    @ivar retained: the retained messages of each group that is served, by its id.
+    @ivar subscriptions: deliver events.
     @ivar store: keeps state on disk.
     @ivar clock: measures time.
     @ivar now: the wall clock: seconds since the epoch.
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
     """
 
-    groups: Mapping[str, Group]
+    broker: Broker
+    retained: Mapping[str, RetainedIndex]
     subscriptions: Subscriptions
     store: Keeper
     clock: IReactorTime
@@ -58,6 +94,7 @@ class Context:
 
 
 def makeContext(
+    broker: Broker,
     ledgers: Mapping[str, ILedger],
     subscriptions: Subscriptions,
     store: Keeper,
@@ -67,15 +104,11 @@ def makeContext(
     settings: MqttSettings,
 ) -> Context:
     """
-    A context for the groups of these ledgers.
+    The context for the groups of these ledgers.
     """
-    groups = {}
-    for group, ledger in ledgers.items():
-        retained = RetainedIndex(ledger, store, clock)
-        publisher = Publisher(ledger, retained, settings, now)
-        groups[group] = Group(ledger=ledger, publisher=publisher, retained=retained)
     return Context(
-        groups=groups,
+        broker=broker,
+        retained={group: RetainedIndex(ledger, store, clock) for group, ledger in ledgers.items()},
         subscriptions=subscriptions,
         store=store,
         clock=clock,
@@ -83,13 +116,3 @@ def makeContext(
         entropy=entropy,
         settings=settings,
     )
-
-
-def groupOf(userName: str | None) -> str:
-    """
-    The group that a user name chooses: C{group/account}; without a slash it is an account of
-    group C{1}.
-    """
-    if userName is None or _SEPARATOR not in userName:
-        return DEFAULT_GROUP
-    return userName.split(_SEPARATOR, 1)[0].strip() or DEFAULT_GROUP

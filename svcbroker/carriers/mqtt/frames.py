@@ -15,6 +15,7 @@ from msgspec import Struct
 from ...interfaces import Batch
 from ...model import Event
 from .codec import encodePublish
+from .context import MAX_U16
 from .fields import (
     NO_PROPERTIES,
     Properties,
@@ -25,7 +26,6 @@ from .fields import (
 )
 from .messages import Message, messageOf, withoutEventId
 from .packets import MQTT_5
-from .settings import MAX_U16
 
 if TYPE_CHECKING:
     from .session import Session

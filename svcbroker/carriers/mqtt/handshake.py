@@ -9,16 +9,17 @@ from typing import Final, TypeVar
 import msgspec
 from attrs import frozen
 
+from ...broker import DEFAULT_GROUP
 from .codec import encode
-from .context import Context, groupOf
+from .context import MAX_U16, NEVER, Context
 from .fields import MAX_VARIABLE_BYTE_INTEGER, Properties
 from .packets import MQTT_5, MQTT_311, Connect, Disconnect, Puback, Pubrec, Suback
 from .reasons import MqttError, ReasonCode
-from .settings import MAX_U16, NEVER
 
 Explained = TypeVar("Explained", Puback, Pubrec, Suback, Disconnect)
 
 _SIZE_OF_ID: Final = 16
+_SEPARATOR: Final = "/"
 _MAX_HEADER: Final = 5
 _UNBOUNDED: Final = MAX_VARIABLE_BYTE_INTEGER + _MAX_HEADER
 MAX_CLIENT_ID: Final = 1024
@@ -68,6 +69,16 @@ class Handshake:
         return explained if fits else packet
 
 
+def groupOf(userName: str | None) -> str:
+    """
+    The group that a user name selects: C{group/account}; without a slash it is an account of
+    group C{1}.
+    """
+    if userName is None or _SEPARATOR not in userName:
+        return DEFAULT_GROUP
+    return userName.split(_SEPARATOR, 1)[0].strip() or DEFAULT_GROUP
+
+
 def negotiate(packet: Connect, context: Context) -> Handshake:
     """
     Negotiate the terms of a connection.
@@ -81,7 +92,7 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
             ReasonCode.BAD_AUTHENTICATION_METHOD, "there is no such authentication method"
         )
     group = groupOf(packet.userName)
-    if group not in context.groups:
+    if group not in context.retained:
         raise MqttError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user's group is unknown")
     if len(packet.clientId) > MAX_CLIENT_ID:
         raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "the client id is too long")

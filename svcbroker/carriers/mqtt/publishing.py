@@ -1,15 +1,18 @@
 """
-From MQTT publishes to the log.
+Publishes of clients: into the log, then acknowledged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
-from twisted.internet.defer import Deferred, fail
+import msgspec
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
+from ...broker import Answer, Publication, PublishPolicy
 from ...errors import (
     BrokerError,
     ContentTooLarge,
@@ -24,26 +27,20 @@ from ...errors import (
     TopicTooLong,
     TransactionFailed,
 )
-from ...interfaces import ILedger, Submission
-from ...model import (
-    Execution,
-    OpenTopic,
-    PublishEvent,
-    Receipt,
-    Request,
-    checkExtensions,
-    checkTopicName,
-)
+from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
+from .context import Context, MqttSettings
 from .fields import NO_PROPERTIES
+from .handshake import Handshake
 from .messages import extensionsOf
-from .packets import Publish, Will
-from .reasons import ReasonCode
-from .retained import RetainedIndex
-from .settings import MqttSettings
+from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel
+from .reasons import MqttError, ProtocolError, ReasonCode
+from .session import Session
 
-_log = Logger()
+if TYPE_CHECKING:
+    from .connection import IWire
 
-_REMEMBERED_TOPICS: Final = 10_000
+_MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
+_NONE: Final[frozenset[int]] = frozenset()
 
 _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     TopicBlank: ReasonCode.TOPIC_NAME_INVALID,
@@ -60,216 +57,339 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
 }
 
 
-Refused: TypeAlias = Mapping[int, BrokerError]
-"""Why messages are not going to be in the log, by their number among those added together."""
-
-
 def publishReason(error: BrokerError) -> ReasonCode:
     """
-    What PUBACK and PUBREC say of a refusal. Section 3.4.2.1 of MQTT 5.
+    The reason code of PUBACK and PUBREC for an error. Section 3.4.2.1 of MQTT 5.
     """
     return _REASONS.get(type(error), ReasonCode.UNSPECIFIED_ERROR)
 
 
-class Publisher:
+def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
     """
-    Publishes into the log of one group, for all clients of the group.
-
-    Messages enter the log in the order of the calls [MQTT-4.6.0-5] [MQTT5-4.6.0-5]. There is
-    no time-out: an answer comes when the event is final, or when it is sure that it will not be.
-
-    @ivar open: topics that were open when they were last published to.
+    The policy of MQTT: a publish is answered when its outcome is known, without a time-out.
     """
+    return PublishPolicy(
+        hasTimeout=False,
+        opensTopics=settings.openTopics,
+        mayBeEmpty=True,
+        stopsAtRefusal=stopsAtRefusal,
+        wantsResults=False,
+    )
+
+
+def publishOne(context: Context, group: str, message: Publish, mark: str | None) -> Deferred[None]:
+    """
+    Publish a message that no client waits for.
+
+    @param mark: the mark of the publisher, if it subscribes with No Local.
+    @return: fires when the event is final and on stable storage; fails with a L{BrokerError}
+        when it is not going to be.
+    """
+
+    async def publish() -> None:
+        index, settings = context.retained[group], context.settings
+        if message.retain and message.payload:
+            index.checkRoom(message.topic, settings.maxRetained)
+        publication = Publication(
+            groupId=group,
+            topic=message.topic,
+            content=message.payload,
+            extensions=extensionsOf(message, context.now, mark),
+        )
+        policy = policyOf(settings, stopsAtRefusal=False)
+        (error,) = await context.broker.submit((publication,), policy).done
+        if isinstance(error, BrokerError):
+            raise error
+
+    return Deferred.fromCoroutine(publish())
+
+
+class Receiving:
+    """
+    Handles the PUBLISH and PUBREL packets of one connection.
+
+    Nothing is acknowledged before its event is final [MQTT-4.3.2-2] [MQTT5-4.3.2-4]
+    [MQTT5-4.3.3-8]. A client with too many pending publishes is not read from until there are
+    fewer.
+
+    @ivar unanswered: the number of pending publishes.
+    @ivar isPaused: whether the client is not read from until there are fewer.
+    """
+
+    _log = Logger()
 
     def __init__(
         self,
-        ledger: ILedger,
-        retained: RetainedIndex,
-        settings: MqttSettings,
-        now: Callable[[], float],
+        context: Context,
+        session: Session,
+        *,
+        handshake: Handshake,
+        send: Callable[[bytes], None],
+        wire: IWire,
+        refuse: Callable[[MqttError], None],
     ) -> None:
         """
-        @param retained: knows the retained messages of the log.
-        @param now: the wall clock: seconds since the epoch.
+        @param send: sends an encoded packet.
+        @param refuse: closes the connection.
         """
-        self.ledger = ledger
-        self.settings = settings
-        self.now = now
-        self.open: set[str] = set()
-        self._retained = retained
+        self.unanswered = 0
+        self._broker = context.broker
+        self._retained = context.retained[session.group]
+        self._settings = settings = context.settings
+        self._now = context.now
+        self._session = session
+        self._handshake = handshake
+        self._version = handshake.version
+        # 3.1.1 has no refusals: the connection ends, and nothing behind them is published.
+        self._policy = policyOf(settings, stopsAtRefusal=self._version != MQTT_5)
+        self._send = send
+        self._wire = wire
+        self._refuse = refuse
+        self._aliases: dict[int, str] = {}
+        self._bytes = 0
+        self._quota = settings.receiveMaximum
+        # Exchanges with QoS 2 that were begun on this connection.
+        self._open: set[int] = set()
+        # Packet identifiers of messages that were repeated in the same read.
+        self._repeated: list[int] = []
+        self.isPaused = False
+        self._hasEnded = False
+        self._idle: Deferred[None] | None = None
 
-    def publish(self, message: Publish | Will, publisher: str | None = None) -> Deferred[None]:
+    def publish(self, arrived: Publishes) -> None:
         """
-        Publish a message.
+        Publish a run of messages in one call of the broker.
 
-        @param publisher: the mark of the publisher, where somebody will look for it.
-        @return: fires when the event is final and on stable storage; fails with a
-            L{BrokerError} when it is not going to be.
+        @raise MqttError: one of them violates the protocol. Those before it are published.
         """
-        together = self.gather()
+        publications: list[Publication] = []
+        packets: list[Publish] = []
+        self._repeated.clear()
         try:
-            together.add(message, publisher)
-        except BrokerError as error:
-            return fail(error)
+            refused = self._collect(arrived.packets, publications, packets)
+        finally:
+            if packets:
+                self._submit(publications, packets)
+        if refused is not None:
+            self._refused(*refused)
 
-        def check(refused: Refused) -> None:
-            for error in refused.values():
-                raise error
-
-        published: Deferred[Any] = together.submit()
-        published.addCallback(together.refused)
-        published.addCallback(check)
-        return published
-
-    def gather(self) -> Together:
-        """Messages that are to be published together, of which there are none yet."""
-        return Together(self)
-
-    def checkRetained(self, topic: str) -> None:
+    def _collect(
+        self, arrived: Sequence[Publish], publications: list[Publication], packets: list[Publish]
+    ) -> tuple[Publish, BrokerError] | None:
         """
-        @raise Overloaded: the topic cannot have a retained message.
+        Make publications of messages.
+
+        @return: the message at which the connection ends, and why, if there is one.
         """
-        isFull = len(self._retained) >= self.settings.maxRetained
-        if isFull and not self._retained.has(topic):
-            raise Overloaded("there are too many retained messages")
+        session, group, now = self._session, self._session.group, self._now
+        mark = session.mark if session.hasNoLocal else None
+        for packet in arrived:
+            if packet.properties is not NO_PROPERTIES:
+                packet = self._resolve(packet)
+            elif not packet.topic:
+                raise ProtocolError("there is neither a topic nor an alias")
+            qos, topic, payload = packet.qos, packet.topic, packet.payload
+            if qos and not self._begin(qos, packet.packetId):
+                continue
+            if packet.retain and payload:
+                try:
+                    self._retained.checkRoom(topic, self._settings.maxRetained)
+                except BrokerError as error:
+                    if self._version != MQTT_5:
+                        return packet, error
+                    self._refused(packet, error)
+                    continue
+            extensions = extensionsOf(packet, now, mark)
+            publications.append(
+                Publication(groupId=group, topic=topic, content=payload, extensions=extensions)
+            )
+            packets.append(packet)
+        return None
 
-    def isOpen(self, topic: str) -> bool | None:
-        """Whether a topic is open; C{None} where that is not known without waiting."""
-        try:
-            state = self.ledger.topicState(topic)
-        except LedgerUnavailable:
-            return None
-        return state is not None and state.isOpen
-
-    def remember(self, topics: Iterable[str]) -> None:
-        """These topics are open."""
-        if len(self.open) >= _REMEMBERED_TOPICS:
-            self.open.clear()
-        self.open.update(topics)
-
-
-class Together:
-    """
-    Messages on their way to the log that came together: one call of the ledger for all.
-
-    @ivar size: how many bytes their payloads have together.
-    """
-
-    __slots__ = ("_new", "_publisher", "_requests", "size")
-
-    def __init__(self, publisher: Publisher) -> None:
-        self.size = 0
-        self._publisher = publisher
-        self._requests: list[Request] = []
-        # Topics that are open only if what comes before their messages opens them, or somebody.
-        self._new: set[str] | None = None
-
-    def add(self, message: Publish | Will, mark: str | None) -> None:
-        """
-        Publish a message after all others.
-
-        @param mark: the mark of the publisher, where somebody will look for it.
-        @raise BrokerError: it cannot be published. The others can.
-        """
-        publisher, topic, payload = self._publisher, message.topic, message.payload
-        isNew = topic not in publisher.open
-        if isNew:
-            checkTopicName(topic)
-        size = len(payload)
-        if size > publisher.settings.maxContent:
-            raise ContentTooLarge()
-        if message.retain and payload:
-            publisher.checkRetained(topic)
-        extensions = extensionsOf(message, publisher.now, mark)
-        if message.properties is not NO_PROPERTIES:
-            checkExtensions(extensions)
-        if isNew:
-            self._checkNew(topic)
-        self.size += size
-        self._requests.append(PublishEvent(topic=topic, content=payload, extensions=extensions))
-
-    def _checkNew(self, topic: str) -> None:
-        """See to it that a topic is open that may not be."""
-        if self._new is None:
-            self._new = set()
-        elif topic in self._new:
-            return
-        isOpen = self._publisher.isOpen(topic)
-        if not isOpen:
-            if self._publisher.settings.openTopics:
-                # Not waited for, so that nothing overtakes: the log executes them in this order,
-                # and opening an open topic changes nothing. If it fails, what follows it fails
-                # too, and tells.
-                self._requests.append(OpenTopic(topic=topic))
-            elif isOpen is not None:
-                raise TopicNotFound()
-        self._new.add(topic)
-
-    def submit(self) -> Deferred[Submission]:
-        """
-        Have them published. Called once, when there is one at least.
-
-        @return: fires when it is known what has become of each, for L{refused}. Never fails.
-        """
-        try:
-            return self._publisher.ledger.submitMany(self._requests).done
-        except Exception:
-            _log.failure("A ledger raised an error, which its contract does not allow")
-            return Submission.refused(len(self._requests), LedgerUnavailable()).done
-
-    def refused(self, submission: Submission) -> Refused | Deferred[Refused]:
-        """
-        Those that are not going to be in the log. Some may be on their way there once more.
-
-        @param submission: what L{submit} fired with.
-        """
-        # The hot one: everything is in the log.
-        for outcome in submission.outcomes:
-            if not isinstance(outcome, Receipt) or outcome.execution is not Execution.DONE:
-                return self._refusedOf(submission.outcomes)
-        if self._new:
-            self._publisher.remember(self._new)
-        return {}
-
-    def _refusedOf(
-        self, outcomes: Sequence[Receipt | BrokerError | None]
-    ) -> Refused | Deferred[Refused]:
-        publisher, new = self._publisher, self._new or set()
-        refused: dict[int, BrokerError] = {}
-        closed: dict[int, PublishEvent] = {}
-        publishes = [
-            (request, outcome)
-            for request, outcome in zip(self._requests, outcomes, strict=True)
-            if isinstance(request, PublishEvent)
-        ]
-        for number, (request, outcome) in enumerate(publishes):
-            topic = request.topic
-            if not isinstance(outcome, Receipt):
-                refused[number] = LedgerUnavailable() if outcome is None else outcome
-            elif outcome.execution is Execution.DONE:
-                publisher.remember((topic,))
-            elif outcome.execution is not Execution.TOPIC_NOT_FOUND:
-                refused[number] = TransactionFailed()
-            elif publisher.settings.openTopics and (topic in publisher.open or topic not in new):
-                # Somebody has closed it since.
-                closed[number] = request
+    def _begin(self, qos: int, packetId: int) -> bool:
+        """Begin an exchange; return whether its message is to be published."""
+        session = self._session
+        if qos == 2 and (packetId in session.received or packetId in session.receiving):
+            # [MQTT-4.3.3-2] [MQTT5-4.3.3-10]: it was published before.
+            if packetId in session.received:
+                self._send(encodeSuccess(PUBREC, packetId))
             else:
-                refused[number] = TopicNotFound()
-        publisher.open.difference_update([request.topic for request in closed.values()])
-        return self._repeat(closed, refused) if closed else refused
+                self._repeated.append(packetId)
+            return False
+        if not self._quota and self._version == MQTT_5:
+            # Section 3.3.4; 3.1.1 has no such bound, its clients are paused instead.
+            raise MqttError(
+                ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, "more publishes than Receive Maximum"
+            )
+        self._quota -= 1
+        if qos == 2:
+            session.receiving.add(packetId)
+            self._open.add(packetId)
+        return True
 
-    def _repeat(self, closed: Mapping[int, PublishEvent], refused: Refused) -> Deferred[Refused]:
-        """Publish some again, to topics that are opened again."""
-        again = Together(self._publisher)
-        for request in closed.values():
-            again._checkNew(request.topic)
-            again._requests.append(request)
-        numbers = list(closed)
+    def _submit(self, publications: Sequence[Publication], packets: Sequence[Publish]) -> None:
+        size = sum([len(packet.payload) for packet in packets])
+        self.unanswered += len(packets)
+        self._bytes += size
+        batch = self._broker.submit(publications, self._policy)
+        refused = self._answerRefused(batch.answers, packets) if batch.hasRefused else _NONE
+        batch.done.addErrback(self._failed, len(packets))
+        batch.done.addCallback(self._answered, packets, size, refused)
+        for packetId in self._repeated:
+            # Some ledgers need no time: it may be in the log by now.
+            if packetId in self._session.received:
+                self._send(encodeSuccess(PUBREC, packetId))
+        if self.unanswered >= self._settings.receiveMaximum or self._bytes > _MAX_WAITING_BYTES:
+            self._pause()
 
-        def merge(more: Refused) -> Refused:
-            return {**refused, **{numbers[number]: error for number, error in more.items()}}
+    def _answerRefused(
+        self, answers: Sequence[Answer | None], packets: Sequence[Publish]
+    ) -> frozenset[int]:
+        """
+        Answer the messages that a check has refused, without waiting for the others.
 
-        repeated: Deferred[Any] = again.submit()
-        repeated.addCallback(again.refused)
-        repeated.addCallback(merge)
-        return repeated
+        @return: their indexes.
+        """
+        refused = {
+            number: error for number, error in enumerate(answers) if isinstance(error, BrokerError)
+        }
+        for number, error in refused.items():
+            self._refused(packets[number], error)
+        return frozenset(refused)
+
+    def _resolve(self, packet: Publish) -> Publish:
+        """Replace the topic alias of a packet by its topic."""
+        if packet.properties.subscriptionIdentifiers:
+            # [MQTT5-3.3.4-6]
+            raise ProtocolError("a client must not send a subscription identifier")
+        alias = packet.properties.topicAlias
+        if alias is None:
+            if not packet.topic:
+                raise ProtocolError("there is neither a topic nor an alias")
+            return packet
+        if not 0 < alias <= self._settings.topicAliasMaximum:
+            # [MQTT5-3.3.2-8] [MQTT5-3.3.2-9] [MQTT5-3.3.2-12]
+            raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, "the topic alias is out of range")
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+            return packet
+        topic = self._aliases.get(alias)
+        if topic is None:
+            # [MQTT5-3.3.2-7]
+            raise ProtocolError("the topic alias is not known")
+        return msgspec.structs.replace(packet, topic=topic)
+
+    def _pause(self) -> None:
+        if not self.isPaused and self.unanswered:
+            self.isPaused = True
+            self._wire.pauseReading()
+
+    def _failed(self, failure: Failure, count: int) -> Sequence[BrokerError]:
+        self._log.failure("Publishes could not be submitted", failure)
+        return [LedgerUnavailable()] * count
+
+    def _answered(
+        self,
+        answers: Sequence[BrokerError | None],
+        packets: Sequence[Publish],
+        size: int,
+        refused: frozenset[int],
+    ) -> None:
+        """
+        Acknowledge messages: their outcomes are known.
+
+        @param size: the bytes of their payloads.
+        @param refused: the indexes of those that were answered before.
+        """
+        acknowledged: list[int] = []
+        for number, packet in enumerate(packets):
+            error = answers[number]
+            if error is not None:
+                if number not in refused:
+                    self._acknowledge(acknowledged)
+                    self._refused(packet, error)
+            elif packet.qos == 1:
+                acknowledged.append(packet.packetId)
+            elif packet.qos == 2:
+                self._acknowledge(acknowledged)
+                # The session may have another connection by now.
+                self._session.accepted(packet.packetId)
+                if self._session.client is not None:
+                    self._session.client.accepted(packet.packetId)
+        self._acknowledge(acknowledged)
+        self.unanswered -= len(packets)
+        self._bytes -= size
+        hasRoom = (
+            2 * self.unanswered <= self._settings.receiveMaximum
+            and 2 * self._bytes <= _MAX_WAITING_BYTES
+        )
+        if self.isPaused and hasRoom:
+            self.isPaused = False
+            self._wire.resumeReading()
+        if self._idle is not None and not self.unanswered:
+            idle, self._idle = self._idle, None
+            idle.callback(None)
+
+    def _acknowledge(self, packetIds: list[int]) -> None:
+        """Send PUBACK for publishes that are in the log."""
+        if packetIds:
+            self._quota += len(packetIds)
+            if not self._hasEnded:
+                self._send(encodeSuccesses(PUBACK, packetIds))
+            packetIds.clear()
+
+    def accepted(self, packetId: int) -> None:
+        """Send PUBREC for a publish of the session, maybe of an earlier connection."""
+        self._send(encodeSuccess(PUBREC, packetId))
+
+    def _refused(self, packet: Publish, error: BrokerError) -> None:
+        """Answer a message that was refused, or close the connection."""
+        qos, packetId = packet.qos, packet.packetId
+        if qos == 2:
+            # [MQTT5-4.3.3-9]
+            self._session.receiving.discard(packetId)
+            self._open.discard(packetId)
+        if qos:
+            self._quota += 1
+        reason = publishReason(error)
+        if self._hasEnded:
+            pass  # there is no connection to answer on
+        elif self._version != MQTT_5:
+            # [MQTT-3.3.5-2]
+            self._refuse(MqttError(reason, error.message))
+        elif qos:
+            refusal: Puback | Pubrec
+            if qos == 1:
+                refusal = self._handshake.explain(Puback(packetId, reason), error.message)
+            else:
+                refusal = self._handshake.explain(Pubrec(packetId, reason), error.message)
+            self._send(encode(refusal, MQTT_5))
+
+    def pubrel(self, packet: Pubrel) -> None:
+        """
+        Complete an exchange: the client has our PUBREC.
+        """
+        packetId = packet.packetId
+        if packetId in self._open:
+            self._open.discard(packetId)
+            self._quota += 1
+        isKnown = self._session.forgetReceived(packetId)
+        if isKnown or self._version != MQTT_5:
+            # [MQTT-4.3.3-2] [MQTT5-4.3.3-11]
+            self._send(encodeSuccess(PUBCOMP, packetId))
+        else:
+            unknown = Pubcomp(packetId, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
+            self._send(encode(unknown, MQTT_5))
+
+    def drain(self) -> Deferred[None]:
+        """
+        Fires when everything is answered. Called once; no packet may arrive afterwards.
+        """
+        if not self.unanswered:
+            return succeed(None)
+        self._idle = Deferred()
+        return self._idle
+
+    def end(self) -> None:
+        """End: the connection is closed. Pending publishes still enter the log."""
+        self._hasEnded = True

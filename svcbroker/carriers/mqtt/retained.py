@@ -20,6 +20,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...broker import Keeper
+from ...errors import Overloaded
 from ...interfaces import IBlockObserver, ILedger
 from ...model import Block, EventId
 from .messages import RETAIN
@@ -46,15 +47,16 @@ class RetainedIndex:
     """
     Which event is the retained message of each topic, for one group.
 
-    @ivar height: the height of the last block that it knows.
+    @ivar ledger: the log of the group.
+    @ivar height: the height of the last indexed block.
     """
 
     _log = Logger()
 
-    def __init__(self, ledger: ILedger, keeper: Keeper, reactor: IReactorTime) -> None:
+    def __init__(self, ledger: ILedger, store: Keeper, reactor: IReactorTime) -> None:
         self.height = 0
-        self._ledger = ledger
-        self._keeper = keeper
+        self.ledger = ledger
+        self._store = store
         self._reactor = reactor
         self._kind = f"mqtt-retained/{ledger.group}"
         self._root = _Level()
@@ -70,28 +72,28 @@ class RetainedIndex:
         """
         Read what is kept, and what the log has beyond it; then follow.
         """
-        for topic, value in self._keeper.items(self._kind):
+        for topic, value in self._store.items(self._kind):
             self._set(topic, EventId.parse(value.decode("ascii")))
-        kept = self._keeper.get(_HEIGHT, self._ledger.group)
+        kept = self._store.get(_HEIGHT, self.ledger.group)
         self.height = self._keptHeight = 0 if kept is None else msgspec.json.decode(kept, type=int)
         return Deferred.fromCoroutine(self._catchUp())
 
     async def _catchUp(self) -> None:
-        if self.height > (await self._ledger.getStatistics()).height:
+        if self.height > (await self.ledger.getStatistics()).height:
             self._log.warn(
                 "the log of group {group} is older than what is kept of it: retained "
                 "messages are looked for anew",
-                group=self._ledger.group,
+                group=self.ledger.group,
             )
-            for topic, _ in self._keeper.items(self._kind):
-                self._keeper.remove(self._kind, topic)
+            for topic, _ in self._store.items(self._kind):
+                self._store.remove(self._kind, topic)
             self._root, self._count = _Level(), 0
             self.height = self._keptHeight = 0
-        while self.height < (last := (await self._ledger.getStatistics()).height):
+        while self.height < (last := (await self.ledger.getStatistics()).height):
             while self.height < last:
                 following = self.height + 1
-                if await self._ledger.mayHold(following, RETAIN):
-                    self._take(await self._ledger.readBlock(following))
+                if await self.ledger.mayHold(following, RETAIN):
+                    self._take(await self.ledger.readBlock(following))
                 else:
                     self.height = following
                 if self.height % _BLOCKS_A_TURN == 0:
@@ -99,11 +101,11 @@ class RetainedIndex:
         if self.height - self._keptHeight >= _KEPT_EVERY:
             self._keepHeight()
         # In the turn in which nothing was missing.
-        self._ledger.addObserver(self)
+        self.ledger.addObserver(self)
 
     def stop(self) -> None:
         """Follow no more."""
-        self._ledger.removeObserver(self)
+        self.ledger.removeObserver(self)
         self._keepHeight()
 
     def blockCommitted(self, block: Block) -> None:
@@ -121,10 +123,10 @@ class RetainedIndex:
                 # [MQTT5-3.3.1-7]: an empty one removes it. [MQTT5-3.3.1-8]: others change nothing.
                 if event.content:
                     self._set(event.topic, event.eventId)
-                    self._keeper.put(self._kind, event.topic, str(event.eventId).encode("ascii"))
+                    self._store.put(self._kind, event.topic, str(event.eventId).encode("ascii"))
                 else:
                     self._remove(event.topic)
-                    self._keeper.remove(self._kind, event.topic)
+                    self._store.remove(self._kind, event.topic)
         self._unkept += len(block.events)
         if (
             hasChanged
@@ -136,7 +138,7 @@ class RetainedIndex:
     def _keepHeight(self) -> None:
         # Written together with the changes before it, or after them.
         self._keptHeight, self._unkept = self.height, 0
-        self._keeper.put(_HEIGHT, self._ledger.group, b"%d" % self.height)
+        self._store.put(_HEIGHT, self.ledger.group, b"%d" % self.height)
 
     def has(self, topic: str) -> bool:
         """Whether a topic has a retained message."""
@@ -146,6 +148,16 @@ class RetainedIndex:
                 return False
             level = level.below[name]
         return level.event is not None
+
+    def checkRoom(self, topic: str, most: int) -> None:
+        """
+        Check that a topic can get a retained message.
+
+        @param most: the most topics with one.
+        @raise Overloaded: it has none, and there are too many.
+        """
+        if self._count >= most and not self.has(topic):
+            raise Overloaded("there are too many retained messages")
 
     def match(self, topicFilter: str) -> list[EventId]:
         """

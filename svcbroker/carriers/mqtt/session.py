@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from ...broker import Keeper
 from ...errors import BrokerError
+from .context import NEVER
 from .messages import publisherMark
-from .settings import NEVER
 from .subscription import KeptSubscription, Key, SessionSubscription
 
 if TYPE_CHECKING:

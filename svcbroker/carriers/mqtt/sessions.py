@@ -64,7 +64,7 @@ class Sessions:
         now = self._context.now()
         for name, value in self._context.store.items(SESSION):
             kept = msgspec.json.decode(value, type=KeptSession)
-            if kept.group not in self._context.groups:
+            if kept.group not in self._context.retained:
                 self._log.warn("Session {name} is of a group that is not served", name=name)
                 continue
             session = Session(kept.group, kept.clientId, kept.expiry, self._context.store)

@@ -224,12 +224,12 @@ class Subscriber:
 
     async def _sendRetained(self, delivery: Delivery, opened: Opened) -> None:
         subscription, session = opened.subscription, self._session
-        group = self._context.groups[session.group]
+        index = self._context.retained[session.group]
         start = subscription.kept.start if opened.isNew else None
-        for eventId in group.retained.match(subscription.topicFilter):
+        for eventId in index.match(subscription.topicFilter):
             if start is not None and eventId.height >= start[0] + (start[1] >= 0):
                 continue  # the log delivers it
-            event = await group.ledger.getEvent(eventId)
+            event = await index.ledger.getEvent(eventId)
             isGone = session.subscriptions.get(subscription.kept.topicFilter) is not subscription
             if session.delivery is not delivery or isGone:
                 return

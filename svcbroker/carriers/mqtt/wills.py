@@ -19,6 +19,7 @@ from .codec import encode
 from .context import Context
 from .decoder import Decoder
 from .packets import MQTT_5, Publish, Will
+from .publishing import publishOne
 from .session import Session
 
 WILL: Final = "mqtt-will"
@@ -71,7 +72,7 @@ class Wills:
         for name, value in self._context.store.items(WILL):
             try:
                 kept = msgspec.json.decode(value, type=KeptWill)
-                if kept.group in self._context.groups:
+                if kept.group in self._context.retained:
                     self._wait(name, kept)
             except ValueError:
                 # A damaged will must not keep the broker from starting.
@@ -156,8 +157,7 @@ class Wills:
                 level("The will of a client was not published: {error}", error=result.value)
             published.callback(None)
 
-        publisher = self._context.groups[kept.group].publisher
-        publisher.publish(message, kept.mark).addBoth(done)
+        publishOne(self._context, kept.group, message, kept.mark).addBoth(done)
 
     def stop(self) -> None:
         """Cancel the timers. Delayed wills stay on disk."""

@@ -13,11 +13,11 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from svcbroker.broker import Keeper
+from svcbroker.broker import Broker, Keeper, Limits
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory, MqttProtocol
 from svcbroker.carriers.mqtt.codec import encode
-from svcbroker.carriers.mqtt.context import makeContext
+from svcbroker.carriers.mqtt.context import MqttSettings, makeContext
 from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.fields import NO_PROPERTIES, Properties
 from svcbroker.carriers.mqtt.packets import (
@@ -36,10 +36,10 @@ from svcbroker.carriers.mqtt.packets import (
     TopicSubscription,
     Unsubscribe,
 )
-from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.interfaces import submit
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
+from svcbroker.version import VersionRecord
 
 MAX_PACKET = 10 * 1024 * 1024
 
@@ -281,19 +281,28 @@ class Server:
         self.ledger = ledgers["1"]
         numbers = itertools.count(len(self.notes.kept) * 1000 + 1)
         entropy = lambda size: next(numbers).to_bytes(size, "big")  # noqa: E731
-        self.keeper = Keeper(self.notes, clock, maybeDeferred)
+        self.store = Keeper(self.notes, clock, maybeDeferred)
         self.subscriptions = Subscriptions(
-            ledgers, clock, clock.seconds, entropy, KeptPositions(self.keeper)
+            ledgers, clock, clock.seconds, entropy, KeptPositions(self.store)
         )
         self.subscriptions.start()
+        settings = MqttSettings() if settings is None else settings
+        self.broker = Broker(
+            ledgers,
+            clock,
+            Limits(maxContent=settings.maxContent),
+            nodeAddress="127.0.0.1:1883",
+            version=VersionRecord(version="1"),
+        )
         context = makeContext(
+            self.broker,
             ledgers,
             self.subscriptions,
-            self.keeper,
+            self.store,
             clock,
             clock.seconds,
             entropy,
-            MqttSettings() if settings is None else settings,
+            settings,
         )
         self.carrier = MqttCarrier(context)
         self.carrier.start()
@@ -338,7 +347,7 @@ class Server:
         """Stop in order, except for the ledgers."""
         self.carrier.drain()
         self.pump()
-        self.keeper.flush()
+        self.store.flush()
         self.pump()
 
     def crash(self) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.codec import PUBACK, encode, encodeSuccess, encodeSuccesses
+from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.frames import Options, templateOf
@@ -27,7 +28,6 @@ from svcbroker.carriers.mqtt.packets import (
     Will,
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
-from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.interfaces import Batch, submit
 from svcbroker.model import CloseTopic, Event, EventId, OpenTopic
 
@@ -196,11 +196,14 @@ class OneReadTests(SynchronousTestCase):
         client = server.connected()
         client.publish("t")
         client.publish("u")
+        server.ledger.isHolding = True
         submit(server.ledger, CloseTopic(topic="t"))
         server.ledger.submitted.clear()
         client.send(
             *(Publish("tu"[n % 2], b"%d" % n, 1, packetId=n) for n in range(1, 7)),
         )
+        server.ledger.isHolding = False
+        server.ledger.release()
         self.assertEqual(client.take(), [Puback(n) for n in range(1, 7)])
         self.assertEqual(published(server), [b"%d" % n for n in (1, 2, 3, 4, 5, 6, 2, 4, 6)])
         opened = [each for each in server.ledger.submitted if isinstance(each, OpenTopic)]

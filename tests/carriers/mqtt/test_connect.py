@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import (
     MQTT_5,
@@ -19,7 +20,6 @@ from svcbroker.carriers.mqtt.packets import (
     Publish,
 )
 from svcbroker.carriers.mqtt.reasons import ReasonCode
-from svcbroker.carriers.mqtt.settings import MqttSettings
 
 from .support import Server
 

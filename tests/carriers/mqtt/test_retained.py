@@ -13,12 +13,12 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import Keeper
+from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.messages import RETAIN
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Puback, Publish, Will
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
-from svcbroker.carriers.mqtt.settings import MqttSettings
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import submit
 from svcbroker.model import Block, Event, EventId, OpenTopic, PublishEvent, filterMatches
