@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 from twisted.internet.defer import Deferred
 
 from ..broker import Broker
-from ..errors import ParameterInvalid
+from ..errors import GroupUnknown, ParameterInvalid
 from ..model import InterfaceType
 from ._declarations import Operation, Parameter
 from ._types import ExtensionsType, GroupType
@@ -26,6 +26,9 @@ ParamsCall: TypeAlias = Callable[[Raw], Deferred[Any]]
 ManyCall: TypeAlias = Callable[[Sequence[Any]], Deferred[Sequence[Any]]]
 
 T = TypeVar("T")
+
+_SHOWN = 100
+"""How much of a wrong value is shown, in characters."""
 
 _anyDecoder = Decoder()
 
@@ -114,9 +117,15 @@ def _bind(
 
 def _resolving(broker: Broker, step: _Step) -> _Step:
     resolve, read, fallback = broker.groups.resolve, step.read, step.fallback
-    return _Step(
-        step.name, step.key, lambda given: resolve(read(given)), lambda: resolve(fallback())
-    )
+
+    def readGroup(given: Any) -> str:
+        group: str = read(given)
+        try:
+            return resolve(group)
+        except GroupUnknown as error:
+            raise GroupUnknown(f"{step.name}: {error.message}: {group[:_SHOWN]}") from None
+
+    return _Step(step.name, step.key, readGroup, lambda: resolve(fallback()))
 
 
 def _bindParams(
@@ -138,7 +147,15 @@ def _bindParams(
         try:
             given = decoder.decode(params)
         except (DecodeError, RecursionError):
-            return untyped(_members(params, names))
+            members = _members(params, names)
+            try:
+                return untyped(members)
+            except GroupUnknown as error:
+                if bytes(params)[:1] != b"[":
+                    raise
+                # Content is easily taken for the second parameter.
+                order = ", ".join(names)
+                raise GroupUnknown(f"{error.message}; by position they are {order}") from None
         return typed(given)
 
     return call

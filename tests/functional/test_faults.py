@@ -141,7 +141,7 @@ class ViewChangeTests(FaultTestCase):
             (["stop", "4"], "there is no node 4, only 0 to 3"),
             (["lose", "1.5"], "loss: is not a number from 0 to 1"),
             (["slow", "61"], "delay: is not a number from 0 to 60"),
-            (["show", "--group=7"], "group is unknown"),
+            (["show", "--group=7"], "groupId: group is unknown: 7"),
         ]:
             self.assertEqual(
                 await self.refused(*arguments), f"svcbroker fault: the daemon refused: {words}"

@@ -97,6 +97,19 @@ class OperationTests(JSONRPCTestCase):
         self.assertEqual(self.result("list", [0, 7, "2"])["pageSize"], 7)
         self.assertEqual(self.ask(call("open", ["t", "2", 3]))["error"]["code"], -32602)
 
+    def test_contentInThePlaceOfTheGroup(self) -> None:
+        """The error says which parameter the second one is."""
+        self.result("open", ["t"])
+        error = self.ask(call("publish", ["t", "eA=="]))["error"]
+        self.assertEqual(error["data"]["code"], errors.GroupUnknown.code)
+        self.assertEqual(
+            error["message"],
+            "groupId: group is unknown: eA==; "
+            "by position they are topic, groupId, content, extensions",
+        )
+        error = self.ask(call("publish", {"topic": "t", "groupId": "x" * 1000}))["error"]
+        self.assertEqual(error["message"], "groupId: group is unknown: " + "x" * 100)
+
     def test_absentParams(self) -> None:
         for body in (
             b'{"jsonrpc":"2.0","id":1,"method":"list"}',
