@@ -14,6 +14,8 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from .ports import TLS_TYPES
+
 OPERATOR_NAME: Final = "operator.json"
 TOKEN_SIZE: Final = 32
 """How many unguessable bytes prove an operator."""
@@ -55,7 +57,7 @@ def operatorUrl(address: str, basePath: str, endpoint: str) -> str:
         host = "127.0.0.1"
     elif not host.startswith("127."):
         return ""
-    scheme = "https" if endpoint.startswith("ssl:") else "http"
+    scheme = "https" if endpoint.partition(":")[0] in TLS_TYPES else "http"
     return f"{scheme}://{host}:{port}{basePath}"
 
 

@@ -93,7 +93,6 @@ def makePlan(config: Config, reactor: Any) -> Plan:
 def _planPort(reactor: Any, name: str, text: str) -> PortPlan:
     try:
         endpoint = serverEndpoint(reactor, text)
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"{name}: cannot use {text!r}: {reason}") from error
+    except ValueError as error:
+        raise ConfigError(f"{name}: cannot use {text!r}: {error}") from error
     return PortPlan(name=name, endpoint=endpoint, text=text)

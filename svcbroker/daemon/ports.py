@@ -4,6 +4,7 @@ Listening ports: bound before the ledgers start, accepting once the carriers hav
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from twisted.internet.interfaces import (
     IStreamServerEndpoint,
 )
 from twisted.logger import Logger
-from zope.interface import implementer
+from zope.interface import directlyProvides, implementer, providedBy
 
 from ..net.addresses import addressText
 
@@ -41,16 +42,47 @@ How many connections the kernel holds until they are accepted. Twisted's 50 are 
 when many clients connect together, and a client that finds none left tries again a second later.
 """
 
-_WITH_BACKLOG: Final = ("tcp", "tcp6", "ssl", "unix")
+TLS_TYPES: Final = ("ssl", "tls")
+"""The types of endpoints that speak TLS."""
+
+_WITH_BACKLOG: Final = ("tcp", "tcp6", "unix", *TLS_TYPES)
+_NO_NUMBER = re.compile(r"invalid literal for int\(\) with base 10: (.*)")
+_HINT: Final = (
+    "an endpoint is, for example, tcp:8080:interface=127.0.0.1; a colon inside of a value is "
+    "written \\:"
+)
 
 
 def serverEndpoint(reactor: Any, text: str) -> IStreamServerEndpoint:
     """
     The endpoint of a description, with a backlog of L{BACKLOG} where it says none and has one.
 
-    @raise Exception: it cannot be used; each kind of endpoint, plugins included, has its own way
-        to complain.
+    @raise ValueError: it cannot be used. The message says why in one line.
     """
+    try:
+        return _parseEndpoint(reactor, text)
+    except Exception as error:
+        raise ValueError(_explain(error)) from error
+
+
+def _explain(error: Exception) -> str:
+    """
+    Explain why a description cannot be used. Each type of endpoint, plugins included, raises
+    exceptions of its own.
+    """
+    reason = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}"
+    if isinstance(error, ValueError):
+        noNumber = _NO_NUMBER.fullmatch(reason)
+        return f"{noNumber[1]} is not a number; {_HINT}" if noNumber else f"{reason}; {_HINT}"
+    if isinstance(error, TypeError):
+        return f"{reason.partition('() ')[2] or reason}; {_HINT}"
+    # Parsers run out of pieces in the middle of a description.
+    return f"it cannot be read to its end; {_HINT}"
+
+
+def _parseEndpoint(reactor: Any, text: str) -> IStreamServerEndpoint:
     endpoint: IStreamServerEndpoint
     kind, colon, rest = text.partition(":")
     if kind in _WITH_BACKLOG:
@@ -80,7 +112,8 @@ class PortPlan:
 @implementer(IProtocolFactory, ILoggingContext)
 class GatedFactory:
     """
-    A protocol factory that refuses connections until it is given a carrier's factory.
+    A protocol factory that refuses connections until it is given a carrier's factory. From then
+    on it provides what that factory provides: TLS asks it for C{IProtocolNegotiationFactory}.
     """
 
     def __init__(self, name: str) -> None:
@@ -101,10 +134,12 @@ class GatedFactory:
         """Start C{factory}, and have it make the protocols from now on."""
         factory.doStart()
         self._factory = factory
+        directlyProvides(self, providedBy(factory))
 
     def close(self) -> None:
         """Stop the carrier's factory, if there was one."""
         factory, self._factory = self._factory, None
+        directlyProvides(self)
         if factory is not None:
             factory.doStop()
 
@@ -114,6 +149,12 @@ class GatedFactory:
             return None
         protocol: IProtocol | None = self._factory.buildProtocol(addr)
         return protocol
+
+    def __getattr__(self, name: str) -> Any:
+        # The methods of the other interfaces of the carrier's factory.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._factory, name)
 
 
 class Port:

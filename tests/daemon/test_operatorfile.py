@@ -42,7 +42,8 @@ class UrlTests(SynchronousTestCase):
             ("[::]:80", "http://[::1]:80/b"),
         ]:
             self.assertEqual(operatorUrl(address, "/b", "tcp:80"), url)
-        self.assertEqual(operatorUrl("0.0.0.0:1", "", "ssl:1:a=b"), "https://127.0.0.1:1")
+        for endpoint in ("ssl:1:a=b", "tls:/etc/certificates:1"):
+            self.assertEqual(operatorUrl("0.0.0.0:1", "", endpoint), "https://127.0.0.1:1")
 
     def test_otherAddressesHaveNoUrl(self) -> None:
         """An address that is not reached over loopback has no URL for operators."""

@@ -4,11 +4,13 @@ Where to listen.
 
 from __future__ import annotations
 
+from twisted.internet.interfaces import ILoggingContext
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import Interface, implementer
 
-from svcbroker.daemon.ports import BACKLOG, serverEndpoint
+from svcbroker.daemon.ports import BACKLOG, GatedFactory, serverEndpoint
 
 
 class ServerEndpointTests(SynchronousTestCase):
@@ -31,6 +33,7 @@ class ServerEndpointTests(SynchronousTestCase):
             ("tcp:port=8080", (8080, BACKLOG, "")),
             ("tcp6:8080", (8080, BACKLOG, "::")),
             ("tcp:8080:127.0.0.1:7", (8080, 7, "127.0.0.1")),
+            (f"tls:{self.mktemp()}:8443", (8443, BACKLOG, "::")),
         ):
             self.assertEqual(self.listened(text), expected, text)
 
@@ -41,6 +44,49 @@ class ServerEndpointTests(SynchronousTestCase):
 
     def test_badEndpointIsExplained(self) -> None:
         """What cannot be used is not, with the words that are about it."""
-        error = self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), "nosuch:1")
-        self.assertIn("nosuch", str(error))
-        self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), "tcp:no")
+        for text, reason in (
+            ("nosuch:1", "Unknown endpoint type: 'nosuch'"),
+            ("tcp:no", "'no' is not a number"),
+            ("tcp", "missing 1 required positional argument: 'port'"),
+            ("tcp:1:nosuch=2", "got an unexpected keyword argument 'nosuch'"),
+            ("haproxy:tcp\\:1\\:interface=a", "it cannot be read to its end"),
+            ("tcp:1:interface=\\", "it cannot be read to its end"),
+        ):
+            error = self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), text)
+            self.assertTrue(str(error).startswith(f"{reason}; an endpoint is, "), str(error))
+            self.assertIn("a colon inside of a value is written \\:", str(error))
+        text = "ssl:1:privateKey=/nosuch"
+        error = self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), text)
+        self.assertEqual(str(error), "No such file or directory: /nosuch")
+
+
+class INamed(Interface):
+    """An interface of a carrier's factory."""
+
+    def getName() -> str:
+        """A name."""
+
+
+@implementer(INamed)
+class NamedFactory(Factory):
+    """A carrier's factory that provides more than C{IProtocolFactory}."""
+
+    def getName(self) -> str:
+        return "carrier"
+
+
+class GatedFactoryTests(SynchronousTestCase):
+    """
+    L{GatedFactory}
+    """
+
+    def test_openGatePassesInterfacesOn(self) -> None:
+        gate = GatedFactory("http")
+        self.assertFalse(INamed.providedBy(gate))
+        gate.open(NamedFactory())
+        self.assertTrue(INamed.providedBy(gate))
+        self.assertTrue(ILoggingContext.providedBy(gate))
+        self.assertEqual((INamed(gate).getName(), gate.logPrefix()), ("carrier", "HTTP"))
+        gate.close()
+        self.assertFalse(INamed.providedBy(gate))
+        self.assertRaises(AttributeError, getattr, gate, "getName")

@@ -324,6 +324,10 @@ class BrokerSite(Site):
         self._publishByGet = f"GET {settings.basePath}/rest/publish?".encode("ascii")
         self._drained: Deferred[None] | None = None
 
+    def acceptableProtocols(self) -> list[bytes]:
+        """See C{IProtocolNegotiationFactory}. There is no HTTP/2, whatever is installed."""
+        return [b"http/1.1", b"http/1.0"]
+
     def startFactory(self) -> None:
         """Opens no log file, and needs no clock for the dates of its lines: see L{log}."""
 

@@ -8,7 +8,13 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IProtocolNegotiationFactory,
+    IPushProducer,
+    ITCPTransport,
+)
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -224,6 +230,7 @@ class MqttProtocol(Protocol):
         self._link.gone()
 
 
+@implementer(IProtocolNegotiationFactory)
 class MqttFactory(Factory):
     """Makes the protocols of TCP and WebSocket connections."""
 
@@ -231,6 +238,10 @@ class MqttFactory(Factory):
 
     def __init__(self, carrier: MqttCarrier) -> None:
         self.carrier = carrier
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """See C{IProtocolNegotiationFactory}."""
+        return [b"mqtt"]
 
     def buildProtocol(self, addr: IAddress | None) -> MqttProtocol | None:
         """See C{IProtocolFactory}. C{None} while the carrier drains."""

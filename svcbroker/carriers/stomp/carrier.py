@@ -9,9 +9,10 @@ from typing import Final
 from typing import Protocol as TypingProtocol
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.interfaces import IAddress, IProtocolNegotiationFactory, IReactorTime
 from twisted.internet.protocol import Factory
 from twisted.logger import Logger
+from zope.interface import implementer
 
 from ...broker import Broker
 from ...interfaces import ISubscriber, ISubscription
@@ -34,6 +35,7 @@ class ISubscriptions(TypingProtocol):
         """Subscribe. What is given is paused until it is resumed."""
 
 
+@implementer(IProtocolNegotiationFactory)
 class StompFactory(Factory):
     """
     Makes the protocol of each connection, over TCP and over WebSocket.
@@ -68,6 +70,13 @@ class StompFactory(Factory):
         self._entropy = entropy
         self._server = f"svcbroker/{version}"
         self._drained: Deferred[None] | None = None
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """
+        See C{IProtocolNegotiationFactory}. STOMP has no registered name; clients that offer only
+        names of other protocols are refused.
+        """
+        return [b"stomp"]
 
     def buildProtocol(self, addr: IAddress | None) -> StompProtocol | None:  # type: ignore[override]
         """A connection's protocol; none once the carrier is drained."""

@@ -5,20 +5,8 @@ The fast path on every kind of transport, over real sockets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from pathlib import Path
 from typing import Any, cast
 
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509 import (
-    CertificateBuilder,
-    Name,
-    NameAttribute,
-    NameOID,
-    random_serial_number,
-)
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import (
@@ -37,6 +25,7 @@ from twisted.trial.unittest import TestCase
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.http.fastpath import FastChannel
 from tests.broker.support import makeWorld
+from tests.certificates import makeCertificate
 from tests.directories import shortDirectory
 
 from .support import BASE, FORM, Answer, Client, parseAnswers, requestBytes
@@ -67,19 +56,6 @@ class Reader(Protocol):
 def lastRequest() -> bytes:
     """A request that goes to twisted.web, after whose answer the connection is closed."""
     return requestBytes("GET", "/healthz", headers={"Connection": "close"})
-
-
-def makeCertificate(root: Path) -> tuple[Path, Path]:
-    """Files with a key and a certificate for it."""
-    key = generate_private_key(SECP256R1())
-    name = Name([NameAttribute(NameOID.COMMON_NAME, "broker.example")])
-    builder = CertificateBuilder(name, name, key.public_key(), random_serial_number())
-    dates = datetime(2020, 1, 1), datetime(2099, 1, 1)
-    signed = builder.not_valid_before(dates[0]).not_valid_after(dates[1]).sign(key, SHA256())
-    paths = root / "key.pem", root / "certificate.pem"
-    paths[0].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    paths[1].write_bytes(signed.public_bytes(Encoding.PEM))
-    return paths
 
 
 class TransportTests(TestCase):
