@@ -62,7 +62,9 @@ class Keeper:
         self._changes: dict[Key, bytes | None] = {}
         self._call: IDelayedCall | None = None
         self._writing: Deferred[None] | None = None
+        # Those who wait for the changes above, and for the write that is under way.
         self._waiters: list[Deferred[None]] = []
+        self._writeWaiters: list[Deferred[None]] = []
 
     def get(self, kind: str, name: str) -> bytes | None:
         """What is kept under a name; C{None} where nothing is."""
@@ -100,8 +102,12 @@ class Keeper:
         if not self._changes and self._writing is None:
             return succeed(None)
         written: Deferred[None] = Deferred()
-        self._waiters.append(written)
-        self._schedule(0)
+        if self._changes:
+            self._waiters.append(written)
+            self._schedule(0)
+        else:
+            # Everything is in the write that is under way; there may never be another.
+            self._writeWaiters.append(written)
         return written
 
     def stop(self) -> Deferred[None]:
@@ -140,6 +146,7 @@ class Keeper:
     def _write(self, retry: bool) -> Deferred[None]:
         changes, self._changes = self._changes, {}
         waiters, self._waiters = self._waiters, []
+        self._writeWaiters = waiters
 
         def written(_: object) -> None:
             self._ended()

@@ -186,6 +186,35 @@ class KeeperTests(SynchronousTestCase):
         self.successResultOf(flushed)
         self.assertEqual(self.notes.kept[("k", "b")], b"2")
 
+    def test_flushDuringTheLastWriteFires(self) -> None:
+        """Without another change, the write that is under way is what is waited for."""
+        thread = HeldThread()
+        keeper = Keeper(self.notes, self.clock, thread)
+        keeper.put("k", "a", b"1")
+        self.clock.advance(1)
+        flushed = keeper.flush()
+        self.assertNoResult(flushed)
+        thread.run()
+        self.successResultOf(flushed)
+        self.assertEqual(self.notes.kept[("k", "a")], b"1")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_flushDuringAFailingWriteWaitsForTheNext(self) -> None:
+        thread = HeldThread()
+        keeper = Keeper(self.notes, self.clock, thread)
+        keeper.put("k", "a", b"1")
+        self.clock.advance(1)
+        flushed = keeper.flush()
+        self.notes.isFailing = True
+        thread.run()
+        self.assertNoResult(flushed)
+        self.notes.isFailing = False
+        self.clock.advance(1)
+        thread.run()
+        self.successResultOf(flushed)
+        self.assertEqual(self.notes.kept[("k", "a")], b"1")
+        self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
+
     def test_failingDiskLosesNoChange(self) -> None:
         """While the disk fails nothing is lost, and newer changes win."""
         self.notes.isFailing = True
