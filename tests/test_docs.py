@@ -1,6 +1,6 @@
 """
-The documentation says what the code says: its tables are made from the declarations, its command
-lines and files are taken, and its example passes the contract.
+Tests for the documentation: its tables cover the declarations, its command lines and files are
+valid, and its example of a ledger passes the contract.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 class TableTests(SynchronousTestCase):
     """
-    What is declared is in the tables.
+    Tables that are made from declarations.
     """
 
     def test_everyCallIsDocumented(self) -> None:
@@ -112,11 +112,11 @@ class TableTests(SynchronousTestCase):
 
 class PageTests(SynchronousTestCase):
     """
-    What pages tell people to type is taken.
+    Commands and files that pages show.
     """
 
     def test_commandLinesParse(self) -> None:
-        """Every command line of the broker has options that there are, with good values."""
+        """Every command line of the broker has existing options with valid values."""
         # Homes of engines are told from where one is, and there are sockets in them.
         here = shortDirectory(self)
         self.addCleanup(os.chdir, os.getcwd())
@@ -137,7 +137,7 @@ class PageTests(SynchronousTestCase):
         self.assertGreater(seen, 5)
 
     def test_tomlFilesAreValid(self) -> None:
-        """Every TOML file that is shown is a configuration."""
+        """Every TOML file is a valid configuration."""
         seen = 0
         for _, text in pages():
             for found in _TOML.finditer(text):
@@ -146,7 +146,7 @@ class PageTests(SynchronousTestCase):
         self.assertGreater(seen, 1)
 
     def test_systemdUnitsAreValid(self) -> None:
-        """systemd takes the units; what they start need not be installed for that."""
+        """systemd accepts the units; the programs that they start need not be installed."""
         program = shutil.which("systemd-analyze")
         if program is None:
             raise SkipTest("there is no systemd-analyze")
@@ -186,18 +186,18 @@ class JournalLedgerTests(makeLedgerTests(journalOnClock)):  # type: ignore[misc]
 
 class JournalTests(SynchronousTestCase):
     """
-    What the example does beyond the contract.
+    The example, beyond the contract.
     """
 
     def test_journalFactoryRefusesUnknownSettings(self) -> None:
-        """Its factory refuses settings that it does not know."""
+        """Its factory refuses unknown settings."""
         factory = journal.JournalFactory()
         self.assertTrue(ILedgerFactory.providedBy(factory))
         for settings in ({"nosuch": "1"}, {"file": "../up"}, {"file": ""}):
             self.assertRaises(InvalidDescription, factory.configure, settings)
 
     def test_journalDropsLineCutByCrash(self) -> None:
-        """A line that a crash cut off is left out, and the next one starts on its own."""
+        """A line cut off by a crash is dropped, and the next one starts on a new line."""
         directory = Path(self.mktemp())
         fixture = ClockFixture(journal.JournalFactory().configure({}), isDurable=True)
         for expected in (1, 2):

@@ -1,5 +1,5 @@
 """
-Whatever happens, no child is left.
+Tests for L{benchmarks.children}: no child process is left.
 """
 
 from __future__ import annotations

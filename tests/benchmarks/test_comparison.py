@@ -1,5 +1,5 @@
 """
-The comparison: what it says is reached, and what it shows.
+Tests for L{benchmarks.comparison}: verdicts and the report.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rounds(*rates: float) -> list[Found]:
 
 class FoundTests(SynchronousTestCase):
     """
-    What is made of a measurement.
+    Units and marks of measurements.
     """
 
     def test_foundHasRatesAndLatenciesInUnits(self) -> None:
@@ -61,7 +61,7 @@ class FoundTests(SynchronousTestCase):
         self.assertAlmostEqual(found.others, 0.2)
 
     def test_disturbedNumbersAreMarked(self) -> None:
-        """A number that is not the server's own is marked."""
+        """Numbers that others disturbed are marked."""
         self.assertEqual(marks(FOUND), "")
         self.assertEqual(marks(evolve(FOUND, clientShare=0.95)), " (1)")
         self.assertEqual(marks(evolve(FOUND, others=0.2)), " (2)")
@@ -73,12 +73,12 @@ class JudgeTests(SynchronousTestCase):
     """
 
     def verdict(self, comparison: Comparison, words: str) -> Verdict:
-        """The one whose name has these words."""
+        """The verdict whose name has these words."""
         (found,) = (each for each in judge(comparison) if words in each.name)
         return found
 
     def test_unmeasuredTargetHasNoVerdict(self) -> None:
-        """Where something was not measured, nothing is said."""
+        """A target of which a part was not measured has no verdict."""
         verdicts = judge(Comparison(rounds={REST: rounds(1000)}))
         self.assertEqual(
             {each.outcome for each in verdicts if "RabbitMQ" in each.name}, {"not measured"}
@@ -92,7 +92,7 @@ class JudgeTests(SynchronousTestCase):
         self.assertEqual((verdict.score, verdict.outcome), (1.5, "met, 1.50 of it"))
 
     def test_missedTargetSaysByHowMuch(self) -> None:
-        """What is missed is missed by so much."""
+        """The outcome says by how much a target is missed."""
         comparison = Comparison(rounds={REST: rounds(150), RABBIT: rounds(100)})
         self.assertEqual(self.verdict(comparison, "RabbitMQ").outcome, "missed by 25%")
 
@@ -114,7 +114,7 @@ class JudgeTests(SynchronousTestCase):
         self.assertEqual(self.verdict(comparison, "batches of 100").score, 1.5)
 
     def test_lowerLatencyScoresHigher(self) -> None:
-        """Below is better."""
+        """Lower is better."""
         one = find(Subject.SVCBROKER, Table.ONE, "REST publish, POST")
         comparison = Comparison(rounds={one: [FOUND]})
         self.assertEqual(self.verdict(comparison, "latency").score, 2)
@@ -155,13 +155,13 @@ class PageTests(SynchronousTestCase):
         )
 
     def test_missingServerSaysHowToInstallIt(self) -> None:
-        """What is not installed says how to install it."""
+        """The row of a server that is not installed says how to install it."""
         comparison = Comparison(missing={Subject.REDIS: "not installed: apt-get install x"})
         (row,) = self.rowsOf(comparison, REDIS)
         self.assertIn("apt-get install x", row)
 
     def test_everySectionCanBeDrawn(self) -> None:
-        """Everything can be shown, with plots that can be drawn."""
+        """The report has all sections, and all plots can be drawn."""
         drawing = requireDrawing()
         comparison = Comparison(rounds={case: [FOUND] for case in CASES})
         sections = comparisonSections(comparison, {"kernel": "6"})

@@ -1,5 +1,5 @@
 """
-What is pure of the growth curves.
+Tests for L{benchmarks.growth}: requests and the report.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def topicsIn(frame: bytes) -> list[str]:
 
 class AskingTests(SynchronousTestCase):
     """
-    What is asked.
+    Requests of the load.
     """
 
     def test_everyClientPublishesToEveryTopicAlike(self) -> None:
-        """Every client publishes to every topic alike, and not all to the same at once."""
+        """Every client publishes to all topics alike, and each starts with another."""
         topics = [str(number) for number in range(1000)]
         load = publishMany(topics, 10, batch=100, clients=4)
         firsts = set()
@@ -83,7 +83,7 @@ class AskingTests(SynchronousTestCase):
         self.assertTrue(frame.endswith(b"topic=t&content=xxxxx"), frame)
 
     def test_askedEventIdsExist(self) -> None:
-        """Ids are those of events that are there, of any topic and block."""
+        """Requested ids are of existing events, of all topics and blocks."""
         directory = Path(self.mktemp())
         directory.mkdir()
         chain = SignedChain(directory)
@@ -99,7 +99,7 @@ class AskingTests(SynchronousTestCase):
         self.assertEqual({str(EventId.parse(each)) for each in asked}, known)
 
     def test_askedPagesAreWithinList(self) -> None:
-        """Pages are anywhere in a list, and none is behind its end."""
+        """Requested pages are spread over the list, and none is behind its end."""
         for load, name, lowest, highest in (
             (topicLists(95, Random(1)), b"pageIndex=", 0, 9),
             (blockLists(95, Random(1)), b"pageNumber=", 1, 10),
@@ -118,7 +118,7 @@ class PageTests(SynchronousTestCase):
     """
 
     def test_chainIsMeasuredAtPowersOfTen(self) -> None:
-        """A chain is looked at at every power of ten, and when it is as long as it gets."""
+        """A chain is measured at every power of ten, and at its full length."""
         self.assertEqual(sizesUpTo(1000), [1000])
         self.assertEqual(sizesUpTo(25_000), [1000, 10_000, 25_000])
         self.assertEqual(sizesUpTo(10_000_000)[-2:], [1_000_000, 10_000_000])

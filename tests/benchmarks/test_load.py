@@ -1,5 +1,5 @@
 """
-Answers of HTTP, as the load in Python takes them apart.
+Tests for L{benchmarks.load}: HTTP answers, split by the load in Python.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\n"
 
 class SplitAnswerTests(SynchronousTestCase):
     """
-    Answers are taken apart where they end.
+    Splitting answers.
     """
 
     def test_wholeAnswerGivesBodyAndRest(self) -> None:
@@ -21,7 +21,7 @@ class SplitAnswerTests(SynchronousTestCase):
         self.assertEqual(splitAnswer(HEAD + b"bodyrest"), (b"body", b"rest"))
 
     def test_partialAnswerGivesNothing(self) -> None:
-        """As long as anything is missing there is no answer."""
+        """An incomplete answer gives nothing."""
         whole = HEAD + b"body"
         for length in range(len(whole)):
             self.assertIsNone(splitAnswer(whole[:length]))

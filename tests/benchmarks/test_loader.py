@@ -1,5 +1,5 @@
 """
-The load program: what it sends, what it counts, and what it refuses.
+Tests for L{benchmarks.loader}: what the load program sends, counts and refuses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def httpAnswer(body: bytes) -> bytes:
 
 class LoaderTestCase(SynchronousTestCase):
     """
-    One test is the server.
+    The test is the server.
     """
 
     def setUp(self) -> None:
@@ -81,7 +81,7 @@ class LoaderTestCase(SynchronousTestCase):
         return found
 
     def refused(self, load: Load, answer: bytes) -> str:
-        """Answer one request wrongly; what the program says of it."""
+        """The program's error after one wrong answer."""
 
         def serve(ends: Sequence[socket]) -> None:
             ends[0].recv(1)
@@ -154,7 +154,7 @@ class HttpTests(LoaderTestCase):
         self.assertEqual(self.drive(load, serve, 12).events, 12)
 
     def test_wrongAnswerEndsMeasurement(self) -> None:
-        """What is not the right answer ends the measurement, and is shown."""
+        """A wrong answer ends the measurement, and the error shows it."""
         load = http.postForm()
         for answer, words in (
             (httpAnswer(b'{"status":"TIMEOUT"}'), "TIMEOUT"),
@@ -179,7 +179,7 @@ class HttpTests(LoaderTestCase):
 
 class NumberedTests(LoaderTestCase):
     """
-    Protocols whose acknowledgements say what they are for.
+    Protocols whose acknowledgements identify the request.
     """
 
     def check(self, load: Load, answer: Callable[[int], bytes]) -> None:

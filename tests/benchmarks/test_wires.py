@@ -1,5 +1,5 @@
 """
-What is sent: each protocol is what our own parsers, or its specification, take it for.
+Tests for L{benchmarks.wires}: requests conform to our parsers or to the specification.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class TalkTests(SynchronousTestCase):
     """
 
     def talk(self, answers: bytes, question: Callable[[socket], object]) -> object:
-        """Ask somebody who has already answered."""
+        """Ask a server that has already answered."""
         ours, theirs = socketpair()
         with closing(ours), closing(theirs):
             theirs.sendall(answers)
@@ -143,12 +143,12 @@ class TalkTests(SynchronousTestCase):
             return question(ours)
 
     def test_answerIsReadToItsEnd(self) -> None:
-        """An answer is read until its end is there."""
+        """An answer is read to its end."""
         found = self.talk(b"CONNECTED\nx:y\n\n\0\n", lambda end: ask(end, b"?", b"CON", b"\0"))
         self.assertEqual(found, b"CONNECTED\nx:y\n\n\0\n")
 
     def test_otherAnswerIsAnError(self) -> None:
-        """Another answer is an error, as soon as it can be told."""
+        """Another answer is an error as soon as it differs."""
         for question in (
             lambda end: ask(end, b"?", b"+OK\r\n"),
             lambda end: amqp.expect(end, amqp.OPEN_OK),

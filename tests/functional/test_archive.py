@@ -36,7 +36,7 @@ COMMAND = [sys.executable, "-m", "svcbroker.commands"]
 
 class ArchiveTests(DaemonTestCase):
     """
-    What an operator does.
+    Backup, export and import with real daemons.
     """
 
     async def command(self, *arguments: object) -> tuple[int, str]:
@@ -72,8 +72,8 @@ class ArchiveTests(DaemonTestCase):
 
     async def test_daemonGoesOnFromBackupMadeUnderLoad(self) -> None:
         """
-        A copy that is made under load, while the nodes get new keys, has all that was answered
-        before; a daemon goes on from it, in rounds that the original never used.
+        A backup made under load, while the replicas get new keys, has every event answered
+        before it; a daemon continues from it, in rounds that the original never used.
         """
         daemon = await self.startOn(self.root / "data")
         for name in ("topic/0", "topic/1"):
@@ -129,7 +129,7 @@ class ArchiveTests(DaemonTestCase):
             store.close()
 
     async def test_exportedChainGoesOnElsewhere(self) -> None:
-        """A chain is exported under load, imported elsewhere in two parts, and goes on there."""
+        """A chain is exported under load, imported elsewhere in two parts, and continued there."""
         daemon = await self.startOn(self.root / "data")
         for name in ("topic/0", "topic/1"):
             await daemon.call("/rest/open", topic=name)
@@ -162,11 +162,11 @@ class ArchiveTests(DaemonTestCase):
 
 class KilledTests(SynchronousTestCase):
     """
-    Commands that do not live to their end.
+    Commands that are killed.
     """
 
     def test_killedImportIsContinuedByRepeatingIt(self) -> None:
-        """An import that is killed has kept whole blocks, and is gone on with by doing it again."""
+        """A killed import has stored whole blocks, and the same command continues it."""
         root = Path(self.mktemp()).absolute()
         (root / "data" / "1").mkdir(parents=True)
         chain = SignedChain(root / "data" / "1")

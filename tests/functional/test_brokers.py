@@ -91,8 +91,8 @@ class BrokerTests(DaemonTestCase):
 
     async def test_killedBrokerCatchesUpWithOthers(self) -> None:
         """
-        A broker is killed under load: its engine ends with it, the others go on. Started again
-        it has what the others have; nothing that was answered is lost or there twice.
+        A broker is killed under load: its engine ends with it, the others continue. Restarted,
+        it has what the others have; no answered event is lost or duplicated.
         """
         daemons = list(
             await gatherResults(
@@ -141,5 +141,5 @@ class BrokerTests(DaemonTestCase):
             self.assertEqual(b64decode(event["content"]).decode(), content)
         self.assertEqual(len(set(load.answered.values())), len(load.answered))
         sequence = int((await daemons[0].call("/rest/state", topic="t"))["sequenceNumber"])
-        # What nobody answered for may be there, once.
+        # An event that was not answered may be in the log, once.
         self.assertIn(sequence, range(len(load.answered), load.asked + 1))

@@ -124,7 +124,7 @@ class DurabilityTests(DaemonTestCase):
         return total
 
     async def test_answeredEventsSurviveKill(self) -> None:
-        """After SIGKILL in the middle of publishing, everything that was answered is there."""
+        """After SIGKILL while publishing, every answered event is in the log."""
         ledger = "pbft:nodes=4"
         answered, code = await self.publishUntil(signal.SIGKILL, 300, ledger)
         self.assertEqual(code, -signal.SIGKILL)
@@ -132,7 +132,7 @@ class DurabilityTests(DaemonTestCase):
         self.assertGreaterEqual(total, len(answered))
 
     async def test_answeredEventsSurviveTwoKills(self) -> None:
-        """Again after a second one: a restart is a start like any other."""
+        """Also after a second kill."""
         ledger = "pbft:nodes=4"
         first, _ = await self.publishUntil(signal.SIGKILL, 50, ledger)
         second, _ = await self.publishUntil(signal.SIGKILL, 50, ledger)
@@ -144,8 +144,8 @@ class DurabilityTests(DaemonTestCase):
 
     async def test_sigtermAnswersEveryAcceptedPublish(self) -> None:
         """
-        On SIGTERM in the middle of publishing the daemon ends with 0, and no event is in the
-        log whose publisher was not told: what was accepted was answered.
+        On SIGTERM while publishing the daemon exits with 0, and every event in the log was
+        answered.
         """
         # Blocks so far apart that publishes are waiting for one when the signal comes.
         ledger = "pbft:nodes=4:interval=0.2"

@@ -39,7 +39,7 @@ ENVIRONMENT = {
 
 class FaultTestCase(DaemonTestCase):
     """
-    What these tests share.
+    Helpers of these tests.
     """
 
     async def fault(self, *arguments: str) -> tuple[int, str, str]:
@@ -90,7 +90,7 @@ class ViewChangeTests(FaultTestCase):
         return sent["status"], number
 
     async def test_stoppedLeaderCausesViewChangeWithoutGap(self) -> None:
-        """The leader's node is stopped: publishing goes on in a higher view, without a gap."""
+        """The leader is stopped: publishing continues in a higher view, without a gap."""
         daemon = await self.start("--faults", ledger=LEDGER)
         self.assertIn("FAULTS ARE ON", daemon.protocol.output)
         await daemon.call("/rest/open", topic="t")
@@ -135,7 +135,7 @@ class ViewChangeTests(FaultTestCase):
         self.assertEqual(general["transactionCount"], "4")
 
     async def test_impossibleFaultsAreRefused(self) -> None:
-        """What the ledger could not have been started with is refused."""
+        """Replicas that do not exist and impossible conditions are refused."""
         await self.start("--faults", ledger=LEDGER)
         for arguments, words in [
             (["stop", "4"], "there is no node 4, only 0 to 3"),
@@ -150,11 +150,11 @@ class ViewChangeTests(FaultTestCase):
 
 class TLSTests(FaultTestCase):
     """
-    HTTP by TLS, with a certificate that nobody vouches for, of another name.
+    HTTP over TLS, with an untrusted certificate for another name.
     """
 
     async def test_commandAcceptsAnyCertificateOfThisMachine(self) -> None:
-        """The command reaches it on this machine all the same."""
+        """On the same machine the command accepts any certificate."""
         key = Ed25519PrivateKey.generate()
         name = Name([NameAttribute(NameOID.COMMON_NAME, "broker.example")])
         made = CertificateBuilder(name, name, key.public_key(), random_serial_number())
@@ -170,11 +170,11 @@ class TLSTests(FaultTestCase):
 
 class RefusalTests(FaultTestCase):
     """
-    Who may not, and what is not.
+    Refused operator calls.
     """
 
     async def test_faultsAreRefusedWithoutOption(self) -> None:
-        """Without the option nothing can be broken, and the option is named."""
+        """Without --faults every fault is refused, and the error names the option."""
         daemon = await self.start(ledger=LEDGER)
         self.assertNotIn("FAULTS", daemon.protocol.output)
         for arguments in (["show"], ["stop", "0"], ["cut", "0"], ["heal"]):
@@ -183,12 +183,12 @@ class RefusalTests(FaultTestCase):
         self.assertEqual([node["nodeActive"] for node in nodes], [1] * 4)
 
     async def test_memoryLedgerHasNoReplicasToStop(self) -> None:
-        """The memory ledger has no nodes to break."""
+        """The memory ledger has no replicas."""
         await self.start("--faults")
         self.assertIn("no nodes to make fail", await self.refused("stop", "0"))
 
     async def test_wrongOrOldTokenIsRefused(self) -> None:
-        """Who has not the file's token, or only an old one, is refused."""
+        """A missing, wrong or old token is refused."""
         first = await self.start("--faults", ledger=LEDGER)
         path = self.dataDir / "operator.json"
         self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
@@ -216,14 +216,14 @@ class RefusalTests(FaultTestCase):
         self.assertIn("no daemon that can be operated runs on", line)
 
     async def test_withoutHttpThereIsNoOperatorFile(self) -> None:
-        """Without HTTP there is nothing to operate by."""
+        """Without HTTP there are no operator calls, and no file that names their address."""
         daemon = self.run_(["--http=", "--ledger=memory", f"--data-dir={self.dataDir}", "--faults"])
         await daemon.protocol.waitFor("There are no operator calls")
         await daemon.protocol.waitFor("serves nothing")
         self.assertFalse((self.dataDir / "operator.json").exists())
 
 
-class ImpatientTests(FaultTestCase):
+class TimeoutTests(FaultTestCase):
     """
     A daemon that never answers.
     """
@@ -246,7 +246,7 @@ class ImpatientTests(FaultTestCase):
         (self.dataDir / "operator.json").write_text(json.dumps(operating))
 
     async def test_commandTimesOut(self) -> None:
-        """The command gives up."""
+        """The command fails after its time-out."""
         code, output, errors = await self.fault("show", "--timeout=0.2")
         self.assertEqual((code, output), (2, ""))
         self.assertEqual(errors, "svcbroker fault: the daemon gave no answer in 0.2 seconds\n")

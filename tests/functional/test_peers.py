@@ -86,9 +86,9 @@ class PeersTestCase(DaemonTestCase):
         return client
 
 
-class PictureTests(PeersTestCase):
+class NetworkTests(PeersTestCase):
     """
-    Three daemons that make one picture.
+    Three daemons that know each other.
     """
 
     async def test_peersKnowEachOtherAcrossRestarts(self) -> None:
@@ -114,8 +114,8 @@ class PictureTests(PeersTestCase):
         self.assertEqual((record["interfaceType"], record["subscribeId"]), ("STOMP", id))
         for daemon in daemons:
             self.assertEqual(await self.subscriptions(daemon, "b.example:8080"), own)
-        several = await self.subscriptions(c, "a.example:8080", "b.example:8080", "c.example:8080")
-        self.assertEqual(several, {"a.example:8080": {}, **own, "c.example:8080": {}})
+        three = await self.subscriptions(c, "a.example:8080", "b.example:8080", "c.example:8080")
+        self.assertEqual(three, {"a.example:8080": {}, **own, "c.example:8080": {}})
 
         await b.stop(signal.SIGKILL)
         for names in (["b.example:8080"], ["a.example:8080", "b.example:8080"]):
@@ -148,7 +148,7 @@ class PictureTests(PeersTestCase):
         self.assertEqual(await self.denied(c, names[1]), f"node {names[1]} cannot be reached")
 
     async def test_httpsPeerNeedsValidCertificate(self) -> None:
-        """A peer is spoken to by HTTPS where its certificate is good for its name, else not."""
+        """A peer is asked over HTTPS only if its certificate is valid for its name."""
         key, certificate = makeCertificate(self.root)
         endpoint = f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
         data = f"--data-dir={self.root / 'a'}"
@@ -165,11 +165,11 @@ class PictureTests(PeersTestCase):
 
 class StrangerTests(PeersTestCase):
     """
-    Peers that are no brokers, or none that can answer.
+    Peers that are not brokers, or do not answer.
     """
 
     async def test_hangingPeerCostsOnlyItsTimeout(self) -> None:
-        """A peer that takes questions and answers none costs its time-out, and no start."""
+        """A peer that never answers costs its time-out, and does not delay the start."""
         stranger = Stranger(self)
         half = Stranger(self, HEAD + b'Content-Length: 1000\r\n\r\n{"code":0,')
         daemon = await self.begin(
@@ -186,7 +186,7 @@ class StrangerTests(PeersTestCase):
         self.assertEqual(len(await self.subscriptions(daemon)), 1)
 
     async def test_malformedAnswersAreRefused(self) -> None:
-        """What is no answer is none, however it looks and however long it goes on."""
+        """Answers that are not HTTP, not JSON, too long or endless are refused."""
         cases = {
             "that is not HTTP": Stranger(self, b"220 smtp.example ESMTP\r\n"),
             "no answer to this": Stranger(self, HEAD + b"Content-Length: 6\r\n\r\n<html>"),
@@ -211,7 +211,7 @@ class StrangerTests(PeersTestCase):
         self.assertEqual(await daemon.stop(), 0)
 
     async def test_stopAnswersClientThatWaitsForPeer(self) -> None:
-        """A client that waits for a peer when the daemon stops has its answer."""
+        """When the daemon stops, a client that waits for a peer is answered."""
         stranger = Stranger(self)
         daemon = await self.begin("a", stranger.option, "--peer-timeout=60")
         spokenTo = stranger.spokenTo()

@@ -28,7 +28,7 @@ ENVIRONMENT = {
 
 class ProofTests(DaemonTestCase):
     """
-    What a user, somebody who does not trust the broker, and its operator do.
+    Proofs as users, verifiers and operators use them.
     """
 
     async def command(self, *arguments: object) -> tuple[int, str, str]:
@@ -62,8 +62,8 @@ class ProofTests(DaemonTestCase):
 
     def test_proofsHoldAcrossKeyChangesAndKills(self) -> Deferred[None]:
         """
-        Publish, prove; change all keys and the number of nodes; kill; whatever was proved
-        before still is, and what comes later can be.
+        Proofs from before all keys and the number of replicas change, and before a kill, still
+        hold, and later events can be proved.
         """
         return Deferred.fromCoroutine(self.life())
 
@@ -78,8 +78,8 @@ class ProofTests(DaemonTestCase):
         """The whole of it."""
         daemon = await self.start(ledger="pbft:nodes=4")
         self.assertIs(await daemon.call("/rest/open", topic="t"), True)
-        early = await self.publish(daemon, "früh")
-        proof = self.save("early.json", await daemon.call("/rest/proof", eventId=early))
+        first = await self.publish(daemon, "früh")
+        proof = self.save("first.json", await daemon.call("/rest/proof", eventId=first))
 
         # The genesis from the directory is the one that the broker tells.
         genesis = self.root / "genesis.json"
@@ -97,7 +97,7 @@ class ProofTests(DaemonTestCase):
 
         for trusted in (["--genesis", genesis], ["--chain", chain]):
             found = await self.proved(proof, *trusted)
-            self.assertEqual((found["eventId"], found["content"]), (early, "früh"))
+            self.assertEqual((found["eventId"], found["content"]), (first, "früh"))
         code, output, _ = await self.command("verify", proof, "--chain", "00" * 32)
         self.assertEqual((code, output.split(":")[0]), (1, "NOT PROVED"))
 
@@ -125,9 +125,9 @@ class ProofTests(DaemonTestCase):
         daemon = await self.start(ledger="pbft:nodes=4")
         later = await self.publish(daemon, "später")
         tip = await daemon.call("/rest/checkpoint")
-        again = await daemon.call("/rest/proof", eventId=early, checkpoint=tip["height"])
+        again = await daemon.call("/rest/proof", eventId=first, checkpoint=tip["height"])
         found = await self.proved(self.save("again.json", again), "--checkpoint", tip["checkpoint"])
-        self.assertEqual((found["eventId"], found["checkpoint"]), (early, tip["checkpoint"]))
+        self.assertEqual((found["eventId"], found["checkpoint"]), (first, tip["checkpoint"]))
         await self.proved(proof, "--genesis", genesis)
         for eventId in (late, later):
             response = await daemon.rpc("proof", eventId=eventId)
@@ -151,7 +151,7 @@ class ProofTests(DaemonTestCase):
         self.assertEqual(await daemon.stop(), 0)
 
     def test_memoryLedgerProvesNothing(self) -> Deferred[None]:
-        """A ledger that proves nothing, and has no nodes to change, says so."""
+        """The memory ledger refuses proofs and changes of replicas."""
         return Deferred.fromCoroutine(self.memory())
 
     async def memory(self) -> None:

@@ -95,7 +95,7 @@ def readTour(text: str) -> Iterator[Step]:
 
 class ReadmeTests(DaemonTestCase):
     """
-    What README shows is what happens.
+    The tour in README.
     """
 
     async def test_tourPrintsWhatReadmeSays(self) -> None:

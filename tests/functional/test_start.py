@@ -94,11 +94,11 @@ class StopTests(DaemonTestCase):
 
 class RefusalTests(DaemonTestCase):
     """
-    A start that cannot be: one line, and a status that says so.
+    A refused start: one line on standard error, and exit status 1.
     """
 
     async def test_busyPortIsRefused(self) -> None:
-        """A port that somebody else has."""
+        """A port that is in use."""
         first = await self.start()
         http = f"tcp:{portOf(first.base)}:interface=127.0.0.1"
         line = await self.refused(
@@ -107,7 +107,7 @@ class RefusalTests(DaemonTestCase):
         self.assertEqual(line, f"svcbroker: http: cannot listen on {http}: Address already in use")
 
     async def test_usedDataDirectoryIsRefused(self) -> None:
-        """A data directory that another daemon is using; after its end it is free."""
+        """A data directory in use by another daemon; it is free after that one ends."""
         first = await self.start()
         arguments = (f"--http={LOCAL}", "--ledger=memory", f"--data-dir={self.dataDir}")
         line = await self.refused(*arguments)
@@ -116,14 +116,14 @@ class RefusalTests(DaemonTestCase):
         await self.start()
 
     async def test_dataDirectoryBelowFileIsRefused(self) -> None:
-        """A data directory that nobody could make."""
+        """A data directory whose parent is a file."""
         (self.root / "file").write_text("")
         path = self.root / "file" / "data"
         line = await self.refused(f"--http={LOCAL}", "--ledger=memory", f"--data-dir={path}")
         self.assertEqual(line, f"svcbroker: data-dir: cannot write to {path}: Not a directory")
 
     async def test_unwritableDataDirectoryIsRefused(self) -> None:
-        """A data directory without the right to write."""
+        """A data directory without write permission."""
         if os.geteuid() == 0:
             raise SkipTest("root may write anywhere")
         self.dataDir.mkdir(mode=0o500)
@@ -133,7 +133,7 @@ class RefusalTests(DaemonTestCase):
         self.assertIn("Permission denied", line)
 
     async def test_damagedLedgerIsRefused(self) -> None:
-        """A ledger file that is not one."""
+        """A ledger file that is no database."""
         for path in (self.dataDir, self.dataDir / "1"):
             path.mkdir()
         (self.dataDir / "1" / "ledger.sqlite").write_bytes(b"not a database" * 1000)
@@ -144,7 +144,7 @@ class RefusalTests(DaemonTestCase):
         self.assertIn("ledger.sqlite", line)
 
     async def test_damagedSecondLedgerIsRefused(self) -> None:
-        """One of several, while twistd can still say so from the background."""
+        """A damaged second ledger, reported before twistd daemonizes."""
         (self.dataDir / "b").mkdir(parents=True)
         (self.dataDir / "b" / "ledger.sqlite").write_bytes(b"not a database" * 1000)
         pidFile, logFile = self.root / "x.pid", self.root / "x.log"
@@ -157,7 +157,7 @@ class RefusalTests(DaemonTestCase):
         self.assertFalse(pidFile.exists())
 
     async def test_ledgerFailingLateStopsStart(self) -> None:
-        """A ledger that finds out when the reactor runs."""
+        """A ledger that fails after the reactor has started."""
         self.pluginPath = self.root / "elsewhere"
         plugins = self.pluginPath / "twisted" / "plugins"
         plugins.mkdir(parents=True)
@@ -166,7 +166,7 @@ class RefusalTests(DaemonTestCase):
         self.assertEqual(line, "svcbroker: group 1: the chain is not there")
 
     async def test_daemonizedRefusalReachesStarter(self) -> None:
-        """In the background too the starter says it, and no pid file stays."""
+        """The starter reports a refusal in the background, and no pid file stays."""
         await self.start()
         pidFile, logFile = self.root / "x.pid", self.root / "x.log"
         starter = self.run_(
@@ -182,7 +182,7 @@ class RefusalTests(DaemonTestCase):
 
 class OptionTests(DaemonTestCase):
     """
-    The command line and the file.
+    Options on the command line and in the file.
     """
 
     async def usageError(self, *arguments: str) -> str:
@@ -194,7 +194,7 @@ class OptionTests(DaemonTestCase):
         return output.strip().splitlines()[-1]
 
     async def test_badValuesAreRefusedByName(self) -> None:
-        """What cannot be is refused by the setting's name, before anything is touched."""
+        """Bad values are refused with the setting's name, before any file is changed."""
         for argument, words in [
             ("--max-content=0", "max-content: is not between"),
             ("--chain-timeout=never", "chain-timeout: is not a number"),
@@ -224,7 +224,7 @@ class OptionTests(DaemonTestCase):
         )
 
     async def test_badFileIsRefusedByLineAndKey(self) -> None:
-        """What cannot be in a file is told with the file, the line and the key."""
+        """Errors in the file name the file, the line and the key."""
         path = self.root / "svcbroker.toml"
         path.write_text("max-content = 5\nmax-contend = 6\n")
         line = await self.usageError(f"--config={path}")
@@ -265,7 +265,7 @@ class GroupTests(DaemonTestCase):
 
 class LogTests(DaemonTestCase):
     """
-    What the log says, and what it does not.
+    Logs.
     """
 
     CONTENT = "a-content-nobody-else-has"

@@ -14,7 +14,7 @@ from .daemon import Daemon, DaemonTestCase
 
 class Tour:
     """
-    What a new user does, in the order in which they do it. Mixed into a test of one ledger.
+    The calls of a new user, in order. Mixed into the tests of each ledger.
     """
 
     ledger: str

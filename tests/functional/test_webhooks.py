@@ -135,7 +135,7 @@ class WebhookTests(DaemonTestCase):
         return records  # type: ignore[no-any-return]
 
     async def test_bothFormsArriveSignedAndInOrder(self) -> None:
-        """Both forms arrive, signed and in order; operators see them; unSubscribe ends them."""
+        """Both forms are signed, in order, shown by listSubscription and ended by unSubscribe."""
         daemon = await self.begin(ledger="memory")
         await daemon.call("/rest/open", topic="a")
         rest, rpc = Receiver(self), Receiver(self)
@@ -181,7 +181,7 @@ class WebhookTests(DaemonTestCase):
         self.assertEqual(await daemon.stop(), 0)
 
     async def test_loopbackIsRefusedByDefault(self) -> None:
-        """Without the operator's leave nothing is sent to loopback, by whatever name."""
+        """Without --webhook-allow nothing is sent to loopback, under any name."""
         daemon = await self.start()
         await daemon.call("/rest/open", topic="a")
         for host in ("127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "127.1", "0.0.0.0"):
@@ -189,7 +189,7 @@ class WebhookTests(DaemonTestCase):
             self.assertEqual(answer["code"], 100501, host)
 
     async def test_failingReceiverGetsEverythingInOrder(self) -> None:
-        """A receiver that refuses, hangs and is gone for a time gets everything, in order."""
+        """A receiver that refuses, hangs and is stopped for a time gets every event in order."""
         daemon = await self.begin()
         await daemon.call("/rest/open", topic="a")
         receiver = Receiver(self)
@@ -209,8 +209,8 @@ class WebhookTests(DaemonTestCase):
 
     async def test_killedBrokerResumesDeliveries(self) -> None:
         """
-        A broker that is killed and started, also with a delivery under way, goes on by itself.
-        Nothing is lost and the first arrivals are in order.
+        A broker that is killed, also during a delivery, continues after its restart. No event is
+        lost and first arrivals are in order.
         """
         receiver = Receiver(self)
         published = 0
