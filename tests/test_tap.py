@@ -261,8 +261,8 @@ class MakerTests(SynchronousTestCase):
             *("--webhook-allow=10.0.0.0/8", "--webhook-allow=h", "--webhook-timeout=2"),
             *("--webhook-max-delay=3", "--webhook-connections=5", f"--webhook-secret-file={path}"),
         )["webhooks"]
-        self.assertTrue(settings.policy.permits("x", "10.1.1.1"))
-        self.assertTrue(settings.policy.permits("h", "127.0.0.1"))
+        self.assertTrue(settings.policy.permits("x", "10.1.1.1", 443))
+        self.assertTrue(settings.policy.permits("h", "127.0.0.1", 443))
         self.assertEqual((settings.timeout, settings.maxDelay, settings.connections), (2, 3, 5))
         self.assertEqual(settings.signer.sign(b"1", b"").count(b"v1="), 2)
         self.assertIsNone(parse()["webhooks"].signer.sign(b"1", b""))

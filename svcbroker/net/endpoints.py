@@ -4,6 +4,7 @@ Connections to other machines: bounded in what is read, and only to permitted ad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -35,34 +36,76 @@ LINGER: Final = 5.0
 """How long the other side may take to close a connection, in seconds."""
 
 
+MAX_INTERIM: Final = 8
+"""The most interim responses (1xx) to one request."""
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+
+
 class AddressRefused(Exception):
     """None of a host's addresses may be connected to."""
+
+
+class TooMuchReceived(Exception):
+    """The other side sends more than the connection allows."""
 
 
 class BoundedProtocol(ProtocolWrapper):
     """
     Aborts a connection whose other side answers too much, or does not close it.
+
+    Interim responses (1xx) are discarded here: twisted.web logs each of them, so a server that
+    sends them without end would fill the log.
     """
 
     factory: BoundedFactory
     transport: Any
     _received = 0
+    _interim = 0
+    _isAwaited = False
+    _head = b""
     _lingering: IDelayedCall | None = None
+    _reason: Failure | None = None
 
     def write(self, data: bytes) -> None:
-        self._received = 0
+        self._begin()
         super().write(data)
 
     def writeSequence(self, data: Sequence[bytes]) -> None:
-        self._received = 0
+        self._begin()
         super().writeSequence(data)
+
+    def _begin(self) -> None:
+        """A request is sent."""
+        self._received = self._interim = 0
+        self._isAwaited = True
 
     def dataReceived(self, data: bytes) -> None:
         self._received += len(data)
-        if self._received > self.factory.maxReceived:
+        if self._isAwaited:
+            data = self._discardInterim(self._head + data)
+        if self._received > self.factory.maxReceived or self._interim > MAX_INTERIM:
+            self._reason = Failure(TooMuchReceived())
             self.transport.abortConnection()
-        else:
+        elif data:
             super().dataReceived(data)
+
+    def _discardInterim(self, data: bytes) -> bytes:
+        """What follows the interim responses; empty while that is not known."""
+        while True:
+            line, end, _ = data.partition(b"\n")
+            if not end:
+                break
+            if not _isInterim(line):
+                self._head, self._isAwaited = b"", False
+                return data
+            found = _HEAD_END.search(data)
+            if found is None:
+                break
+            self._interim += 1
+            data = data[found.end() :]
+        self._head = data
+        return b""
 
     def loseConnection(self) -> None:
         # TLS waits for the other side's close_notify, which may never come.
@@ -78,7 +121,15 @@ class BoundedProtocol(ProtocolWrapper):
         lingering, self._lingering = self._lingering, None
         if lingering is not None:
             lingering.cancel()
-        super().connectionLost(reason)
+        super().connectionLost(reason if self._reason is None else self._reason)
+
+
+def _isInterim(line: bytes) -> bool:
+    """Whether a status line is of an informational response, as twisted.web reads it."""
+    try:
+        return 100 <= int(line.split(b" ", 2)[1]) < 200
+    except (IndexError, ValueError):
+        return False
 
 
 class BoundedFactory(WrappingFactory[BoundedProtocol]):
@@ -104,6 +155,10 @@ class BoundedFactory(WrappingFactory[BoundedProtocol]):
         """Nothing is logged for each connection."""
 
 
+def _permits(policy: AddressPolicy, host: str, address: Any) -> bool:
+    return policy.permits(host, getattr(address, "host", ""), getattr(address, "port", 0))
+
+
 @implementer(IResolutionReceiver)
 class _FilteringReceiver:
     """Passes on those of a host's addresses that are permitted."""
@@ -118,7 +173,7 @@ class _FilteringReceiver:
         self._receiver.resolutionBegan(resolutionInProgress)
 
     def addressResolved(self, address: IAddress) -> None:
-        if self._policy.permits(self._host, getattr(address, "host", "")):
+        if _permits(self._policy, self._host, address):
             self._receiver.addressResolved(address)
         else:
             self.hasRefused = True
@@ -180,7 +235,7 @@ class _ExistenceReceiver:
 
 
 def hasPermittedAddress(
-    resolver: IHostnameResolver, policy: AddressPolicy, host: str
+    resolver: IHostnameResolver, policy: AddressPolicy, host: str, port: int
 ) -> Deferred[bool]:
     """
     Resolve a host, and tell whether one of its addresses is permitted. It may have others later,
@@ -189,7 +244,7 @@ def hasPermittedAddress(
     @param host: a name, not an address.
     """
     receiver = _ExistenceReceiver()
-    FilteringResolver(resolver, policy).resolveHostName(receiver, host)
+    FilteringResolver(resolver, policy).resolveHostName(receiver, host, port)
     return receiver.found
 
 
@@ -264,7 +319,7 @@ class CheckedEndpoint(BoundedEndpoint):
 
     def connected(self, protocol: BoundedProtocol) -> IProtocol:
         """The same, where the address that was really connected to is permitted."""
-        if not self._policy.permits(self._host, getattr(protocol.getPeer(), "host", "")):
+        if not _permits(self._policy, self._host, protocol.getPeer()):
             protocol.transport.abortConnection()
             raise AddressRefused()
         return super().connected(protocol)

@@ -38,7 +38,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IPolicyForHTTPS, IResponse
 from zope.interface import implementer
 
-from .endpoints import AddressRefused, BoundedEndpoints
+from .endpoints import AddressRefused, BoundedEndpoints, TooMuchReceived
 from .policy import AddressPolicy
 
 IDLE: Final = 4
@@ -58,13 +58,13 @@ class Problem(Enum):
 
     BAD_HOST = "cannot be found: its URL has no host that there can be"
     NO_ADDRESS = "cannot be found: its name has no address"
-    NOT_PERMITTED = "has no address that may be connected to"
+    NOT_PERMITTED = "has no address and port that may be connected to"
     UNREACHABLE = "cannot be reached"
     TLS = "speaks no TLS, or has a certificate that is not trusted"
     CLOSED = "closed the connection before it had answered"
     NOT_HTTP = "answered with something that is not HTTP"
     PACKED = "packed its answer, which it was not asked to"
-    TOO_LARGE = "answered with too much"
+    TOO_LARGE = "answered with more than any answer has"
     TIMEOUT = "gave no answer in time"
 
 
@@ -74,6 +74,7 @@ _KINDS: Final[tuple[tuple[Problem, type[Exception]], ...]] = (
     (Problem.NO_ADDRESS, DNSLookupError),
     (Problem.UNREACHABLE, ConnectError),
     (Problem.TLS, SSL.Error),
+    (Problem.TOO_LARGE, TooMuchReceived),
     (Problem.CLOSED, ConnectionClosed),
 )
 

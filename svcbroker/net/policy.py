@@ -72,6 +72,9 @@ NAT64: Final = IPv6Network("64:ff9b::/96")
 """Where there is only IPv6, every IPv4 address looks like this one. It leads to the IPv4 address
 in it, which is the one to judge."""
 
+WEB_PORTS: Final = frozenset({80, 443})
+FIRST_UNPRIVILEGED_PORT: Final = 1024
+
 _ISATAP: Final = frozenset({0x00005EFE, 0x02005EFE})
 
 _LABEL = r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)"
@@ -128,6 +131,11 @@ def isPublic(address: Address) -> bool:
     return (int(meant) >> 32) & 0xFFFFFFFF not in _ISATAP
 
 
+def isOpenPort(port: int) -> bool:
+    """Whether a port is one of the web's, or needs no privileges to listen on."""
+    return port in WEB_PORTS or port >= FIRST_UNPRIVILEGED_PORT
+
+
 def _holds(network: Network, address: Address) -> bool:
     return network.version == address.version and (
         int(address) & int(network.netmask) == int(network.network_address)
@@ -137,10 +145,12 @@ def _holds(network: Network, address: Address) -> bool:
 @frozen
 class AddressPolicy:
     """
-    Which targets are permitted: public addresses, and what the operator allows beside them.
+    Which targets are permitted: the web's ports and those that need no privileges of public
+    addresses, and what the operator allows beside them. Services on other privileged ports (mail,
+    SSH) do not expect requests that a stranger has composed.
 
-    @ivar networks: networks whose addresses are allowed.
-    @ivar hosts: names that are allowed, whatever they resolve to.
+    @ivar networks: networks whose addresses are allowed, at all ports.
+    @ivar hosts: names that are allowed, whatever they resolve to, at all ports.
     """
 
     networks: tuple[Network, ...] = ()
@@ -163,17 +173,18 @@ class AddressPolicy:
                 networks.append(what)
         return cls(tuple(networks), frozenset(hosts))
 
-    def permits(self, host: str, address: str) -> bool:
+    def permits(self, host: str, address: str, port: int) -> bool:
         """
         Whether events may be sent to an address.
 
         @param host: the host that the URL names: a name, or the address itself.
         @param address: the address that is connected to.
+        @param port: the port of it.
         """
         parsed = parseAddress(address)
         if parsed is None:
             return False
-        if normaliseHost(host) in self.hosts or isPublic(parsed):
+        if normaliseHost(host) in self.hosts or (isOpenPort(port) and isPublic(parsed)):
             return True
         meant = unwrapped(parsed)
         return any(_holds(each, parsed) or _holds(each, meant) for each in self.networks)

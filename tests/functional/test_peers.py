@@ -198,7 +198,7 @@ class StrangerTests(PeersTestCase):
             ),
             "more than 16777216 bytes": Stranger(self, HEAD + b"\r\n", b" " * 65536),
             # Headers without end, which only the connection can bound.
-            "before it had answered": Stranger(self, HEAD, (b"X: " + b"x" * 1000 + b"\r\n") * 60),
+            "more than any answer has": Stranger(self, HEAD, (b"X: " + b"x" * 1000 + b"\r\n") * 60),
         }
         daemon = await self.begin(
             "a", *(each.option for each in cases.values()), "--peer-timeout=60"

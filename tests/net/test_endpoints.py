@@ -21,9 +21,11 @@ from zope.interface.verify import verifyObject
 
 from svcbroker.net.endpoints import (
     LINGER,
+    MAX_INTERIM,
     AddressRefused,
     BoundedEndpoints,
     FilteringResolver,
+    TooMuchReceived,
     hasPermittedAddress,
 )
 from svcbroker.net.policy import AddressPolicy, parseAddress
@@ -104,7 +106,7 @@ class EndpointTests(ConnectingTestCase):
 
     def test_publicHostIsConnectedTo(self) -> None:
         self.resolver.names["a.example"] = [PUBLIC]
-        connecting = self.connect("http://a.example:81/")
+        connecting = self.connect("http://a.example:8081/")
         self.assertEqual(self.tried(), [PUBLIC])
         self.accept(PUBLIC)
         self.assertIsInstance(self.successResultOf(connecting), Client)
@@ -136,7 +138,7 @@ class EndpointTests(ConnectingTestCase):
         self.resolver.names["a.example"] = addresses
         connecting = self.connect("http://a.example/")
         for tried in self.tried():
-            self.assertTrue(SETTINGS.policy.permits("a.example", tried))
+            self.assertTrue(SETTINGS.policy.permits("a.example", tried, 443))
             self.assertIn(parseAddress(tried), [parseAddress(each) for each in addresses])
         connecting.addErrback(lambda _: None)
         connecting.cancel()
@@ -144,7 +146,7 @@ class EndpointTests(ConnectingTestCase):
     def test_rebindingIsRefused(self) -> None:
         """A name is resolved anew for each connection, and checked then."""
         self.resolver.names["a.example"] = [PUBLIC]
-        found = hasPermittedAddress(self.resolver, SETTINGS.policy, "a.example")
+        found = hasPermittedAddress(self.resolver, SETTINGS.policy, "a.example", 80)
         self.assertTrue(self.successResultOf(found))
         self.resolver.names["a.example"] = [PRIVATE]
         self.failureResultOf(self.connect("http://a.example/"), AddressRefused)
@@ -209,6 +211,41 @@ class BoundTests(ConnectingTestCase):
             self.client.transport.writeSequence([b"request"])
             self.wire.dataReceived(b"x" * MAX_RECEIVED)
         self.assertFalse(self.transport.isAborted)
+
+    def test_interimResponsesAreDiscarded(self) -> None:
+        """In whatever pieces they come; the answer after them is whole."""
+        assert self.client.transport is not None
+        interim = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+        final = b"HTTP/1.1 200 OK\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
+        for size in (1, 7, len(interim), 1000):
+            self.client.received = b""
+            self.client.transport.write(b"request")
+            data = interim + final
+            for start in range(0, len(data), size):
+                self.wire.dataReceived(data[start : start + size])
+            self.assertEqual(self.client.received, final)
+        self.assertFalse(self.transport.isAborted)
+
+    def test_tooManyInterimResponsesAbortConnection(self) -> None:
+        """In any form that twisted.web takes for one; none reaches it."""
+        assert self.client.transport is not None
+        for interim in (b"HTTP/1.1 100 \r\n\r\n", b"x/9.9 +1_0_2\n\n"):
+            self.transport.isAborted = False
+            self.client.transport.writeSequence([b"request"])
+            self.wire.dataReceived(interim * MAX_INTERIM)
+            self.assertFalse(self.transport.isAborted)
+            self.wire.dataReceived(interim)
+            self.assertTrue(self.transport.isAborted)
+        self.assertEqual(self.client.received, b"")
+        self.wire.connectionLost(Failure(ConnectionAborted()))
+        assert self.client.lost is not None
+        self.client.lost.trap(TooMuchReceived)
+
+    def test_privilegedPortIsRefused(self) -> None:
+        """The resolver is told the port, and so is the policy."""
+        self.resolver.names["a.example"] = [PUBLIC]
+        for url in ("http://a.example:25/", f"http://{PUBLIC}:1023/"):
+            self.failureResultOf(self.connect(url), AddressRefused)
 
     def test_connectionThatStaysOpenIsAborted(self) -> None:
         assert self.client.transport is not None

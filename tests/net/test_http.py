@@ -8,15 +8,18 @@ from typing import Any
 
 from OpenSSL import SSL
 from treq.testing import RequestTraversalAgent
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.error import (
     ConnectingCancelledError,
+    ConnectionAborted,
     ConnectionLost,
     ConnectionRefusedError,
     DNSLookupError,
 )
 from twisted.internet.task import Clock
-from twisted.internet.testing import MemoryReactorClock
+from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web._newclient import ParseError
@@ -240,6 +243,35 @@ class ProblemTests(ClientTestCase):
         """A mistake of ours is not told as the server's."""
         self.client = HttpClient(FailingAgent(ZeroDivisionError()), self.clock)
         self.failureResultOf(self.request(), ZeroDivisionError)
+
+
+class InterimTests(SynchronousTestCase):
+    """
+    A server that answers C{100 Continue} without end.
+    """
+
+    def test_endlessInterimResponsesAreNotLogged(self) -> None:
+        """twisted.web would log each of them."""
+        events: list[Any] = []
+        observer: Any = events.append
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        reactor = MemoryReactorClock()
+        client = makeClient(reactor, maxBody=64 * 1024)
+        asking = client.request(b"POST", "http://127.0.0.1/", timeout=TIMEOUT, body=b"x")
+        reactor.advance(0)
+        [(_, _, factory, _, _)] = reactor.tcpClients
+        protocol: Any = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 80))
+        transport = StringTransport()
+        protocol.makeConnection(transport)
+        for _ in range(1000):
+            if transport.disconnected:
+                break
+            protocol.dataReceived(b"HTTP/1.1 100 Continue\r\n\r\n" * 10)
+        protocol.connectionLost(Failure(ConnectionAborted()))
+        failure = self.failureResultOf(asking, HttpError)
+        self.assertIs(failure.value.problem, Problem.TOO_LARGE)
+        self.assertEqual([each for each in events if "code" in each], [])
 
 
 class PoolTests(SynchronousTestCase):

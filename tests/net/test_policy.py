@@ -60,7 +60,7 @@ class PublicTests(SynchronousTestCase):
             *("2001:200::1", "2001:4860:4860::8888", "2a00:1450::1", "2003::1", "2400:cb00::1"),
             *("64:ff9b::101:101", "::ffff:8.8.8.8"),
         ):
-            self.assertTrue(DEFAULT.permits("name.example", text), text)
+            self.assertTrue(DEFAULT.permits("name.example", text, 443), text)
 
     @given(special4)
     def test_specialIpv4AddressesAreRefused(self, number: int) -> None:
@@ -81,14 +81,14 @@ class PublicTests(SynchronousTestCase):
             str(IPv6Address(0x2A001450 << 96 | 0x02005EFE << 32 | number)),
             f"fe80::5efe:{plain}%eth0",
         ):
-            self.assertFalse(DEFAULT.permits("name.example", text), text)
+            self.assertFalse(DEFAULT.permits("name.example", text, 443), text)
 
     @given(special6)
     def test_specialIpv6AddressesAreRefused(self, number: int) -> None:
         """With a zone or without."""
         address = IPv6Address(number)
         self.assertFalse(isPublic(address), address)
-        self.assertFalse(DEFAULT.permits("name.example", f"{address}%1"))
+        self.assertFalse(DEFAULT.permits("name.example", f"{address}%1", 443))
 
     @given(any4)
     def test_pythonsPrivateAddressesAreRefused(self, number: int) -> None:
@@ -114,7 +114,7 @@ class PublicTests(SynchronousTestCase):
     def test_anyTextIsJudged(self, text: str) -> None:
         """Only addresses are permitted."""
         if parseAddress(text) is None:
-            self.assertFalse(DEFAULT.permits("name.example", text))
+            self.assertFalse(DEFAULT.permits("name.example", text, 443))
 
 
 class AllowedTests(SynchronousTestCase):
@@ -126,34 +126,36 @@ class AllowedTests(SynchronousTestCase):
         """Also where they are inside of IPv6 addresses."""
         policy = AddressPolicy.allowing(["127.0.0.0/8", "10.1.2.3", "fd00:1::/32"])
         for text in ("127.0.0.1", "::ffff:127.1.2.3", "10.1.2.3", "64:ff9b::10.1.2.3", "fd00:1::9"):
-            self.assertTrue(policy.permits("name.example", text), text)
+            self.assertTrue(policy.permits("name.example", text, 443), text)
         for text in ("128.0.0.1.", "10.1.2.4", "::1", "fd00:2::1", "2002:7f00:1::", "::127.0.0.1"):
-            self.assertFalse(policy.permits("name.example", text), text)
+            self.assertFalse(policy.permits("name.example", text, 443), text)
 
     def test_mappedNetworkCanBeAllowed(self) -> None:
         policy = AddressPolicy.allowing(["::ffff:10.0.0.0/104"])
-        self.assertTrue(policy.permits("h", "::ffff:10.2.3.4"))
-        self.assertFalse(policy.permits("h", "10.2.3.4"))
+        self.assertTrue(policy.permits("h", "::ffff:10.2.3.4", 443))
+        self.assertFalse(policy.permits("h", "10.2.3.4", 443))
 
     def test_wholeFamilyCanBeAllowed(self) -> None:
         policy = AddressPolicy.allowing(["::/0"])
-        self.assertTrue(policy.permits("h", "fe80::1%eth0"))
-        self.assertFalse(policy.permits("h", "127.0.0.1"))
+        self.assertTrue(policy.permits("h", "fe80::1%eth0", 443))
+        self.assertFalse(policy.permits("h", "127.0.0.1", 443))
 
     def test_allowedHostIsPermittedByName(self) -> None:
         """Whatever it resolves to; no other name is."""
         policy = AddressPolicy.allowing(["Receiver.internal."])
-        self.assertTrue(policy.permits("receiver.INTERNAL", "127.0.0.1"))
-        self.assertTrue(policy.permits("receiver.internal.", "::1"))
-        self.assertFalse(policy.permits("x.receiver.internal", "127.0.0.1"))
-        self.assertFalse(policy.permits("internal", "127.0.0.1"))
+        self.assertTrue(policy.permits("receiver.INTERNAL", "127.0.0.1", 443))
+        self.assertTrue(policy.permits("receiver.internal.", "::1", 443))
+        self.assertFalse(policy.permits("x.receiver.internal", "127.0.0.1", 443))
+        self.assertFalse(policy.permits("internal", "127.0.0.1", 443))
 
     @given(any4, st.integers(0, 32), any4)
     def test_networksAgreeWithPython(self, base: int, length: int, number: int) -> None:
         network = ip_network((base, length), strict=False)
         policy = AddressPolicy.allowing([str(network)])
         address = IPv4Address(number)
-        self.assertIs(policy.permits("h", str(address)), isPublic(address) or address in network)
+        self.assertIs(
+            policy.permits("h", str(address), 443), isPublic(address) or address in network
+        )
 
     def test_otherTextsCannotBeAllowed(self) -> None:
         for text in (
@@ -169,6 +171,28 @@ class AllowedTests(SynchronousTestCase):
             "[::1]",
         ):
             self.assertRaises(ValueError, parseAllowed, text)
+
+
+class PortTests(SynchronousTestCase):
+    """
+    Which ports may be connected to.
+    """
+
+    def test_privilegedPortsAreRefused(self) -> None:
+        """But for those of the web."""
+        for port, isPermitted in (
+            *((80, True), (443, True), (1024, True), (65535, True)),
+            *((22, False), (25, False), (81, False), (1023, False), (0, False)),
+        ):
+            self.assertIs(DEFAULT.permits("h", "93.184.215.14", port), isPermitted, port)
+
+    def test_allowedHostsAndNetworksHaveAllPorts(self) -> None:
+        """Public ones, too, are allowed so."""
+        policy = AddressPolicy.allowing(["mail.example", "93.184.215.0/24", "10.0.0.1"])
+        self.assertTrue(policy.permits("mail.example", "1.1.1.1", 25))
+        self.assertTrue(policy.permits("h", "93.184.215.14", 25))
+        self.assertTrue(policy.permits("h", "10.0.0.1", 25))
+        self.assertFalse(policy.permits("h", "1.1.1.1", 25))
 
 
 class HostNameTests(SynchronousTestCase):

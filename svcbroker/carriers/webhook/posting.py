@@ -12,7 +12,7 @@ from twisted.web.http_headers import Headers
 
 from ...model import Event, InterfaceType
 from ...net.deferreds import asDeferred
-from ...net.http import HttpClient, HttpError
+from ...net.http import HttpClient, HttpError, Problem
 from .messages import USER_AGENT, NotAcknowledged, checkAnswer, checkStatus, encodeBody
 from .settings import WebhookSettings
 from .targets import Target
@@ -88,7 +88,10 @@ class Poster:
             told = await answer.read(MAX_ANSWER)
         except (HttpError, CancelledError) as error:
             if not isAcknowledged:
-                raise NotAcknowledged(str(error) or "was given up") from None
+                reason = str(error) or "was given up"
+                if isinstance(error, HttpError) and error.problem is Problem.NOT_PERMITTED:
+                    reason += " (see --webhook-allow)"
+                raise NotAcknowledged(reason) from None
         else:
             if isCall:
                 checkAnswer(told)

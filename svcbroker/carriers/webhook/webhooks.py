@@ -217,22 +217,26 @@ class Webhooks:
         """
         policy = self._settings.policy
         if target.isAddress:
-            isPermitted = policy.permits(target.host, target.host)
+            isPermitted = policy.permits(target.host, target.host, target.port)
         elif target.host in policy.hosts:
             isPermitted = True
         elif self._lookups >= MAX_LOOKUPS:
             raise Overloaded()
         else:
-            isPermitted = await self._lookUp(target.host)
+            isPermitted = await self._lookUp(target.host, target.port)
         if not isPermitted:
             # The same words for a name that does not exist: the answer must not tell which
             # names exist inside.
-            raise UrlInvalid("url's host has no address that events may be sent to")
+            raise UrlInvalid(
+                "url's host has no address that events may be sent to at its port: an operator "
+                "permits private addresses, and ports below 1024 beside 80 and 443, with "
+                "--webhook-allow"
+            )
 
-    async def _lookUp(self, host: str) -> bool:
+    async def _lookUp(self, host: str, port: int) -> bool:
         self._lookups += 1
         try:
-            found = hasPermittedAddress(self._resolver, self._settings.policy, host)
+            found = hasPermittedAddress(self._resolver, self._settings.policy, host, port)
             return await found.addTimeout(self._settings.timeout, self._context.clock)
         except TimeoutError:
             return False

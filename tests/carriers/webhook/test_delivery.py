@@ -294,9 +294,9 @@ class FairnessTests(SynchronousTestCase):
         """It has its part of the requests and no more."""
         harness = Harness(self)
         harness.open("a")
-        harness.poster.judge = lambda post: None if post.target.port == 81 else True
+        harness.poster.judge = lambda post: None if post.target.port == 8081 else True
         for number in range(20):
-            self.successResultOf(harness.subscribe(f"http://{PUBLIC}:81/{number}"))
+            self.successResultOf(harness.subscribe(f"http://{PUBLIC}:8081/{number}"))
         self.successResultOf(harness.subscribe())
         harness.publish("1", "2", "3")
         self.assertEqual(len(harness.poster.open), SETTINGS.connectionsPerHost)

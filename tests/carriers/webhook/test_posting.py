@@ -218,7 +218,10 @@ class PosterTests(SynchronousTestCase):
         """The transport's own words may hold addresses."""
         for error, words in [
             (ConnectionRefusedError("secret"), "cannot be reached"),
-            (AddressRefused(), "has no address that may be connected to"),
+            (
+                AddressRefused(),
+                "has no address and port that may be connected to (see --webhook-allow)",
+            ),
         ]:
             failure = self.failureResultOf(self.post(agent=FailingAgent(error)), NotAcknowledged)
             self.assertEqual(str(failure.value), words)
