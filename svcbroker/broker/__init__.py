@@ -8,7 +8,7 @@ L{BrokerError<svcbroker.errors.BrokerError>}s.
 from ._admin import Administration
 from ._broker import Broker
 from ._groups import DEFAULT_GROUP, Groups, Limits
-from ._keeper import Keeper
+from ._metadata import MetadataStore
 from ._operator import Operator
 from ._peers import IPeer, PeerError
 from ._proving import CheckpointAnswer, Proving
@@ -39,8 +39,8 @@ __all__ = [
     "IPeer",
     "ISubscriptionDirectory",
     "IWebhooks",
-    "Keeper",
     "Limits",
+    "MetadataStore",
     "NoSubscriptions",
     "NoWebhooks",
     "NumberedPage",

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.logger import Logger
 
-from ..broker import Broker, Keeper, Limits
+from ..broker import Broker, Limits, MetadataStore
 from ..broker.subscriptions import KeptPositions, Subscriptions
 from ..carriers import mqtt
 from ..carriers.http import HttpSettings, makeSite
@@ -72,7 +72,7 @@ class Carriers:
     lifecycles: Sequence[Lifecycle]
     broker: Broker
     subscriptions: Subscriptions
-    keeper: Keeper
+    metadata: MetadataStore
     release: Callable[[], object] = field(default=lambda: None)
 
     def start(self) -> Deferred[None]:
@@ -106,7 +106,7 @@ class Carriers:
                     _log.failure("A carrier did not close in order", failure)
         finally:
             self.subscriptions.stop()
-            await self.keeper.stop()
+            await self.metadata.stop()
 
     def stop(self) -> None:
         """Let go of everything, after the ledgers have stopped."""
@@ -158,15 +158,15 @@ def makeCarriers(
     thread = dependencies.makeThread(reactor, "notes")
     try:
         store = MetadataFile.open(config.dataDir / METADATA)
-        keeper = Keeper(store, reactor, thread.run)
+        metadata = MetadataStore(store, reactor, thread.run)
     except StorageError as error:
         thread.stop()
         raise StartError(f"data-dir: {error}") from error
-    subscriptions = Subscriptions(ledgers, reactor, now, entropy, KeptPositions(keeper))
+    subscriptions = Subscriptions(ledgers, reactor, now, entropy, KeptPositions(metadata))
     webhooks = makeWebhooks(
         reactor,
         subscriptions,
-        keeper,
+        metadata,
         webhookSettings,
         now=now,
         entropy=entropy,
@@ -200,7 +200,7 @@ def makeCarriers(
         broker,
         ledgers,
         subscriptions,
-        keeper,
+        metadata,
         reactor,
         now,
         entropy,
@@ -237,6 +237,6 @@ def makeCarriers(
         ],
         broker=broker,
         subscriptions=subscriptions,
-        keeper=keeper,
+        metadata=metadata,
         release=thread.stop,
     )

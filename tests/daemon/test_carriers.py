@@ -39,7 +39,7 @@ class CarriersTests(SynchronousTestCase):
     def make(self, *lifecycles: Lifecycle) -> Carriers:
         """Carriers over fakes."""
         fakes: Any = {
-            name: Fake(self.story, name) for name in ("broker", "subscriptions", "keeper")
+            name: Fake(self.story, name) for name in ("broker", "subscriptions", "metadata")
         }
         return Carriers(
             factories={},
@@ -80,7 +80,7 @@ class CarriersTests(SynchronousTestCase):
         self.successResultOf(drained)
         carriers.stop()
         self.assertEqual(
-            self.story[2:], ["stop subscriptions", "stop keeper", "stop broker", "release"]
+            self.story[2:], ["stop subscriptions", "stop metadata", "stop broker", "release"]
         )
 
     def test_failedStartDrainsAll(self) -> None:
@@ -94,7 +94,7 @@ class CarriersTests(SynchronousTestCase):
         self.failureResultOf(carriers.start(), ZeroDivisionError)
         self.assertEqual(
             self.story[2:],
-            ["drain b", "stop subscriptions", "stop keeper", "stop broker", "release"],
+            ["drain b", "stop subscriptions", "stop metadata", "stop broker", "release"],
         )
 
     def test_failedDrainIsLoggedAndDelaysNone(self) -> None:
@@ -104,7 +104,7 @@ class CarriersTests(SynchronousTestCase):
             Lifecycle(drain=self.tell("drain b", succeed(None))),
         )
         self.successResultOf(carriers.drain())
-        self.assertEqual(self.story[1:], ["drain b", "stop subscriptions", "stop keeper"])
+        self.assertEqual(self.story[1:], ["drain b", "stop subscriptions", "stop metadata"])
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_cancelledDrainStillStoresMetadata(self) -> None:
@@ -113,5 +113,5 @@ class CarriersTests(SynchronousTestCase):
         drained = carriers.drain()
         drained.cancel()
         self.successResultOf(drained)
-        self.assertEqual(self.story[1:], ["stop subscriptions", "stop keeper"])
+        self.assertEqual(self.story[1:], ["stop subscriptions", "stop metadata"])
         self.assertEqual(len(self.flushLoggedErrors()), 1)

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, succeed
 from zope.interface import Interface, implementer
 
 from ...model import Position
-from .._keeper import Keeper
+from .._metadata import MetadataStore
 
 
 @frozen
@@ -86,11 +86,11 @@ _FORM = msgspec.json.Decoder(tuple[str, tuple[int, int], list[tuple[int, int]]])
 class KeptPositions:
     """Keeps positions on disk."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
 
     def get(self, subscriptionId: str, group: str) -> StoredPosition | None:
-        kept = self._keeper.get(_KIND, subscriptionId)
+        kept = self._metadata.get(_KIND, subscriptionId)
         if kept is None:
             return None
         keptGroup, position, acknowledged = _FORM.decode(kept)
@@ -102,13 +102,13 @@ class KeptPositions:
 
     def put(self, subscriptionId: str, group: str, position: StoredPosition) -> None:
         value = msgspec.json.encode((group, position.position, position.acknowledged))
-        self._keeper.put(_KIND, subscriptionId, value)
+        self._metadata.put(_KIND, subscriptionId, value)
 
     def remove(self, subscriptionId: str) -> None:
-        self._keeper.remove(_KIND, subscriptionId)
+        self._metadata.remove(_KIND, subscriptionId)
 
     def flush(self) -> Deferred[None]:
-        return self._keeper.flush()
+        return self._metadata.flush()
 
     def count(self) -> int:
-        return self._keeper.count(_KIND)
+        return self._metadata.count(_KIND)

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from attrs.validators import and_, ge, le
 from twisted.internet.interfaces import IReactorTime
 
-from ...broker import Broker, Keeper
+from ...broker import Broker, MetadataStore
 from ...broker.subscriptions import Subscriptions
 from ...interfaces import ILedger
 from .retained import RetainedIndex
@@ -86,7 +86,7 @@ class Context:
     broker: Broker
     retained: Mapping[str, RetainedIndex]
     subscriptions: Subscriptions
-    store: Keeper
+    store: MetadataStore
     clock: IReactorTime
     now: Callable[[], float]
     entropy: Callable[[int], bytes]
@@ -97,7 +97,7 @@ def makeContext(
     broker: Broker,
     ledgers: Mapping[str, ILedger],
     subscriptions: Subscriptions,
-    store: Keeper,
+    store: MetadataStore,
     clock: IReactorTime,
     now: Callable[[], float],
     entropy: Callable[[int], bytes],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ...broker import Keeper
+from ...broker import MetadataStore
 from ...net.turns import EndOfTurn
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Output:
 
     _log = Logger()
 
-    def __init__(self, endOfTurn: EndOfTurn, store: Keeper, wire: IWire) -> None:
+    def __init__(self, endOfTurn: EndOfTurn, store: MetadataStore, wire: IWire) -> None:
         self._endOfTurn = endOfTurn
         self._store = store
         self._wire = wire

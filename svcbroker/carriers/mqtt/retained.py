@@ -19,7 +19,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...broker import Keeper
+from ...broker import MetadataStore
 from ...errors import Overloaded
 from ...interfaces import IBlockObserver, ILedger
 from ...model import Block, EventId
@@ -53,7 +53,7 @@ class RetainedIndex:
 
     _log = Logger()
 
-    def __init__(self, ledger: ILedger, store: Keeper, reactor: IReactorTime) -> None:
+    def __init__(self, ledger: ILedger, store: MetadataStore, reactor: IReactorTime) -> None:
         self.height = 0
         self.ledger = ledger
         self._store = store

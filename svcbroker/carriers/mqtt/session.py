@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
-from ...broker import Keeper
+from ...broker import MetadataStore
 from ...errors import BrokerError
 from .context import NEVER
 from .messages import publisherMark
@@ -88,7 +88,7 @@ class Session:
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
     """
 
-    def __init__(self, group: str, clientId: str, expiry: int, store: Keeper) -> None:
+    def __init__(self, group: str, clientId: str, expiry: int, store: MetadataStore) -> None:
         self.group = group
         self.clientId = clientId
         self.expiry = expiry

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IHostnameResolver
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...broker import IWebhooks, Keeper, Waiters
+from ...broker import IWebhooks, MetadataStore, Waiters
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError, Overloaded, SubscriptionExists, SubscriptionNotFound, UrlInvalid
 from ...model import InterfaceType, Offset, Position, SubscribeRequest
@@ -74,7 +74,7 @@ class Webhooks:
     def __init__(
         self,
         subscriptions: Subscriptions,
-        keeper: Keeper,
+        metadata: MetadataStore,
         resolver: IHostnameResolver,
         context: DeliveryContext,
         entropy: Callable[[int], bytes],
@@ -86,7 +86,7 @@ class Webhooks:
         @param closeConnections: closes the poster's idle connections. Called once, at the end.
         """
         self._subscriptions = subscriptions
-        self._keeper = keeper
+        self._metadata = metadata
         self._resolver = resolver
         self._context = context
         self._settings = context.settings
@@ -106,7 +106,7 @@ class Webhooks:
         Resume all webhooks of the metadata store. Called once, when subscriptions can be made.
         Does not fail: a webhook that cannot start now is tried again.
         """
-        for subscriptionId, value in self._keeper.items(_KIND):
+        for subscriptionId, value in self._metadata.items(_KIND):
             try:
                 kept = _form.decode(value)
                 target = parseUrl(kept.url)
@@ -189,7 +189,7 @@ class Webhooks:
         if known is not None:
             if msgspec.structs.replace(known.kept, start=kept.start) != kept:
                 raise SubscriptionExists()
-            await self._keeper.flush()
+            await self._metadata.flush()
             return subscriptionId
         if len(self._webhooks) + self._coming >= self._settings.maxWebhooks:
             raise Overloaded("there are too many webhooks")
@@ -206,8 +206,8 @@ class Webhooks:
             self._coming -= 1
         kept = msgspec.structs.replace(kept, start=tuple(position))
         self._webhooks[subscriptionId] = _Webhook(kept, delivery)
-        self._keeper.put(_KIND, subscriptionId, msgspec.json.encode(kept))
-        await self._keeper.flush()
+        self._metadata.put(_KIND, subscriptionId, msgspec.json.encode(kept))
+        await self._metadata.flush()
         delivery.run()
         return subscriptionId
 
@@ -255,8 +255,8 @@ class Webhooks:
         webhook.delivery.close(forget=True)
         # It may not have been live.
         self._subscriptions.forget(subscriptionId)
-        self._keeper.remove(_KIND, subscriptionId)
-        await self._keeper.flush()
+        self._metadata.remove(_KIND, subscriptionId)
+        await self._metadata.flush()
         return True
 
     def _newDelivery(self, request: SubscribeRequest, target: Target) -> Delivery:
@@ -283,7 +283,7 @@ def _request(
 def makeWebhooks(
     reactor: Any,
     subscriptions: Subscriptions,
-    keeper: Keeper,
+    metadata: MetadataStore,
     settings: WebhookSettings,
     *,
     now: Callable[[], float],
@@ -311,4 +311,4 @@ def makeWebhooks(
         slots=Slots(settings.connections, settings.connectionsPerHost),
         settings=settings,
     )
-    return Webhooks(subscriptions, keeper, reactor.nameResolver, context, entropy, client.close)
+    return Webhooks(subscriptions, metadata, reactor.nameResolver, context, entropy, client.close)

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
-from svcbroker.broker import Broker, Keeper, Limits
+from svcbroker.broker import Broker, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory, MqttProtocol
 from svcbroker.carriers.mqtt.codec import encode
@@ -44,7 +44,7 @@ from svcbroker.version import VersionRecord
 MAX_PACKET = 10 * 1024 * 1024
 
 
-class Notes:
+class MetadataFile:
     """What is on disk, in memory."""
 
     def __init__(self) -> None:
@@ -266,7 +266,7 @@ class Server:
     def __init__(
         self,
         settings: MqttSettings | None = None,
-        notes: Notes | None = None,
+        file: MetadataFile | None = None,
         ledgers: dict[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -274,14 +274,14 @@ class Server:
             clock = Clock()
             clock.advance(1_700_000_000)
         self.clock = clock
-        self.notes = Notes() if notes is None else notes
+        self.file = MetadataFile() if file is None else file
         if ledgers is None:
             ledgers = {group: ScriptedLedger(memoryLedger(clock, group)) for group in ("1", "2")}
         self.ledgers = ledgers
         self.ledger = ledgers["1"]
-        numbers = itertools.count(len(self.notes.kept) * 1000 + 1)
+        numbers = itertools.count(len(self.file.kept) * 1000 + 1)
         entropy = lambda size: next(numbers).to_bytes(size, "big")  # noqa: E731
-        self.store = Keeper(self.notes, clock, maybeDeferred)
+        self.store = MetadataStore(self.file, clock, maybeDeferred)
         self.subscriptions = Subscriptions(
             ledgers, clock, clock.seconds, entropy, KeptPositions(self.store)
         )
@@ -361,4 +361,4 @@ class Server:
     def restarted(self, settings: MqttSettings | None = None) -> Server:
         """Another broker on the same disk and ledgers, after L{crash}."""
         self.crash()
-        return Server(settings, self.notes, self.ledgers, self.clock)
+        return Server(settings, self.file, self.ledgers, self.clock)

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker import Keeper
+from svcbroker.broker import MetadataStore
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.messages import RETAIN
@@ -24,7 +24,7 @@ from svcbroker.interfaces import submit
 from svcbroker.model import Block, Event, EventId, OpenTopic, PublishEvent, filterMatches
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 
-from .support import Client, Notes, Server
+from .support import Client, MetadataFile, Server
 
 VERSIONS = (MQTT_311, MQTT_5)
 
@@ -57,7 +57,7 @@ class RetainedTests(SynchronousTestCase):
         server.crash()
         server.event("b", b"", svc_retain="1")
         server.event("c", b"3", svc_retain="1")
-        server = Server(None, server.notes, server.ledgers, server.clock)
+        server = Server(None, server.file, server.ledgers, server.clock)
         self.assertEqual(self.retained(server.connected(), "#"), [b"1", b"3"])
 
     def test_olderLogIsReadAnew(self) -> None:
@@ -66,7 +66,7 @@ class RetainedTests(SynchronousTestCase):
         server.connected("p").publish("a", b"1", 1, retain=True)
         server.wait(1)
         server.crash()
-        server = Server(None, server.notes)
+        server = Server(None, server.file)
         self.assertEqual(self.retained(server.connected(), "#"), [])
         server.connected("p").publish("b", b"2", 1, retain=True)
         self.assertEqual(self.retained(server.connected(), "#"), [b"2"])
@@ -122,8 +122,8 @@ class IndexTests(SynchronousTestCase):
     def test_matchesEqualTheModel(self, changes: list[tuple[str, bool]], topicFilter: str) -> None:
         """It finds exactly what the filter matches, whatever was set and removed before."""
         clock = Clock()
-        keeper = Keeper(Notes(), clock, maybeDeferred)
-        index = RetainedIndex(memoryLedger(clock), keeper, clock)
+        metadata = MetadataStore(MetadataFile(), clock, maybeDeferred)
+        index = RetainedIndex(memoryLedger(clock), metadata, clock)
         expected: dict[str, EventId] = {}
         for number, (topic, isSet) in enumerate(changes, 1):
             if isSet:
@@ -159,17 +159,17 @@ class IndexTests(SynchronousTestCase):
             extensions = {RETAIN: "1"} if number == 3 else {}
             submit(ledger, PublishEvent(topic="t", content=b"x", extensions=extensions))
             clock.advance(1)
-        index = RetainedIndex(ledger, Keeper(Notes(), clock, maybeDeferred), clock)
+        index = RetainedIndex(ledger, MetadataStore(MetadataFile(), clock, maybeDeferred), clock)
         self.successResultOf(index.start())
         self.assertEqual((read, index.height), ([3, 5], 6))
         self.assertEqual([eventId.height for eventId in index.match("#")], [3])
 
     def test_heightIsKeptAfterManyEvents(self) -> None:
         """How far the log was followed is kept by events too: blocks may be large."""
-        clock, notes = Clock(), Notes()
-        keeper = Keeper(notes, clock, maybeDeferred)
+        clock, file = Clock(), MetadataFile()
+        metadata = MetadataStore(file, clock, maybeDeferred)
         ledger = memoryLedger(clock)
-        index = RetainedIndex(ledger, keeper, clock)
+        index = RetainedIndex(ledger, metadata, clock)
         self.successResultOf(index.start())
         events = [
             Event(topic="t", content=b"x", extensions={}, eventId=EventId("0" * 8, number, 1))
@@ -179,7 +179,7 @@ class IndexTests(SynchronousTestCase):
         for height in range(1, 12):
             index.blockCommitted(Block(height=height, timestamp=0, hash=b"", events=events))
             clock.advance(1)
-            heights.append(notes.kept.get(("mqtt-followed", ledger.group)))
+            heights.append(file.kept.get(("mqtt-followed", ledger.group)))
         self.assertEqual(heights, [None] * 4 + [b"5"] * 5 + [b"10"] * 2)
 
 
@@ -242,7 +242,7 @@ class WillTests(SynchronousTestCase):
         server = Server()
         server.connected("a", will=Will("will", b"good", 1))
         server.wait(1)
-        server.notes.kept["mqtt-will", "1/damaged"] = b"{}"
+        server.file.kept["mqtt-will", "1/damaged"] = b"{}"
         server = server.restarted()
         self.assertEqual(server.ledger.submitted[-1].content, b"good")
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)

@@ -47,7 +47,7 @@ class ResumeTests(SynchronousTestCase):
         client.lose()
         self.assertEqual(len(server.carrier.sessions), 0)
         self.assertFalse(server.client().connect(cleanStart=False).sessionPresent)
-        self.assertEqual(server.notes.kept, {})
+        self.assertEqual(server.file.kept, {})
 
     def test_sessionExpiresAcrossRestart(self) -> None:
         """A session ends when its interval is over, also through a restart."""
@@ -63,7 +63,7 @@ class ResumeTests(SynchronousTestCase):
             self.assertEqual(len(server.carrier.sessions), 1)
             server.wait(2)
             self.assertEqual(len(server.carrier.sessions), 0)
-            self.assertEqual(server.notes.kept.keys() & {("mqtt-session", '["1","client"]')}, set())
+            self.assertEqual(server.file.kept.keys() & {("mqtt-session", '["1","client"]')}, set())
             client = lasting(server)
             self.assertFalse(isPresent(client))
             client.disconnect(properties=Properties(sessionExpiryInterval=0))
@@ -175,7 +175,7 @@ class ResumeTests(SynchronousTestCase):
         client.take()
         client.disconnect(properties=Properties(sessionExpiryInterval=0))
         server.wait(1)
-        self.assertEqual(server.notes.kept, {})
+        self.assertEqual(server.file.kept, {})
 
 
 class ShareTests(SynchronousTestCase):

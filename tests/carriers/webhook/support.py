@@ -17,7 +17,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svcbroker.broker import Keeper
+from svcbroker.broker import MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
 from svcbroker.carriers.webhook.delivery import DeliveryContext
@@ -225,13 +225,13 @@ class Harness:
 
     def start(self) -> None:
         """Start a broker over what was kept."""
-        self.keeper = Keeper(self.disk, self.clock, maybeDeferred)
+        self.metadata = MetadataStore(self.disk, self.clock, maybeDeferred)
         self.subscriptions = Subscriptions(
             {"1": self.ledger},
             self.clock,
             self.clock.seconds,
             self.entropy,
-            KeptPositions(self.keeper),
+            KeptPositions(self.metadata),
         )
         self.subscriptions.start()
         self.slots = Slots(self.settings.connections, self.settings.connectionsPerHost)
@@ -243,7 +243,7 @@ class Harness:
             settings=self.settings,
         )
         self.webhooks = Webhooks(
-            self.subscriptions, self.keeper, self.resolver, context, self.entropy
+            self.subscriptions, self.metadata, self.resolver, context, self.entropy
         )
         self.webhooks.start()
 
@@ -253,7 +253,7 @@ class Harness:
         here, behind the harness's back, since garbage that still waits for something would wake up
         when it is collected.
         """
-        self.keeper._notes = MemoryStore()
+        self.metadata._file = MemoryStore()
         self.webhooks.stop().cancel()
         self.subscriptions.stop()
         self.clock.calls.clear()

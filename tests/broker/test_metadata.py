@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker import Keeper
+from svcbroker.broker import MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, MemoryPositions, StoredPosition
 from svcbroker.model import Position
 from svcbroker.storage import MetadataFile, StorageDamaged, StorageFailed, StorageRefused
@@ -59,7 +59,7 @@ class NoteStoreTests(SynchronousTestCase):
         self.assertIn("1 of 2 entries are not what was written: webhook 'w'", str(error))
 
     def test_firstVersionFilesGetChecksums(self) -> None:
-        """Notes of the first version, without checksums, are kept with checksums."""
+        """Values of the first version, without checksums, are kept with checksums."""
         old = sqlite3.connect(self.path)
         old.executescript(
             "CREATE TABLE note (kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL,"
@@ -94,7 +94,7 @@ class NoteStoreTests(SynchronousTestCase):
             MetadataFile.open(self.path)
 
 
-class FakeNotes:
+class FakeMetadataFile:
     """Keeps in memory, and fails when it is told to."""
 
     def __init__(self) -> None:
@@ -137,119 +137,119 @@ class HeldThread:
             call()
 
 
-class KeeperTests(SynchronousTestCase):
+class MetadataStoreTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.notes = FakeNotes()
+        self.file = FakeMetadataFile()
         self.clock = Clock()
-        self.keeper = Keeper(self.notes, self.clock, maybeDeferred)
+        self.metadata = MetadataStore(self.file, self.clock, maybeDeferred)
 
-    def test_changesAreWrittenTogether(self) -> None:
+    def test_changesAreWrittenAtOnce(self) -> None:
         """Changes are read at once and written together, some moments later."""
-        self.keeper.put("k", "a", b"1")
-        self.keeper.put("k", "a", b"2")
-        self.keeper.put("k", "b", b"3")
-        self.keeper.remove("k", "old")
-        self.assertEqual(self.keeper.items("k"), [("a", b"2"), ("b", b"3")])
-        self.assertEqual(self.notes.writes, [])
+        self.metadata.put("k", "a", b"1")
+        self.metadata.put("k", "a", b"2")
+        self.metadata.put("k", "b", b"3")
+        self.metadata.remove("k", "old")
+        self.assertEqual(self.metadata.items("k"), [("a", b"2"), ("b", b"3")])
+        self.assertEqual(self.file.writes, [])
         self.clock.advance(1)
         self.assertEqual(
-            self.notes.writes, [{("k", "a"): b"2", ("k", "b"): b"3", ("k", "old"): None}]
+            self.file.writes, [{("k", "a"): b"2", ("k", "b"): b"3", ("k", "old"): None}]
         )
-        self.keeper.put("k", "a", b"2")
-        self.keeper.remove("k", "never")
+        self.metadata.put("k", "a", b"2")
+        self.metadata.remove("k", "never")
         self.clock.advance(1)
-        self.assertEqual(len(self.notes.writes), 1)
-        self.assertIsNone(self.keeper.get("k", "old"))
+        self.assertEqual(len(self.file.writes), 1)
+        self.assertIsNone(self.metadata.get("k", "old"))
 
     def test_flushFiresWhenAllIsOnDisk(self) -> None:
         """Who flushes is told when everything is on disk."""
-        self.assertIsNone(self.successResultOf(self.keeper.flush()))
-        self.keeper.put("k", "a", b"1")
-        flushed = self.keeper.flush()
+        self.assertIsNone(self.successResultOf(self.metadata.flush()))
+        self.metadata.put("k", "a", b"1")
+        flushed = self.metadata.flush()
         self.assertNoResult(flushed)
         self.clock.advance(0)
         self.successResultOf(flushed)
-        self.assertEqual(self.notes.kept[("k", "a")], b"1")
+        self.assertEqual(self.file.kept[("k", "a")], b"1")
 
     def test_flushWhileWriting(self) -> None:
         """A change made while others are written is waited for too."""
         thread = HeldThread()
-        keeper = Keeper(self.notes, self.clock, thread)
-        keeper.put("k", "a", b"1")
+        metadata = MetadataStore(self.file, self.clock, thread)
+        metadata.put("k", "a", b"1")
         self.clock.advance(1)
-        keeper.put("k", "b", b"2")
-        flushed = keeper.flush()
+        metadata.put("k", "b", b"2")
+        flushed = metadata.flush()
         thread.run()
         self.assertNoResult(flushed)
         self.clock.advance(0)
         thread.run()
         self.successResultOf(flushed)
-        self.assertEqual(self.notes.kept[("k", "b")], b"2")
+        self.assertEqual(self.file.kept[("k", "b")], b"2")
 
     def test_flushDuringTheLastWriteFires(self) -> None:
         """Without another change, the write that is under way is what is waited for."""
         thread = HeldThread()
-        keeper = Keeper(self.notes, self.clock, thread)
-        keeper.put("k", "a", b"1")
+        metadata = MetadataStore(self.file, self.clock, thread)
+        metadata.put("k", "a", b"1")
         self.clock.advance(1)
-        flushed = keeper.flush()
+        flushed = metadata.flush()
         self.assertNoResult(flushed)
         thread.run()
         self.successResultOf(flushed)
-        self.assertEqual(self.notes.kept[("k", "a")], b"1")
+        self.assertEqual(self.file.kept[("k", "a")], b"1")
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_flushDuringAFailingWriteWaitsForTheNext(self) -> None:
         thread = HeldThread()
-        keeper = Keeper(self.notes, self.clock, thread)
-        keeper.put("k", "a", b"1")
+        metadata = MetadataStore(self.file, self.clock, thread)
+        metadata.put("k", "a", b"1")
         self.clock.advance(1)
-        flushed = keeper.flush()
-        self.notes.isFailing = True
+        flushed = metadata.flush()
+        self.file.isFailing = True
         thread.run()
         self.assertNoResult(flushed)
-        self.notes.isFailing = False
+        self.file.isFailing = False
         self.clock.advance(1)
         thread.run()
         self.successResultOf(flushed)
-        self.assertEqual(self.notes.kept[("k", "a")], b"1")
+        self.assertEqual(self.file.kept[("k", "a")], b"1")
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
 
     def test_failingDiskLosesNoChange(self) -> None:
         """While the disk fails nothing is lost, and newer changes win."""
-        self.notes.isFailing = True
-        self.keeper.put("k", "a", b"1")
-        self.keeper.put("k", "b", b"2")
-        flushed = self.keeper.flush()
+        self.file.isFailing = True
+        self.metadata.put("k", "a", b"1")
+        self.metadata.put("k", "b", b"2")
+        flushed = self.metadata.flush()
         self.clock.advance(0)
-        self.keeper.put("k", "a", b"3")
+        self.metadata.put("k", "a", b"3")
         self.clock.advance(1)
         self.assertNoResult(flushed)
-        self.notes.isFailing = False
+        self.file.isFailing = False
         self.clock.advance(1)
         self.successResultOf(flushed)
-        self.assertEqual(self.notes.kept[("k", "a")], b"3")
-        self.assertEqual(self.notes.kept[("k", "b")], b"2")
+        self.assertEqual(self.file.kept[("k", "a")], b"3")
+        self.assertEqual(self.file.kept[("k", "b")], b"2")
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 2)
 
     def test_stopWritesPendingChanges(self) -> None:
         """What is not written yet is written when it stops."""
         thread = HeldThread()
-        keeper = Keeper(self.notes, self.clock, thread)
-        keeper.put("k", "a", b"1")
+        metadata = MetadataStore(self.file, self.clock, thread)
+        metadata.put("k", "a", b"1")
         self.clock.advance(1)
-        keeper.put("k", "b", b"2")
-        stopped = keeper.stop()
+        metadata.put("k", "b", b"2")
+        stopped = metadata.stop()
         for _ in range(4):
             thread.run()
         self.successResultOf(stopped)
-        self.assertEqual((self.notes.kept[("k", "b")], self.notes.isClosed), (b"2", True))
+        self.assertEqual((self.file.kept[("k", "b")], self.file.isClosed), (b"2", True))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_positionsComeBackInTheirGroup(self) -> None:
         """Positions come back as they were, and only in their group."""
         stored = StoredPosition(Position(5, 2), (Position(5, 4), Position(6, 0)))
-        for positions in (KeptPositions(self.keeper), MemoryPositions()):
+        for positions in (KeptPositions(self.metadata), MemoryPositions()):
             positions.put("id", "1", stored)
             self.assertEqual(positions.get("id", "1"), stored)
             self.assertIsNone(positions.get("id", "2"))

@@ -1,5 +1,5 @@
 """
-Keeping small things on disk without waiting for it.
+The metadata store: what carriers and subscriptions keep through restarts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 DELAY = 0.025
-"""Seconds that changes are gathered before they are written together."""
+"""Seconds for which changes are collected before they are written."""
 
 RETRY = 1.0
 """Seconds until a failing disk is tried again."""
@@ -21,31 +21,31 @@ RETRY = 1.0
 Key = tuple[str, str]
 
 
-class Notes(Protocol):
-    """Where things are kept: L{svcbroker.storage.MetadataFile}."""
+class IMetadataFile(Protocol):
+    """The file of the store: L{svcbroker.storage.MetadataFile}. Its calls block."""
 
     def load(self) -> dict[Key, bytes]:
-        """Everything that is kept."""
+        """Read all values."""
 
     def write(self, changes: dict[Key, bytes | None]) -> None:
-        """Keep what is new, forget what is C{None}."""
+        """Write new values and remove those that are C{None}, all or none, and sync."""
 
     def close(self) -> None:
-        """End."""
+        """Close the file."""
 
 
-class Keeper:
+class MetadataStore:
     """
-    What carriers and subscriptions keep through restarts, by kind and name. Reads are answered
-    from memory; changes are written together, some moments later. A crash loses at most the
-    changes of these moments; whoever must not lose one waits for L{flush}.
+    Values by kind and name, which survive restarts. Reads are answered from memory; changes are
+    written together, L{DELAY} later. A crash loses at most the changes of that time; a caller that
+    must not lose one waits for L{flush}.
     """
 
     _log = Logger()
 
     def __init__(
         self,
-        notes: Notes,
+        file: IMetadataFile,
         reactor: IReactorTime,
         runInThread: Callable[..., Deferred[Any]],
     ) -> None:
@@ -53,11 +53,11 @@ class Keeper:
         @param runInThread: runs blocking disk work, one call after the other.
         @raise svcbroker.storage.StorageError: what is kept cannot be read.
         """
-        self._notes = notes
+        self._file = file
         self._reactor = reactor
         self._runInThread = runInThread
         self._kinds: dict[str, dict[str, bytes]] = {}
-        for (kind, name), value in notes.load().items():
+        for (kind, name), value in file.load().items():
             self._kinds.setdefault(kind, {})[name] = value
         self._changes: dict[Key, bytes | None] = {}
         self._call: IDelayedCall | None = None
@@ -126,7 +126,7 @@ class Keeper:
                 self._call = None
             if self._changes:
                 await self._write(retry=False)
-            await self._runInThread(self._notes.close)
+            await self._runInThread(self._file.close)
 
         return Deferred.fromCoroutine(stop())
 
@@ -164,7 +164,7 @@ class Keeper:
             if retry:
                 self._schedule(RETRY)
 
-        writing = self._runInThread(self._notes.write, changes)
+        writing = self._runInThread(self._file.write, changes)
         writing.addCallbacks(written, failed)
         result: Deferred[None] = writing
         return result
