@@ -193,10 +193,11 @@ def tree(leaves):
     return H(b"\1", tree(leaves[:half]), tree(leaves[half:]))
 
 
-def engineSet(keys):
-    """The hash of a set of validators of one vote each, and their keys in the engine's order."""
+def engineSet(keys, power):
+    """The hash of a set of validators of equal power, and their keys in the engine's order."""
     ordered = sorted(keys, key=lambda key: H(key)[:20])
-    return tree([H(b"\0", field(1, field(1, key)) + whole(2, 1)) for key in ordered]), ordered
+    leaves = [H(b"\0", field(1, field(1, key)) + whole(2, power)) for key in ordered]
+    return tree(leaves), ordered
 
 
 def checkLightBlock(block, height, hash, keys, known):
@@ -224,13 +225,16 @@ def checkLightBlock(block, height, hash, keys, known):
     _, _, validatorsHash, next, _, app, *_ = map(engineHex, hashes)
     need(engineHeight == height + 1 and app == hash, "the engine's block names another one")
     need(text(chainId) == known["group"], "the engine's block is of another chain")
-    root, ordered = engineSet(keys)
+    need(items(members), "there are no validators")
+    _, power = items(members[0])
+    need(type(power) is int and 1 <= power <= 1 << 60, "validators")
+    root, ordered = engineSet(keys, power)
     need(validatorsHash == root, "other validators decided")
     need(len(items(members)) == len(ordered) == len(items(votes)), "a validator is missing")
     count = 0
     for key, member, vote in zip(ordered, members, votes, strict=True):
-        memberKey, power = items(member)
-        need(engineBase64(memberKey) == key and type(power) is int and power == 1, "validators")
+        memberKey, each = items(member)
+        need(engineBase64(memberKey) == key and type(each) is int and each == power, "validators")
         if vote is not None:
             when, signature = items(vote)
             signed = b"\x08\2" + fixed(2, engineHeight) + fixed(3, round)
@@ -241,7 +245,7 @@ def checkLightBlock(block, height, hash, keys, known):
             )
             count += 1
     need(3 * count > 2 * len(keys), "there are too few votes")
-    known["engine"].append((engineHeight, now, own, engineHex(lastHash), next))
+    known["engine"].append((engineHeight, now, own, engineHex(lastHash), next, power))
 
 
 def checkEngine(known):
@@ -306,7 +310,8 @@ def verify(data, chain):
         new = validators(generation + 1, keys)
         need(header["nextValidators"] == new.hex(), "a change is to other nodes")
         if known["engine"]:
-            need(known["engine"][-1][4] == engineSet(keys)[0], "the engine knows of no change")
+            *_, next, power = known["engine"][-1]
+            need(next == engineSet(keys, power)[0], "the engine knows of no change")
         sets.append((header["height"], generation + 1, keys))
 
     # 3. The event's block

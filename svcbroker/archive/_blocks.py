@@ -207,7 +207,8 @@ class BlockAuditor:
         following = self._sets.get(header.nextValidators)
         if following is None or not isinstance(certificate, CometCertificate):
             return
-        if certificate.block().header.nextValidatorsHash != engineSet(following):
+        block = certificate.block()
+        if block.header.nextValidatorsHash != engineSet(following, block.power):
             raise CertificateInvalid("the engine has other validators for the next block")
 
     def _transactions(self, row: RawBlock) -> Sequence[Transaction] | None:

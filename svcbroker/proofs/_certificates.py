@@ -5,7 +5,7 @@ What makes a header final, by the kind of ledger.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -28,9 +28,6 @@ from .cometbft import (
     validatorsHash,
     verifyLightBlock,
 )
-
-POWER: Final = 1
-"""The power of every validator of an engine: each has one vote."""
 
 
 class NodeSignature(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,9 +170,13 @@ def checkLightBlock(
         raise LightBlockInvalid(f"it is block {block.header.height}")
     if block.header.appHash != header.hash:
         raise LightBlockInvalid("it stands for another header")
-    verifyLightBlock(block, group, engineSet(validators))
+    verifyLightBlock(block, group, engineSet(validators, block.power))
 
 
-def engineSet(validators: ValidatorSet) -> bytes:
-    """What an engine calls a validator set, each of which has one vote."""
-    return validatorsHash(inOrder(Member(Base64(key), POWER) for key in validators.keys))
+def engineSet(validators: ValidatorSet, power: int) -> bytes:
+    """
+    An engine's hash of a validator set.
+
+    @param power: the voting power of each: all votes are equal, so any number proves the same.
+    """
+    return validatorsHash(inOrder(Member(Base64(key), power) for key in validators.keys))

@@ -45,10 +45,10 @@ class HeaderVerifier:
         )
         if header.height <= since or header.nextValidators != following.hash:
             raise Malformed(f"block {header.height} does not bring that validator set")
-        if isinstance(change.certificate, CometCertificate) and self._engine[
-            -1
-        ].nextValidatorsHash != engineSet(following):
-            raise Malformed(f"the engine does not have the change in block {header.height}")
+        if isinstance(change.certificate, CometCertificate):
+            power = change.certificate.block().power
+            if self._engine[-1].nextValidatorsHash != engineSet(following, power):
+                raise Malformed(f"the engine does not have the change in block {header.height}")
         self._sets.append((header.height, following))
 
     def check(self, final: FinalHeader) -> tuple[Header, ValidatorSet, Sequence[int]]:

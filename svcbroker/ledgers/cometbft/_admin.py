@@ -23,6 +23,12 @@ from ._rpc import EngineRpc
 RECENT: Final = 60 * 10**9
 """Nanoseconds for which a vote shows that a validator is active."""
 
+LOST: Final = 2 * 10**9
+"""The same while a persistent peer is not connected: it may be that validator."""
+
+LAG: Final = 2
+"""Blocks by which an engine may be behind its peers: their states are not read all at once."""
+
 
 @frozen(kw_only=True)
 class Picture:
@@ -105,6 +111,7 @@ def nodeRecords(
     now: float,
     names: Mapping[str, bytes],
     order: Sequence[bytes] = (),
+    wanted: Collection[str] | None = None,
 ) -> Sequence[NodeRecord]:
     """
     The node list: validators as sealers, other connected nodes as observers.
@@ -116,10 +123,11 @@ def nodeRecords(
     @param now: the wall clock: seconds since the epoch.
     @param names: what L{namesOf} gives.
     @param order: public keys of validators, in the order in which to list them first.
+    @param wanted: the ids of the engine's persistent peers; C{None} if unknown.
     """
     known = dict(_connected(picture, names))
     voted = _voters(picture)
-    isRecent = now * 10**9 - picture.time <= RECENT
+    isRecent = now * 10**9 - picture.time <= (LOST if _missing(picture, wanted) else RECENT)
     places = {key: index for index, key in enumerate(order)}
     validators = sorted(
         picture.validators, key=lambda each: places.get(each.pubKey.value, len(places))
@@ -151,6 +159,11 @@ def nodeRecords(
         for key, node in sorted(known.items(), key=lambda item: item[1].info.id)
     )
     return records
+
+
+def _missing(picture: Picture, wanted: Collection[str] | None) -> int:
+    """The number of persistent peers that are not connected."""
+    return len(set(wanted or ()).difference(peer.nodeInfo.id for peer in picture.network.peers))
 
 
 def _connected(picture: Picture, names: Mapping[str, bytes]) -> Iterator[tuple[bytes, _Known]]:
@@ -228,7 +241,8 @@ def healthOf(
     picture: Picture, records: Sequence[NodeRecord], wanted: Collection[str] | None = None
 ) -> Health:
     """
-    Whether a transaction that is submitted to this engine can be decided.
+    Whether a transaction that is submitted to this engine can be decided, and whether the engine
+    has the blocks of its peers.
 
     @param records: the result of L{nodeRecords}.
     @param wanted: the ids of the engine's persistent peers; C{None} if unknown: all others then.
@@ -240,20 +254,36 @@ def healthOf(
             isReady=False, reason=f"the engine is catching up: it is at height {picture.height}"
         )
     power: dict[bytes, int] = {each.pubKey.value: each.power for each in picture.validators}
+    total = sum(power.values())
+    ahead = _ahead(picture, records)
+    # A minority of the power cannot make a node unready. An unknown peer counts as one validator.
+    claimed = sum(power.get(each.nodeId, total // max(1, len(power))) for each in ahead)
+    if 3 * claimed > total or 0 < len(ahead) == len(picture.network.peers):
+        return Health(
+            isReady=False,
+            reason=f"the engine is behind: it is at height {picture.height}, and its peers are "
+            f"at {min(each.height for each in ahead)}",
+        )
     active = sum(power[each.nodeId] for each in records if each.isActive and each.nodeId in power)
     # A peer that matches no validator may still be one.
     unknown = sum(each.nodeType is NodeType.OBSERVER for each in records)
     silent = sorted(power[each.nodeId] for each in records if not each.isActive)
     reached = unknown
     if wanted is not None:
-        missing = len(set(wanted).difference(peer.nodeInfo.id for peer in picture.network.peers))
-        reached = max(unknown, len(silent) - missing)
+        reached = max(unknown, len(silent) - _missing(picture, wanted))
     possible = active + sum(silent[len(silent) - min(reached, len(silent)) :])
-    total = sum(power.values())
     if 3 * possible <= 2 * total:
+        count = sum(each.isActive and each.nodeId in power for each in records)
         return Health(
             isReady=False,
-            reason=f"validators of power {active} of {total} are there, and more than two thirds "
-            "must agree",
+            reason=f"{count} of {len(power)} validators are active, and more than two thirds must "
+            "agree",
         )
     return Health(isReady=True)
+
+
+def _ahead(picture: Picture, records: Sequence[NodeRecord]) -> Sequence[NodeRecord]:
+    """The connected nodes that have more blocks than the engine."""
+    # The engine's own state is read together with those of its peers, its status is not.
+    own = max(picture.height, picture.state.roundState.height - 1)
+    return [each for each in records if each.height > own + LAG]

@@ -21,15 +21,13 @@ from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
 from ...storage import Store
 from ...version import readVersion
+from ._home import POWER, POWERS
 from ._machine import Machine, Refused
 from ._offering import SnapshotSource
 from ._restoring import Restorer, checkHistory, putInPlace
 from .abci import messages
 
 APP_VERSION = 1
-
-POWER = 1
-"""The power of every validator: validators have equal votes."""
 
 QUIET = 2.0
 """Seconds after the last block from which an empty block precedes the next one, for its time."""
@@ -81,6 +79,7 @@ class ChainApplication:
         self._own = own
         self._seconds = seconds
         self._lastBlock = 0.0
+        self._power = POWER
         self._interval = snapshots
         self._source: SnapshotSource | None = None
         self._restorer = Restorer(self._path, runInThread, self)
@@ -172,6 +171,7 @@ class ChainApplication:
     def initChain(self, request: messages.InitChainRequest) -> messages.InitChainResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         genesis = _genesisOf(request)
+        self._power = request.validators[0].power
         if self.machine is not None and self.machine.head.height:
             raise ApplicationFailed(f"{self._path} has blocks already, the engine has none")
         if self.store is None or self.store.genesis != genesis.encoded:
@@ -231,7 +231,7 @@ class ChainApplication:
         before = machine.state.validators
         # After a start the engine replays the first missing block without checking the state it
         # is replayed on, so the home of another network would corrupt the chain.
-        if request.nextValidatorsHash not in (b"", engineSet(before)):
+        if not self._isDecidedBy(before, request.nextValidatorsHash):
             raise ApplicationFailed(
                 f"the engine's block {request.height} is of another chain than {self._path}: its "
                 "validators are others; is this the engine's home?"
@@ -246,8 +246,27 @@ class ChainApplication:
         self._executed = candidate = execution.candidate
         return messages.FinalizeBlockResponse(
             txResults=tuple(messages.TransactionResult(code=code) for code in execution.codes),
-            validatorUpdates=_updates(before, candidate.outcome.validators),
+            validatorUpdates=self._updates(before, candidate.outcome.validators),
             appHash=candidate.header.hash if candidate.transactions else self._hash,
+        )
+
+    def _isDecidedBy(self, validators: ValidatorSet, hash: bytes) -> bool:
+        """Whether the engine's validators are those of this chain; learns their power."""
+        for power in (self._power, *POWERS):
+            if hash == engineSet(validators, power):
+                self._power = power
+                return True
+        return not hash
+
+    def _updates(
+        self, before: ValidatorSet, after: ValidatorSet
+    ) -> tuple[messages.ValidatorUpdate, ...]:
+        """The engine's form of a change of the validator set."""
+        gone = [(key, 0) for key in before.keys if key not in after.keys]
+        come = [(key, self._power) for key in after.keys if key not in before.keys]
+        return tuple(
+            messages.ValidatorUpdate(publicKey=messages.PublicKey(ed25519=key), power=power)
+            for key, power in gone + come
         )
 
     async def commit(self, request: messages.CommitRequest) -> messages.CommitResponse:
@@ -309,27 +328,19 @@ def _genesisOf(request: messages.InitChainRequest) -> Genesis:
     """The chain's genesis, from the engine's."""
     if request.initialHeight > 1:
         raise ApplicationFailed("the engine's genesis must begin with height 1")
+    if not request.validators or request.validators[0].power not in POWERS:
+        raise ApplicationFailed(f"each validator in the engine's genesis must have power {POWER}")
     keys = []
     for update in request.validators:
-        if update.publicKey.ed25519 is None or update.power != POWER:
+        if update.publicKey.ed25519 is None or update.power != request.validators[0].power:
             raise ApplicationFailed(
-                f"each validator in the engine's genesis must have an Ed25519 key and power {POWER}"
+                "each validator in the engine's genesis must have an Ed25519 key and the same power"
             )
         keys.append(update.publicKey.ed25519)
     genesis = Genesis(
         group=request.chainId, created=request.time // _NANOSECONDS, validators=tuple(keys)
     )
     return Genesis.decode(genesis.encoded)
-
-
-def _updates(before: ValidatorSet, after: ValidatorSet) -> tuple[messages.ValidatorUpdate, ...]:
-    """The engine's form of a change of the validator set."""
-    gone = [(key, 0) for key in before.keys if key not in after.keys]
-    come = [(key, POWER) for key in after.keys if key not in before.keys]
-    return tuple(
-        messages.ValidatorUpdate(publicKey=messages.PublicKey(ed25519=key), power=power)
-        for key, power in gone + come
-    )
 
 
 def _lastHash(store: Store, genesis: Genesis) -> bytes:

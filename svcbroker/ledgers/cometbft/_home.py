@@ -43,6 +43,17 @@ SOCKET: Final = "abci.sock"
 MAX_SOCKET_PATH: Final = 107
 """The most bytes that the path of a Unix socket can have."""
 
+POWER: Final = 100
+"""
+The voting power of every validator of a new network: all votes are equal.
+
+CometBFT 0.38 skips block sync if a validator has at least a third of the total power, in whole
+numbers: of four or five validators with power 1 each has 4 // 3 = 1.
+"""
+
+POWERS: Final = (POWER, 1)
+"""The voting powers that the validators of a network may have: networks of before have 1."""
+
 SEED_SIZE: Final = 32
 PRIVATE_KEY: Final = "tendermint/PrivKeyEd25519"
 

@@ -42,7 +42,7 @@ from ...proofs.cometbft import engineOrder
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, receiptsOf
-from ._admin import healthOf, nodeCount, nodeRecords, takePicture
+from ._admin import Picture, healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
 from ._batch import BatchMaker
 from ._calls import EngineError
@@ -385,7 +385,11 @@ class CometLedger(StoredLedger):
     async def _nodes(self) -> Sequence[NodeRecord]:
         picture = await takePicture(self._parts.rpc)
         order = (await self.getNodes()).keys
-        return nodeRecords(picture, self._context.now(), self._parts.names(), order=order)
+        return self._records(picture, order)
+
+    def _records(self, picture: Picture, order: Sequence[bytes] = ()) -> Sequence[NodeRecord]:
+        parts = self._parts
+        return nodeRecords(picture, self._context.now(), parts.names(), order, parts.wanted())
 
     async def _asked(self, answer: Deferred[T]) -> T:
         try:
@@ -404,8 +408,7 @@ class CometLedger(StoredLedger):
             picture = await takePicture(self._parts.rpc)
         except (EngineError, CancelledError) as error:
             return Health(isReady=False, reason=f"the engine does not answer: {error}")
-        records = nodeRecords(picture, self._context.now(), self._parts.names())
-        return healthOf(picture, records, self._parts.wanted())
+        return healthOf(picture, self._records(picture), self._parts.wanted())
 
     def _reasonNotReady(self) -> str:
         if self._isStopped:

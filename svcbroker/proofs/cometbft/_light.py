@@ -86,6 +86,11 @@ class LightBlock(Wire, frozen=True, kw_only=True):
     validators: tuple[Member, ...]
 
     @property
+    def power(self) -> int:
+        """The voting power of the first validator, the same as of the others on our chains."""
+        return self.validators[0].power if self.validators else 0
+
+    @property
     def hash(self) -> bytes:
         """The block's hash."""
         return headerHash(self.header)

@@ -12,6 +12,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 
 from svcbroker.ledgers.cometbft._application import ChainApplication
+from svcbroker.ledgers.cometbft._home import POWER
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import PublicKey, ValidatorUpdate
 from svcbroker.proofs.cometbft import addressOf
@@ -43,7 +44,7 @@ def initChain(**changes: Any) -> messages.InitChainRequest:
         "time": START * NANOSECONDS,
         "chainId": GENESIS.group,
         "validators": tuple(
-            ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=1) for key in KEYS[:4]
+            ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=POWER) for key in KEYS[:4]
         ),
         "initialHeight": 1,
     }

@@ -79,7 +79,7 @@ class AdminCase(SynchronousTestCase):
     def health(self, now: float = SOON, wanted: Collection[str] | None = None) -> Health:
         """Whether the engine is ready."""
         picture = self.picture()
-        return healthOf(picture, nodeRecords(picture, now, self.names), wanted)
+        return healthOf(picture, nodeRecords(picture, now, self.names, (), wanted), wanted)
 
     def peerId(self, index: int) -> str:
         """The id of a peer."""
@@ -335,7 +335,45 @@ class HealthTests(AdminCase):
         self.disconnect(2)
         health = self.health(MUCH_LATER)
         self.assertIs(health.isReady, False)
-        self.assertIn("power 2 of 4", health.reason)
+        self.assertIn("2 of 4 validators are active", health.reason)
+
+    def test_lostPeersAreNoticedWithinThreeSeconds(self) -> None:
+        """Recent votes of persistent peers that are not connected do not count for long."""
+        wanted = {self.peerId(index) for index in (1, 2, 3)}
+        self.disconnect(1)
+        self.disconnect(2)
+        self.assertIs(self.health(BLOCK_TIME + 1, wanted).isReady, True)
+        health = self.health(BLOCK_TIME + 3, wanted)
+        self.assertIs(health.isReady, False)
+        self.assertIn("2 of 4 validators are active", health.reason)
+        records = nodeRecords(self.picture(), BLOCK_TIME + 3, self.names, (), wanted)
+        self.assertEqual({each.name for each in records if not each.isActive}, {"node1", "node2"})
+
+    def test_engineBehindItsPeersIsNotReady(self) -> None:
+        """Heights of a third of the validators count, a single one does not."""
+        self.state["round_state"]["height"] = "4"
+        for index in (1, 2, 3):
+            self.peerState(index)["height"] = "4"
+        self.assertIs(self.health().isReady, True)
+        self.peerState(1)["height"] = "900"
+        self.assertIs(self.health().isReady, True)
+        self.peerState(2)["height"] = "800"
+        health = self.health()
+        self.assertIs(health.isReady, False)
+        self.assertIn(
+            "the engine is behind: it is at height 3, and its peers are at 799", health.reason
+        )
+        # Two blocks are no lag: the states are not read all at once.
+        self.peerState(2)["height"] = "6"
+        self.assertIs(self.health().isReady, True)
+
+    def test_onlyPeerAheadMeansBehind(self) -> None:
+        """An engine that is connected to one node believes its height."""
+        self.state["round_state"]["height"] = "4"
+        self.peerState(3)["height"] = "900"
+        for index in (1, 2):
+            self.disconnect(index)
+        self.assertIn("behind", self.health(wanted={self.peerId(3)}).reason)
 
     def test_relayedValidatorsCountAsReachable(self) -> None:
         """An engine that keeps connections to two cannot tell after a while who else is there."""

@@ -21,6 +21,7 @@ from svcbroker.ledgers.cometbft._application import (
     ApplicationFailed,
     ChainApplication,
 )
+from svcbroker.ledgers.cometbft._home import POWER
 from svcbroker.ledgers.cometbft._machine import Code
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import PublicKey, ValidatorUpdate
@@ -118,10 +119,16 @@ class BeginTests(ApplicationTestCase):
     def test_unsupportedGenesisIsRefused(self) -> None:
         """Only what our sets can say may be the genesis: Ed25519, one vote each, from height 1."""
         application = self.make(Path(self.mktemp()))
-        first = ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[0]), power=1)
+        first = ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[0]), power=POWER)
         wrong: Sequence[messages.InitChainRequest] = [
             initChain(initialHeight=2),
             initChain(validators=(evolve(first, power=2),)),
+            initChain(
+                validators=(
+                    first,
+                    ValidatorUpdate(publicKey=PublicKey(ed25519=KEYS[1]), power=1),
+                )
+            ),
             initChain(validators=(evolve(first, power=0),)),
             initChain(validators=(evolve(first, publicKey=PublicKey(secp256k1=b"x" * 33)),)),
             initChain(validators=(first, first)),
@@ -231,7 +238,7 @@ class BlockTests(ApplicationTestCase):
         change = self.broker.transactions.makeChange(changeTo(0, 1, 2, 4))
         answer = self.engine.run(self.application, self.broker.pack(change))
         told = [(each.publicKey.ed25519, each.power) for each in answer.validatorUpdates]
-        self.assertCountEqual(told, [(KEYS[3], 0), (KEYS[4], 1)])
+        self.assertCountEqual(told, [(KEYS[3], 0), (KEYS[4], 100)])
         self.assertEqual(self.engine.run(self.application).validatorUpdates, ())
         # The engine's next proposer may still be the one that leaves.
         self.engine.play(self.application, self.engine.decide(proposer=KEYS[3]))
@@ -245,10 +252,30 @@ class BlockTests(ApplicationTestCase):
         block = self.engine.decide()
         others = ValidatorSet(0, tuple(KEYS[1:5]))
         with self.assertRaises(ApplicationFailed) as raised:
-            now(self.application.finalizeBlock(evolve(block, nextValidatorsHash=engineSet(others))))
+            now(
+                self.application.finalizeBlock(
+                    evolve(block, nextValidatorsHash=engineSet(others, 100))
+                )
+            )
         self.assertIn("is of another chain", str(raised.exception))
-        own = engineSet(GENESIS.validatorSet)
+        own = engineSet(GENESIS.validatorSet, 100)
         now(self.application.finalizeBlock(evolve(block, nextValidatorsHash=own)))
+
+    def test_formerNetworkKeepsPowerOne(self) -> None:
+        """A network that began with power 1 adds validators with power 1, also after a start."""
+        validators = tuple(evolve(each, power=1) for each in initChain().validators)
+        application = self.make(Path(self.mktemp()))
+        now(application.initChain(initChain(validators=validators)))
+        change = self.broker.transactions.makeChange(changeTo(0, 1, 2, 4))
+        block = messages.FinalizeBlockRequest(
+            txs=(self.broker.pack(change),),
+            height=1,
+            nextValidatorsHash=engineSet(GENESIS.validatorSet, 1),
+        )
+        restarted = self.make(application._path.parent)
+        for each in (application, restarted):
+            answer = now(each.finalizeBlock(block))
+            self.assertEqual({update.power for update in answer.validatorUpdates}, {0, 1})
 
     def test_wrongHeightIsRefused(self) -> None:
         """A block that does not follow is not executed."""

@@ -133,7 +133,7 @@ class GenesisCeremonyTests(SynchronousTestCase):
         expected = sorted(keys, key=addressOf)
         self.assertEqual([member.key for member in genesis.members], expected)
         self.assertEqual([each.key for each in first.requests], expected)
-        self.assertEqual({member.power for member in genesis.members}, {1})
+        self.assertEqual({member.power for member in genesis.members}, {100})
 
     def test_chainIdFollowsFromGenesis(self) -> None:
         """Our chain's id follows from the engine's genesis."""

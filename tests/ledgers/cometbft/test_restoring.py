@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred
 
 from svcbroker.archive import STORE_NAME
 from svcbroker.chain import Genesis
+from svcbroker.ledgers.cometbft._home import POWER
 from svcbroker.ledgers.cometbft._restoring import UNFINISHED, RestoreFailed
 from svcbroker.ledgers.cometbft._snapshots import Manifest
 from svcbroker.ledgers.cometbft.abci import messages
@@ -244,7 +245,7 @@ class AnewTests(JoiningTestCase):
                 time=GENESIS.created * 1_000_000,
                 chainId=GENESIS.group,
                 validators=tuple(
-                    ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=1)
+                    ValidatorUpdate(publicKey=PublicKey(ed25519=key), power=POWER)
                     for key in GENESIS.validators
                 ),
                 initialHeight=1,

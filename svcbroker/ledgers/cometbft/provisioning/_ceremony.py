@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 
 from .... import chain
 from ....proofs.cometbft import Instant, addressOf
-from .._home import EngineKeys, Genesis, publicKey
+from .._home import POWER, EngineKeys, Genesis, publicKey
 from ._config import Address, ConfigInvalid, Peer, checkName, parseAddress
 from ._layout import encodeGenesis, makeValidator
 
@@ -183,7 +183,7 @@ def assembleGenesis(requests: Iterable[JoinRequest]) -> GenesisCeremony:
     genesis = Genesis(
         genesisTime=Instant(max(request.made for request in ordered) * _MILLISECONDS),
         chainId=ordered[0].chain,
-        validators=tuple(makeValidator(request.key, 1, request.name) for request in ordered),
+        validators=tuple(makeValidator(request.key, POWER, request.name) for request in ordered),
     )
     return GenesisCeremony(genesis=encodeGenesis(genesis, BLOCK_BYTES), requests=ordered)
 

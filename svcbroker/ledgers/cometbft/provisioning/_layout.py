@@ -16,6 +16,7 @@ from ....proofs.cometbft import ED25519, BadAnswer, Base64, Instant, PublicKey, 
 from .._home import (
     CONFIG,
     GENESIS,
+    POWER,
     SOCKET,
     EngineKeys,
     Genesis,
@@ -62,7 +63,7 @@ class NodePlan:
     p2p: Address
     external: Address | None = None
     socket: Path | str | None = None
-    power: int = 1
+    power: int = POWER
 
     @property
     def application(self) -> Path | str:
