@@ -244,7 +244,7 @@ class ReplicaSet:
         self.evidence.append(evidence)
         first = evidence.first
         self._log.warn(
-            "node {node} contradicted itself at height {height}, round {round}",
+            "replica {slot} contradicted itself at height {height}, round {round}",
             slot=first.sender,
             height=first.height,
             round=first.round,
