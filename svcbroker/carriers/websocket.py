@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from attrs import define, field
 from twisted.internet.interfaces import (
@@ -33,7 +32,7 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMessage
 from zope.interface import implementer
 
-from ..errors import BrokerError, NoSuchCall, NotAuthorized, ParameterInvalid
+from ..errors import BrokerError, NoSuchCall, ParameterInvalid
 from .http.routes import Route, encodeError, respond
 from .http.server import BrokerRequest
 
@@ -277,10 +276,10 @@ class _Handshake:
 
 class WebSocketResource(Resource):
     """
-    Where clients come to speak a protocol over WebSocket.
+    The resource at which clients open WebSockets to speak a protocol.
 
-    Pages of other sites are refused, unless the operator allows their origin: browsers let any
-    page open a WebSocket to anywhere, and leave the decision to the server (RFC 6455, 10.2).
+    Browsers let any page open a WebSocket to any server, and leave the decision to the server
+    (RFC 6455, 10.2): the site refuses pages of other origins before this is reached.
     """
 
     isLeaf = True
@@ -291,14 +290,12 @@ class WebSocketResource(Resource):
         subprotocols: Sequence[str],
         reactor: IReactorTime,
         *,
-        origins: Iterable[str] = (),
         isRequired: bool = False,
         isBinary: bool = False,
     ) -> None:
         """
         @param factory: makes the protocol above, which is given a L{WebSocketTransport}.
         @param subprotocols: those that may be spoken; the client's first choice is taken.
-        @param origins: the origins whose pages may come, C{*} for all.
         @param isRequired: whether a client that names no subprotocol is refused.
         @param isBinary: whether messages of text are neither sent nor taken.
         """
@@ -306,7 +303,6 @@ class WebSocketResource(Resource):
         self._factory = factory
         self._subprotocols = subprotocols
         self._reactor = reactor
-        self._origins = frozenset(origins)
         self._isRequired = isRequired
         self._isBinary = isBinary
 
@@ -346,8 +342,6 @@ class WebSocketResource(Resource):
                 ParameterInvalid("only version 13 of WebSocket is spoken"),
                 {b"Sec-WebSocket-Version": _VERSION},
             )
-        if not self._isAllowed(request):
-            return _Handshake(http.FORBIDDEN, NotAuthorized("pages of this origin may not connect"))
         keys = request.requestHeaders.getRawHeaders(b"sec-websocket-key", [])
         accept = _acceptKey(keys[0]) if len(keys) == 1 else None
         if accept is None:
@@ -367,21 +361,6 @@ class WebSocketResource(Resource):
                 http.BAD_REQUEST, ParameterInvalid(f"the subprotocols spoken here are {spoken}")
             )
         return _Handshake(headers=headers)
-
-    def _isAllowed(self, request: BrokerRequest) -> bool:
-        origins = request.requestHeaders.getRawHeaders(b"origin", [])
-        if not origins or "*" in self._origins:
-            return True
-        origin = origins[0].decode("latin-1")
-        if len(origins) > 1:
-            return False
-        try:
-            host = urlsplit(origin).netloc
-        except ValueError:
-            return False
-        hosts = request.requestHeaders.getRawHeaders(b"host", [])
-        isOurs = bool(host) and hosts == [host.encode("latin-1")]
-        return isOurs or origin in self._origins
 
 
 def routeTo(path: str, resource: WebSocketResource) -> Route:

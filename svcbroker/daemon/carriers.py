@@ -210,6 +210,7 @@ def makeCarriers(
     mqttFactory = mqtt.MqttFactory(mqttCarrier)
     # A converter that is a generic class hides from mypy what it takes.
     corsOrigins: Any = config.corsOrigins
+    hostNames: Any = config.hostNames
     url = operatorUrl(address, config.basePath, config.http)
     operatorFile = OperatorFile(config.dataDir, url, entropy)
     site = makeSite(
@@ -218,10 +219,11 @@ def makeCarriers(
             basePath=config.basePath,
             accessLog=config.accessLog,
             corsOrigins=corsOrigins,
+            hostNames=hostNames,
         ),
         [
-            webSocketRoute(stomp, config.basePath, corsOrigins),
-            mqtt.webSocketRoute(mqttFactory, config.basePath, corsOrigins),
+            webSocketRoute(stomp, config.basePath),
+            mqtt.webSocketRoute(mqttFactory, config.basePath),
         ],
         operatorToken=operatorFile.token,
     )

@@ -32,6 +32,7 @@ from .settings import (
     distinctPeers,
     filePath,
     groupId,
+    hostName,
     origin,
     peerUrl,
     someText,
@@ -212,6 +213,14 @@ class Config:
         List(of=Text(metavar="ORIGIN", normalise=origin)),
         (),
         "an origin whose pages may call the interface, or *; may be given more than once",
+        shown="none",
+    )
+    hostNames: tuple[str, ...] = _setting(
+        "host-name",
+        List(of=Text(metavar="NAME", normalise=hostName)),
+        (),
+        "a name, beside localhost, by which clients reach HTTP on a loopback address, for example "
+        "through a proxy; may be given more than once",
         shown="none",
     )
     webhookAllow: tuple[str, ...] = _setting(

@@ -160,6 +160,7 @@ class List:
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _HOST_AND_PORT = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,253}[A-Za-z0-9])?")
 _GROUP_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 
@@ -202,6 +203,13 @@ def groupId(text: str) -> str:
             f"has an id that is not 1 to 64 of [A-Za-z0-9._-] without a dot in front: {text!r}"
         )
     return text
+
+
+def hostName(text: str) -> str:
+    """A host name or an address, without a port, in lower case."""
+    if _HOST_NAME.fullmatch(text) is None:
+        raise ValueError(f"is not a host name such as broker.example: {text!r}")
+    return text.lower()
 
 
 def origin(text: str) -> str:

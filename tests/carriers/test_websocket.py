@@ -46,8 +46,8 @@ class Site:
 
     def __init__(self, *origins: str) -> None:
         self.server = Server()
-        route = webSocketRoute(self.server.factory, BASE, origins)
-        self.http = Client(HttpSettings(), (route,), self.server.world)
+        route = webSocketRoute(self.server.factory, BASE)
+        self.http = Client(HttpSettings(corsOrigins=origins), (route,), self.server.world)
 
     def ask(self, headers: dict[str, str]) -> Answer:
         """The answer to a handshake that is refused."""

@@ -47,6 +47,7 @@ class DefaultTests(SynchronousTestCase):
                 "logFormat": "text",
                 "accessLog": False,
                 "corsOrigins": (),
+                "hostNames": (),
                 "webhookAllow": (),
                 "webhookSecretFile": "",
                 "webhookTimeout": 10.0,
@@ -187,6 +188,12 @@ class ValueTests(SynchronousTestCase):
             self.refused("base-path", path)
         self.refused("base-path", "/" + "a" * 256)
         self.assertEqual(makeConfig({"base-path": "/"}).basePath, "")
+
+    def test_hostNamesHaveNoPort(self) -> None:
+        config = makeConfig({}, {"host-name": ["Broker.example", "10.0.0.1"]})
+        self.assertEqual(config.hostNames, ("broker.example", "10.0.0.1"))
+        for text in ("", "a b", "broker.example:8080", "http://a", "*", "-a", "a."):
+            self.refused("host-name", [text])
 
     def test_originsAreWhatBrowsersSend(self) -> None:
         """Origins are what browsers send."""

@@ -31,7 +31,7 @@ class TLSTests(DaemonTestCase):
 
         @return: the addresses, by what is served there.
         """
-        options = [f"--{name}={endpoint}" for name in ("mqtt", "stomp")]
+        options = [f"--host-name={NAME}", f"--mqtt={endpoint}", f"--stomp={endpoint}"]
         daemon = await self.start(*options, http=endpoint)
         return {
             name: (await daemon.protocol.waitFor(rf"{name.upper()} on (\S+:\d+)"))[1]

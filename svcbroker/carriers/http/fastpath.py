@@ -19,7 +19,7 @@ from twisted.web.http import NO_CONTENT, OK
 from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
-from .plain import PARTIAL, Answers, Head, readHead
+from .plain import PARTIAL, Answers, Fields, Head, readHead
 from .routes import Endpoint
 from .server import BrokerChannel, BrokerRequest
 
@@ -72,6 +72,8 @@ class FastChannel(BrokerChannel):
         self._fastPath = fastPath
         # What has arrived and was not read yet.
         self._unread = b""
+        # The header fields that were accepted last.
+        self._accepted: Fields | None = None
         self._arriving: _Arriving | None = None
         # The request that is being answered, and its answer to come.
         self._head: Head | None = None
@@ -170,7 +172,7 @@ class FastChannel(BrokerChannel):
             head = readHead(endpoints, data, start)
             if head == PARTIAL:
                 break
-            if head is None or head.fields.length > self.site.maxBody:
+            if head is None or not self._isAcceptable(head.fields):
                 self._isServing = False
                 self._unread = b""
                 self._flush()
@@ -194,6 +196,19 @@ class FastChannel(BrokerChannel):
             self._fastPath.turnEnd.addOrCall(self._flush)
         else:
             self._flush()
+
+    def _isAcceptable(self, fields: Fields) -> bool:
+        """Whether twisted.web would not refuse a request by its header fields."""
+        # A client sends the same header block with each request, and the same object is read.
+        if fields is self._accepted:
+            return True
+        reason = self.site.origins.reason(
+            *(fields.host, fields.origin, fields.fetchSite), isOnLoopback=self.isOnLoopback()
+        )
+        if fields.length > self.site.maxBody or reason is not None:
+            return False
+        self._accepted = fields
+        return True
 
     def _isFree(self) -> bool:
         """Whether the next request may be read: neither client nor call is waited for."""

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from hmac import compare_digest
-from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 from attrs import frozen
@@ -23,6 +21,7 @@ from twisted.web.server import Request
 from ...broker import Broker
 from ...errors import ContentTooLarge, NotAuthorized, ParameterInvalid
 from ...operations import OPERATOR_CALLS, Incidents, Operation, bindJSON
+from .origins import hostName, isLoopback
 from .routes import Endpoint, Route, encodeError, respond, resultEncoder
 
 MAX_BODY: Final = 64 * 1024
@@ -32,18 +31,6 @@ _SCHEME = "bearer "
 _PROXIED = (b"forwarded", b"x-forwarded-for", b"via")
 _log = Logger()
 _decoder = msgspec.json.Decoder()
-
-
-def isLoopback(host: str) -> bool:
-    """Whether an address, or a name that never means another machine, is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
 
 
 @frozen(kw_only=True)
@@ -77,7 +64,7 @@ class Authorizer:
         peer, headers = caller.peer, caller.headers
         if not isLoopback(peer):
             raise NotAuthorized("operator calls are taken from this machine only")
-        if not isLoopback(_hostName(headers.get(b"host", b""))):
+        if not isLoopback(hostName(headers.get(b"host", b""))):
             raise NotAuthorized("the Host of an operator call is a loopback address or localhost")
         if b"origin" in headers:
             raise NotAuthorized("operator calls are not taken from web pages")
@@ -88,13 +75,6 @@ class Authorizer:
             raise NotAuthorized("operator calls need the token: Authorization: Bearer TOKEN")
         if not compare_digest(given[len(_SCHEME) :].strip().encode("latin-1"), self._token):
             raise NotAuthorized("this is not the token of this daemon")
-
-
-def _hostName(host: bytes) -> str:
-    try:
-        return urlsplit("//" + host.decode("ascii")).hostname or ""
-    except ValueError:
-        return ""
 
 
 def members(contentType: bytes, body: bytes) -> Mapping[str, object]:

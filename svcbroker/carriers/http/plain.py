@@ -33,7 +33,9 @@ PARTIAL: Final = "partial"
 # No whitespace in the target, and no byte above 176: twisted.web refuses those.
 _LINE = re.compile(rb"((?:GET|POST) /[^ ?\r\n]*)(?:\?([\x21-\xb0]*))? HTTP/1\.1\r\n")
 
-_USED = frozenset({b"content-length", b"content-type", b"connection", b"origin"})
+_USED = frozenset(
+    {b"content-length", b"content-type", b"connection", b"host", b"origin", b"sec-fetch-site"}
+)
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 _OK: Final = b"HTTP/1.1 200 OK"
 _NO_CONTENT: Final = b"HTTP/1.1 204 No Content"
@@ -48,11 +50,15 @@ class Fields:
     @ivar length: the length of the body, in bytes.
     @ivar contentType: the type of the body, if the client gave one.
     @ivar origin: the origin of the browser's page, if there is one.
+    @ivar host: the host that the request was sent to.
+    @ivar fetchSite: how the browser's page relates to the server.
     """
 
     length: int
     contentType: bytes | None
     origin: bytes | None
+    host: bytes | None = None
+    fetchSite: bytes | None = None
 
 
 class Head(NamedTuple):
@@ -107,7 +113,11 @@ def readFields(block: bytes) -> Fields | None:
     if used.get(b"connection", b"keep-alive").lower() != b"keep-alive":
         return None
     return Fields(
-        int(used.get(b"content-length", b"0")), used.get(b"content-type"), used.get(b"origin")
+        length=int(used.get(b"content-length", b"0")),
+        contentType=used.get(b"content-type"),
+        origin=used.get(b"origin"),
+        host=used.get(b"host"),
+        fetchSite=used.get(b"sec-fetch-site"),
     )
 
 

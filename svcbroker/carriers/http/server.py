@@ -19,7 +19,8 @@ from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
 from twisted.web.server import Request, Site
 
-from ...errors import ContentTooLarge, QueryTooLong
+from ...errors import ContentTooLarge, NotAuthorized, QueryTooLong
+from .origins import OriginPolicy, isLoopback
 from .routes import CONTENT_TYPE, Routes, encodeError
 from .settings import HttpSettings
 
@@ -27,6 +28,9 @@ MAX_HEADERS: Final = 64 * 1024
 """The largest request line and headers together, in bytes."""
 LINGER: Final = 2.0
 """How long the rest of a refused request is read and discarded, in seconds."""
+
+MAX_LOGGED: Final = 100
+"""How many different refused origins are logged, against floods of them."""
 
 _CLOSE = [b"close"]
 
@@ -80,8 +84,20 @@ class BrokerRequest(Request):
         if self._isRefused:
             code, body = self.site.refusal(self.path)
             self.answer(code, body)
-        else:
+            return
+        reason = self.site.origins.reason(
+            *(self._joined(b"host"), self._joined(b"origin"), self._joined(b"sec-fetch-site")),
+            isOnLoopback=self.channel.isOnLoopback(),
+        )
+        if reason is None:
             self.process()
+        else:
+            self.answer(http.FORBIDDEN, self.site.refuseOrigin(self.path, reason))
+
+    def _joined(self, name: bytes) -> bytes | None:
+        """The value of a header, all its values where there are several."""
+        values = self.requestHeaders.getRawHeaders(name)
+        return None if values is None else b", ".join(values)
 
     def answer(self, code: int, body: bytes) -> None:
         """Answer with JSON text and finish."""
@@ -126,6 +142,7 @@ class BrokerChannel(HTTPChannel):
     _host: IAddress | None = None
     _peer: IAddress | None = None
     _isTLS: bool | None = None
+    _isOnLoopback: bool | None = None
     _isAnswering = False
     _isRefused = False
     _isLingering = False
@@ -149,6 +166,12 @@ class BrokerChannel(HTTPChannel):
         if self._peer is None:
             self._peer = super().getPeer()
         return self._peer
+
+    def isOnLoopback(self) -> bool:
+        """Whether the client has connected to a loopback address."""
+        if self._isOnLoopback is None:
+            self._isOnLoopback = isLoopback(getattr(self.getHost(), "host", ""))
+        return self._isOnLoopback
 
     def isSecure(self) -> bool:
         """Whether it is a TLS connection."""
@@ -292,6 +315,7 @@ class BrokerSite(Site):
     @ivar maxBody: the largest body of a request, in bytes.
     @ivar hasAccessLog: whether answers are logged.
     @ivar channels: the open connections.
+    @ivar origins: decides which web pages may use the site.
     """
 
     requestFactory = BrokerRequest
@@ -320,6 +344,8 @@ class BrokerSite(Site):
         self.maxBody = maxBody
         self.hasAccessLog = settings.accessLog
         self.channels: set[BrokerChannel] = set()
+        self.origins = OriginPolicy(settings)
+        self._loggedRefusals: set[str] = set()
         self._settings = settings
         self._publishByGet = f"GET {settings.basePath}/rest/publish?".encode("ascii")
         self._drained: Deferred[None] | None = None
@@ -391,6 +417,16 @@ class BrokerSite(Site):
         """The status and the JSON text for a request whose body is too large."""
         error = ContentTooLarge(f"a request has at most {self.maxBody} bytes")
         return self.routes.encodeError(path, error, http.REQUEST_ENTITY_TOO_LARGE)
+
+    def refuseOrigin(self, path: bytes, reason: str) -> bytes:
+        """
+        The JSON text for a request that is refused because of the page that sends it. Each reason
+        is logged once.
+        """
+        if len(self._loggedRefusals) < MAX_LOGGED and reason not in self._loggedRefusals:
+            self._loggedRefusals.add(reason)
+            self._log.warn("Refused a request: {reason}", reason=reason)
+        return self.routes.encodeError(path, NotAuthorized(reason), http.FORBIDDEN)[1]
 
     def overlong(self, line: bytes) -> tuple[bytes, bytes]:
         """

@@ -39,6 +39,8 @@ class HttpSettings:
         never a query string, which may hold content.
     @ivar corsOrigins: the origins whose pages may use the interface from a browser; C{*} means
         all of them. None by default: then no CORS header is ever sent.
+    @ivar hostNames: names of this server, in lower case, that requests to a loopback address may
+        have in C{Host}, beside loopback addresses and C{localhost}.
     @ivar timeout: how long a connection may be idle, in seconds.
     """
 
@@ -47,6 +49,7 @@ class HttpSettings:
     )
     accessLog: bool = False
     corsOrigins: frozenset[str] = field(default=frozenset(), converter=_asSet)
+    hostNames: frozenset[str] = field(default=frozenset(), converter=_asSet)
     timeout: float = field(default=60.0, validator=gt(0))
 
     def corsHeaders(self, origin: bytes | None) -> Sequence[tuple[bytes, bytes]]:

@@ -4,7 +4,6 @@ MQTT over TCP and WebSocket: the one module here that touches a transport.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -248,18 +247,16 @@ class MqttFactory(Factory):
         return None if self.carrier.isDraining else MqttProtocol(self.carrier)
 
 
-def webSocketRoute(factory: MqttFactory, basePath: str, origins: Iterable[str] = ()) -> Route:
+def webSocketRoute(factory: MqttFactory, basePath: str) -> Route:
     """
     The route of MQTT over WebSocket on the HTTP site.
 
     @param basePath: the context path.
-    @param origins: origins whose pages may connect, beside the site's own.
     """
     resource = WebSocketResource(
         factory,
         (SUBPROTOCOL,),  # [MQTT-6.0.0-4] [MQTT5-6.0.0-4]
         factory.carrier.context.clock,
-        origins=origins,
         isBinary=True,  # [MQTT-6.0.0-1] [MQTT5-6.0.0-1]
     )
     return routeTo(f"{basePath}/mqtt", resource)

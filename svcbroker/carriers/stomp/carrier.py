@@ -4,7 +4,7 @@ The STOMP carrier: what makes connections, over TCP and over WebSocket, and clos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 from typing import Protocol as TypingProtocol
 
@@ -115,12 +115,11 @@ class StompFactory(Factory):
             self._drained.callback(None)
 
 
-def webSocketRoute(factory: StompFactory, basePath: str, origins: Iterable[str] = ()) -> Route:
+def webSocketRoute(factory: StompFactory, basePath: str) -> Route:
     """
     STOMP over WebSocket on the site of HTTP.
 
     @param basePath: the context path.
-    @param origins: the origins whose pages may come, beside the site's own.
     """
-    resource = WebSocketResource(factory, SUBPROTOCOLS, factory.clock, origins=origins)
+    resource = WebSocketResource(factory, SUBPROTOCOLS, factory.clock)
     return routeTo(f"{basePath}/stomp", resource)

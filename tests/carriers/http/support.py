@@ -54,8 +54,10 @@ def parseAnswers(data: bytes, isHead: bool = False) -> list[Answer]:
 class Connection:
     """A client's end of a connection."""
 
-    def __init__(self, site: BrokerSite, peer: IAddress | None = None) -> None:
-        self.transport = StringTransportWithDisconnection(peerAddress=peer)
+    def __init__(
+        self, site: BrokerSite, peer: IAddress | None = None, host: IAddress | None = None
+    ) -> None:
+        self.transport = StringTransportWithDisconnection(hostAddress=host, peerAddress=peer)
         self.channel = site.buildProtocol(None)
         assert self.channel is not None
         self.transport.protocol = self.channel

@@ -34,7 +34,8 @@ ODD_TARGETS = (
     *("/rest/publish?" + "y" * 1100, "/rest/publish?" + "y" * 70_000),
 )
 LINES = (
-    *("Host: broker", "Accept: */*", "Connection: keep-alive", "Connection: Keep-Alive"),
+    *("Host: broker", "Host: localhost:8080", "Sec-Fetch-Site: same-origin"),
+    *("Origin: http://broker", "Accept: */*", "Connection: keep-alive", "Connection: Keep-Alive"),
     *(f"Content-Type: {FORM}", "Content-Type: application/json", "Origin: http://a"),
     *(
         "Origin: http://b",
@@ -45,7 +46,9 @@ LINES = (
     ),
 )
 ODD_LINES = (
-    *("Connection: close", "connection: CLOSE", "Connection: keep-alive, close", "Connection: x"),
+    *("Host: evil.example", "Host:", "Host: [", "Sec-Fetch-Site: cross-site", "Origin: null"),
+    *("Sec-Fetch-Site: same-site", "Sec-Fetch-Site: x", "Connection: close", "connection: CLOSE"),
+    *("Connection: keep-alive, close", "Connection: x"),
     *("Transfer-Encoding: chunked", "Transfer-Encoding: identity", "transfer-encoding: x, chunked"),
     *("Expect: 100-continue", "Upgrade: h2c", "Connection: Upgrade", " folded", "\tfolded", "none"),
     *("A : b", ": b", "A\x00: b", "A: \x00", "A: b\rc", "A: b\nc", "A: b\n", "\x80: b", "A(: b"),
@@ -156,7 +159,7 @@ class DifferenceTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.sites = {
-            name: TwoSites(HttpSettings(corsOrigins=frozenset(origins)))
+            name: TwoSites(HttpSettings(corsOrigins=frozenset(origins), hostNames={"broker", "b"}))
             for name, origins in ORIGINS.items()
         }
 

@@ -19,6 +19,7 @@ from . import (
     test_loopback,
     test_openapi,
     test_operator,
+    test_origins,
     test_proofs,
     test_rest,
     test_site,
@@ -28,7 +29,15 @@ from .support import Client
 
 MODULES = (
     *(test_admin, test_errors, test_health, test_jsonrpc, test_loopback, test_openapi),
-    *(test_operator, test_proofs, test_rest, test_site, test_validators, test_websocket),
+    *(
+        test_operator,
+        test_origins,
+        test_proofs,
+        test_rest,
+        test_site,
+        test_validators,
+        test_websocket,
+    ),
 )
 
 

@@ -15,7 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import directlyProvides
 
 from svcbroker.carriers.http import HttpSettings, makeSite
-from svcbroker.carriers.http.operator import MAX_BODY, isLoopback
+from svcbroker.carriers.http.operator import MAX_BODY
+from svcbroker.carriers.http.origins import isLoopback
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.model import Contradiction, FaultReport, NodeCondition
 from svcbroker.operations import OPERATOR_CALLS, Incidents

@@ -65,7 +65,7 @@ class TransportTests(TestCase):
 
     def setUp(self) -> None:
         world = makeWorld(maxContent=CONTENT)
-        self.client = Client(HttpSettings(accessLog=True), world=world)
+        self.client = Client(HttpSettings(accessLog=True, hostNames={"broker"}), world=world)
         self.root = shortDirectory(self)
         self.pauses = 0
         pause = FastChannel.pauseProducing

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from attrs import frozen
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
@@ -21,6 +22,7 @@ from tests.broker.support import MAX_CONTENT
 
 from .support import Client
 
+LOOPBACK = IPv4Address("TCP", "127.0.0.1", 8080)
 _DATE = re.compile(rb"\r\nDate: [^\r\n]*")
 
 
@@ -50,7 +52,7 @@ class Side:
         self.world.second.submitted.clear()
         self.drained: Deferred[None] | None = None
         self.isOpen = True
-        self.transport = StringTransport(lenient=True)
+        self.transport = StringTransport(hostAddress=LOOPBACK, lenient=True)
         self.channel = client.site.buildProtocol(None)
         self.channel.makeConnection(self.transport)
 

@@ -1,0 +1,86 @@
+"""
+Which web pages may use the interface, as the requests of their readers' browsers tell.
+
+A page in a browser can send requests to every address that its reader's machine reaches: by forms,
+images, C{fetch} and WebSockets, and, by DNS rebinding, even under a name of its own.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import urlsplit
+
+from .settings import HttpSettings
+
+_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+_OTHER_SITES: Final = (b"cross-site", b"same-site")
+_SHOWN: Final = 200
+"""How much of a header is shown, in characters."""
+
+
+def isLoopback(host: str) -> bool:
+    """Whether an address, or a name that never means another machine, is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
+def hostName(host: bytes) -> str:
+    """The name or the address in a C{Host} header; empty where there is none."""
+    try:
+        return urlsplit("//" + host.decode("ascii")).hostname or ""
+    except ValueError:
+        return ""
+
+
+class OriginPolicy:
+    """
+    Decides which requests are refused because of the page that sends them. One serves a whole
+    site.
+    """
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._origins = settings.corsOrigins
+        self._hostNames = settings.hostNames
+
+    def reason(
+        self, host: bytes | None, origin: bytes | None, fetchSite: bytes | None, isOnLoopback: bool
+    ) -> str | None:
+        """
+        Why a request is refused.
+
+        @param host: the header C{Host}. Browsers always send it.
+        @param origin: the header C{Origin}.
+        @param fetchSite: the header C{Sec-Fetch-Site}.
+        @param isOnLoopback: whether the request was sent to a loopback address.
+        @return: C{None} where it is not refused.
+        """
+        if isOnLoopback and host is not None:
+            name = hostName(host)
+            if not isLoopback(name) and name not in self._hostNames:
+                return f"Host {_show(host)} is neither loopback nor named by --host-name"
+        if origin is not None:
+            if not self._isAllowed(origin.decode("latin-1"), (host or b"").decode("latin-1")):
+                return f"pages of {_show(origin)} may not use this interface; see --cors-origin"
+        elif fetchSite is not None and fetchSite.strip().lower() in _OTHER_SITES:
+            return "pages of other sites may not use this interface without Origin"
+        return None
+
+    def _isAllowed(self, origin: str, host: str) -> bool:
+        if "*" in self._origins or origin in self._origins:
+            return True
+        try:
+            scheme, own, *_ = urlsplit(origin.lower())
+        except ValueError:
+            return False
+        return bool(own) and host.lower() in (own, own + _DEFAULT_PORTS.get(scheme, ""))
+
+
+def _show(header: bytes) -> str:
+    return ascii(header.decode("latin-1")[:_SHOWN])
