@@ -81,6 +81,7 @@ class MqttCarrier:
         finally:
             for link in tuple(self._links):
                 link.abort()
+            self.context.cooperator.stop()
             self.sessions.stop()
             self.endOfTurn.stop()
             for index in self.context.retained.values():

@@ -44,9 +44,11 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .reasons import MalformedPacket, ProtocolError, ReasonCode
+from .reasons import MalformedPacket, MqttError, ProtocolError, ReasonCode
 
 PROTOCOL_NAME: Final = b"MQTT"
+MAX_FILTERS: Final = 4096
+"""The most topic filters of a packet: more would take the reactor too long."""
 
 # Reading.
 
@@ -128,6 +130,8 @@ def _readSubscribe(reader: Reader, version: int) -> Subscribe:
                 topicFilter, options & 3, options & 4 != 0, options & 8 != 0, options >> 4
             )
         )
+        if len(subscriptions) > MAX_FILTERS:
+            raise MqttError(ReasonCode.PACKET_TOO_LARGE, "there are too many topic filters")
     if not subscriptions:
         # [MQTT-3.8.3-3] [MQTT5-3.8.3-2]
         raise ProtocolError("a SUBSCRIBE has no topic filter")
@@ -146,6 +150,8 @@ def _readUnsubscribe(reader: Reader, version: int) -> Unsubscribe:
     filters = []
     while not reader.isAtEnd():
         filters.append(reader.text())
+        if len(filters) > MAX_FILTERS:
+            raise MqttError(ReasonCode.PACKET_TOO_LARGE, "there are too many topic filters")
     if not filters:
         # [MQTT-3.10.3-2] [MQTT5-3.10.3-2]
         raise ProtocolError("an UNSUBSCRIBE has no topic filter")

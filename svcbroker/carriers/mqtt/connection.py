@@ -248,7 +248,12 @@ class Connection:
             refuse=self._violated,
         )
         self._subscriber = Subscriber(
-            context, sessions, session, version=packet.version, remote=self._remote
+            context,
+            sessions,
+            session,
+            version=packet.version,
+            remote=self._remote,
+            failed=self._failed,
         )
         self._handlers = {
             Publishes: self._receiving.publish,
@@ -296,9 +301,7 @@ class Connection:
             return
         self._suback(packet, granted)
         for each in granted.opened:
-            # Not waited for: the client must be able to acknowledge retained messages meanwhile.
-            sending = Deferred.fromCoroutine(subscriber.begin(each))
-            sending.addErrback(self._failed)
+            subscriber.begin(each)
 
     def _suback(self, packet: Subscribe, granted: Granted) -> None:
         # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.9.3-1] [MQTT5-3.8.4-1] [MQTT5-3.8.4-2]
@@ -314,7 +317,12 @@ class Connection:
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         assert self._subscriber is not None
         self._subscriber.check(packet)
-        reasons = self._subscriber.unsubscribe(packet)
+        self._waitFor(self._endSubscriptions(packet, self._subscriber))
+
+    async def _endSubscriptions(self, packet: Unsubscribe, subscriber: Subscriber) -> None:
+        reasons = await subscriber.unsubscribe(packet)
+        if self._hasEnded:
+            return
         # [MQTT-3.10.4-4] [MQTT-3.10.4-5] [MQTT5-3.10.4-4] [MQTT5-3.10.4-5] [MQTT5-3.11.3-1]
         self._send(Unsuback(packet.packetId, tuple(reasons)))
 

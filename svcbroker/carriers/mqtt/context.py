@@ -5,10 +5,12 @@ What all connections share: the settings of MQTT, the broker, the retained messa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from attrs import field, frozen
 from attrs.validators import and_, ge, le
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import Cooperator
 
 from ...broker import Broker, MetadataStore
 from ...broker.subscriptions import Subscriptions
@@ -16,6 +18,11 @@ from ...interfaces import ILedger
 from .retained import RetainedIndex
 
 MAX_U16 = 65_535
+REPLAY_SECONDS: Final = 0.005
+REPLAY_STEPS: Final = 256
+"""The longest slice of all replays in one turn of the reactor, in seconds and in messages. A client
+can ask for millions of messages with a few bytes."""
+
 PACKET_MARGIN = 64 * 1024 + 256
 """The most bytes of a PUBLISH beside its content: topic name, properties, header."""
 
@@ -79,6 +86,7 @@ class Context:
     @ivar subscriptions: deliver events.
     @ivar store: keeps state on disk.
     @ivar clock: measures time.
+    @ivar cooperator: runs the replays of retained messages of all connections, in slices.
     @ivar now: the wall clock: seconds since the epoch.
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
     """
@@ -88,6 +96,7 @@ class Context:
     subscriptions: Subscriptions
     store: MetadataStore
     clock: IReactorTime
+    cooperator: Cooperator
     now: Callable[[], float]
     entropy: Callable[[int], bytes]
     settings: MqttSettings
@@ -112,7 +121,22 @@ def makeContext(
         subscriptions=subscriptions,
         store=store,
         clock=clock,
+        cooperator=_makeCooperator(clock),
         now=now,
         entropy=entropy,
         settings=settings,
     )
+
+
+def _makeCooperator(clock: IReactorTime) -> Cooperator:
+    def startSlice() -> Callable[[], bool]:
+        end, steps = clock.seconds() + REPLAY_SECONDS, REPLAY_STEPS
+
+        def isOver() -> bool:
+            nonlocal steps
+            steps -= 1
+            return not steps or clock.seconds() >= end
+
+        return isOver
+
+    return Cooperator(startSlice, lambda run: clock.callLater(0, run))

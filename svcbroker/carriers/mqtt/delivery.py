@@ -328,9 +328,14 @@ class Delivery:
 
     # Flow.
 
+    @property
+    def hasRoom(self) -> bool:
+        """Whether no message waits for room."""
+        return not self._pending and not self._isPaused
+
     def room(self) -> Deferred[None]:
         """Fires when no message waits for room, or when the connection has ended."""
-        if not self._pending and not self._isPaused:
+        if self.hasRoom:
             return succeed(None)
         waiter: Deferred[None] = Deferred()
         self._waiters.append(waiter)

@@ -159,17 +159,14 @@ class RetainedIndex:
         if self._count >= most and not self.has(topic):
             raise Overloaded("there are too many retained messages")
 
-    def match(self, topicFilter: str) -> list[EventId]:
+    def match(self, topicFilter: str) -> Iterator[EventId]:
         """
-        The retained messages of the topics that match a valid filter, in the order of the log.
+        The retained messages of the topics that match a valid filter, one after the other. The
+        index may change meanwhile; messages that are set during the iteration may be left out.
         """
-        found = [
-            level.event
-            for level in _matching(self._root, topicFilter.split("/"), 0)
-            if level.event is not None
-        ]
-        found.sort(key=lambda eventId: (eventId.height, eventId.sequence))
-        return found
+        for level in _matching(self._root, topicFilter.split("/"), 0):
+            if level.event is not None:
+                yield level.event
 
     def _set(self, topic: str, eventId: EventId) -> None:
         level = self._root
@@ -209,7 +206,7 @@ def _matching(level: _Level, wanted: list[str], depth: int) -> Iterator[_Level]:
     if name == "#":
         yield from _everything(level, isRoot=depth == 0)
     elif name == "+":
-        for each, below in level.below.items():
+        for each, below in tuple(level.below.items()):
             if depth or not each.startswith("$"):
                 yield from _matching(below, wanted, depth + 1)
     elif name in level.below:
@@ -222,7 +219,7 @@ def _everything(level: _Level, isRoot: bool) -> Iterator[_Level]:
     while waiting:
         each = waiting.pop()
         yield each
-        for name, below in each.below.items():
+        for name, below in reversed(each.below.items()):
             # [MQTT-4.7.2-1] [MQTT5-4.7.2-1]
             if not (isRoot and each is level and name.startswith("$")):
                 waiting.append(below)

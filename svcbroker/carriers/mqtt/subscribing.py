@@ -4,9 +4,14 @@ SUBSCRIBE and UNSUBSCRIBE.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import Any, Final
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.task import SchedulerStopped, deferLater
+from twisted.python.failure import Failure
 
 from ...errors import (
     BrokerError,
@@ -21,7 +26,7 @@ from ...errors import (
     TopicInvalid,
     TopicTooLong,
 )
-from ...model import TAG, Offset, checkFilter, parseOffset
+from ...model import TAG, Event, Offset, checkFilter, parseOffset
 from .context import Context
 from .delivery import Delivery
 from .frames import RETAIN_FLAG
@@ -32,6 +37,10 @@ from .sessions import Sessions
 from .subscription import KeptSubscription, SessionSubscription, parseShare
 
 OFFSET: Final = "svc-offset"
+FILTERS_A_TURN: Final = 32
+"""How many filters of a client are handled in one turn of the reactor."""
+STEPS_AT_ONCE: Final = 64
+"""The most retained messages that are sent in the turn of the SUBSCRIBE."""
 
 _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     TopicBlank: ReasonCode.TOPIC_FILTER_INVALID,
@@ -101,12 +110,20 @@ class Subscriber:
         *,
         version: int,
         remote: str,
+        failed: Callable[[Failure], None],
     ) -> None:
+        """
+        @param failed: called when the log cannot be read.
+        """
         self._context = context
         self._sessions = sessions
         self._session = session
         self._version = version
         self._remote = remote
+        self._failed = failed
+        # Subscriptions whose retained messages are being sent, or wait for that.
+        self._replays: dict[SessionSubscription, Opened] = {}
+        self._filters = 0
 
     def check(self, packet: Subscribe | Unsubscribe) -> None:
         """
@@ -137,6 +154,7 @@ class Subscriber:
             # [MQTT-3.8.4-5] [MQTT5-3.8.4-6]
             return Granted([_reasonOf(error)] * len(packet.subscriptions), [], error)
         for each in packet.subscriptions:
+            await self._pace()
             try:
                 granted.opened.append(await self._subscribeOne(each, asked))
             except BrokerError as error:
@@ -148,6 +166,12 @@ class Subscriber:
                 granted.reasons.append(each.qos)
         self._session.keep()
         return granted
+
+    async def _pace(self) -> None:
+        """Yield to the reactor once for L{FILTERS_A_TURN} filters, of whatever packets."""
+        self._filters += 1
+        if self._filters % FILTERS_A_TURN == 0:
+            await deferLater(self._context.clock, 0)
 
     async def _subscribeOne(self, asked: TopicSubscription, common: _Asked) -> Opened:
         session = self._session
@@ -205,40 +229,78 @@ class Subscriber:
             return
         subscription.opened(core)
 
-    async def begin(self, opened: Opened) -> None:
+    def begin(self, opened: Opened) -> None:
         """
-        Send the retained messages of a subscription, then resume it.
+        Resume a subscription, after its retained messages if it is to get them.
 
-        @raise BrokerError: the log cannot be read.
+        Retained messages are sent like all history: in slices that all clients share, and no
+        faster than the client reads. Those of one client are sent one subscription at a time.
         """
         delivery, subscription = self._session.delivery, opened.subscription
+        if delivery is None:
+            return
         handling = opened.asked.retainHandling
         isWanted = handling == 0 or (handling == 1 and opened.isNew)
         # [MQTT5-3.3.1-9] [MQTT5-3.3.1-10] [MQTT5-3.3.1-11]; section 4.8.2: never to shared ones.
-        if delivery is not None and isWanted and subscription.group is None:
-            await self._sendRetained(delivery, opened)
-        if self._session.delivery is delivery and delivery is not None:
-            subscription.isWaiting = False
-            if delivery.isFlowing:
-                subscription.resume()
+        if not isWanted or subscription.group is not None:
+            self._resume(subscription, delivery)
+            return
+        isRunning = bool(self._replays)
+        self._replays.setdefault(subscription, opened)
+        if isRunning:
+            return
+        steps = self._replayAll(delivery)
+        # Most replays are short, and done before the client has the SUBACK.
+        try:
+            waiting = next(filter(None, islice(steps, STEPS_AT_ONCE)), None)
+        except BrokerError:
+            self._failed(Failure())
+            return
+        if self._replays:
+            replay = self._context.cooperator.cooperate(chain((waiting,), steps)).whenDone()
+            replay.addErrback(lambda failure: failure.trap(SchedulerStopped))
+            replay.addErrback(self._failed)
 
-    async def _sendRetained(self, delivery: Delivery, opened: Opened) -> None:
+    def _resume(self, subscription: SessionSubscription, delivery: Delivery) -> None:
+        subscription.isWaiting = False
+        if delivery.isFlowing:
+            subscription.resume()
+
+    def _replayAll(self, delivery: Delivery) -> Iterator[Deferred[Any] | None]:
+        """Send the retained messages of all waiting subscriptions, a message a step."""
+        while self._replays and self._session.delivery is delivery:
+            subscription, opened = next(iter(self._replays.items()))
+            yield from self._replay(delivery, opened)
+            del self._replays[subscription]
+            if self._session.delivery is delivery:
+                self._resume(subscription, delivery)
+
+    def _replay(self, delivery: Delivery, opened: Opened) -> Iterator[Deferred[Any] | None]:
         subscription, session = opened.subscription, self._session
         index = self._context.retained[session.group]
         start = subscription.kept.start if opened.isNew else None
-        for eventId in index.match(subscription.topicFilter):
-            if start is not None and eventId.height >= start[0] + (start[1] >= 0):
-                continue  # the log delivers it
-            event = await index.ledger.getEvent(eventId)
-            isGone = session.subscriptions.get(subscription.kept.topicFilter) is not subscription
-            if session.delivery is not delivery or isGone:
-                return
+        failures: list[Failure] = []
+
+        def send(event: Event) -> None:
             if subscription.kept.tag in (None, event.extensions.get(TAG)):
                 # [MQTT-3.3.1-6] [MQTT-3.3.1-8]
                 delivery.offer(subscription, event, RETAIN_FLAG, isFromLog=False)
-                await delivery.room()
 
-    def unsubscribe(self, packet: Unsubscribe) -> list[int]:
+        for eventId in index.match(subscription.topicFilter):
+            if start is not None and eventId.height >= start[0] + (start[1] >= 0):
+                continue  # the log delivers it
+            sent = index.ledger.getEvent(eventId)
+            sent.addCallbacks(send, failures.append)
+            yield None if sent.called and not sent.paused else sent
+            if failures:
+                failures[0].raiseException()
+            if not delivery.hasRoom:
+                yield delivery.room()
+            isGone = session.subscriptions.get(subscription.kept.topicFilter) is not subscription
+            if session.delivery is not delivery or isGone:
+                return
+
+    async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
         """
         Unsubscribe from each filter in turn [MQTT-3.10.4-6] [MQTT5-3.10.4-6].
 
@@ -246,6 +308,7 @@ class Subscriber:
         """
         reasons: list[int] = []
         for topicFilter in packet.topicFilters:
+            await self._pace()
             # [MQTT-3.10.4-1] [MQTT5-3.10.4-1]
             subscription = self._session.subscriptions.get(topicFilter)
             if subscription is None:

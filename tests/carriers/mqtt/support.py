@@ -331,6 +331,17 @@ class Server:
         for _ in range(10):
             self.clock.advance(0)
 
+    def turn(self) -> bool:
+        """One turn of the reactor: make the calls that are due; whether there were any."""
+        clock: Any = self.clock
+        due = [call for call in clock.getDelayedCalls() if call.getTime() <= clock.seconds()]
+        for call in due:
+            if call.active():
+                run, args, keywords = call.func, call.args, call.kw
+                call.cancel()
+                run(*args, **keywords)
+        return bool(due)
+
     def wait(self, seconds: float) -> None:
         """Let time pass."""
         self.clock.advance(seconds)

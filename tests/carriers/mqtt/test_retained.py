@@ -13,10 +13,19 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import MetadataStore
-from svcbroker.carriers.mqtt.context import MqttSettings
+from svcbroker.carriers.mqtt.codec import encode
+from svcbroker.carriers.mqtt.context import REPLAY_STEPS, MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.messages import RETAIN
-from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Puback, Publish, Will
+from svcbroker.carriers.mqtt.packets import (
+    MQTT_5,
+    MQTT_311,
+    Puback,
+    Publish,
+    Subscribe,
+    TopicSubscription,
+    Will,
+)
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.errors import LedgerUnavailable
@@ -95,6 +104,44 @@ class RetainedTests(SynchronousTestCase):
         publisher.publish("b", b"4", 1, retain=True)
         self.assertEqual(self.retained(server.connected(), "#"), [b"4"])
 
+    def replaying(self, count: int) -> tuple[Server, Client]:
+        """A broker with retained messages, and a client that asks for them again and again."""
+        server = Server()
+        publisher = server.connected("p")
+        for number in range(count):
+            publisher.publish(f"t/{number}", b"x", retain=True)
+        client = server.connected()
+        wanted = Subscribe(1, (TopicSubscription("#"),))
+        client.protocol.dataReceived(encode(wanted, MQTT_5) * 100)
+        return server, client
+
+    def test_replaysAreCutIntoSlices(self) -> None:
+        """However many are asked for, one turn of the reactor sends a bounded number."""
+        server, client = self.replaying(300)
+        sent = []
+        while server.turn():
+            client.look()
+            sent.append(sum(isinstance(each, Publish) for each in client.packets))
+            client.packets.clear()
+        # The slice of one turn may be written with that of the next.
+        self.assertLessEqual(max(sent), 2 * REPLAY_STEPS)
+        self.assertGreaterEqual(sum(sent), 500)
+
+    def test_replayWaitsForItsReader(self) -> None:
+        """A client that does not read is sent no more of a replay."""
+        server, client = self.replaying(300)
+        client.protocol.transport.producer.pauseProducing()
+        server.pump()
+        client.look()
+        paused = len(client.packets)
+        server.pump()
+        client.look()
+        self.assertEqual(len(client.packets), paused)
+        client.protocol.transport.producer.resumeProducing()
+        server.pump()
+        client.look()
+        self.assertGreater(len(client.packets), paused)
+
     def test_clientMayLeaveDuringReplay(self) -> None:
         """A client that goes while they are sent does no harm."""
         server = Server(MqttSettings(sendMaximum=3))
@@ -135,7 +182,7 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(len(index), len(expected))
         found = [each for topic, each in expected.items() if filterMatches(topicFilter, topic)]
         found.sort(key=lambda eventId: eventId.height)
-        self.assertEqual(index.match(topicFilter), found)
+        self.assertEqual(sorted(index.match(topicFilter), key=lambda each: each.height), found)
         self.assertEqual(all(index.has(topic) for topic in expected), True)
 
     def test_blocksWithoutRetainedAreSkipped(self) -> None:
