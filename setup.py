@@ -59,6 +59,8 @@ buildBase = tempfile.mkdtemp(prefix="svcbroker-build-")
 atexit.register(shutil.rmtree, buildBase, ignore_errors=True)
 
 setup(
+    # A checkout installed with -e is put on the path as a whole, where Twisted finds its plugins.
+    package_dir={"": "."},
     packages=[*find_packages(include=["svcbroker", "svcbroker.*"]), "twisted.plugins"],
     package_data={
         "svcbroker": ["py.typed", "*.sql", "*/*.sql", "*/*/*.sql"],
