@@ -15,9 +15,11 @@ from twisted.trial.unittest import SynchronousTestCase
 import svcbroker
 from svcbroker.broker import Broker, Limits
 from svcbroker.carriers.http import HttpSettings, makeSite
+from svcbroker.errors import NoSuchCall
 from svcbroker.ledgers import pbft
 from svcbroker.testing import ClockFixture
 from svcbroker.version import readVersion
+from tests.broker.support import FailingWebhooks, FakeDirectory
 from tests.carriers.http.support import BASE, FORM, Connection, requestBytes
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.rst"
@@ -73,6 +75,8 @@ class PublishTests(SynchronousTestCase):
             Limits(),
             nodeAddress="127.0.0.1:8080",
             version=readVersion(),
+            subscriptions=FakeDirectory(),
+            webhooks=FailingWebhooks(NoSuchCall()),
         )
         connection = Connection(makeSite(broker, HttpSettings()))
 

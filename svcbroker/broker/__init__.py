@@ -7,13 +7,13 @@ L{BrokerError<svcbroker.errors.BrokerError>}s.
 
 from ._admin import Administration
 from ._broker import Broker
+from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks, PeerError
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._metadata import MetadataStore
 from ._operator import Operator
-from ._peers import IPeer, PeerError
 from ._proving import CheckpointAnswer, Proving
 from ._publishing import Publication, PublishBatch, PublishPolicy
-from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
+from ._timeouts import TimeoutQueue
 from ._values import (
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_NUMBER,
@@ -23,8 +23,6 @@ from ._values import (
     SendResult,
     SendStatus,
 )
-from ._waiters import Waiters
-from ._webhooks import IWebhooks, NoWebhooks
 
 __all__ = [
     "DEFAULT_GROUP",
@@ -41,8 +39,6 @@ __all__ = [
     "IWebhooks",
     "Limits",
     "MetadataStore",
-    "NoSubscriptions",
-    "NoWebhooks",
     "NumberedPage",
     "Operator",
     "PeerError",
@@ -52,5 +48,5 @@ __all__ = [
     "PublishPolicy",
     "SendResult",
     "SendStatus",
-    "Waiters",
+    "TimeoutQueue",
 ]

@@ -22,8 +22,8 @@ from ..model import (
 from ..version import VersionRecord
 from ._groups import Groups
 from ._nodes import Nodes
+from ._timeouts import TimeoutQueue
 from ._values import NumberedPage, T, appliedSize, pageOffset
-from ._waiters import Waiters
 
 _FIRST_PAGE = 1
 
@@ -40,7 +40,7 @@ class Administration:
     def __init__(
         self,
         groups: Groups,
-        waiters: Waiters,
+        timeouts: TimeoutQueue,
         *,
         version: VersionRecord,
         nodes: Nodes,
@@ -50,7 +50,7 @@ class Administration:
         @param nodes: this broker and the others.
         """
         self._groups = groups
-        self._waiters = waiters
+        self._timeouts = timeouts
         self._version = version
         self._nodes = nodes
 
@@ -94,7 +94,7 @@ class Administration:
         return Deferred.fromCoroutine(self._getStatistics(groupId))
 
     async def _getStatistics(self, groupId: str | None) -> Statistics:
-        return await self._waiters.wait(self._groups.ledger(groupId).getStatistics())
+        return await self._timeouts.wait(self._groups.ledger(groupId).getStatistics())
 
     def listTransactions(
         self,
@@ -156,7 +156,7 @@ class Administration:
 
     async def _getHealth(self) -> Mapping[str, Health]:
         asked = [
-            (group, self._waiters.wait(ledger.getHealth()))
+            (group, self._timeouts.wait(ledger.getHealth()))
             for group, ledger in self._groups.items()
         ]
         return {group: await _orNot(answer) for group, answer in asked}
@@ -171,7 +171,7 @@ class Administration:
         ledger = self._groups.ledger(groupId)
         size = appliedSize(pageSize)
         offset = pageOffset(pageNumber, _FIRST_PAGE, size)
-        page = await self._waiters.wait(read(ledger, offset, size))
+        page = await self._timeouts.wait(read(ledger, offset, size))
         return NumberedPage(page=page, index=pageNumber, size=size)
 
 

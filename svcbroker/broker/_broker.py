@@ -22,16 +22,14 @@ from ..model import (
 )
 from ..version import VersionRecord
 from ._admin import Administration
+from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
 from ._groups import Groups, Limits
 from ._nodes import Nodes
 from ._operator import Operator
-from ._peers import IPeer
 from ._proving import Proving
 from ._publishing import DEFAULT_POLICY, Publication, PublishBatch, Publishing, PublishPolicy
-from ._subscriptions import ISubscriptionDirectory, NoSubscriptions
+from ._timeouts import TimeoutQueue
 from ._values import Answer, NumberedPage, SendResult, appliedSize, pageOffset
-from ._waiters import Waiters
-from ._webhooks import IWebhooks, NoWebhooks
 
 
 class Broker:
@@ -64,8 +62,8 @@ class Broker:
         *,
         nodeAddress: str,
         version: VersionRecord,
-        subscriptions: ISubscriptionDirectory | None = None,
-        webhooks: IWebhooks | None = None,
+        subscriptions: ISubscriptionDirectory,
+        webhooks: IWebhooks,
         hasFaults: bool = False,
         peers: Sequence[IPeer] = (),
     ) -> None:
@@ -81,27 +79,27 @@ class Broker:
         self.groups = Groups(ledgers)
         self.limits = limits
         self.clock = clock
-        self.webhooks: IWebhooks = NoWebhooks() if webhooks is None else webhooks
-        self._waiters = Waiters(clock, limits.chainTimeout)
+        self.webhooks = webhooks
+        self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = Publishing(self.groups, limits, clock)
         self.admin = Administration(
             self.groups,
-            self._waiters,
+            self._timeouts,
             version=version,
             nodes=Nodes(
                 nodeAddress,
-                NoSubscriptions() if subscriptions is None else subscriptions,
+                subscriptions,
                 peers,
                 limits.peerTimeout,
             ),
         )
-        self.operator = Operator(self.groups, self._waiters, hasFaults=hasFaults)
-        self.proving = Proving(self.groups, self._waiters)
+        self.operator = Operator(self.groups, self._timeouts, hasFaults=hasFaults)
+        self.proving = Proving(self.groups, self._timeouts)
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""
         self._publishing.stop()
-        self._waiters.stop()
+        self._timeouts.stop()
 
     def open(self, groupId: str | None, topic: str) -> Deferred[bool]:
         """
@@ -117,7 +115,7 @@ class Broker:
         checkTopicName(topic)
         known = ledger.topicState(topic)
         if known is None or not known.isOpen:
-            receipt = await self._waiters.wait(submit(ledger, OpenTopic(topic=topic)))
+            receipt = await self._timeouts.wait(submit(ledger, OpenTopic(topic=topic)))
             if receipt.execution is not Execution.DONE:
                 raise TransactionFailed()
         return True
@@ -136,7 +134,7 @@ class Broker:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
         _openTopic(ledger, topic)
-        receipt = await self._waiters.wait(submit(ledger, CloseTopic(topic=topic)))
+        receipt = await self._timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
             raise TopicNotFound()
         if receipt.execution is not Execution.DONE:
@@ -209,7 +207,7 @@ class Broker:
             ledger = self.groups.ledger(groupId)
         except BrokerError as error:
             return fail(error)
-        return self._waiters.wait(ledger.getEvent(eventId))
+        return self._timeouts.wait(ledger.getEvent(eventId))
 
     def list(
         self, pageIndex: int, pageSize: int, groupId: str | None
@@ -228,7 +226,7 @@ class Broker:
     ) -> NumberedPage[Topic]:
         size = appliedSize(pageSize)
         offset = pageOffset(pageIndex, 0, size)
-        page = await self._waiters.wait(self.groups.ledger(groupId).listTopics(offset, size))
+        page = await self._timeouts.wait(self.groups.ledger(groupId).listTopics(offset, size))
         return NumberedPage(page=page, index=pageIndex, size=size)
 
     def state(self, groupId: str | None, topic: str) -> Deferred[Topic]:

@@ -18,8 +18,7 @@ from ..errors import (
 )
 from ..model import SubscriptionRecord
 from ..net.deferreds import asDeferred
-from ._peers import IPeer, PeerError
-from ._subscriptions import ISubscriptionDirectory
+from ._dependencies import IPeer, ISubscriptionDirectory, PeerError
 
 _MAX_QUOTED: Final = 300
 

@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred
 
 from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NotAuthorized, ParameterInvalid
-from ..interfaces import IChangeableLedger, IDecidedLedger, IFaultyLedger, IGovernedLedger
+from ..interfaces import IFaultyLedger, IValidatorSetLedger
 from ..model import FaultReport
 from ._groups import Groups
-from ._waiters import Waiters
+from ._timeouts import TimeoutQueue
 
 
 class Operator:
@@ -27,12 +27,12 @@ class Operator:
     no L{IFaultyLedger<svcbroker.interfaces.IFaultyLedger>}.
     """
 
-    def __init__(self, groups: Groups, waiters: Waiters, *, hasFaults: bool) -> None:
+    def __init__(self, groups: Groups, timeouts: TimeoutQueue, *, hasFaults: bool) -> None:
         """
         @param hasFaults: whether faults may be made.
         """
         self._groups = groups
-        self._waiters = waiters
+        self._timeouts = timeouts
         self._hasFaults = hasFaults
 
     def showFaults(self, groupId: str | None) -> Deferred[FaultReport]:
@@ -52,7 +52,7 @@ class Operator:
 
     async def _stopNode(self, groupId: str | None, node: int) -> FaultReport:
         ledger = self._faulty(groupId)
-        await self._waiters.wait(ledger.stopNode(node))
+        await self._timeouts.wait(ledger.stopNode(node))
         return await self._report(ledger)
 
     def startNode(self, groupId: str | None, node: int) -> Deferred[FaultReport]:
@@ -65,7 +65,7 @@ class Operator:
 
     async def _startNode(self, groupId: str | None, node: int) -> FaultReport:
         ledger = self._faulty(groupId)
-        await self._waiters.wait(ledger.startNode(node))
+        await self._timeouts.wait(ledger.startNode(node))
         return await self._report(ledger)
 
     def setNetwork(
@@ -104,7 +104,7 @@ class Operator:
         if islands is not None or links is not None:
             count = len((await self._report(ledger)).nodes)
             cut = _between(islands or (), count) | set(links or ())
-        await self._waiters.wait(
+        await self._timeouts.wait(
             ledger.setNetwork(delay=delay, loss=loss, duplication=duplication, cut=cut)
         )
         return await self._report(ledger)
@@ -115,7 +115,7 @@ class Operator:
 
     async def _heal(self, groupId: str | None) -> FaultReport:
         ledger = self._faulty(groupId)
-        await self._waiters.wait(ledger.heal())
+        await self._timeouts.wait(ledger.heal())
         return await self._report(ledger)
 
     def changeNodes(
@@ -128,43 +128,37 @@ class Operator:
         @param count: how many nodes there are to be.
         @return: fires with the nodes that decide from the next block on.
         @raise ParameterInvalid: there is no such node, nothing would change, there cannot be so
-            many, or the group's ledger is no
-            L{IChangeableLedger<svcbroker.interfaces.IChangeableLedger>}; just to be asked, it
-            needs to be an L{IDecidedLedger<svcbroker.interfaces.IDecidedLedger>}.
+            many, or the group's ledger does not hold the keys or is no
+            L{IValidatorSetLedger<svcbroker.interfaces.IValidatorSetLedger>}.
         """
         return Deferred.fromCoroutine(self._changeNodes(groupId, rotate, count))
 
     async def _changeNodes(
         self, groupId: str | None, rotate: Sequence[int], count: int | None
     ) -> ValidatorSet:
-        ledger = self._groups.ledger(groupId)
+        ledger = self._validatorSet(groupId)
         if not rotate and count is None:
-            decided: IDecidedLedger | None = IDecidedLedger(ledger, None)
-            if decided is None:
-                raise ParameterInvalid("groupId: the ledger of this group has no nodes")
-            return await self._waiters.wait(decided.getNodes())
-        changeable: IChangeableLedger | None = IChangeableLedger(ledger, None)
-        if changeable is None:
-            raise ParameterInvalid("groupId: the ledger of this group has no nodes to change")
-        return await self._waiters.wait(changeable.changeNodes(rotate, count))
+            return await self._timeouts.wait(ledger.getNodes())
+        return await self._timeouts.wait(ledger.changeNodes(rotate, count))
 
     def submitChange(self, groupId: str | None, change: ValidatorChange) -> Deferred[ValidatorSet]:
         """
         Hand in a change of the nodes that those whom it concerns have signed.
 
         @return: fires with the nodes that decide from the next block on.
-        @raise ParameterInvalid: the change does not hold, or the group's ledger is no
-            L{IGovernedLedger<svcbroker.interfaces.IGovernedLedger>}.
+        @raise ParameterInvalid: the change does not hold, or the group's ledger holds the keys
+            itself or is no L{IValidatorSetLedger<svcbroker.interfaces.IValidatorSetLedger>}.
         """
         return Deferred.fromCoroutine(self._submitChange(groupId, change))
 
     async def _submitChange(self, groupId: str | None, change: ValidatorChange) -> ValidatorSet:
-        ledger: IGovernedLedger | None = IGovernedLedger(self._groups.ledger(groupId), None)
+        return await self._timeouts.wait(self._validatorSet(groupId).submitChange(change))
+
+    def _validatorSet(self, groupId: str | None) -> IValidatorSetLedger:
+        ledger: IValidatorSetLedger | None = IValidatorSetLedger(self._groups.ledger(groupId), None)
         if ledger is None:
-            raise ParameterInvalid(
-                "groupId: the nodes of this group's ledger belong to nobody else"
-            )
-        return await self._waiters.wait(ledger.submitChange(change))
+            raise ParameterInvalid("groupId: the ledger of this group has no nodes")
+        return ledger
 
     def _faulty(self, groupId: str | None) -> IFaultyLedger:
         ledger = self._groups.ledger(groupId)
@@ -176,7 +170,7 @@ class Operator:
         return faulty
 
     async def _report(self, ledger: IFaultyLedger) -> FaultReport:
-        return await self._waiters.wait(ledger.describeFaults())
+        return await self._timeouts.wait(ledger.describeFaults())
 
 
 def _between(islands: Sequence[Collection[int]], count: int) -> set[tuple[int, int]]:

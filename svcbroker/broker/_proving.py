@@ -12,7 +12,7 @@ from ..interfaces import IProvableLedger
 from ..model import EventId
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 from ._groups import Groups
-from ._waiters import Waiters
+from ._timeouts import TimeoutQueue
 
 
 @frozen(kw_only=True)
@@ -40,9 +40,9 @@ class Proving:
     ledger is no L{IProvableLedger<svcbroker.interfaces.IProvableLedger>}.
     """
 
-    def __init__(self, groups: Groups, waiters: Waiters) -> None:
+    def __init__(self, groups: Groups, timeouts: TimeoutQueue) -> None:
         self._groups = groups
-        self._waiters = waiters
+        self._timeouts = timeouts
 
     def prove(
         self, groupId: str | None, eventId: EventId, checkpoint: int | None
@@ -60,7 +60,7 @@ class Proving:
     async def _prove(
         self, groupId: str | None, eventId: EventId, checkpoint: int | None
     ) -> EventProof:
-        return await self._waiters.wait(self._ledger(groupId).prove(eventId, checkpoint))
+        return await self._timeouts.wait(self._ledger(groupId).prove(eventId, checkpoint))
 
     def getCheckpoint(self, groupId: str | None, height: int | None) -> Deferred[CheckpointAnswer]:
         """
@@ -73,11 +73,11 @@ class Proving:
 
     async def _getCheckpoint(self, groupId: str | None, height: int | None) -> CheckpointAnswer:
         ledger = self._ledger(groupId)
-        genesis = await self._waiters.wait(ledger.getGenesis())
-        checkpoint = await self._waiters.wait(ledger.getCheckpoint(height))
+        genesis = await self._timeouts.wait(ledger.getGenesis())
+        checkpoint = await self._timeouts.wait(ledger.getCheckpoint(height))
         timestamp = genesis.created
         if checkpoint.height:
-            page = await self._waiters.wait(ledger.listBlocks(0, 1, height=checkpoint.height))
+            page = await self._timeouts.wait(ledger.listBlocks(0, 1, height=checkpoint.height))
             timestamp = page.items[0].timestamp
         return CheckpointAnswer(
             group=genesis.group, chain=genesis.chain, checkpoint=checkpoint, timestamp=timestamp
@@ -97,14 +97,14 @@ class Proving:
     async def _proveConsistency(
         self, groupId: str | None, older: int, newer: int
     ) -> ConsistencyProof:
-        return await self._waiters.wait(self._ledger(groupId).proveConsistency(older, newer))
+        return await self._timeouts.wait(self._ledger(groupId).proveConsistency(older, newer))
 
     def getGenesis(self, groupId: str | None) -> Deferred[GenesisFields]:
         """The beginning of the log's chain, from which every proof starts."""
         return Deferred.fromCoroutine(self._getGenesis(groupId))
 
     async def _getGenesis(self, groupId: str | None) -> GenesisFields:
-        return await self._waiters.wait(self._ledger(groupId).getGenesis())
+        return await self._timeouts.wait(self._ledger(groupId).getGenesis())
 
     def _ledger(self, groupId: str | None) -> IProvableLedger:
         provable: IProvableLedger | None = IProvableLedger(self._groups.ledger(groupId), None)

@@ -26,8 +26,8 @@ from ..model import (
     checkTopicName,
 )
 from ._groups import Groups, Limits
+from ._timeouts import TimeoutQueue
 from ._values import Answer, SendResult, SendStatus, answerOf, answersOf, refusalOf
-from ._waiters import Waiters
 
 
 class Publication(PublishEvent, frozen=True, kw_only=True):
@@ -131,16 +131,16 @@ class Publishing:
     def __init__(self, groups: Groups, limits: Limits, clock: IReactorTime) -> None:
         self._groups = groups
         # A ledger answers in the order of the calls.
-        self._waiters = {
-            ledger: Waiters(clock, limits.chainTimeout) for _, ledger in groups.items()
+        self._timeouts = {
+            ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
         }
         self._maxContent = limits.maxContent
         self._checkedExtensions: object = None
 
     def stop(self) -> None:
         """Cancel the timers. Called once, after the ledgers have stopped."""
-        for waiters in self._waiters.values():
-            waiters.stop()
+        for timeouts in self._timeouts.values():
+            timeouts.stop()
 
     def publishOne(self, publication: Publication) -> Deferred[SendResult]:
         """See L{Broker.publishOne<svcbroker.broker.Broker.publishOne>}."""
@@ -267,7 +267,7 @@ class Publishing:
             error = LedgerUnavailable("the ledger failed")
             submission = Submission.refused(len(requests), error)
         if policy.hasTimeout:
-            self._waiters[ledger].limit(submission.done)
+            self._timeouts[ledger].limit(submission.done)
         return submission
 
     def _publishPart(

@@ -8,20 +8,18 @@ from ._ledger import IBlockObserver, ILedger, submit
 from ._provable import IProvableLedger
 from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
-from ._validatorset import IChangeableLedger, IDecidedLedger, IGovernedLedger
+from ._validatorset import IValidatorSetLedger
 
 __all__ = [
     "Batch",
     "IBlockObserver",
-    "IChangeableLedger",
-    "IDecidedLedger",
     "IFaultyLedger",
-    "IGovernedLedger",
     "ILedger",
     "ILedgerFactory",
     "IProvableLedger",
     "ISubscriber",
     "ISubscription",
+    "IValidatorSetLedger",
     "InvalidDescription",
     "LedgerContext",
     "Submission",

@@ -39,13 +39,13 @@ from ._views import blockOf, blockRecordOf, eventOf
 
 _MAX_HEIGHT = 2**63 - 1
 
-TOPICS_PER_BREATH = 500
+TOPICS_PER_TURN = 500
 """How many topics are counted before the reactor gets its turn."""
 
 ENTRIES_AT_ONCE = 256 * 1024
 """Up to so many bytes, transactions that follow each other are read together."""
 
-STEPS_PER_BREATH = 8
+STEPS_PER_TURN = 8
 """How many steps of a long search are made before the reactor gets its turn."""
 
 
@@ -55,14 +55,14 @@ class ChainReader:
     """
 
     def __init__(
-        self, state: ChainState, store: Store, breathe: Callable[[], Deferred[None]]
+        self, state: ChainState, store: Store, yieldToReactor: Callable[[], Deferred[None]]
     ) -> None:
         """
-        @param breathe: gives the reactor its turn in the middle of a long search.
+        @param yieldToReactor: gives the reactor its turn in the middle of a long search.
         """
         self._state = state
         self._store = store
-        self._breathe = breathe
+        self._yieldToReactor = yieldToReactor
 
     def listTopics(self, offset: int, limit: int) -> Page[Topic]:
         """See L{ILedger.listTopics<svcbroker.interfaces.ILedger.listTopics>}."""
@@ -131,8 +131,8 @@ class ChainReader:
         count = 0
         for index in range(self._state.topicCount):
             topic = self._state.topicAt(index)
-            if index % TOPICS_PER_BREATH == TOPICS_PER_BREATH - 1:
-                await self._breathe()
+            if index % TOPICS_PER_TURN == TOPICS_PER_TURN - 1:
+                await self._yieldToReactor()
             if topic.height < first or not any(filterMatches(f, topic.name) for f in filters):
                 continue
             rows = self._store.topicBlocks(index, first - 1, 1)
@@ -205,8 +205,8 @@ class ChainReader:
                     for record in self._before(row, place.index + 1, 1):
                         if record.hash == hash:
                             yield record
-            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
-                await self._breathe()
+            if number % STEPS_PER_TURN == STEPS_PER_TURN - 1:
+                await self._yieldToReactor()
 
     def _before(self, row: BlockHeadRow, end: int, limit: int) -> Sequence[TransactionRecord]:
         """Up to C{limit} transactions of a block before the C{end}-th, newest first."""

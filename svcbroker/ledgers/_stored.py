@@ -55,7 +55,7 @@ class StoredLedger:
     def _openReads(self, genesis: Genesis, state: ChainState, store: Store) -> None:
         """There is a chain to read."""
         self._state = state
-        self._reader = ChainReader(state, store, self._breathe)
+        self._reader = ChainReader(state, store, self._yieldToReactor)
         self._prover = Prover(genesis, store)
 
     def _checkOpen(self) -> None:
@@ -140,5 +140,5 @@ class StoredLedger:
         self._log.failure("the chain of group {group} cannot be read", group=self.group)
         return LedgerUnavailable("the ledger's disk cannot be read")
 
-    def _breathe(self) -> Deferred[None]:
+    def _yieldToReactor(self) -> Deferred[None]:
         return deferLater(self._reactor, 0, self._checkOpen)

@@ -16,7 +16,6 @@ from ._events import (
     checkExtensions,
 )
 from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
-from ._pages import Page
 from ._patterns import checkFilter, filterMatches, isPattern
 from ._records import (
     Block,
@@ -24,6 +23,7 @@ from ._records import (
     Health,
     NodeRecord,
     NodeType,
+    Page,
     Statistics,
     TransactionRecord,
 )

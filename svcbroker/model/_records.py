@@ -6,10 +6,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Generic, TypeVar
 
 from attrs import frozen
 
 from ._events import Event
+
+T = TypeVar("T")
+
+
+@frozen(kw_only=True)
+class Page(Generic[T]):
+    """
+    A part of a list.
+
+    @ivar total: how many items the whole list has, after filters.
+    @ivar items: the part; empty beyond the end of the list.
+    """
+
+    total: int
+    items: Sequence[T]
 
 
 @frozen(kw_only=True)

@@ -4,19 +4,48 @@ A broker on a clock, over memory ledgers that do what a test says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from zope.interface import implementer
 
-from svcbroker.broker import Broker, ISubscriptionDirectory, Limits
+from svcbroker.broker import Broker, ISubscriptionDirectory, IWebhooks, Limits
+from svcbroker.errors import BrokerError, NoSuchCall
+from svcbroker.model import SubscriptionRecord
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
 
 NODE = "127.0.0.1:8080"
 MAX_CONTENT = 1000
 TIMEOUT = 10.0
+
+
+@implementer(ISubscriptionDirectory)
+class FakeDirectory:
+    """A directory of subscriptions that a test gives."""
+
+    def __init__(self, *records: SubscriptionRecord) -> None:
+        self.records = records
+
+    def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+        return succeed([each for each in self.records if group in (None, each.group)])
+
+
+@implementer(IWebhooks)
+class FailingWebhooks:
+    """Fails every call."""
+
+    def __init__(self, error: BrokerError) -> None:
+        self.error = error
+
+    def subscribe(self, *args: Any, **kwargs: Any) -> Deferred[str]:
+        return fail(self.error)
+
+    def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
+        return fail(self.error)
 
 
 @frozen
@@ -54,7 +83,8 @@ def makeWorld(
         Limits(maxContent=maxContent, chainTimeout=TIMEOUT),
         nodeAddress=NODE,
         version=VersionRecord(version="9.8.7"),
-        subscriptions=subscriptions,
+        subscriptions=FakeDirectory() if subscriptions is None else subscriptions,
+        webhooks=FailingWebhooks(NoSuchCall()),
         hasFaults=hasFaults,
     )
     return World(clock, ledger, second, broker)

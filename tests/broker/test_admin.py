@@ -4,19 +4,17 @@ Tests of L{svcbroker.broker.Administration}.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
-from svcbroker.broker import ISubscriptionDirectory, NoSubscriptions
+from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.model import InterfaceType, SubscriptionRecord
 
-from .support import NODE, makeWorld
+from .support import NODE, FakeDirectory, makeWorld
 
 LIVE = SubscriptionRecord(
     subscriptionId="id",
@@ -31,20 +29,13 @@ LIVE = SubscriptionRecord(
 )
 
 
-@implementer(ISubscriptionDirectory)
-class OneSubscription:
-    def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
-        return succeed([LIVE] if group in (None, LIVE.group) else [])
-
-
 class AdministrationTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.world = makeWorld(OneSubscription())
+        self.world = makeWorld(FakeDirectory(LIVE))
         self.admin = self.world.broker.admin
 
     def test_subscriptionDirectoriesProvideTheInterface(self) -> None:
-        for directory in (OneSubscription(), NoSubscriptions()):
-            verifyObject(ISubscriptionDirectory, directory)
+        verifyObject(ISubscriptionDirectory, FakeDirectory())
 
     def test_subscriptionsAreListedByGroupAndNode(self) -> None:
         def listed(group: str | None, *nodes: str) -> object:

@@ -5,26 +5,27 @@ Tests of the operator call that hands in a signed change of the nodes.
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svcbroker.broker._groups import Groups
 from svcbroker.broker._operator import Operator
-from svcbroker.broker._waiters import Waiters
+from svcbroker.broker._timeouts import TimeoutQueue
 from svcbroker.chain import ValidatorChange, ValidatorSet
 from svcbroker.errors import ParameterInvalid
-from svcbroker.interfaces import IGovernedLedger
+from svcbroker.interfaces import IValidatorSetLedger
 from svcbroker.operations._operator import ChangeType
 
 NODES = ValidatorSet(1, (bytes(32),))
 CHANGE = ValidatorChange(following=NODES, approvals=[(0, bytes(64))], acceptances=[bytes(64)])
 
 
-@implementer(IGovernedLedger)
+@implementer(IValidatorSetLedger)
 class Governed:
     """A ledger whose nodes belong to several."""
 
@@ -33,6 +34,11 @@ class Governed:
 
     def getNodes(self) -> Deferred[ValidatorSet]:
         return succeed(NODES)
+
+    def changeNodes(
+        self, rotate: Sequence[int] = (), count: int | None = None
+    ) -> Deferred[ValidatorSet]:
+        return fail(ParameterInvalid("the keys are elsewhere"))
 
     def submitChange(self, change: ValidatorChange) -> Deferred[ValidatorSet]:
         self.changes.append(change)
@@ -45,7 +51,7 @@ class SubmitTests(SynchronousTestCase):
     """
 
     def operator(self, ledger: Any) -> Operator:
-        return Operator(Groups({"1": ledger}), Waiters(Clock(), 10.0), hasFaults=False)
+        return Operator(Groups({"1": ledger}), TimeoutQueue(Clock(), 10.0), hasFaults=False)
 
     def test_signedChangesReachTheLedger(self) -> None:
         """The ledger gets the change; the nodes can be asked, but not changed otherwise."""

@@ -24,7 +24,7 @@ from svcbroker.model import CloseTopic, Execution, PublishEvent, Receipt
 from svcbroker.version import VersionRecord
 from tests.ledgers.pbft.rig import LedgerRig
 
-from .support import MAX_CONTENT, TIMEOUT, makeWorld
+from .support import MAX_CONTENT, TIMEOUT, FailingWebhooks, FakeDirectory, makeWorld
 
 WISHES: Sequence[dict[str, Any]] = (
     {},
@@ -61,7 +61,7 @@ def publication(
     )
 
 
-class TogetherTests(SynchronousTestCase):
+class BatchTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.world = makeWorld()
         self.ledger, self.broker = self.world.ledger, self.world.broker
@@ -69,7 +69,7 @@ class TogetherTests(SynchronousTestCase):
             self.successResultOf(self.broker.open(group, topic))
         self.successResultOf(self.broker.close("1", "closed"))
 
-    def together(self, *wishes: dict[str, Any]) -> Deferred[Any]:
+    def publishAll(self, *wishes: dict[str, Any]) -> Deferred[Any]:
         return self.broker.publish([publication(**wish) for wish in wishes])
 
     def oneByOne(self, *wishes: dict[str, Any]) -> list[Any]:
@@ -88,7 +88,7 @@ class TogetherTests(SynchronousTestCase):
     def test_answersEqualThoseOfSinglePublishes(self) -> None:
         """What is answered is what each would have been answered alone, and so is the log."""
         expected = self.oneByOne(*WISHES)
-        answers = self.successResultOf(self.together(*WISHES))
+        answers = self.successResultOf(self.publishAll(*WISHES))
         self.assertEqual(len(answers), len(WISHES))
         for answer, alone, wish in zip(answers, expected, WISHES, strict=True):
             if isinstance(alone, SendResult):
@@ -102,16 +102,16 @@ class TogetherTests(SynchronousTestCase):
 
     def test_refusedEventsSubmitNothing(self) -> None:
         """No publish, or none that can be, submits nothing."""
-        self.assertEqual(self.successResultOf(self.together()), [])
+        self.assertEqual(self.successResultOf(self.publishAll()), [])
         before = list(self.ledger.submitted)
-        [answer] = self.successResultOf(self.together({"topic": "never"}))
+        [answer] = self.successResultOf(self.publishAll({"topic": "never"}))
         self.assertIsInstance(answer, errors.TopicNotFound)
         self.assertEqual(self.ledger.submitted, before)
 
     def test_timeoutAnswersWhatIsKnown(self) -> None:
         """Those that are known by then say what they are, the others that they are not."""
         self.ledger.isHolding = True
-        sent = self.together({}, {"groupId": "2"}, {"topic": "never"})
+        sent = self.publishAll({}, {"groupId": "2"}, {"topic": "never"})
         self.assertNoResult(sent)
         self.world.clock.advance(TIMEOUT)
         first, second, third = self.successResultOf(sent)
@@ -124,7 +124,7 @@ class TogetherTests(SynchronousTestCase):
     def test_allGroupsTimeOutAtOnce(self) -> None:
         """However many groups there are, the time is over for all of them together."""
         self.ledger.isHolding = self.world.second.isHolding = True
-        sent = self.together({}, {"groupId": "2"})
+        sent = self.publishAll({}, {"groupId": "2"})
         self.world.clock.advance(TIMEOUT)
         statuses = [answer.status for answer in self.successResultOf(sent)]
         self.assertEqual(statuses, [SendStatus.TIMEOUT] * 2)
@@ -132,7 +132,7 @@ class TogetherTests(SynchronousTestCase):
     def test_cancelledEventsAreStillPublished(self) -> None:
         """They are carried out all the same."""
         self.ledger.isHolding = True
-        sent = self.together({}, {})
+        sent = self.publishAll({}, {})
         sent.cancel()
         self.failureResultOf(sent, CancelledError)
         self.ledger.release()
@@ -144,7 +144,7 @@ class TogetherTests(SynchronousTestCase):
             (Execution.REPEATED, errors.TransactionFailed),
         ):
             self.ledger.receipt = Receipt(execution=execution, transactionHash=bytes(32), height=1)
-            [answer] = self.successResultOf(self.together({}))
+            [answer] = self.successResultOf(self.publishAll({}))
             if isinstance(expected, SendResult):
                 self.assertEqual(answer, expected)
             else:
@@ -154,7 +154,7 @@ class TogetherTests(SynchronousTestCase):
         """Its errors are answers."""
         for error in (errors.Overloaded(), errors.LedgerUnavailable()):
             self.ledger.error = error
-            answers = self.successResultOf(self.together({}, {"topic": ""}))
+            answers = self.successResultOf(self.publishAll({}, {"topic": ""}))
             self.assertIs(answers[0], error)
             self.assertIsInstance(answers[1], errors.TopicBlank)
 
@@ -162,14 +162,14 @@ class TogetherTests(SynchronousTestCase):
         """An error that the contract does not allow is logged, and nobody waits for it."""
         self.ledger.error = ZeroDivisionError()
         self.patch(self.ledger, "topicState", self.ledger._ledger.topicState)
-        [answer] = self.successResultOf(self.together({}))
+        [answer] = self.successResultOf(self.publishAll({}))
         self.assertIsInstance(answer, errors.LedgerUnavailable)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
 
     def test_raisedTopicStateErrorFailsTheCall(self) -> None:
         """The caller is told of it."""
         self.ledger.error = ZeroDivisionError()
-        self.failureResultOf(self.together({}), ZeroDivisionError)
+        self.failureResultOf(self.publishAll({}), ZeroDivisionError)
         self.failureResultOf(self.broker.publishOne(None, "t", b"x", {}), ZeroDivisionError)
 
 
@@ -274,6 +274,8 @@ class TurnTests(SynchronousTestCase):
             Limits(maxContent=MAX_CONTENT, chainTimeout=TIMEOUT),
             nodeAddress="a:1",
             version=VersionRecord(version="1"),
+            subscriptions=FakeDirectory(),
+            webhooks=FailingWebhooks(errors.NoSuchCall()),
         )
         self.addCleanup(self.broker.stop)
 

@@ -32,8 +32,8 @@ from ...model import (
     checkFilter,
     isPattern,
 )
+from .._dependencies import ISubscriptionDirectory
 from .._groups import Groups
-from .._subscriptions import ISubscriptionDirectory
 from ._follower import Follower
 from ._positions import IPositions, MemoryPositions, StoredPosition
 from ._subscription import LogSubscription

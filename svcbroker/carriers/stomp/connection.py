@@ -206,7 +206,7 @@ class StompProtocol(Protocol):
 
         def published(outcomes: Sequence[SendResult | BrokerError]) -> None:
             now = self._clock.seconds()
-            self._perform(self._session.publishedTogether(answers, outcomes, now))
+            self._perform(self._session.publishedEach(answers, outcomes, now))
 
         publishing: Deferred[Any] = self.factory.broker.publish(effect.publications, _POLICY)
         publishing.addErrback(failed)

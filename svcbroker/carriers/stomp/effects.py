@@ -25,8 +25,8 @@ class Write:
 class Publish:
     """
     Publish events, in their order and after all that was to be published before; what comes of
-    one is nothing to the others. It is told by L{Session.publishedTogether
-    <svcbroker.carriers.stomp.session.Session.publishedTogether>}.
+    one is nothing to the others. It is told by L{Session.publishedEach
+    <svcbroker.carriers.stomp.session.Session.publishedEach>}.
 
     @ivar answers: the answer to each.
     """

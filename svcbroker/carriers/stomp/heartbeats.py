@@ -11,7 +11,7 @@ from ...errors import ParameterInvalid
 _SEND_EARLY = 0.75
 """After which part of the agreed time a heart-beat is sent: timers are late, networks slow."""
 
-_PATIENCE = 2.0
+_MISSED_AFTER = 2.0
 """After how many agreed times without a byte the client counts as gone ("error margin")."""
 
 _HEADER = re.compile(r" *([0-9]{1,9}) *, *([0-9]{1,9}) *", re.ASCII)
@@ -64,7 +64,7 @@ class HeartBeats:
         if self.sendEvery:
             times.append(self._sent + self.sendEvery * _SEND_EARLY)
         if self.expectEvery:
-            times.append(self._received + self.expectEvery * _PATIENCE)
+            times.append(self._received + self.expectEvery * _MISSED_AFTER)
         return min(times, default=None)
 
     def isDue(self, now: float) -> bool:
@@ -73,4 +73,4 @@ class HeartBeats:
 
     def isGone(self, now: float) -> bool:
         """Whether the client was not heard of for too long."""
-        return self.expectEvery > 0 and now >= self._received + self.expectEvery * _PATIENCE
+        return self.expectEvery > 0 and now >= self._received + self.expectEvery * _MISSED_AFTER

@@ -65,7 +65,7 @@ class MessageHeads:
         start = f"MESSAGE\n{names}subscription-id:{subscriptionId}\n"
         self._plain = f"{start}message-id:{number}-".encode()
         self._first = f"{start}ack:{number}-".encode()
-        self._again = f"{start}redelivered:true\nack:{number}-".encode()
+        self._redelivered = f"{start}redelivered:true\nack:{number}-".encode()
         self._between = f"\nmessage-id:{number}-".encode()
 
     def messages(self, events: Iterable[EncodedEvent]) -> bytes:
@@ -73,7 +73,7 @@ class MessageHeads:
         plain = self._plain
         return plain + plain.join([event.rest for event in events])
 
-    def message(self, event: EncodedEvent, isAgain: bool) -> bytes:
+    def message(self, event: EncodedEvent, isRedelivered: bool) -> bytes:
         """The frame of an event that needs one."""
-        first = self._again if isAgain else self._first
+        first = self._redelivered if isRedelivered else self._first
         return first + event.eventId + self._between + event.rest

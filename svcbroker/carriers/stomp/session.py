@@ -110,7 +110,7 @@ class Session:
                 self._output.append(HEARTBEAT)
         return self._go(now)
 
-    def publishedTogether(
+    def publishedEach(
         self, answers: Sequence[Answer], outcomes: Sequence[SendResult | BrokerError], now: float
     ) -> list[Effect]:
         """What came of each event of a L{Publish}."""

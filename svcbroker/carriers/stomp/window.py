@@ -32,7 +32,7 @@ class Waiting(NamedTuple):
 
     event: Event
     encoded: EncodedEvent
-    isAgain: bool
+    isRedelivered: bool
 
 
 class Account:

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IHostnameResolver
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...broker import IWebhooks, MetadataStore, Waiters
+from ...broker import IWebhooks, MetadataStore, TimeoutQueue
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError, Overloaded, SubscriptionExists, SubscriptionNotFound, UrlInvalid
 from ...model import InterfaceType, Offset, Position, SubscribeRequest
@@ -92,7 +92,7 @@ class Webhooks:
         self._settings = context.settings
         self._entropy = entropy
         self._closeConnections = closeConnections
-        self._waiters = Waiters(context.clock, TIMEOUT)
+        self._timeouts = TimeoutQueue(context.clock, TIMEOUT)
         self._webhooks: dict[str, _Webhook] = {}
         self._isStopped = False
         self._coming = 0
@@ -142,7 +142,7 @@ class Webhooks:
         for webhook in self._webhooks.values():
             webhook.delivery.close(forget=False)
         self._webhooks.clear()
-        self._waiters.stop()
+        self._timeouts.stop()
         return self._closeConnections()
 
     # Calls of clients.
@@ -163,7 +163,7 @@ class Webhooks:
         subscribing = self._subscribe(
             subscriptionId, interfaceType, topic, groupId, url, offset, tag
         )
-        return self._waiters.wait(subscribing)
+        return self._timeouts.wait(subscribing)
 
     @asDeferred
     async def _subscribe(
@@ -245,7 +245,7 @@ class Webhooks:
 
     def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
         """See L{IWebhooks.unSubscribe}."""
-        return self._waiters.wait(self._unSubscribe(subscriptionId))
+        return self._timeouts.wait(self._unSubscribe(subscriptionId))
 
     @asDeferred
     async def _unSubscribe(self, subscriptionId: str) -> bool:

@@ -5,9 +5,9 @@ The ledger of a CometBFT network, as the broker beside one of its engines.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -27,7 +27,7 @@ from ...chain import (
     decodeReceipts,
 )
 from ...errors import LedgerUnavailable, ParameterInvalid
-from ...interfaces import IGovernedLedger, IProvableLedger, LedgerContext, Submission
+from ...interfaces import IProvableLedger, IValidatorSetLedger, LedgerContext, Submission
 from ...model import (
     EventId,
     Execution,
@@ -71,7 +71,7 @@ LAST_RECOVERY = 30.0
 """Seconds before the application is opened again after a failure: the first time, and at most."""
 
 
-@implementer(IProvableLedger, IGovernedLedger)
+@implementer(IProvableLedger, IValidatorSetLedger)
 class CometLedger(StoredLedger):
     """
     A group's log, decided by the engines of a network; this broker runs beside one of them.
@@ -278,6 +278,9 @@ class CometLedger(StoredLedger):
 
     def submitMany(self, requests: Sequence[Request]) -> Submission:
         return self._send(len(requests), lambda maker: maker.makeMany(requests))
+
+    def changeNodes(self, rotate: Sequence[int] = (), count: int | None = None) -> Deferred[Any]:
+        return fail(ParameterInvalid("groupId: the ledger of this group has no nodes to change"))
 
     def submitChange(self, change: ValidatorChange) -> Deferred[ValidatorSet]:
         return Deferred.fromCoroutine(self._submitChange(change))

@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred, DeferredLock, fail, succeed
 from zope.interface import implementer
 
 from ...archive import KEYS_NAME
-from ...chain import Header, ValidatorSet, quorum
-from ...errors import BrokerError, LedgerUnavailable
+from ...chain import Header, ValidatorChange, ValidatorSet, quorum
+from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import (
-    IChangeableLedger,
     IFaultyLedger,
     IProvableLedger,
+    IValidatorSetLedger,
     LedgerContext,
     Submission,
 )
@@ -53,7 +53,7 @@ ready.
 """
 
 
-@implementer(IProvableLedger, IChangeableLedger, IFaultyLedger)
+@implementer(IProvableLedger, IValidatorSetLedger, IFaultyLedger)
 class PbftLedger(StoredLedger):
     """
     A group's log, decided by a set of PBFT replicas in this process and stored on this disk.
@@ -165,7 +165,7 @@ class PbftLedger(StoredLedger):
         self, rotate: Sequence[int] = (), count: int | None = None
     ) -> Deferred[ValidatorSet]:
         """
-        See L{IChangeableLedger}. The change is a transaction that all current and future nodes
+        See L{IValidatorSetLedger}. The change is a transaction that all current and future nodes
         sign. The old keys are removed from the disk once it is final. Proofs of earlier blocks stay
         valid, since each validator set has signed the next.
         """
@@ -180,6 +180,9 @@ class PbftLedger(StoredLedger):
             raise LedgerUnavailable("the chain refused the change of the nodes")
         await self._keys.retire(change)
         return change.following
+
+    def submitChange(self, change: ValidatorChange) -> Deferred[ValidatorSet]:
+        return fail(ParameterInvalid("groupId: the ledger of this group holds all keys itself"))
 
     def stop(self) -> Deferred[None]:
         return self._producer.stop()

@@ -7,15 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from twisted.internet.defer import Deferred, fail
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.broker import NoWebhooks
 from svcbroker.errors import BrokerError
 from svcbroker.model import Execution, Receipt
 from svcbroker.operations import COMMON_ERRORS, OPERATIONS
-from tests.broker.support import TIMEOUT, World, makeWorld
+from tests.broker.support import TIMEOUT, FailingWebhooks, World, makeWorld
 
 from .support import Client, requestBytes
 
@@ -108,19 +106,6 @@ STATE: list[tuple[type[BrokerError], Callable[[World], None]]] = [
     (errors.TransactionFailed, refuse),
     (errors.UnknownError, failWith(ZeroDivisionError())),
 ]
-
-
-class FailingWebhooks(NoWebhooks):
-    """Fails every call."""
-
-    def __init__(self, error: BrokerError) -> None:
-        self.error = error
-
-    def subscribe(self, *args: Any, **kwargs: Any) -> Deferred[str]:
-        return fail(self.error)
-
-    def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
-        return fail(self.error)
 
 
 class ErrorTests(SynchronousTestCase):

@@ -15,7 +15,7 @@ from zope.interface import directlyProvides
 
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.chain import ValidatorSet
-from svcbroker.interfaces import IChangeableLedger
+from svcbroker.interfaces import IValidatorSetLedger
 from svcbroker.operations import Incidents
 from tests.broker.support import makeWorld
 
@@ -46,7 +46,7 @@ class ValidatorTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.double = ChangeableDouble()
-        directlyProvides(self.double, IChangeableLedger)
+        directlyProvides(self.double, IValidatorSetLedger)
         self.site = makeSite(
             makeWorld(ledgers={"2": self.double}).broker,
             HttpSettings(),

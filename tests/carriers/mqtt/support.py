@@ -36,10 +36,12 @@ from svcbroker.carriers.mqtt.packets import (
     TopicSubscription,
     Unsubscribe,
 )
+from svcbroker.errors import NoSuchCall
 from svcbroker.interfaces import submit
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
+from tests.broker.support import FailingWebhooks
 
 MAX_PACKET = 10 * 1024 * 1024
 
@@ -293,6 +295,8 @@ class Server:
             Limits(maxContent=settings.maxContent),
             nodeAddress="127.0.0.1:1883",
             version=VersionRecord(version="1"),
+            subscriptions=self.subscriptions,
+            webhooks=FailingWebhooks(NoSuchCall()),
         )
         context = makeContext(
             self.broker,

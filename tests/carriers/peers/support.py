@@ -21,9 +21,11 @@ from zope.interface import implementer
 from svcbroker.broker import Broker, ISubscriptionDirectory, Limits
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
 from svcbroker.carriers.peers import Peers
+from svcbroker.errors import NoSuchCall
 from svcbroker.net.http import HttpClient
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord
+from tests.broker.support import FailingWebhooks
 from tests.carriers.http.support import Connection, requestBytes
 
 
@@ -110,6 +112,7 @@ class Network:
             nodeAddress=address,
             version=VersionRecord(version="1"),
             subscriptions=subscriptions,
+            webhooks=FailingWebhooks(NoSuchCall()),
             peers=peers.all,
         )
         site = makeSite(broker, HttpSettings())

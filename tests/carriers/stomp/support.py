@@ -312,6 +312,10 @@ class Server:
         """A connection that has not said CONNECT."""
         return Client(self.factory)
 
+    def waitingPublishes(self) -> int:
+        """How many publishes wait for the chain."""
+        return sum(map(len, self.world.broker._publishing._timeouts.values()))
+
     def connect(self, version: str = "1.2", **headers: str) -> Client:
         """A connection that has."""
         return self.client().connect(version, **headers)

@@ -15,12 +15,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.broker import Broker, Limits
 from svcbroker.broker.subscriptions import Subscriptions
+from svcbroker.errors import NoSuchCall
 from svcbroker.interfaces import ILedger
 from svcbroker.ledgers.pbft import configure
 from svcbroker.testing import ClockFixture
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord
-from tests.broker.support import World
+from tests.broker.support import FailingWebhooks, World
 
 from .support import Client, Received, Server
 
@@ -48,6 +49,7 @@ class Node:
             nodeAddress="127.0.0.1:1",
             version=VersionRecord(version="1"),
             subscriptions=self.subscriptions,
+            webhooks=FailingWebhooks(NoSuchCall()),
         )
         self.subscriptions.start()
         world = World(clock, ledger, ledger, broker)

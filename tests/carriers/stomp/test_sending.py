@@ -182,7 +182,7 @@ class BoundsTests(SynchronousTestCase):
         self.assertFalse(client.transport.isRead)
         got = []
         while not client.transport.isRead:
-            self.assertLessEqual(len(server.world.broker._waiters), 3)
+            self.assertLessEqual(server.waitingPublishes(), 3)
             server.world.ledger.release()
             got += [each["receipt-id"] for each in client.frames()]
         server.world.ledger.release()

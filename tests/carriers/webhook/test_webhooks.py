@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
-from svcbroker.broker import Broker, IWebhooks, Limits, NoWebhooks
+from svcbroker.broker import Broker, IWebhooks, Limits
 from svcbroker.carriers.webhook.webhooks import MAX_LOOKUPS, TIMEOUT
 from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
@@ -42,7 +42,6 @@ class SubscribeTests(SynchronousTestCase):
 
     def test_webhooksImplementInterface(self) -> None:
         verifyObject(IWebhooks, self.harness.webhooks)
-        verifyObject(IWebhooks, NoWebhooks())
 
     def test_idMayBeTheClients(self) -> None:
         """Otherwise one is made."""
@@ -339,7 +338,5 @@ class OperationTests(SynchronousTestCase):
             fields: dict[bytes, bytes] = given
             self.assertRaises(error, self.text["unSubscribe"], fields)
 
-    def test_brokerWithoutWebhooksSaysSo(self) -> None:
-        for pending in (NoWebhooks().unSubscribe(ID),):
-            self.failureResultOf(pending, errors.NoSuchCall)
+    def test_operationsOutlastTheirRequests(self) -> None:
         self.assertGreater(TIMEOUT, SETTINGS.timeout)

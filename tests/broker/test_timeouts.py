@@ -1,5 +1,5 @@
 """
-Tests of L{svcbroker.broker.Waiters}.
+Tests of L{svcbroker.broker.TimeoutQueue}.
 """
 
 from __future__ import annotations
@@ -8,37 +8,37 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.broker import Waiters
+from svcbroker.broker import TimeoutQueue
 from svcbroker.errors import LedgerUnavailable, TransactionTimeout
 
 
-class WaitersTests(SynchronousTestCase):
+class TimeoutQueueTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
-        self.waiters = Waiters(self.clock, 10.0)
+        self.timeouts = TimeoutQueue(self.clock, 10.0)
 
     def never(self) -> Deferred[None]:
         """Wait for something that does not come."""
         pending: Deferred[None] = Deferred()
-        return self.waiters.wait(pending)
+        return self.timeouts.wait(pending)
 
     def test_answerInTime(self) -> None:
         pending: Deferred[str] = Deferred()
-        waiter = self.waiters.wait(pending)
+        waiter = self.timeouts.wait(pending)
         self.assertNoResult(waiter)
         pending.callback("done")
         self.assertEqual(self.successResultOf(waiter), "done")
-        self.assertEqual(len(self.waiters), 0)
+        self.assertEqual(len(self.timeouts), 0)
 
     def test_failureInTime(self) -> None:
         pending: Deferred[str] = Deferred()
-        waiter = self.waiters.wait(pending)
+        waiter = self.timeouts.wait(pending)
         pending.errback(LedgerUnavailable())
         self.failureResultOf(waiter, LedgerUnavailable)
 
     def test_answerIsThere(self) -> None:
         """What is there already costs no timer."""
-        self.assertEqual(self.successResultOf(self.waiters.wait(succeed(1))), 1)
+        self.assertEqual(self.successResultOf(self.timeouts.wait(succeed(1))), 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_firedButStillWaiting(self) -> None:
@@ -46,7 +46,7 @@ class WaitersTests(SynchronousTestCase):
         inner: Deferred[int] = Deferred()
         outer: Deferred[int] = succeed(0)
         outer.addCallback(lambda _: inner)
-        waiter = self.waiters.wait(outer)
+        waiter = self.timeouts.wait(outer)
         self.clock.advance(10)
         self.failureResultOf(waiter, TransactionTimeout)
 
@@ -83,7 +83,7 @@ class WaitersTests(SynchronousTestCase):
 
     def test_lateAnswerIsDropped(self) -> None:
         pending: Deferred[str] = Deferred()
-        waiter = self.waiters.wait(pending)
+        waiter = self.timeouts.wait(pending)
         self.clock.advance(10)
         self.failureResultOf(waiter, TransactionTimeout)
         pending.callback("late")
@@ -94,7 +94,7 @@ class WaitersTests(SynchronousTestCase):
         unexpected: Deferred[str] = Deferred()
         expected: Deferred[str] = Deferred()
         for pending in (unexpected, expected):
-            self.waiters.wait(pending).addErrback(lambda _: None)
+            self.timeouts.wait(pending).addErrback(lambda _: None)
         self.clock.advance(10)
         unexpected.errback(ZeroDivisionError())
         expected.errback(LedgerUnavailable())
@@ -103,11 +103,11 @@ class WaitersTests(SynchronousTestCase):
     def test_cancelLeavesLedgerAlone(self) -> None:
         cancelled: list[Deferred[str]] = []
         pending: Deferred[str] = Deferred(cancelled.append)
-        waiter = self.waiters.wait(pending)
+        waiter = self.timeouts.wait(pending)
         waiter.cancel()
         self.failureResultOf(waiter, CancelledError)
         self.assertEqual(cancelled, [])
-        self.assertEqual(len(self.waiters), 0)
+        self.assertEqual(len(self.timeouts), 0)
         pending.callback("done")
 
     def test_manyAnsweredAreForgotten(self) -> None:
@@ -115,16 +115,16 @@ class WaitersTests(SynchronousTestCase):
         stuck = self.never()
         for _ in range(100):
             pending: Deferred[None] = Deferred()
-            self.waiters.wait(pending)
+            self.timeouts.wait(pending)
             pending.callback(None)
-        self.assertEqual(len(self.waiters), 1)
+        self.assertEqual(len(self.timeouts), 1)
         self.clock.advance(10)
         self.failureResultOf(stuck, TransactionTimeout)
 
     def test_stopCancelsTheTimer(self) -> None:
         pending: Deferred[None] = Deferred()
-        self.waiters.wait(pending)
+        self.timeouts.wait(pending)
         pending.callback(None)
-        self.waiters.stop()
+        self.timeouts.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
-        self.waiters.stop()
+        self.timeouts.stop()

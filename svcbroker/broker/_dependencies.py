@@ -1,5 +1,5 @@
 """
-What the broker asks of those who carry events to webhooks.
+The interfaces of what the broker depends on: live subscriptions, webhooks and other brokers.
 """
 
 # Methods of a zope.interface take no "self".
@@ -7,11 +7,25 @@ What the broker asks of those who carry events to webhooks.
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred, fail
-from zope.interface import Interface, implementer
+from collections.abc import Sequence
 
-from ..errors import NoSuchCall
-from ..model import InterfaceType, Offset
+from twisted.internet.defer import Deferred
+from zope.interface import Attribute, Interface
+
+from ..model import InterfaceType, Offset, SubscriptionRecord
+
+
+class ISubscriptionDirectory(Interface):
+    """
+    The live subscriptions of this node.
+    """
+
+    def listSubscriptions(group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+        """
+        The live subscriptions, for C{listSubscription}. Called by the broker, once a query.
+
+        @param group: only those of this group; C{None} asks for all.
+        """
 
 
 class IWebhooks(Interface):
@@ -61,21 +75,31 @@ class IWebhooks(Interface):
         """
 
 
-@implementer(IWebhooks)
-class NoWebhooks:
-    """What a broker has that sends to no webhooks."""
+class PeerError(Exception):
+    """
+    A peer gives no answer that can be used. The text is the end of a sentence that begins with
+    the peer: C{gave no answer in 5 seconds}. Clients are shown it.
+    """
 
-    def subscribe(
-        self,
-        interfaceType: InterfaceType,
-        topic: tuple[str, ...],
-        groupId: str,
-        subscriptionId: str | None,
-        url: str,
-        offset: Offset,
-        tag: str | None,
-    ) -> Deferred[str]:
-        return fail(NoSuchCall("this broker has no webhooks"))
 
-    def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
-        return fail(NoSuchCall("this broker has no webhooks"))
+class IPeer(Interface):
+    """
+    Another broker. It is asked for itself alone: the question does not have it ask a third one,
+    so however brokers know each other, no question goes round.
+    """
+
+    name: str = Attribute("What the operator calls it: C{host:port}.")
+
+    def listSubscriptions(
+        group: str | None, timeout: float
+    ) -> Deferred[Sequence[SubscriptionRecord]]:
+        """
+        Its live subscriptions, all of them. Called by the broker for each client that asks.
+        Cancelling ends the question.
+
+        @param group: only those of this group; C{None} asks for all.
+        @param timeout: how long that may take, in seconds.
+        @raise PeerError: there is no answer.
+        @raise GroupUnknown: it does not serve the group.
+        @raise Overloaded: it is asked too often at the same time.
+        """

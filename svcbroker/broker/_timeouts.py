@@ -17,7 +17,7 @@ from ..errors import BrokerError, TransactionTimeout
 T = TypeVar("T")
 
 
-class Waiters:
+class TimeoutQueue:
     """
     The Deferreds of callers who wait for the chain, in the order in which they came.
 
