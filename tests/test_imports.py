@@ -33,7 +33,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("carriers",),
     ("console", "client"),
     ("daemon",),
-    ("tap", "commands"),
+    ("tap",),
+    ("commands",),
 )
 # What makes requests of other programs over HTTP, and answers none.
 CLIENTS = {

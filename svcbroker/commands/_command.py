@@ -7,6 +7,7 @@ from __future__ import annotations
 import getopt
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, TextIO
@@ -68,12 +69,20 @@ class Console:
         self.errors.write(f"{line}\n")
 
 
+def didYouMean(word: str, known: Sequence[str], prefix: str = "") -> str:
+    """The end of a message about an unknown word: the known one that is nearest, if any is near."""
+    nearest = get_close_matches(word, known, 1)
+    return f"; did you mean {prefix}{nearest[0]}?" if nearest else ""
+
+
 class VersionedOptions(usage.Options):
     """
     Options that know our version, and borrow no help text from elsewhere.
     """
 
     longdesc = ""
+
+    opt_h = usage.Options.opt_help
 
     def opt_version(self) -> None:
         """Show the version and exit."""
@@ -99,8 +108,9 @@ class CommandOptions(VersionedOptions):
         """See C{usage.Options}."""
         try:
             given, arguments = getopt.gnu_getopt(list(options or ()), self.shortOpt, self.longOpt)
-        except getopt.error as error:
-            raise usage.UsageError(str(error)) from None
+        except getopt.GetoptError as error:
+            names = [name.removesuffix("=") for name in self.longOpt]
+            raise usage.UsageError(error.msg + didYouMean(error.opt, names, "--")) from None
         sorted = [
             f"{name}={value}" if f"{name[2:]}=" in self.longOpt else name + value
             for name, value in given

@@ -20,6 +20,7 @@ from ._command import (
     Console,
     Exit,
     VersionedOptions,
+    didYouMean,
 )
 from ._table import COMMANDS
 
@@ -31,7 +32,7 @@ class MainOptions(VersionedOptions):
 
     synopsis = "Usage: svcbroker [options] COMMAND [options] ..."
     longdesc = (
-        "The daemon itself is started by: twistd svcbroker. "
+        "The daemon is started by: svcbroker run, or as a service by: twistd svcbroker. "
         "Exit codes: 0 good, 1 what was checked is not good, 2 wrong usage."
     )
     optFlags = [["traceback", None, "Show where an unforeseen error comes from."]]
@@ -42,6 +43,17 @@ class MainOptions(VersionedOptions):
             [command.name, None, _optionsOf(command), command.summary] for command in commands
         ]
         super().__init__()
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """See C{usage.Options}."""
+        try:
+            super().parseOptions(options)
+        except usage.UsageError as error:
+            known, colon, name = str(error).partition("Unknown command: ")
+            if known or not colon:
+                raise
+            hint = didYouMean(name, list(self.commands))
+            raise usage.UsageError(f"{error}{hint}") from None
 
     def getSynopsis(self) -> str:
         """See C{usage.Options}. It stands in front of a command's own, too."""

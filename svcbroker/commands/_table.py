@@ -9,6 +9,7 @@ from typing import Final
 from ._command import Command
 
 COMMANDS: Final[tuple[Command, ...]] = (
+    Command("run", "Run the daemon, until Ctrl-C."),
     Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
     Command("audit", "Check everything in a data directory, and name the place of any damage."),
     Command("genesis", "Write the genesis of a chain, against which its proofs are checked."),

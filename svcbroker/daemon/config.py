@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from attrs import frozen
 
 from .settings import (
     Choice,
+    Endpoint,
     Flag,
     List,
     PeerUrl,
@@ -130,21 +132,24 @@ class Config:
 
     http: str = _setting(
         "http",
-        Text(metavar="ENDPOINT", normalise=anyText),
+        Endpoint(),
         "tcp:8080:interface=127.0.0.1",
-        "where HTTP is served, as a Twisted endpoint string; empty switches HTTP off",
+        "where HTTP is served: a port of loopback, or a Twisted endpoint string; empty "
+        "switches HTTP off",
     )
     stomp: str = _setting(
         "stomp",
-        Text(metavar="ENDPOINT", normalise=anyText),
+        Endpoint(),
         "tcp:61613:interface=127.0.0.1",
-        "where STOMP is served, as a Twisted endpoint string; empty switches its port off",
+        "where STOMP is served: a port of loopback, or a Twisted endpoint string; empty "
+        "switches its port off",
     )
     mqtt: str = _setting(
         "mqtt",
-        Text(metavar="ENDPOINT", normalise=anyText),
+        Endpoint(),
         "tcp:1883:interface=127.0.0.1",
-        "where MQTT is served, as a Twisted endpoint string; empty switches its port off",
+        "where MQTT is served: a port of loopback, or a Twisted endpoint string; empty "
+        "switches its port off",
     )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",
@@ -323,7 +328,9 @@ def makeConfig(*sources: Mapping[str, Any]) -> Config:
     for source in sources:
         for name, value in source.items():
             if name not in attributes:
-                raise ConfigError(f"{name}: there is no such setting")
+                nearest = get_close_matches(name, attributes, 1)
+                hint = f"; did you mean {nearest[0]}?" if nearest else ""
+                raise ConfigError(f"{name}: there is no such setting{hint}")
             chosen[attributes[name]] = value
     return Config(**chosen)
 

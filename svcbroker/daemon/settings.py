@@ -156,6 +156,35 @@ class List:
         return self.finish(tuple(self.of.check(item) for item in value))
 
 
+_NUMBER = re.compile(r"-?[0-9]+")
+
+
+@frozen(kw_only=True)
+class Endpoint:
+    """
+    Where something is served: a Twisted endpoint string, or a port number, which is served on
+    loopback; empty for nowhere.
+    """
+
+    metavar: str = "PORT|ENDPOINT"
+
+    def parse(self, text: str) -> str:
+        return self.check(text)
+
+    def check(self, value: Any) -> str:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            raise ValueError("is neither a port number nor text")
+        if not value.isprintable():
+            raise ValueError("has characters that cannot be printed")
+        if _NUMBER.fullmatch(value) is None:
+            return value
+        if len(value) > 5 or not 0 <= int(value) <= 65535:
+            raise ValueError(f"is not a port number: {value[:10]!r}")
+        return f"tcp:{int(value)}:interface=127.0.0.1"
+
+
 # What particular texts must be.
 
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")

@@ -134,13 +134,29 @@ class ValueTests(SynchronousTestCase):
         self.assertIn("no such setting", self.refused("amqp", "tcp:5672"))
         self.assertIn("no such setting", self.refused("dataDir", "x"))
 
+    def test_portNumberIsServedOnLoopback(self) -> None:
+        """In the file it may be a number or text."""
+        for value in (8080, "8080", "08080"):
+            for name in ("http", "stomp", "mqtt"):
+                config = makeConfig({name: value})
+                self.assertEqual(getattr(config, name), "tcp:8080:interface=127.0.0.1")
+        # What is no number in ASCII is left to the parser of endpoints.
+        self.assertEqual(makeConfig({"http": "\u0661"}).http, "\u0661")
+
+    def test_unknownSettingNamesNearest(self) -> None:
+        """Where none is near, none is named."""
+        self.assertTrue(self.refused("htp", "x").endswith("; did you mean http?"))
+        self.assertTrue(self.refused("xyzzy", "x").endswith("no such setting"))
+
     def test_wrongTypes(self) -> None:
         """A value of the wrong type is refused."""
         for setting in SETTINGS:
             self.refused(setting.name, {"a": 1})
             self.refused(setting.name, None)
-        for name in ("http", "data-dir", "ledger", "base-path", "log-format"):
+        for name in ("data-dir", "ledger", "base-path", "log-format"):
             self.refused(name, 5)
+        for port in (True, 5.0, -1, 65536, "65536", "9" * 5000):
+            self.refused("http", port)
         for name in ("max-content", "chain-timeout", "shutdown-timeout"):
             self.refused(name, "5")
             self.refused(name, True)
@@ -308,7 +324,7 @@ class FileTests(SynchronousTestCase):
         """An unknown key is told with its line."""
         self.assertTrue(
             self.refused("# x\nmax-content = 1\n'htpp' = 1\n").endswith(
-                ", line 3: htpp: there is no such setting"
+                ", line 3: htpp: there is no such setting; did you mean http?"
             )
         )
         self.assertIn(", line 2: server: ", self.refused("\n[server]\nhttp = 'x'\n"))

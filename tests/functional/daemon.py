@@ -159,6 +159,8 @@ class DaemonTestCase(TestCase):
         self.root = Path(self.mktemp()).absolute()
         self.root.mkdir()
         self.dataDir = self.root / "data"
+        paths = [str(Path(svcbroker.__file__).parent.parent), os.environ.get("PYTHONPATH")]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     pluginPath: Path | None = None
 
@@ -168,15 +170,18 @@ class DaemonTestCase(TestCase):
         """
         Start C{twistd svcbroker}, with the Python and the svcbroker that run this test.
         """
-        ours = str(Path(svcbroker.__file__).parent.parent)
-        paths = [self.pluginPath, ours, os.environ.get("PYTHONPATH")]
+        return self.spawn(sys.executable, "-c", RUN, *twistd, "svcbroker", *OFF, *arguments)
+
+    def spawn(self, program: str, *arguments: object) -> Daemon:
+        """Start a program, in a directory of its own."""
+        paths = [self.pluginPath, self.environment["PYTHONPATH"]]
         path = os.pathsep.join(str(each) for each in paths if each)
         protocol = DaemonProtocol()
         process = reactor.spawnProcess(
             protocol,
-            sys.executable,
-            [sys.executable, "-c", RUN, *twistd, "svcbroker", *OFF, *arguments],
-            env={**os.environ, "PYTHONPATH": path},
+            program,
+            [program, *map(str, arguments)],
+            env={**self.environment, "PYTHONPATH": path},
             path=str(self.root),
         )
         pool = HTTPConnectionPool(reactor)

@@ -14,13 +14,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 from twisted.internet.utils import getProcessOutputAndValue
-from twisted.web.client import HTTPConnectionPool
 
-import svcbroker
 from tests.directories import shortDirectory
 from tests.ledgers.cometbft.realengine import cometbft
 
-from .daemon import TIMEOUT, Daemon, DaemonProtocol, DaemonTestCase, reactor
+from .daemon import TIMEOUT, Daemon, DaemonTestCase, reactor
 
 STEP = 0.05
 """Seconds between two looks at something that will come."""
@@ -64,12 +62,7 @@ class NetworkTestCase(DaemonTestCase):
         super().setUp()
         self.engine = cometbft()
         self.directory = shortDirectory(self)
-        paths = [str(Path(svcbroker.__file__).parent.parent), os.environ.get("PYTHONPATH")]
-        self.environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "SVCBROKER_COMETBFT": self.engine,
-        }
+        self.environment["SVCBROKER_COMETBFT"] = self.engine
 
     async def command(self, *arguments: object, code: int = 0) -> str:
         """What a command writes; where it fails, its line of complaint."""
@@ -84,22 +77,6 @@ class NetworkTestCase(DaemonTestCase):
         told: str = (errors if code else output).decode()
         self.assertEqual(told.count("\n") if code else 1, 1, told)
         return told
-
-    def spawn(self, program: str, *arguments: object) -> Daemon:
-        """Start a program; where it leads to is left open."""
-        protocol = DaemonProtocol()
-        process = reactor.spawnProcess(
-            protocol,
-            program,
-            [program, *map(str, arguments)],
-            env=self.environment,
-            path=str(self.root),
-        )
-        pool = HTTPConnectionPool(reactor)
-        pool.retryAutomatically = False
-        daemon = Daemon(protocol, process, pool)
-        self.addCleanup(self._end, daemon)
-        return daemon
 
     async def startNetwork(self, *arguments: object) -> Daemon:
         """A test network that is ready; its first broker is what is called."""

@@ -4,7 +4,6 @@ Several real daemons that know each other, and peers that are none.
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Any
 
@@ -158,7 +157,7 @@ class NetworkTests(PeersTestCase):
         peer = f"--peer=a.x:1=https://{address}/{path}"
         stranger = await self.begin("b", peer)
         self.assertIn("certificate", await self.denied(stranger, "a.x:1"))
-        self.patch(os, "environ", {**os.environ, "SSL_CERT_FILE": str(certificate)})
+        self.environment["SSL_CERT_FILE"] = str(certificate)
         friend = await self.begin("c", peer)
         self.assertEqual(await self.subscriptions(friend, "a.x:1"), {"a.x:1": {}})
 

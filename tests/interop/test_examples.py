@@ -165,7 +165,7 @@ class ExampleTests(DaemonTestCase):
             [*java, "example.Events", "publish", url], [*java, "example.Events", "follow", url]
         )
 
-    async def spawn(self, *command: str) -> DaemonProtocol:
+    async def startHelper(self, *command: str) -> DaemonProtocol:
         """Start a program that runs until the test ends."""
         protocol = DaemonProtocol()
         process = reactor.spawnProcess(
@@ -185,7 +185,7 @@ class ExampleTests(DaemonTestCase):
         secret = self.root / "secret"
         secret.write_text(SECRET.replace(" ", "-") + "\n")
         program = str(EXAMPLES / "python" / "receiver.py")
-        receiver = await self.spawn(sys.executable, program, "0", str(secret))
+        receiver = await self.startHelper(sys.executable, program, "0", str(secret))
         port = (await receiver.waitFor(r"listening on (\d+)"))[1]
         await self.serve(f"--webhook-secret-file={secret}", "--webhook-allow=127.0.0.1")
         url = f"http://127.0.0.1:{port}/"
@@ -211,7 +211,7 @@ class ExampleTests(DaemonTestCase):
         configuration.chmod(0o644)
         # It logs to standard error.
         command = f"exec {mosquitto} -c {configuration} 2>&1"
-        bridge = await self.spawn("/bin/sh", "-c", command)
+        bridge = await self.startHelper("/bin/sh", "-c", command)
         await bridge.waitFor("running")
         await self.call([pub, "-p", str(port), "-q", "1", "-t", "audit/log", "-m", "signed in"])
         printed = await self.call(
