@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, ISSLTransport, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 LINGER: Final = 2.0
 """
-How long what a refused client still sends is thrown away, in seconds. A connection that is closed
-with unread bytes is reset, and the client may never see the ERROR ("Connection Lingering").
+Seconds for which a refused client is read from after the ERROR. A connection that is closed with
+unread bytes is reset, and the client may never see the ERROR ("Connection Lingering").
 """
 
 ABORT: Final = 5.0
@@ -297,18 +297,22 @@ class StompProtocol(Protocol):
             return
         self._isClosed = True
         self._endSubscriptions()
-        if effect.isAbrupt:
-            if not self._isReading:
-                transport: Any = self.transport
-                transport.resumeProducing()
-            self._closing = self._clock.callLater(LINGER, self._lose)
-        else:
-            self._lose()
-
-    def _lose(self) -> None:
         transport: Any = self.transport
         # A transport with a producer waits for it.
         transport.unregisterProducer()
+        if not effect.isAbrupt:
+            self._lose()
+            return
+        if not self._isReading:
+            transport.resumeProducing()
+        if not ISSLTransport.providedBy(transport) and hasattr(transport, "loseWriteConnection"):
+            # FIN: the client sees at once that nothing follows the ERROR. TLS and WebSocket end
+            # both directions, so they are closed after the delay only.
+            transport.loseWriteConnection()
+        self._closing = self._clock.callLater(LINGER, self._lose)
+
+    def _lose(self) -> None:
+        transport: Any = self.transport
         self._closing = self._clock.callLater(ABORT, transport.abortConnection)
         transport.loseConnection()
 

@@ -152,7 +152,9 @@ class FrameParser:
             return None
         head, self._head = self._head, None
         if body and head.command not in _WITH_BODY:
-            # "Body"
+            # "Body". Some clients end their CONNECT with a line end before NUL.
+            if head.command in _HANDSHAKE and body in (b"\n", b"\r\n"):
+                return Frame(head.command, head.headers)
             raise ParameterInvalid(f"a {head.command[:20]} frame has no body")
         return Frame(head.command, head.headers, body)
 

@@ -4,12 +4,34 @@ MESSAGE frames: what all subscribers of an event are sent alike, made once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import DecodeError
+from msgspec.json import Decoder
 
 from ...interfaces import Batch
 from ...model import Event
 from .frames import Version, encodeHeader
+
+USER_HEADERS: Final = "svc-stomp"
+"""The extension that holds the other headers of a SEND: a JSON object of texts."""
+
+MESSAGE_HEADERS: Final = frozenset(
+    {
+        "subscription",
+        "subscription-id",
+        "message-id",
+        "destination",
+        "eventId",
+        "content-length",
+        "ack",
+        "redelivered",
+    }
+)
+"""Headers that the broker sets on MESSAGE. A user's headers never take their place."""
+
+_userHeaders = Decoder(dict[str, str])
 
 
 class EncodedEvent(NamedTuple):
@@ -28,18 +50,34 @@ def encodeEvent(event: Event, version: Version) -> EncodedEvent:
     """
     What is the same in an event's MESSAGE for every subscriber.
 
-    An extension that the version cannot carry is left out: one with NUL, and in 1.0, which has no
-    escapes, one with a line end, or with a colon in its name.
+    Headers that the version cannot carry are left out: those with NUL, and in 1.0, which has no
+    escapes, those with a line end, or with a colon in the name.
     """
     eventId = str(event.eventId)
-    extensions = "".join(
-        encodeHeader(name, value, version) for name, value in event.extensions.items()
-    )
+    headers = event.extensions
+    if USER_HEADERS in headers:
+        headers = _withUserHeaders(headers)
+    extensions = "".join([encodeHeader(name, value, version) for name, value in headers.items()])
     head = (
         f"{eventId}\n{encodeHeader('destination', event.topic, version)}eventId:{eventId}\n"
         f"content-length:{len(event.content)}\n{extensions}\n"
     )
     return EncodedEvent(eventId.encode("ascii"), b"%b%b\0" % (head.encode("utf-8"), event.content))
+
+
+def _withUserHeaders(extensions: Mapping[str, str]) -> Mapping[str, str]:
+    """The extensions, with the headers of the SEND in place of the extension that has them."""
+    try:
+        user = _userHeaders.decode(extensions[USER_HEADERS])
+    except DecodeError:
+        # Any publisher may write this extension.
+        return extensions
+    headers = {name: value for name, value in extensions.items() if name != USER_HEADERS}
+    for name, value in user.items():
+        if name and name not in MESSAGE_HEADERS:
+            # An extension of the same name stands.
+            headers.setdefault(name, value)
+    return headers
 
 
 def encodedEvents(batch: Batch, version: Version) -> Sequence[EncodedEvent]:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.json import encode
+
 from ...broker import Publication
 from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
 from ...model import (
@@ -20,12 +22,16 @@ from ...model import (
     parseOffset,
 )
 from .frames import Frame, Version
+from .messages import MESSAGE_HEADERS, USER_HEADERS
 from .settings import StompSettings
 from .transactions import Acknowledgement
 from .window import AckMode
 
 _COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
 _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
+
+_BROKER_HEADERS: Final = MESSAGE_HEADERS | {"transaction", "receipt", "groupId"}
+"""Headers of SEND for the broker, and those of MESSAGE itself. All others are user headers."""
 
 NEWEST_FIRST: Final = (Version.V12, Version.V11, Version.V10)
 
@@ -64,9 +70,14 @@ def readPublication(frame: Frame) -> Publication:
     topic = headers.get("destination", "")
     checkTopicName(topic)
     extensions: dict[str, str] = {}
+    user: dict[str, str] = {}
     for name, value in headers.items():
         if name.startswith(EXTENSION_PREFIX):
             extensions[name] = value
+        elif name not in _BROKER_HEADERS:
+            user[name] = value
+    if user:
+        extensions[USER_HEADERS] = encode(user).decode("utf-8")
     if extensions:
         checkExtensions(extensions)
     return Publication(
@@ -164,5 +175,7 @@ def readAcknowledgement(frame: Frame, version: Version) -> Acknowledgement:
     found = _MESSAGE_ID.fullmatch(name)
     if found is None:
         raise ParameterInvalid(f"{frame.command} names no message of this connection")
-    isGood = frame.command == "ACK" or frame.headers.get("requeue") == "false"
+    # Clients write a boolean as their language does.
+    isGivenUp = frame.headers.get("requeue", "").strip(" ").lower() == "false"
+    isGood = frame.command == "ACK" or isGivenUp
     return Acknowledgement(int(found[1]), found[2], isGood)

@@ -330,10 +330,12 @@ class Session:
         self.state = State.OPEN
         headers = [
             ("version", version.value),
-            ("heart-beat", f"{self._settings.canBeatEvery},{self._settings.wantsBeatEvery}"),
             ("session", self._sessionId),
             ("server", self._server),
         ]
+        if version is not Version.V10:
+            beats = f"{self._settings.canBeatEvery},{self._settings.wantsBeatEvery}"
+            headers.insert(1, ("heart-beat", beats))
         self._output.append(encodeFrame("CONNECTED", headers, version=None))
 
     def _send(self, frame: Frame) -> None:

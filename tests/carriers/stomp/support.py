@@ -5,7 +5,7 @@ STOMP over memory transports, and a double of the subscription core.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -191,6 +191,7 @@ class MemoryTransport(StringTransportWithDisconnection):
     wasAborted = False
     losesNothing = False
     producer: Any
+    loseWriteConnection: Callable[[], object]
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,11 +269,13 @@ class Client:
 
     def stopReading(self) -> None:
         """Let the transport's buffer be full."""
-        self.transport.producer.pauseProducing()
+        if self.transport.producer is not None:
+            self.transport.producer.pauseProducing()
 
     def goOnReading(self) -> None:
         """Let it be empty again."""
-        self.transport.producer.resumeProducing()
+        if self.transport.producer is not None:
+            self.transport.producer.resumeProducing()
 
     def disconnect(self) -> None:
         """Go away."""

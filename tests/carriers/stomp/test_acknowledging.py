@@ -133,11 +133,13 @@ class NackTests(AckTestCase):
         self.assertEqual(len(self.made.acknowledged), 5)
 
     def test_givenUp(self) -> None:
-        """C{requeue:false} gives a message up."""
-        self.subscribe("client-individual")
-        [message] = self.publish(EVENTS[0])
-        self.client.send("NACK", {"id": message["ack"], "requeue": "false"})
-        self.assertEqual((self.client.frames(), self.made.acknowledged), ([], EVENTS[:1]))
+        """C{requeue:false} gives a message up, however the client writes it."""
+        for number, text in enumerate(("false", "False", " FALSE")):
+            self.subscribe("client-individual")
+            [message] = self.publish(EVENTS[0])
+            self.client.send("NACK", {"id": message["ack"], "requeue": text})
+            acknowledged = self.made.acknowledged
+            self.assertEqual((self.client.frames(), acknowledged), ([], EVENTS[:1]), number)
 
     def test_manyAtOnce(self) -> None:
         """A read full of NACKs for one message has it sent once."""

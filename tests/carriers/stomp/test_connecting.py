@@ -31,6 +31,19 @@ class ConnectTests(SynchronousTestCase):
         self.assertEqual(answer["server"], "svcbroker/9.8.7")
         self.assertEqual(answer["session"], "0000000000000001")
 
+    def test_version10GetsNoHeartBeatHeader(self) -> None:
+        """Heart-beats came with 1.1."""
+        self.assertNotIn("heart-beat", Server().client().ask("CONNECT").headers)
+        answer = Server().client().ask("CONNECT", {"accept-version": "1.1"})
+        self.assertEqual(answer["heart-beat"], "1000,10000")
+
+    def test_connectMayEndWithALineEnd(self) -> None:
+        """Some clients send one before the NUL that ends the frame."""
+        for body in (b"\n", b"\r\n"):
+            answer = Server().client().ask("CONNECT", {"accept-version": "1.2"}, body)
+            self.assertEqual(answer.command, "CONNECTED")
+        self.assertEqual(Server().client().ask("CONNECT", {}, b"\n\n").command, "ERROR")
+
     def test_noVersion(self) -> None:
         """The refusal names the versions there are."""
         client = Server().client()
@@ -218,6 +231,19 @@ class EndTests(SynchronousTestCase):
         server.world.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
         self.assertEqual(server.world.clock.getDelayedCalls(), [])
+
+    def test_refusedClientSeesTheEndAtOnce(self) -> None:
+        """A TCP client gets FIN after the ERROR, and may go on to send."""
+        server = Server()
+        client = server.connect()
+        ended: list[bool] = []
+        client.transport.loseWriteConnection = lambda: ended.append(True)
+        client.send("NONSENSE")
+        self.assertEqual([each.command for each in client.frames()], ["ERROR"])
+        self.assertEqual((ended, client.isOpen, client.transport.isRead), ([True], True, True))
+        client.sendBytes(b"more")
+        server.world.clock.advance(LINGER)
+        self.assertFalse(client.isOpen)
 
     def test_refusedWhileNotRead(self) -> None:
         """What a refused client still sends is read, so that it can see why."""

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.stomp import StompSettings
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.model import Execution, Receipt
+from svcbroker.model import Event, EventId, Execution, Receipt
 from tests.broker.support import TIMEOUT
 
 from .support import Client, Server, event, frame
@@ -18,7 +18,7 @@ class SendTests(SynchronousTestCase):
     """SEND outside transactions."""
 
     def test_sendMakesAnEvent(self) -> None:
-        """Destination, body, C{svc-} headers and C{groupId} make the event, nothing else does."""
+        """Destination, body, C{groupId} and all headers that STOMP does not use make the event."""
         server = Server()
         self.successResultOf(server.world.broker.open("2", "c"))
         client = server.connect()
@@ -28,7 +28,7 @@ class SendTests(SynchronousTestCase):
         self.assertEqual(answer["eventId"].split("-")[1], "1")
         [request] = server.published
         self.assertEqual((request.topic, request.content), ("a", b"\0\xff\n"))
-        self.assertEqual(request.extensions, {"svc-k": "1:2"})
+        self.assertEqual(request.extensions, {"svc-k": "1:2", "svc-stomp": '{"x":"y"}'})
         answer = client.ask("SEND", {"destination": "c", "groupId": "2", "receipt": "r"}, b"x")
         self.assertEqual(answer["eventId"].split("-")[1], "1")
 
@@ -37,6 +37,48 @@ class SendTests(SynchronousTestCase):
         server = Server()
         server.connect().ask("SEND", {"destination": "a", "receipt": "1"})
         self.assertEqual([each.content for each in server.published], [b""])
+
+    def test_userHeadersComeBack(self) -> None:
+        """Through the log, in any version that can carry them, but not in place of ours."""
+        headers = {
+            "content-type": "text/plain;charset=utf-8",
+            "correlation-id": "1\\c2\\n3",
+            "message-id": "mine",
+            "redelivered": "true",
+            "svc-tag": "red",
+        }
+        server = Server()
+        server.connect().send("SEND", {"destination": "a", **headers}, b"x")
+        [request] = server.published
+        for version, own in (
+            ("1.2", {"content-type": headers["content-type"], "correlation-id": "1:2\n3"}),
+            ("1.0", {"content-type": headers["content-type"]}),
+        ):
+            client = server.connect(version)
+            client.send("SUBSCRIBE", {"id": "1", "destination": "a"})
+            server.fake.made[-1].publish(
+                Event(
+                    topic="a",
+                    content=b"x",
+                    extensions=request.extensions,
+                    eventId=EventId("0123abcd", 1, 1),
+                )
+            )
+            [message] = client.frames()
+            found = {
+                name: value
+                for name, value in message.headers.items()
+                if name in {*headers, "svc-stomp"}
+            }
+            self.assertEqual(
+                found, {**own, "message-id": "1-0123abcd-1-1", "svc-tag": "red"}, version
+            )
+
+    def test_userHeadersAreBounded(self) -> None:
+        """They count as extensions do."""
+        client = Server().connect()
+        answer = client.ask("SEND", {"destination": "a", "x": "y" * 9000, "receipt": "1"}, b"x")
+        self.assertEqual((answer.command, answer["code"]), ("ERROR", "100204"))
 
     def test_noReceipt(self) -> None:
         server = Server()

@@ -11,6 +11,7 @@ from zope.interface.verify import verifyObject
 
 from svcbroker.carriers.stomp import StompSettings
 from svcbroker.carriers.stomp.connection import Reader
+from svcbroker.carriers.stomp.messages import MESSAGE_HEADERS
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber
 from svcbroker.model import Edge, EventId, InterfaceType, Position
@@ -210,6 +211,23 @@ class MessageTests(SynchronousTestCase):
             [message] = client.frames()
             self.assertEqual({each for each in message.headers if each[:4] == "svc-"}, names)
             self.assertEqual(message["destination"], "a")
+
+    def test_foreignUserHeadersCannotHarm(self) -> None:
+        """Any publisher may write the extension that holds user headers."""
+        for text, expected in (
+            ("nonsense", {"svc-stomp": "nonsense"}),
+            ('{"a": 1}', {"svc-stomp": '{"a": 1}'}),
+            ('{"destination": "z", "": "z", "a": "b"}', {"a": "b"}),
+            ('{"svc-tag": "z", "a": "1\\u0000"}', {"svc-tag": "red"}),
+        ):
+            _, made = self.subscribe()
+            extensions = {"stomp": text, **({"tag": "red"} if "tag" in text else {})}
+            made.publish(event(1, "a", b"x", **extensions))
+            [message] = self.client.frames()
+            self.assertEqual(message["destination"], "a")
+            headers = message.headers.items()
+            found = {name: value for name, value in headers if name not in MESSAGE_HEADERS}
+            self.assertEqual(found, expected)
 
     def test_version10NeedsNoId(self) -> None:
         """In 1.0 a subscription may have no id."""
