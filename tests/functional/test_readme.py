@@ -1,6 +1,6 @@
 """
-README's tour, as it stands there, on the real daemon: each command is run, and what it prints is
-what README says that it prints. Only what must differ from run to run may differ.
+README's quick start and the tutorial on the real daemon: each command is run as it stands there,
+and has to print what the page shows. Only values that differ from run to run may differ.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import svcbroker
 
 from .daemon import LOCAL, Daemon, DaemonTestCase
 
-README = Path(__file__).parents[2] / "README.md"
+ROOT = Path(__file__).parents[2]
 OURS = os.pathsep.join(
     filter(None, [str(Path(svcbroker.__file__).parent.parent), os.getenv("PYTHONPATH")])
 )
@@ -32,9 +33,10 @@ ADDRESS = "127.0.0.1:8080"
 MQTT_PORT = "-p 1883"
 PROGRAMS = ("bash", "curl", "python3", "base64")
 SUBSCRIBER = "mosquitto_sub"
-"""Not on every machine. Its steps only read, so the others do without them."""
+"""Not on every machine. The tutorial only reads with it, so its other steps can be run without."""
 
-_BLOCK = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_MARKDOWN = re.compile(r"^```(sh|json|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_RST = re.compile(r"^\.\. code-block:: (sh|json|text)\n\n((?: {3}.*\n|\n)+)", re.MULTILINE)
 _HASH = re.compile(r"\b(?:0x)?[0-9a-f]{40,64}\b")
 _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\+0000|\.\d{3})?"), "TIME"),
@@ -78,11 +80,15 @@ class Normaliser:
         return f"HASH{self._numbers.setdefault(found[0], len(self._numbers))}"
 
 
-def readTour(text: str) -> Iterator[Step]:
-    """The steps of the tour, in order."""
-    tour = text.partition("\n## A tour\n")[2].partition("<!-- end of the tour -->")[0]
+def readSteps(text: str, blocks: re.Pattern[str]) -> Iterator[Step]:
+    """
+    The steps of a page, in order.
+
+    @param blocks: matches the kind and the content of each block of code.
+    """
     command = ""
-    for kind, body in _BLOCK.findall(tour):
+    for kind, body in blocks.findall(text):
+        body = textwrap.dedent(body)
         if kind != "sh":
             yield Step(command, body)
             command = ""
@@ -90,24 +96,42 @@ def readTour(text: str) -> Iterator[Step]:
         if command:
             yield Step(command, "")
         command = body.strip()
-    assert not command, "the tour ends in a command whose output is not shown"
+    assert not command, "the page ends in a command whose output is not shown"
 
 
-class ReadmeTests(DaemonTestCase):
+class PageTests(DaemonTestCase):
     """
-    The tour in README.
+    Pages whose commands readers type.
     """
 
-    async def test_tourPrintsWhatReadmeSays(self) -> None:
-        """Every command of the tour prints what README says."""
-        missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    def require(self, *programs: str) -> None:
+        """Skip the test where a program is not installed."""
+        missing = [name for name in programs if shutil.which(name) is None]
         if missing:
             raise SkipTest(f"not installed: {', '.join(missing)}")
-        steps = list(readTour(README.read_text("utf-8")))
-        self.assertGreater(len(steps), 15)
-        self.assertEqual([step.command for step in steps].count(START), 2)
+
+    async def test_quickStartPrintsWhatReadmeShows(self) -> None:
+        """It publishes by MQTT, so it needs mosquitto's clients."""
+        self.require(*PROGRAMS, SUBSCRIBER)
+        text = (ROOT / "README.md").read_text("utf-8")
+        tested = text.partition("\n## Quick start\n")[2].partition(
+            "<!-- end of the quick start -->"
+        )
+        await self.follow(list(readSteps(tested[0], _MARKDOWN)), atLeast=12)
+
+    async def test_tutorialPrintsWhatItShows(self) -> None:
+        """From an empty directory to a kill, and on."""
+        self.require(*PROGRAMS)
+        text = (ROOT / "docs" / "tutorial.rst").read_text("utf-8")
+        steps = list(readSteps(text, _RST))
         if shutil.which(SUBSCRIBER) is None:
             steps = [step for step in steps if not step.command.startswith(SUBSCRIBER)]
+        await self.follow(steps, atLeast=20)
+
+    async def follow(self, steps: list[Step], atLeast: int) -> None:
+        """Do every step, and compare what it prints. The daemon is killed and started once."""
+        self.assertGreaterEqual(len(steps), atLeast)
+        self.assertEqual([step.command for step in steps].count(START), 2)
         said, shown = Normaliser(), Normaliser()
         prelude = ""
         daemon: Daemon | None = None
