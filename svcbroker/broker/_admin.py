@@ -19,6 +19,7 @@ from ..model import (
     SubscriptionRecord,
     TransactionRecord,
 )
+from ..net.deferreds import asDeferred
 from ..version import VersionRecord
 from ._groups import Groups
 from ._nodes import Nodes
@@ -69,9 +70,10 @@ class Administration:
         """Which svcbroker this is."""
         return succeed(self._version)
 
-    def listSubscriptions(
+    @asDeferred
+    async def listSubscriptions(
         self, groupId: str | None, nodeIp: Sequence[str]
-    ) -> Deferred[Mapping[str, Sequence[SubscriptionRecord]]]:
+    ) -> Mapping[str, Sequence[SubscriptionRecord]]:
         """
         The live subscriptions of each of the nodes asked for.
 
@@ -81,19 +83,12 @@ class Administration:
         @raise NodeUnavailable: one of the nodes gives no answer. There is no answer in part.
         @raise Overloaded: one of the nodes is asked too often at the same time.
         """
-        return Deferred.fromCoroutine(self._listSubscriptions(groupId, nodeIp))
-
-    async def _listSubscriptions(
-        self, groupId: str | None, nodeIp: Sequence[str]
-    ) -> Mapping[str, Sequence[SubscriptionRecord]]:
         group = self._groups.resolve(groupId) if groupId and groupId.strip() else None
         return await self._nodes.listSubscriptions(group, nodeIp)
 
-    def getStatistics(self, groupId: str | None) -> Deferred[Statistics]:
+    @asDeferred
+    async def getStatistics(self, groupId: str | None) -> Statistics:
         """A group's ledger in numbers."""
-        return Deferred.fromCoroutine(self._getStatistics(groupId))
-
-    async def _getStatistics(self, groupId: str | None) -> Statistics:
         return await self._timeouts.wait(self._groups.ledger(groupId).getStatistics())
 
     def listTransactions(
@@ -114,7 +109,7 @@ class Administration:
         def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[TransactionRecord]]:
             return ledger.listTransactions(offset, limit, height=blockNumber, hash=transactionHash)
 
-        return Deferred.fromCoroutine(self._page(groupId, pageNumber, pageSize, read))
+        return self._page(groupId, pageNumber, pageSize, read)
 
     def listBlocks(
         self,
@@ -134,7 +129,7 @@ class Administration:
         def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[BlockRecord]]:
             return ledger.listBlocks(offset, limit, height=blockNumber, hash=pkHash)
 
-        return Deferred.fromCoroutine(self._page(groupId, pageNumber, pageSize, read))
+        return self._page(groupId, pageNumber, pageSize, read)
 
     def listNodes(
         self, groupId: str | None, pageNumber: int, pageSize: int, nodeName: str | None = None
@@ -148,19 +143,18 @@ class Administration:
         def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[NodeRecord]]:
             return ledger.listNodes(offset, limit, name=nodeName)
 
-        return Deferred.fromCoroutine(self._page(groupId, pageNumber, pageSize, read))
+        return self._page(groupId, pageNumber, pageSize, read)
 
-    def getHealth(self) -> Deferred[Mapping[str, Health]]:
+    @asDeferred
+    async def getHealth(self) -> Mapping[str, Health]:
         """Whether each group's ledger makes progress, by the group's id. Never fails."""
-        return Deferred.fromCoroutine(self._getHealth())
-
-    async def _getHealth(self) -> Mapping[str, Health]:
         asked = [
             (group, self._timeouts.wait(ledger.getHealth()))
             for group, ledger in self._groups.items()
         ]
         return {group: await _orNot(answer) for group, answer in asked}
 
+    @asDeferred
     async def _page(
         self,
         groupId: str | None,

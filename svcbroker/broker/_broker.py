@@ -20,6 +20,7 @@ from ..model import (
     Topic,
     checkTopicName,
 )
+from ..net.deferreds import asDeferred
 from ..version import VersionRecord
 from ._admin import Administration
 from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
@@ -101,16 +102,14 @@ class Broker:
         self._publishing.stop()
         self._timeouts.stop()
 
-    def open(self, groupId: str | None, topic: str) -> Deferred[bool]:
+    @asDeferred
+    async def open(self, groupId: str | None, topic: str) -> bool:
         """
         Create a topic, or open it again. Always C{True}; opening an open topic changes nothing.
 
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise TransactionFailed: the chain refused.
         """
-        return Deferred.fromCoroutine(self._open(groupId, topic))
-
-    async def _open(self, groupId: str | None, topic: str) -> bool:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
         known = ledger.topicState(topic)
@@ -120,7 +119,8 @@ class Broker:
                 raise TransactionFailed()
         return True
 
-    def close(self, groupId: str | None, topic: str) -> Deferred[bool]:
+    @asDeferred
+    async def close(self, groupId: str | None, topic: str) -> bool:
         """
         Close an open topic. What was published to it stays.
 
@@ -128,9 +128,6 @@ class Broker:
         @raise TopicNotFound: there is no such open topic.
         @raise TransactionFailed: the chain refused.
         """
-        return Deferred.fromCoroutine(self._close(groupId, topic))
-
-    async def _close(self, groupId: str | None, topic: str) -> bool:
         ledger = self.groups.ledger(groupId)
         checkTopicName(topic)
         _openTopic(ledger, topic)
@@ -209,9 +206,8 @@ class Broker:
             return fail(error)
         return self._timeouts.wait(ledger.getEvent(eventId))
 
-    def list(
-        self, pageIndex: int, pageSize: int, groupId: str | None
-    ) -> Deferred[NumberedPage[Topic]]:
+    @asDeferred
+    async def list(self, pageIndex: int, pageSize: int, groupId: str | None) -> NumberedPage[Topic]:
         """
         Open topics in the order of their creation.
 
@@ -219,11 +215,6 @@ class Broker:
         @param pageSize: 1 to 99; anything else means 10.
         @raise PageIndexInvalid: there can be no such page.
         """
-        return Deferred.fromCoroutine(self._list(pageIndex, pageSize, groupId))
-
-    async def _list(
-        self, pageIndex: int, pageSize: int, groupId: str | None
-    ) -> NumberedPage[Topic]:
         size = appliedSize(pageSize)
         offset = pageOffset(pageIndex, 0, size)
         page = await self._timeouts.wait(self.groups.ledger(groupId).listTopics(offset, size))

@@ -7,12 +7,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import permutations, product
 
-from twisted.internet.defer import Deferred
-
 from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NotAuthorized, ParameterInvalid
 from ..interfaces import IFaultyLedger, IValidatorSetLedger
 from ..model import FaultReport
+from ..net.deferreds import asDeferred
 from ._groups import Groups
 from ._timeouts import TimeoutQueue
 
@@ -35,40 +34,35 @@ class Operator:
         self._timeouts = timeouts
         self._hasFaults = hasFaults
 
-    def showFaults(self, groupId: str | None) -> Deferred[FaultReport]:
+    @asDeferred
+    async def showFaults(self, groupId: str | None) -> FaultReport:
         """How the nodes of a group and their network are."""
-        return Deferred.fromCoroutine(self._showFaults(groupId))
-
-    async def _showFaults(self, groupId: str | None) -> FaultReport:
         return await self._report(self._faulty(groupId))
 
-    def stopNode(self, groupId: str | None, node: int) -> Deferred[FaultReport]:
+    @asDeferred
+    async def stopNode(self, groupId: str | None, node: int) -> FaultReport:
         """
         Stop a node.
 
         @raise ParameterInvalid: there is no such node.
         """
-        return Deferred.fromCoroutine(self._stopNode(groupId, node))
-
-    async def _stopNode(self, groupId: str | None, node: int) -> FaultReport:
         ledger = self._faulty(groupId)
         await self._timeouts.wait(ledger.stopNode(node))
         return await self._report(ledger)
 
-    def startNode(self, groupId: str | None, node: int) -> Deferred[FaultReport]:
+    @asDeferred
+    async def startNode(self, groupId: str | None, node: int) -> FaultReport:
         """
         Let a stopped node go on.
 
         @raise ParameterInvalid: there is no such node.
         """
-        return Deferred.fromCoroutine(self._startNode(groupId, node))
-
-    async def _startNode(self, groupId: str | None, node: int) -> FaultReport:
         ledger = self._faulty(groupId)
         await self._timeouts.wait(ledger.startNode(node))
         return await self._report(ledger)
 
-    def setNetwork(
+    @asDeferred
+    async def setNetwork(
         self,
         groupId: str | None,
         delay: tuple[float, float] | None = None,
@@ -76,7 +70,7 @@ class Operator:
         duplication: float | None = None,
         islands: Sequence[Collection[int]] | None = None,
         links: Collection[tuple[int, int]] | None = None,
-    ) -> Deferred[FaultReport]:
+    ) -> FaultReport:
         """
         Change the network between the nodes. What is C{None} stays as it is; islands and links
         replace, together, what was cut before.
@@ -86,19 +80,6 @@ class Operator:
         @param links: pairs (from, to) of nodes between which nothing passes, in that direction.
         @raise ParameterInvalid: there is no such node, or one is on two islands.
         """
-        return Deferred.fromCoroutine(
-            self._setNetwork(groupId, delay, loss, duplication, islands, links)
-        )
-
-    async def _setNetwork(
-        self,
-        groupId: str | None,
-        delay: tuple[float, float] | None,
-        loss: float | None,
-        duplication: float | None,
-        islands: Sequence[Collection[int]] | None,
-        links: Collection[tuple[int, int]] | None,
-    ) -> FaultReport:
         ledger = self._faulty(groupId)
         cut: set[tuple[int, int]] | None = None
         if islands is not None or links is not None:
@@ -109,18 +90,17 @@ class Operator:
         )
         return await self._report(ledger)
 
-    def heal(self, groupId: str | None) -> Deferred[FaultReport]:
+    @asDeferred
+    async def heal(self, groupId: str | None) -> FaultReport:
         """End all faults."""
-        return Deferred.fromCoroutine(self._heal(groupId))
-
-    async def _heal(self, groupId: str | None) -> FaultReport:
         ledger = self._faulty(groupId)
         await self._timeouts.wait(ledger.heal())
         return await self._report(ledger)
 
-    def changeNodes(
+    @asDeferred
+    async def changeNodes(
         self, groupId: str | None, rotate: Sequence[int] = (), count: int | None = None
-    ) -> Deferred[ValidatorSet]:
+    ) -> ValidatorSet:
         """
         Give nodes new keys, or change how many there are; without either change nothing.
 
@@ -131,17 +111,13 @@ class Operator:
             many, or the group's ledger does not hold the keys or is no
             L{IValidatorSetLedger<svcbroker.interfaces.IValidatorSetLedger>}.
         """
-        return Deferred.fromCoroutine(self._changeNodes(groupId, rotate, count))
-
-    async def _changeNodes(
-        self, groupId: str | None, rotate: Sequence[int], count: int | None
-    ) -> ValidatorSet:
         ledger = self._validatorSet(groupId)
         if not rotate and count is None:
             return await self._timeouts.wait(ledger.getNodes())
         return await self._timeouts.wait(ledger.changeNodes(rotate, count))
 
-    def submitChange(self, groupId: str | None, change: ValidatorChange) -> Deferred[ValidatorSet]:
+    @asDeferred
+    async def submitChange(self, groupId: str | None, change: ValidatorChange) -> ValidatorSet:
         """
         Hand in a change of the nodes that those whom it concerns have signed.
 
@@ -149,9 +125,6 @@ class Operator:
         @raise ParameterInvalid: the change does not hold, or the group's ledger holds the keys
             itself or is no L{IValidatorSetLedger<svcbroker.interfaces.IValidatorSetLedger>}.
         """
-        return Deferred.fromCoroutine(self._submitChange(groupId, change))
-
-    async def _submitChange(self, groupId: str | None, change: ValidatorChange) -> ValidatorSet:
         return await self._timeouts.wait(self._validatorSet(groupId).submitChange(change))
 
     def _validatorSet(self, groupId: str | None) -> IValidatorSetLedger:

@@ -5,11 +5,11 @@ Proofs of what a group's log holds.
 from __future__ import annotations
 
 from attrs import frozen
-from twisted.internet.defer import Deferred
 
 from ..errors import ParameterInvalid
 from ..interfaces import IProvableLedger
 from ..model import EventId
+from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 from ._groups import Groups
 from ._timeouts import TimeoutQueue
@@ -44,9 +44,10 @@ class Proving:
         self._groups = groups
         self._timeouts = timeouts
 
-    def prove(
+    @asDeferred
+    async def prove(
         self, groupId: str | None, eventId: EventId, checkpoint: int | None
-    ) -> Deferred[EventProof]:
+    ) -> EventProof:
         """
         Prove an event.
 
@@ -55,23 +56,16 @@ class Proving:
         @raise HeightUnknown: its block, or the checkpoint, is above the chain's height.
         @raise ParameterInvalid: the checkpoint does not come after the event's block.
         """
-        return Deferred.fromCoroutine(self._prove(groupId, eventId, checkpoint))
-
-    async def _prove(
-        self, groupId: str | None, eventId: EventId, checkpoint: int | None
-    ) -> EventProof:
         return await self._timeouts.wait(self._ledger(groupId).prove(eventId, checkpoint))
 
-    def getCheckpoint(self, groupId: str | None, height: int | None) -> Deferred[CheckpointAnswer]:
+    @asDeferred
+    async def getCheckpoint(self, groupId: str | None, height: int | None) -> CheckpointAnswer:
         """
         A block to keep.
 
         @param height: its height, from 0; C{None} for the latest one.
         @raise HeightUnknown: there is no such block yet.
         """
-        return Deferred.fromCoroutine(self._getCheckpoint(groupId, height))
-
-    async def _getCheckpoint(self, groupId: str | None, height: int | None) -> CheckpointAnswer:
         ledger = self._ledger(groupId)
         genesis = await self._timeouts.wait(ledger.getGenesis())
         checkpoint = await self._timeouts.wait(ledger.getCheckpoint(height))
@@ -83,27 +77,21 @@ class Proving:
             group=genesis.group, chain=genesis.chain, checkpoint=checkpoint, timestamp=timestamp
         )
 
-    def proveConsistency(
+    @asDeferred
+    async def proveConsistency(
         self, groupId: str | None, older: int, newer: int
-    ) -> Deferred[ConsistencyProof]:
+    ) -> ConsistencyProof:
         """
         Prove that the log up to one block is the beginning of the log up to another.
 
         @raise HeightUnknown: the newer block is above the chain's height.
         @raise ParameterInvalid: the heights are not in that order.
         """
-        return Deferred.fromCoroutine(self._proveConsistency(groupId, older, newer))
-
-    async def _proveConsistency(
-        self, groupId: str | None, older: int, newer: int
-    ) -> ConsistencyProof:
         return await self._timeouts.wait(self._ledger(groupId).proveConsistency(older, newer))
 
-    def getGenesis(self, groupId: str | None) -> Deferred[GenesisFields]:
+    @asDeferred
+    async def getGenesis(self, groupId: str | None) -> GenesisFields:
         """The beginning of the log's chain, from which every proof starts."""
-        return Deferred.fromCoroutine(self._getGenesis(groupId))
-
-    async def _getGenesis(self, groupId: str | None) -> GenesisFields:
         return await self._timeouts.wait(self._ledger(groupId).getGenesis())
 
     def _ledger(self, groupId: str | None) -> IProvableLedger:

@@ -26,6 +26,7 @@ from twisted.python.failure import Failure
 
 from ..errors import BrokerError
 from ..interfaces import ILedger, LedgerContext
+from ..net.deferreds import asDeferred
 from .directory import DataDirectoryError, lockDataDirectory
 from .operatorfile import OperatorFileError
 from .plan import GroupPlan, Plan
@@ -167,13 +168,14 @@ class BrokerService(Service):
         @raise StartError: the daemon cannot start.
         """
         super().startService()
-        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting = self._start()
         self._starting.addErrback(self._explain)
         self._raiseFailure(self._starting)
         # A signal before this ends the process at once: no client was accepted yet.
         self._dependencies.process.handleSignals()
         self._starting.addErrback(self._failLater)
 
+    @asDeferred
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
             # The last one pushed is undone first.
@@ -283,8 +285,9 @@ class BrokerService(Service):
         """
         super().stopService()
         _log.info("Stopping")
-        return Deferred.fromCoroutine(self._stop()).addErrback(self._stopFailed)
+        return self._stop().addErrback(self._stopFailed)
 
+    @asDeferred
     async def _stop(self) -> None:
         if self._starting is not None:
             self._starting.cancel()

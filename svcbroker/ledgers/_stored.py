@@ -26,6 +26,7 @@ from ..model import (
     Topic,
     TransactionRecord,
 )
+from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
 from ..storage import StorageError, Store
 from ._observers import Observers
@@ -126,15 +127,13 @@ class StoredLedger:
         except (StorageError, Malformed):
             return fail(self._unreadable())
 
-    def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> Deferred[T]:
-        async def searched() -> T:
-            try:
-                self._checkOpen()
-                return await search()
-            except (StorageError, Malformed):
-                raise self._unreadable() from None
-
-        return Deferred.fromCoroutine(searched())
+    @asDeferred
+    async def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> T:
+        try:
+            self._checkOpen()
+            return await search()
+        except (StorageError, Malformed):
+            raise self._unreadable() from None
 
     def _unreadable(self) -> LedgerUnavailable:
         self._log.failure("the chain of group {group} cannot be read", group=self.group)

@@ -15,6 +15,7 @@ from zope.interface import implementer
 
 from ..interfaces import IBlockObserver, ILedger, submit
 from ..model import Block, Event, EventId, Page, PublishEvent, Receipt, Request, Topic
+from ..net.deferreds import asDeferred
 from ._fixtures import LedgerFixture
 
 T = TypeVar("T")
@@ -70,15 +71,12 @@ class LedgerKit(TestCase):
         self.isStopped = False
         return self.ledger
 
-    def end(self) -> Deferred[None]:
+    @asDeferred
+    async def end(self) -> None:
         """Stop the ledger if it runs."""
-
-        async def end() -> None:
-            if not self.isStopped:
-                self.isStopped = True
-                await self.settle(self.ledger.stop())
-
-        return Deferred.fromCoroutine(end())
+        if not self.isStopped:
+            self.isStopped = True
+            await self.settle(self.ledger.stop())
 
     async def settle(self, answer: Deferred[T]) -> T:
         """The result of a Deferred, after as much time as it takes, within reason."""

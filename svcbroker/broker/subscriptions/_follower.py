@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from ...interfaces import IBlockObserver, ILedger
 from ...model import Block
+from ...net.deferreds import asDeferred
+from ...net.turns import EndOfTurn
 from ._dispatcher import Dispatcher, eventSize
 
 CACHED_BYTES = 16 * 1024 * 1024
@@ -37,24 +39,20 @@ class Follower:
         self.ledger = ledger
         self.dispatcher = Dispatcher()
         self.height = self.committed = 0
-        self._reactor = reactor
+        self._turn = EndOfTurn(reactor)
         self._waiting: deque[Block] = deque()
-        self._call: IDelayedCall | None = None
         self._cache: OrderedDict[int, tuple[Block, int]] = OrderedDict()
         self._cached = 0
         self._readers = 0
 
-    def start(self) -> Deferred[None]:
+    @asDeferred
+    async def start(self) -> None:
         """
         Begin with the first block that comes now.
         """
-
-        async def start() -> None:
-            self.ledger.addObserver(self)
-            self.height = (await self.ledger.getStatistics()).height
-            self.committed = max(self.committed, self.height)
-
-        return Deferred.fromCoroutine(start())
+        self.ledger.addObserver(self)
+        self.height = (await self.ledger.getStatistics()).height
+        self.committed = max(self.committed, self.height)
 
     def stop(self) -> None:
         """
@@ -62,9 +60,7 @@ class Follower:
         """
         self.ledger.removeObserver(self)
         self._waiting.clear()
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+        self._turn.stop()
 
     def join(self) -> None:
         """Somebody subscribes, who may want to read again what was dispatched."""
@@ -75,13 +71,12 @@ class Follower:
         self._readers -= 1
 
     def blockCommitted(self, block: Block) -> None:
+        if not self._waiting:
+            self._turn.add(self._dispatch)
         self._waiting.append(block)
         self.committed = block.height
-        if self._call is None:
-            self._call = self._reactor.callLater(0, self._dispatch)
 
     def _dispatch(self) -> None:
-        self._call = None
         while self._waiting:
             block = self._waiting.popleft()
             # What was final before this began is history.

@@ -17,6 +17,7 @@ from zope.interface import implementer
 from ...errors import BrokerError, UnknownError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Event, Position, SubscribeRequest, SubscriptionRecord
+from ...net.deferreds import asDeferred
 from ._dispatcher import matcher
 from ._follower import Follower
 from ._history import History
@@ -248,9 +249,10 @@ class LogSubscription:
         if self._isReading or not self._wantsPast():
             return
         self._isReading = True
-        reading = Deferred.fromCoroutine(self._readOn())
+        reading = self._readOn()
         reading.addErrback(self._failed)
 
+    @asDeferred
     async def _readOn(self) -> None:
         try:
             while self._wantsPast():

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 
 from ...broker import Broker
 from ...errors import BrokerError, NoSuchCall, Overloaded
+from ...net.deferreds import asDeferred
 from ...operations import OPERATIONS, Incidents, Operation, bindBatch, bindParams
 from .routes import Endpoint, encode
 
@@ -226,7 +227,7 @@ class JSONRPC:
             return self._perform(body)
         if isinstance(body, Malformed):
             return succeed(body.answer)
-        return Deferred.fromCoroutine(self._answerBatch(body))
+        return self._answerBatch(body)
 
     def _method(self, call: Call) -> _Method:
         """
@@ -246,6 +247,7 @@ class JSONRPC:
         method = self._byText.get(bytes(entry.method))
         return None if method is None or method.batch is None else method
 
+    @asDeferred
     async def _answerBatch(self, batch: Sequence[Call | Malformed]) -> Raw | None:
         """
         Publishes that follow each other are submitted in one batch; any other call waits for

@@ -14,6 +14,7 @@ from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.task import deferLater, react
 from twisted.python.failure import Failure
 
+from ...net.deferreds import asDeferred
 from ...net.http import HttpError, makeClient
 from .._command import CommandError, Console, Exit
 from ._daemons import BrokerProcess, End
@@ -112,10 +113,11 @@ class RunningNetwork:
         before = self._returning.pop(node.number, None)
         if before is not None:
             before.cancel()
-        returning = Deferred.fromCoroutine(self._return(node))
+        returning = self._return(node)
         self._returning[node.number] = returning
         returning.addErrback(lambda failure: failure.trap(CancelledError))
 
+    @asDeferred
     async def _return(self, node: TestNode) -> None:
         await self._ready(node)
         self._brokers[node.number].settle()

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 
 from ...chain import Genesis, Header, ValidatorSet
 from ...errors import LedgerUnavailable
+from ...net.deferreds import asDeferred
 from ...proofs import CometCertificate, checkLightBlock
 from ...proofs.cometbft import LightBlock, LightBlockInvalid
 from ...storage import ChainReader, Store
@@ -155,7 +156,7 @@ class Certifier:
         self._call = None
         done: Deferred[None] = Deferred()
         self._pass = done
-        done.addCallback(lambda _: Deferred.fromCoroutine(self._keepAll(*self._running())))
+        done.addCallback(lambda _: self._keepAll(*self._running()))
         done.addErrback(self._failed)
         done.addCallback(self._passed)
         done.callback(None)
@@ -182,6 +183,7 @@ class Certifier:
         if delay is not None:
             self._schedule(delay)
 
+    @asDeferred
     async def _keepAll(self, genesis: Genesis, store: Store) -> None:
         following = self._next
         if following is None:

@@ -37,6 +37,7 @@ from ...model import (
     Request,
     Statistics,
 )
+from ...net.deferreds import asDeferred
 from ...proofs import CometCertificate, EventProof
 from ...proofs.cometbft import engineOrder
 from ...storage import StorageError, Store
@@ -129,10 +130,8 @@ class CometLedger(StoredLedger):
 
     # Start, and start again.
 
-    def start(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._start())
-
-    async def _start(self) -> None:
+    @asDeferred
+    async def start(self) -> None:
         try:
             self._context.directory.mkdir(mode=0o700, exist_ok=True)
             self._application.open()
@@ -225,8 +224,9 @@ class CometLedger(StoredLedger):
 
     def _recover(self) -> None:
         self._call = None
-        Deferred.fromCoroutine(self._reopen()).addErrback(self._failed)
+        self._reopen().addErrback(self._failed)
 
+    @asDeferred
     async def _reopen(self) -> None:
         if self._server is not None:
             await self._server.close()
@@ -282,10 +282,8 @@ class CometLedger(StoredLedger):
     def changeNodes(self, rotate: Sequence[int] = (), count: int | None = None) -> Deferred[Any]:
         return fail(ParameterInvalid("groupId: the ledger of this group has no nodes to change"))
 
-    def submitChange(self, change: ValidatorChange) -> Deferred[ValidatorSet]:
-        return Deferred.fromCoroutine(self._submitChange(change))
-
-    async def _submitChange(self, change: ValidatorChange) -> ValidatorSet:
+    @asDeferred
+    async def submitChange(self, change: ValidatorChange) -> ValidatorSet:
         self._checkOpen()
         current = self._state.validators
         if change.following != current:
@@ -309,10 +307,8 @@ class CometLedger(StoredLedger):
 
     # Proofs.
 
-    def prove(self, eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
-        return Deferred.fromCoroutine(self._prove(eventId, checkpoint))
-
-    async def _prove(self, eventId: EventId, checkpoint: int | None) -> EventProof:
+    @asDeferred
+    async def prove(self, eventId: EventId, checkpoint: int | None) -> EventProof:
         given: dict[int, CometCertificate] = {}
         while True:
             try:
@@ -322,10 +318,8 @@ class CometLedger(StoredLedger):
 
     # The end.
 
-    def stop(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _stop(self) -> None:
+    @asDeferred
+    async def stop(self) -> None:
         self._endRecovery()
         if self._outbox:
             self._draining = Deferred()
@@ -364,10 +358,8 @@ class CometLedger(StoredLedger):
     def getNodes(self) -> Deferred[ValidatorSet]:
         return self._read(lambda: self._state.validators)
 
-    def getStatistics(self) -> Deferred[Statistics]:
-        return Deferred.fromCoroutine(self._getStatistics())
-
-    async def _getStatistics(self) -> Statistics:
+    @asDeferred
+    async def getStatistics(self) -> Statistics:
         try:
             count = nodeCount(await self._parts.rpc.netInfo())
         except EngineError:
@@ -375,16 +367,15 @@ class CometLedger(StoredLedger):
             count = len((await self.getNodes()).keys)
         return await self._read(lambda: self._reader.getStatistics(count))
 
-    def listNodes(
+    @asDeferred
+    async def listNodes(
         self, offset: int, limit: int, *, name: str | None = None
-    ) -> Deferred[Page[NodeRecord]]:
-        return Deferred.fromCoroutine(self._listNodes(offset, limit, name))
-
-    async def _listNodes(self, offset: int, limit: int, name: str | None) -> Page[NodeRecord]:
-        records = await self._asked(Deferred.fromCoroutine(self._nodes()))
+    ) -> Page[NodeRecord]:
+        records = await self._asked(self._nodes())
         found = [record for record in records if name in (None, record.name)]
         return Page(total=len(found), items=found[offset : offset + limit])
 
+    @asDeferred
     async def _nodes(self) -> Sequence[NodeRecord]:
         picture = await takePicture(self._parts.rpc)
         order = (await self.getNodes()).keys
@@ -400,10 +391,8 @@ class CometLedger(StoredLedger):
         except EngineError as error:
             raise LedgerUnavailable(f"the engine does not answer: {error}") from error
 
-    def getHealth(self) -> Deferred[Health]:
-        return Deferred.fromCoroutine(self._getHealth())
-
-    async def _getHealth(self) -> Health:
+    @asDeferred
+    async def getHealth(self) -> Health:
         reason = self._reasonNotReady()
         if reason:
             return Health(isReady=False, reason=reason)

@@ -27,6 +27,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from ....net.deferreds import asDeferred
 from ....proofs.cometbft.wire import Malformed
 from .._home import MAX_SOCKET_PATH
 from . import messages
@@ -184,7 +185,7 @@ class AbciFactory(Factory):
             return encodeFrame(EchoResponse(message=request.message))
         name = _CALLS[type(request)]
         if name not in _FREE:
-            return Deferred.fromCoroutine(self._callInTurn(name, request, connection))
+            return self._callInTurn(name, request, connection)
         return self._call(name, request)
 
     def _call(self, name: str, request: Request) -> bytes | Deferred[bytes]:
@@ -203,6 +204,7 @@ class AbciFactory(Factory):
         self._running += 1
         return answer.addCallback(encodeFrame).addBoth(self._returned)
 
+    @asDeferred
     async def _callInTurn(self, name: str, request: Request, connection: AbciConnection) -> bytes:
         await self._lock.acquire()
         try:
