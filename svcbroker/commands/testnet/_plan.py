@@ -112,6 +112,11 @@ class TestNode:
         """The base address of its broker."""
         return self.root + BASE_PATH
 
+    @property
+    def peer(self) -> str:
+        """Its broker as the others' C{peer} names it: the address that it advertises, and its URL."""
+        return f"{HOST}:{self.ports['http']}={self.url}"
+
     def command(self, ledger: str | None = None) -> Sequence[str]:
         """
         The command line that starts its broker.
@@ -240,7 +245,7 @@ def layOut(
     except LayoutError as error:
         raise CommandError(str(error)) from None
     for node in network.nodes:
-        peers = [each.url for each in network.nodes if each is not node]
+        peers = [each.peer for each in network.nodes if each is not node]
         command = " ".join(unitText(word) for word in node.command())
         unit = brokerUnit(f"svcbroker {node.name} of {record.chain}", command, node.directory)
         script = f"#!/bin/sh\nexec {shlex.join(node.command())}\n"

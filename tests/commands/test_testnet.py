@@ -1,0 +1,38 @@
+"""
+The files of C{svcbroker testnet}, without an engine.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.commands.testnet._plan import layOut
+from svcbroker.daemon.options import ConfigOptions
+from tests.directories import shortDirectory
+
+
+class LayOutTests(SynchronousTestCase):
+    """
+    L{layOut}.
+    """
+
+    def test_daemonReadsConfigurations(self) -> None:
+        """Every broker's configuration is valid, and names the other brokers as peers."""
+        numbers = iter(range(1000))
+        network = layOut(
+            shortDirectory(self),
+            3,
+            Path("/usr/bin/true"),
+            20000,
+            now=lambda: 1e9,
+            entropy=lambda size: sha256(b"%d" % next(numbers)).digest()[:size],
+        )
+        for node in network.nodes:
+            options = ConfigOptions()
+            options.parseOptions([f"--config={node.config}"])
+            names = {peer.name for peer in options["config"].peers}
+            others = {f"127.0.0.1:{each.ports['http']}" for each in network.nodes}
+            self.assertEqual(names, others - {f"127.0.0.1:{node.ports['http']}"})
