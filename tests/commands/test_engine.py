@@ -46,11 +46,11 @@ class EngineTests(SynchronousTestCase):
         self.assertEqual(status, code, errors.getvalue())
         return errors.getvalue() if code else output.getvalue()
 
-    def init(self, name: str, chain: str = "consortium") -> None:
+    def init(self, name: str, chain: str = "consortium", *more: str) -> None:
         """Make the keys and the join request of an organisation."""
         data = f"--data-dir={self.root / name}"
         p2p = f"--p2p={name}.example:26656"
-        self.run_("init", f"--chain={chain}", f"--name={name}", p2p, data, self.home(name))
+        self.run_("init", f"--chain={chain}", f"--name={name}", p2p, data, *more, self.home(name))
 
     def home(self, name: str) -> Path:
         """The home of an organisation's engine."""
@@ -178,6 +178,19 @@ class EngineTests(SynchronousTestCase):
         path.write_bytes(before.replace(key.hex().encode(), bytes(32).hex().encode()))
         for arguments in (("sign", self.home("acme"), path), ("show", path)):
             self.assertIn("does not hold", self.run_(*arguments, code=1))
+
+    def test_timeoutsAreTheSameForAll(self) -> None:
+        """Timeouts are part of the join request, and those of all nodes agree."""
+        self.init("slow", "consortium", "--timeouts=wan")
+        slow = self.joinRequest("slow")
+        line = self.run_("genesis", self.home("acme"), slow, code=1)
+        self.assertIn("several timeouts: lan, wan", line)
+        self.run_("genesis", self.home("slow"))
+        config = (self.home("slow") / "config" / "config.toml").read_text()
+        self.assertIn('timeout_propose = "2000ms"', config)
+        line = self.run_("init", "--chain=c", "--name=n", "--p2p=a:1", "--data-dir=d",
+                         "--timeouts=x", self.home("other"), code=2)  # fmt: skip
+        self.assertIn("--timeouts: is not lan or wan", line)
 
     def test_missingCommandPrintsHelp(self) -> None:
         """Without a command there is help."""

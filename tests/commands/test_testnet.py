@@ -27,6 +27,7 @@ class LayOutTests(SynchronousTestCase):
             3,
             Path("/usr/bin/true"),
             20000,
+            timeouts="lan",
             now=lambda: 1e9,
             entropy=lambda size: sha256(b"%d" % next(numbers)).digest()[:size],
         )

@@ -88,7 +88,9 @@ def run(options: Options, console: Console) -> int:
     ceremony = tried(lambda: assembleGenesis(requests))
     plan = options.plan(home, own.name, own.peer.address)
     peers = [request.peer for request in ceremony.requests if request != own]
-    keys = tried(lambda: layOutJoining(plan, ceremony.genesis, peers, os.urandom))
+    keys = tried(
+        lambda: layOutJoining(plan, ceremony.genesis, peers, os.urandom, tuning=own.tuning)
+    )
     if keys.validator != own.key or keys.nodeId != own.nodeId:
         raise CommandError(
             f"{home / JOIN_REQUEST_NAME} is not the join request of the keys in {home}", Exit.BAD

@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from twisted.python import usage
 
 from ...ledgers.cometbft.provisioning import (
+    DEFAULT_PROFILE,
     GENESIS,
+    PROFILES,
     Address,
     ConfigInvalid,
     JoinRequest,
@@ -23,6 +25,13 @@ from ...ledgers.cometbft.provisioning import (
 )
 from .._command import CommandError, CommandOptions, Console, Exit
 from ._files import JOIN_REQUEST_NAME, brokerKey, seedOf, tried, writeNew
+
+TIMEOUTS: Final = [
+    "timeouts",
+    None,
+    DEFAULT_PROFILE,
+    f"The engines' timeouts, the same for all nodes: {' or '.join(PROFILES)}.",
+]
 
 
 class NodeOptions(CommandOptions):
@@ -59,8 +68,14 @@ class Options(NodeOptions):
     )
     optParameters: list[list[Any]] = [
         ["chain", None, None, "The chain's name: the same for all its nodes."],
+        TIMEOUTS,
     ]
     needed = ("chain", *NodeOptions.needed)
+
+    def postOptions(self) -> None:
+        """See C{usage.Options}."""
+        super().postOptions()
+        self["timeouts"] = profile(self["timeouts"])
 
     def parseArgs(self, home: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
@@ -79,11 +94,23 @@ def address(text: str, option: str) -> Address:
         raise usage.UsageError(f"--{option}: {error}") from None
 
 
-def writeJoinRequest(options: NodeOptions, chain: str) -> JoinRequest:
+def profile(text: str) -> str:
+    """
+    Read the value of an option that names timeouts.
+
+    @raise usage.UsageError: it is unknown.
+    """
+    if text not in PROFILES:
+        raise usage.UsageError(f"--timeouts: is not {' or '.join(PROFILES)}: {text!r}")
+    return text
+
+
+def writeJoinRequest(options: NodeOptions, chain: str, timeouts: str) -> JoinRequest:
     """
     Make a node's keys where they are missing, and write its join request.
 
     @param chain: the chain's name.
+    @param timeouts: the name of the engines' timeouts.
     @raise CommandError: it cannot be made.
     """
     home: Path = options["home"]
@@ -100,6 +127,7 @@ def writeJoinRequest(options: NodeOptions, chain: str) -> JoinRequest:
             name=options["name"],
             p2p=options["p2p"],
             broker=brokerKey(Path(options["data-dir"]), options["group"], os.urandom),
+            timeouts=timeouts,
             now=time.time(),
         )
     except ConfigInvalid as error:
@@ -113,7 +141,7 @@ def run(options: Options, console: Console) -> int:
     home: Path = options["home"]
     if (home / GENESIS).exists():
         raise CommandError(f"{home} is the home of an engine of a network already")
-    request = writeJoinRequest(options, options["chain"])
+    request = writeJoinRequest(options, options["chain"], options["timeouts"])
     for line in describeJoinRequest(request):
         console.say(line)
     console.say(
@@ -130,4 +158,5 @@ def describeJoinRequest(request: JoinRequest) -> list[str]:
         f"node       {request.name}, {request.peer}",
         f"validator  {request.validator}",
         f"broker     {request.broker}",
+        f"timeouts   {request.timeouts}",
     ]

@@ -101,10 +101,13 @@ def run(options: Options, console: Console) -> int:
                 f"the join request of {request.name} is for {request.chain}, not {genesis.chainId}"
             )
     sync = _stateSync(options, genesis)
-    own = writeJoinRequest(options, genesis.chainId)
+    timeouts = {request.timeouts for request in requests}
+    if len(timeouts) > 1:
+        raise CommandError(f"the join requests have several timeouts: {', '.join(timeouts)}")
+    own = writeJoinRequest(options, genesis.chainId, timeouts.pop())
     peers = [request.peer for request in requests]
     plan = options.plan(home, own.name, own.peer.address)
-    tried(lambda: layOutJoining(plan, data, peers, os.urandom, stateSync=sync))
+    tried(lambda: layOutJoining(plan, data, peers, os.urandom, stateSync=sync, tuning=own.tuning))
     for line in describeJoinRequest(own):
         console.say(line)
     if sync is not None:

@@ -15,6 +15,7 @@ from twisted.python import usage
 from ...daemon.settings import Seconds, WholeNumber
 from .._command import CommandError, CommandOptions, Console, Exit
 from .._engines import ENGINE_VARIABLE, describeLedger, findEngine
+from ..engine.init import TIMEOUTS, profile
 from ._plan import MAX_NODES, STRIDE, TestNetwork, checkPorts, holding, layOut, readNetwork
 from ._running import runNetwork
 
@@ -47,6 +48,7 @@ class Options(CommandOptions):
             f"The first port of a new network; each node uses the next {STRIDE}. "
             "[default: free ports]",
         ],
+        TIMEOUTS,
         ["timeout", None, "120", "Seconds that the start may take."],
     ]
     optFlags = [["lay-out-only", None, "Start nothing, and print the command line of each node."]]
@@ -68,6 +70,7 @@ class Options(CommandOptions):
                     self[name] = kind.parse(self[name])
                 except ValueError as error:
                     raise usage.UsageError(f"--{name}: {error}") from None
+        self["timeouts"] = profile(self["timeouts"])
         last = (self["base-port"] or 0) + STRIDE * (self["nodes"] or DEFAULT_NODES)
         if last > 65536:
             raise usage.UsageError("--base-port: there are no ports above 65535")
@@ -99,6 +102,7 @@ def _network(options: Options, engine: Path) -> TestNetwork:
             nodes or DEFAULT_NODES,
             engine,
             basePort,
+            timeouts=options["timeouts"],
             now=time.time,
             entropy=os.urandom,
         )

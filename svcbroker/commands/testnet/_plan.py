@@ -19,6 +19,7 @@ from attrs import frozen
 from msgspec import Struct
 
 from ...ledgers.cometbft.provisioning import (
+    PROFILES,
     Address,
     EngineKeys,
     Instant,
@@ -114,7 +115,7 @@ class TestNode:
 
     @property
     def peer(self) -> str:
-        """Its broker as the others' C{peer} names it: the address that it advertises, and its URL."""
+        """Its broker in the others' setting C{peer}: the advertised address, and the URL."""
         return f"{HOST}:{self.ports['http']}={self.url}"
 
     def command(self, ledger: str | None = None) -> Sequence[str]:
@@ -211,6 +212,7 @@ def layOut(
     engine: Path,
     basePort: int | None,
     *,
+    timeouts: str,
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
 ) -> TestNetwork:
@@ -219,6 +221,7 @@ def layOut(
 
     @param directory: its directory, which is empty.
     @param basePort: the first port; C{None}: free ports.
+    @param timeouts: the name of the engines' timeouts.
     @raise CommandError: it cannot be laid out.
     """
     record = _Record(
@@ -239,9 +242,11 @@ def layOut(
     ]
     created = Instant(int(now() * 1000) * 1_000_000)
     try:
-        plan = NetworkPlan(chainId=record.chain, created=created, nodes=plans)
+        plan = NetworkPlan(
+            chainId=record.chain, created=created, nodes=plans, tuning=PROFILES[timeouts]
+        )
         for node, keys in zip(network.nodes, layOutNetwork(plan, entropy), strict=True):
-            _writeJoinRequest(network, node, keys, entropy, now())
+            _writeJoinRequest(network, node, keys, timeouts, entropy, now())
     except LayoutError as error:
         raise CommandError(str(error)) from None
     for node in network.nodes:
@@ -261,6 +266,7 @@ def _writeJoinRequest(
     network: TestNetwork,
     node: TestNode,
     keys: EngineKeys,
+    timeouts: str,
     entropy: Callable[[int], bytes],
     now: float,
 ) -> None:
@@ -272,6 +278,7 @@ def _writeJoinRequest(
         name=node.name,
         p2p=Address(host=HOST, port=node.ports["p2p"]),
         broker=brokerKey(node.directory / "broker", GROUP, entropy),
+        timeouts=timeouts,
         now=now,
     )
     writeFile(node.home / JOIN_REQUEST_NAME, encodeJoinRequest(request))

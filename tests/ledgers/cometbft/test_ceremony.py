@@ -72,7 +72,7 @@ class JoinRequestTests(SynchronousTestCase):
 
     def test_changedFieldIsRefused(self) -> None:
         """Each change after the signature shows."""
-        other = json.loads(encodeJoinRequest(joinRequest(1)))
+        other = json.loads(encodeJoinRequest(joinRequest(1, timeouts="wan")))
         for name, value in json.loads(encodeJoinRequest(joinRequest(0))).items():
             if name in {"kind", "chain"}:
                 continue
@@ -96,6 +96,7 @@ class JoinRequestTests(SynchronousTestCase):
             lambda value: value.update(broker="00"),
             lambda value: value.update(nodeId="00" * 32),
             lambda value: value.update(made=-1),
+            lambda value: value.update(timeouts="none"),
         ):
             value = json.loads(encodeJoinRequest(joinRequest(0)))
             change(value)
@@ -149,6 +150,7 @@ class GenesisCeremonyTests(SynchronousTestCase):
         cases: list[tuple[list[JoinRequest], str]] = [
             ([], "1 to 256"),
             ([good, joinRequest(1, chain="other")], "several chains: chain, other"),
+            ([good, joinRequest(1, timeouts="wan")], "several timeouts: lan, wan"),
             ([good, joinRequest(0, now=1.0)], "same validator's key"),
             ([good, joinRequest(1, nodeId=good.nodeId)], "same node's key"),
             ([good, joinRequest(1, broker=bytes.fromhex(good.broker))], "same broker's key"),

@@ -40,15 +40,26 @@ from ._ceremony import (
     ourGenesis,
     readJoinRequest,
 )
-from ._config import Address, ConfigInvalid, Peer, StateSync, Tuning, parseAddress
+from ._config import (
+    DEFAULT_PROFILE,
+    PROFILES,
+    Address,
+    ConfigInvalid,
+    Peer,
+    StateSync,
+    Tuning,
+    parseAddress,
+)
 from ._keys import makeKeys
 from ._layout import NetworkPlan, NodePlan, layOutJoining, layOutNetwork
 from ._trust import TrustMissing, askTrust
 
 __all__ = [
     "ATTESTATION_NAME",
+    "DEFAULT_PROFILE",
     "GENESIS",
     "MAX_JOIN_REQUEST",
+    "PROFILES",
     "Address",
     "Attestation",
     "ConfigInvalid",

@@ -18,7 +18,16 @@ from msgspec import Struct, structs
 from .... import chain
 from ....proofs.cometbft import Instant, addressOf
 from .._home import POWER, EngineKeys, Genesis, publicKey
-from ._config import Address, ConfigInvalid, Peer, checkName, parseAddress
+from ._config import (
+    DEFAULT_PROFILE,
+    PROFILES,
+    Address,
+    ConfigInvalid,
+    Peer,
+    Tuning,
+    checkName,
+    parseAddress,
+)
 from ._layout import encodeGenesis, makeValidator
 
 MAX_JOIN_REQUEST: Final = 16 * 1024
@@ -48,6 +57,7 @@ class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @ivar p2p: the address at which they reach it, C{host:port}.
     @ivar validator: its public key as a validator, in hexadecimal digits.
     @ivar broker: the public key of the broker beside it, in hexadecimal digits.
+    @ivar timeouts: the name of the profile of timeouts, the same for all nodes.
     @ivar made: when it was made, in milliseconds since the epoch.
     @ivar signature: the validator's signature over all other fields.
     """
@@ -59,6 +69,7 @@ class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     p2p: str
     validator: str
     broker: str
+    timeouts: str
     made: int
     signature: str
 
@@ -71,6 +82,11 @@ class JoinRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def peer(self) -> Peer:
         """The engine as its peers see it."""
         return Peer(nodeId=self.nodeId, address=parseAddress(self.p2p))
+
+    @property
+    def tuning(self) -> Tuning:
+        """The engine's timeouts and bounds."""
+        return PROFILES[self.timeouts]
 
     @property
     def payload(self) -> bytes:
@@ -86,6 +102,7 @@ def makeJoinRequest(
     name: str,
     p2p: Address,
     broker: bytes,
+    timeouts: str = DEFAULT_PROFILE,
     now: float,
 ) -> JoinRequest:
     """
@@ -93,6 +110,7 @@ def makeJoinRequest(
 
     @param seed: the validator's private key.
     @param broker: the public key of the broker beside it.
+    @param timeouts: the name of one of L{PROFILES}.
     @param now: seconds since the epoch.
     @raise ConfigInvalid: a name cannot be one.
     """
@@ -103,6 +121,7 @@ def makeJoinRequest(
         p2p=str(p2p),
         validator=publicKey(seed).hex(),
         broker=broker.hex(),
+        timeouts=timeouts,
         made=int(now * 1000),
         signature="",
     )
@@ -135,6 +154,8 @@ def readJoinRequest(data: bytes) -> JoinRequest:
         raise JoinRequestInvalid(f"is not a join request: {error}") from None
     except (ConfigInvalid, ValueError) as error:
         raise JoinRequestInvalid(str(error)) from None
+    if request.timeouts not in PROFILES:
+        raise JoinRequestInvalid(f"has unknown timeouts: {request.timeouts[:50]!r}")
     if not 0 <= request.made < 2**53:
         raise JoinRequestInvalid("was made at no time")
     if not chain.verifySignature(key, request.payload, signature):
@@ -173,6 +194,11 @@ def assembleGenesis(requests: Iterable[JoinRequest]) -> GenesisCeremony:
     ordered = sorted(distinct, key=lambda request: addressOf(request.key))
     if not 1 <= len(ordered) <= chain.MAX_VALIDATORS:
         raise JoinRequestInvalid(f"a network has 1 to {chain.MAX_VALIDATORS} validators")
+    timeouts = {request.timeouts for request in ordered}
+    if len(timeouts) > 1:
+        raise JoinRequestInvalid(
+            f"the join requests have several timeouts: {', '.join(sorted(timeouts))}"
+        )
     names = {request.chain for request in ordered}
     if len(names) > 1:
         raise JoinRequestInvalid(

@@ -80,6 +80,9 @@ class Tuning:
     @ivar commit: seconds that an engine waits after a block for late votes; the shortest time
         between two blocks.
     @ivar propose: seconds that an engine waits for a proposal.
+    @ivar vote: seconds that an engine waits for more prevotes, and for more precommits, once it
+        has those of two thirds without a decision. A round whose proposer is absent costs the
+        others C{propose} and C{vote}.
     @ivar flush: seconds that messages to a peer may wait to be sent together.
     @ivar gossip: seconds between checks of what a peer lacks.
     @ivar rate: the most bytes a second to and from a peer.
@@ -90,14 +93,27 @@ class Tuning:
     """
 
     commit: float = 0.02
-    propose: float = 2.0
+    propose: float = 0.3
+    vote: float = 0.05
     flush: float = 0.001
     gossip: float = 0.002
-    rate: int = 20 * 1024 * 1024
+    rate: int = 64 * 1024 * 1024
     transactions: int = 5000
     transactionBytes: int = 256 * 1024 * 1024
     maxTransaction: int = 4 * 1024 * 1024
     emptyBlocks: bool = False
+
+
+PROFILES: Final[Mapping[str, Tuning]] = {
+    "lan": Tuning(),
+    "wan": Tuning(propose=2.0, vote=0.5, rate=20 * 1024 * 1024),
+}
+"""
+Timeouts by the name of the profile: C{lan} for round-trip times up to some 20 ms, C{wan} for up to
+some 500 ms. In slower networks rounds get longer until one decides.
+"""
+
+DEFAULT_PROFILE: Final = "lan"
 
 
 @frozen(kw_only=True)
@@ -208,6 +224,10 @@ def encodeConfig(config: EngineConfig) -> bytes:
     consensus: dict[str, object] = {
         "timeout_propose": _span(tuning.propose),
         "timeout_propose_delta": _span(tuning.propose / 4),
+        "timeout_prevote": _span(tuning.vote),
+        "timeout_prevote_delta": _span(tuning.vote / 2),
+        "timeout_precommit": _span(tuning.vote),
+        "timeout_precommit_delta": _span(tuning.vote / 2),
         "timeout_commit": _span(tuning.commit),
         "create_empty_blocks": tuning.emptyBlocks,
         "create_empty_blocks_interval": "0s",
