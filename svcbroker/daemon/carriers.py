@@ -162,7 +162,9 @@ def makeCarriers(
     except StorageError as error:
         thread.stop()
         raise StartError(f"data-dir: {error}") from error
-    subscriptions = Subscriptions(ledgers, reactor, now, entropy, KeptPositions(metadata))
+    subscriptions = Subscriptions(
+        ledgers, reactor, now, entropy, KeptPositions(metadata), maxLevels=config.maxLevels
+    )
     webhooks = makeWebhooks(
         reactor,
         subscriptions,

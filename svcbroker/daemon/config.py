@@ -193,6 +193,12 @@ class Config:
         1024 * 1024,
         "the largest content of an event",
     )
+    maxLevels: int = _setting(
+        "max-levels",
+        WholeNumber(metavar="LEVELS", minimum=1, maximum=256),
+        128,
+        "the most levels of a pattern that clients subscribe to",
+    )
     chainTimeout: float = _setting(
         "chain-timeout",
         Seconds(maximum=3600),

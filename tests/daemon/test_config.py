@@ -43,6 +43,7 @@ class DefaultTests(SynchronousTestCase):
                 "ledger": "pbft:nodes=4",
                 "groups": (GroupSetting(id="1"),),
                 "maxContent": 1048576,
+                "maxLevels": 128,
                 "chainTimeout": 10.0,
                 "logFormat": "text",
                 "accessLog": False,

@@ -7,6 +7,7 @@ or live, and keeps nothing that the log keeps.
 """
 
 from ._follower import Follower
+from ._levels import LevelTree
 from ._positions import IPositions, KeptPositions, MemoryPositions, StoredPosition
 from ._registry import Subscriptions
 
@@ -14,6 +15,7 @@ __all__ = [
     "Follower",
     "IPositions",
     "KeptPositions",
+    "LevelTree",
     "MemoryPositions",
     "StoredPosition",
     "Subscriptions",

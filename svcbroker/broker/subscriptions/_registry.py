@@ -17,6 +17,7 @@ from ...errors import (
     EventNotFound,
     HeightUnknown,
     Overloaded,
+    PatternInvalid,
     SubscriptionExists,
     SubscriptionIdInvalid,
     TopicNotFound,
@@ -41,6 +42,9 @@ from ._subscription import LogSubscription
 GATHER = 0.025
 """Seconds that a position may stand still on its way to the disk, before the disk's own delay."""
 
+MAX_LEVELS = 128
+"""The most levels of a pattern by default. To match one takes time for each of them."""
+
 MAX_POSITIONS = 100_000
 """How many positions of durable subscriptions are kept, of live ones and of others."""
 
@@ -61,12 +65,14 @@ class Subscriptions:
         now: Callable[[], float],
         entropy: Callable[[int], bytes],
         positions: IPositions | None = None,
+        maxLevels: int = MAX_LEVELS,
     ) -> None:
         """
         @param ledgers: the ledgers by the id of their group.
         @param now: the wall clock: seconds since the epoch.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param positions: keeps the positions of durable subscriptions.
+        @param maxLevels: the most levels of a pattern.
         """
         self._groups = Groups(ledgers)
         self._followers = {
@@ -76,6 +82,7 @@ class Subscriptions:
         self._now = now
         self._entropy = entropy
         self._positions: IPositions = MemoryPositions() if positions is None else positions
+        self._maxLevels = maxLevels
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
         self._advanced: dict[LogSubscription, None] = {}
@@ -117,7 +124,7 @@ class Subscriptions:
         @raise TopicBlank: a filter is blank.
         @raise TopicTooLong: a filter has more than 256 characters.
         @raise TopicInvalid: a filter has a character that no topic may have.
-        @raise PatternInvalid: a filter is no pattern of MQTT.
+        @raise PatternInvalid: a filter is no pattern of MQTT, or has too many levels.
         @raise TopicNotFound: a plain topic does not exist, and must.
         @raise EventNotFound: the offset is the id of no event.
         @raise HeightUnknown: the offset is a block above the chain's next one.
@@ -132,6 +139,8 @@ class Subscriptions:
         follower = self._followers[request.group]
         for filter in request.filters:
             checkFilter(filter)
+            if filter.count("/") >= self._maxLevels and isPattern(filter):
+                raise PatternInvalid(f"a pattern has at most {self._maxLevels} levels")
         subscriptionId = self._idFor(request.subscriptionId)
         self._reserved.add(subscriptionId)
         try:

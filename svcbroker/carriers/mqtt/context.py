@@ -53,7 +53,8 @@ class MqttSettings:
         L{NEVER} for no bound.
     @ivar maxSessions: the most sessions, those of absent clients included.
     @ivar maxSubscriptions: the most topic filters of a session.
-    @ivar maxRetained: the most topics of a group with a retained message.
+    @ivar maxFilterBytes: the most bytes of those together.
+    @ivar maxRetainedBytes: the most bytes of a group's index of retained messages.
     @ivar connectTimeout: the seconds that a client has to send its CONNECT.
     """
 
@@ -67,7 +68,8 @@ class MqttSettings:
     maxSessionExpiry: int = NEVER
     maxSessions: int = 100_000
     maxSubscriptions: int = 1000
-    maxRetained: int = 1_000_000
+    maxFilterBytes: int = 64 * 1024
+    maxRetainedBytes: int = 512 * 1024 * 1024
     connectTimeout: float = 10.0
 
     @property

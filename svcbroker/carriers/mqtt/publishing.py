@@ -89,7 +89,7 @@ def publishOne(context: Context, group: str, message: Publish, mark: str | None)
     async def publish() -> None:
         index, settings = context.retained[group], context.settings
         if message.retain and message.payload:
-            index.checkRoom(message.topic, settings.maxRetained)
+            index.checkRoom(message.topic, settings.maxRetainedBytes)
         publication = Publication(
             groupId=group,
             topic=message.topic,
@@ -193,7 +193,7 @@ class Receiving:
                 continue
             if packet.retain and payload:
                 try:
-                    self._retained.checkRoom(topic, self._settings.maxRetained)
+                    self._retained.checkRoom(topic, self._settings.maxRetainedBytes)
                 except BrokerError as error:
                     if self._version != MQTT_5:
                         return packet, error

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
-from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
@@ -20,6 +19,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from ...broker import MetadataStore
+from ...broker.subscriptions import LevelTree
 from ...errors import Overloaded
 from ...interfaces import IBlockObserver, ILedger
 from ...model import Block, EventId
@@ -30,16 +30,11 @@ _KEPT_EVENTS: Final = 50_000
 """After so many blocks, or so many events, it is kept how far the log was followed. A start after
 a crash reads as much again before anybody is served: some quarter of a second."""
 
+TOPIC_BYTES: Final = 600
+"""What a retained message costs in memory beside its topic: two nodes, an id, its stored form."""
+
 _BLOCKS_A_TURN: Final = 64
 _HEIGHT: Final = "mqtt-followed"
-
-
-@define(eq=False)
-class _Level:
-    """One level of the tree of topic names."""
-
-    below: dict[str, _Level] = field(factory=dict)
-    event: EventId | None = None
 
 
 @implementer(IBlockObserver)
@@ -49,6 +44,8 @@ class RetainedIndex:
 
     @ivar ledger: the log of the group.
     @ivar height: the height of the last indexed block.
+    @ivar size: the memory that the index takes, in bytes: the length of each topic and
+        L{TOPIC_BYTES}.
     """
 
     _log = Logger()
@@ -59,7 +56,8 @@ class RetainedIndex:
         self._store = store
         self._reactor = reactor
         self._kind = f"mqtt-retained/{ledger.group}"
-        self._root = _Level()
+        self.size = 0
+        self._events: LevelTree[EventId] = LevelTree()
         self._count = 0
         self._keptHeight = 0
         self._unkept = 0
@@ -87,7 +85,7 @@ class RetainedIndex:
             )
             for topic, _ in self._store.items(self._kind):
                 self._store.remove(self._kind, topic)
-            self._root, self._count = _Level(), 0
+            self._events, self._count, self.size = LevelTree(), 0, 0
             self.height = self._keptHeight = 0
         while self.height < (last := (await self.ledger.getStatistics()).height):
             while self.height < last:
@@ -142,84 +140,34 @@ class RetainedIndex:
 
     def has(self, topic: str) -> bool:
         """Whether a topic has a retained message."""
-        level = self._root
-        for name in topic.split("/"):
-            if name not in level.below:
-                return False
-            level = level.below[name]
-        return level.event is not None
+        return self._events.get(topic) is not None
 
     def checkRoom(self, topic: str, most: int) -> None:
         """
         Check that a topic can get a retained message.
 
-        @param most: the most topics with one.
-        @raise Overloaded: it has none, and there are too many.
+        @param most: the most bytes of the index.
+        @raise Overloaded: it has none, and the index is full.
         """
-        if self._count >= most and not self.has(topic):
-            raise Overloaded("there are too many retained messages")
+        if self.size + len(topic) + TOPIC_BYTES > most and not self.has(topic):
+            raise Overloaded(f"retained messages take {self.size} of {most} bytes")
 
-    def match(self, topicFilter: str) -> Iterator[EventId]:
+    def match(self, topicFilter: str) -> Iterator[EventId | None]:
         """
-        The retained messages of the topics that match a valid filter, one after the other. The
-        index may change meanwhile; messages that are set during the iteration may be left out.
+        The retained messages of the topics that match a valid filter, one after the other;
+        sometimes C{None}, so that a long search can be interrupted. The index may change
+        meanwhile; messages that are set during the iteration may be left out.
         """
-        for level in _matching(self._root, topicFilter.split("/"), 0):
-            if level.event is not None:
-                yield level.event
+        return self._events.matched(topicFilter)
 
     def _set(self, topic: str, eventId: EventId) -> None:
-        level = self._root
-        for name in topic.split("/"):
-            level = level.below.setdefault(name, _Level())
-        if level.event is None:
+        if not self.has(topic):
             self._count += 1
-        level.event = eventId
+            self.size += len(topic) + TOPIC_BYTES
+        self._events.set(topic, eventId)
 
     def _remove(self, topic: str) -> None:
-        path = [self._root]
-        names = topic.split("/")
-        for name in names:
-            below = path[-1].below.get(name)
-            if below is None:
-                return
-            path.append(below)
-        if path[-1].event is None:
-            return
-        self._count -= 1
-        path[-1].event = None
-        for parent, name, level in zip(path[-2::-1], names[::-1], path[:0:-1], strict=True):
-            if level.event is not None or level.below:
-                break
-            del parent.below[name]
-
-
-def _matching(level: _Level, wanted: list[str], depth: int) -> Iterator[_Level]:
-    """
-    The levels below one that match the rest of a filter. A topic name has at most 256
-    characters, which bounds how deep this goes.
-    """
-    if depth == len(wanted):
-        yield level
-        return
-    name = wanted[depth]
-    if name == "#":
-        yield from _everything(level, isRoot=depth == 0)
-    elif name == "+":
-        for each, below in tuple(level.below.items()):
-            if depth or not each.startswith("$"):
-                yield from _matching(below, wanted, depth + 1)
-    elif name in level.below:
-        yield from _matching(level.below[name], wanted, depth + 1)
-
-
-def _everything(level: _Level, isRoot: bool) -> Iterator[_Level]:
-    """A level and all below it; # matches its parent too. At the root nothing with a $."""
-    waiting = [level]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        for name, below in reversed(each.below.items()):
-            # [MQTT-4.7.2-1] [MQTT5-4.7.2-1]
-            if not (isRoot and each is level and name.startswith("$")):
-                waiting.append(below)
+        if self.has(topic):
+            self._count -= 1
+            self.size -= len(topic) + TOPIC_BYTES
+            self._events.remove(topic)

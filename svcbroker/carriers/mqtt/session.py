@@ -81,6 +81,7 @@ class Session:
     @ivar mark: the L{publisherMark} of its client.
     @ivar hasNoLocal: whether a subscription has the No Local option.
     @ivar subscriptions: by topic filter, as the client wrote it.
+    @ivar filterBytes: the bytes of all topic filters.
     @ivar client: its connection; C{None} while the client is absent.
     @ivar delivery: sends to the client; C{None} while it is absent.
     @ivar receiving: packet identifiers of publishes with QoS 2 that are on their way to the log.
@@ -96,6 +97,7 @@ class Session:
         self.mark = publisherMark(clientId)
         self.hasNoLocal = False
         self.subscriptions: dict[str, SessionSubscription] = {}
+        self.filterBytes = 0
         self.client: IClient | None = None
         self.delivery: Delivery | None = None
         self.absentSince: float | None = None
@@ -137,9 +139,17 @@ class Session:
         if self.client is not None:
             self.client.subscriptionLost(error)
 
+    def add(self, subscription: SessionSubscription) -> None:
+        """Add a subscription to a topic filter that has none."""
+        topicFilter = subscription.kept.topicFilter
+        self.subscriptions[topicFilter] = subscription
+        self.filterBytes += len(topicFilter)
+
     def remove(self, subscription: SessionSubscription) -> None:
         """Remove a subscription. Its messages may still be acknowledged."""
-        del self.subscriptions[subscription.kept.topicFilter]
+        topicFilter = subscription.kept.topicFilter
+        del self.subscriptions[topicFilter]
+        self.filterBytes -= len(topicFilter)
         if self.delivery is not None:
             self.delivery.orphan(subscription)
         subscriptionId = subscription.kept.subscriptionId

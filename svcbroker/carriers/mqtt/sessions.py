@@ -218,7 +218,7 @@ class Sessions:
             )
             group.sessions += 1
         subscription = SessionSubscription(session, kept, group)
-        session.subscriptions[kept.topicFilter] = subscription
+        session.add(subscription)
         return subscription
 
     def removeSubscription(self, session: Session, subscription: SessionSubscription) -> None:

@@ -22,6 +22,7 @@ from ...errors import (
     HeightUnknown,
     LedgerUnavailable,
     NotAuthorized,
+    PatternInvalid,
     TopicBlank,
     TopicInvalid,
     TopicTooLong,
@@ -46,6 +47,7 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     TopicBlank: ReasonCode.TOPIC_FILTER_INVALID,
     TopicTooLong: ReasonCode.TOPIC_FILTER_INVALID,
     TopicInvalid: ReasonCode.TOPIC_FILTER_INVALID,
+    PatternInvalid: ReasonCode.TOPIC_FILTER_INVALID,
     EventIdBlank: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     EventIdInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     EventIdTooLong: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
@@ -179,7 +181,11 @@ class Subscriber:
         checkFilter(asked.topicFilter if share is None else share.topicFilter)
         old = session.subscriptions.get(asked.topicFilter)
         isNew = old is None
-        if isNew and len(session.subscriptions) >= self._context.settings.maxSubscriptions:
+        settings = self._context.settings
+        if isNew and (
+            len(session.subscriptions) >= settings.maxSubscriptions
+            or session.filterBytes + len(asked.topicFilter) > settings.maxFilterBytes
+        ):
             raise _QuotaExceeded
         if old is not None and (common.offset is not None or common.tag != old.kept.tag):
             self._sessions.removeSubscription(session, old)
@@ -287,6 +293,9 @@ class Subscriber:
                 delivery.offer(subscription, event, RETAIN_FLAG, isFromLog=False)
 
         for eventId in index.match(subscription.topicFilter):
+            if eventId is None:
+                yield None
+                continue
             if start is not None and eventId.height >= start[0] + (start[1] >= 0):
                 continue  # the log delivers it
             sent = index.ledger.getEvent(eventId)

@@ -24,6 +24,7 @@ class StompSubscription:
     @ivar number: its number in the connection, from 1.
     @ivar key: what the client calls it; see
         L{readSubscriptionKey<svcbroker.carriers.stomp.requests.readSubscriptionKey>}.
+    @ivar filterBytes: the bytes of its topics and patterns.
     @ivar window: what is between broker and client; C{None} where nothing is acknowledged.
     @ivar subscriptionId: its UUID; C{None} until the broker has made it.
     @ivar heads: how its messages begin; C{None} until then too.
@@ -34,6 +35,7 @@ class StompSubscription:
     number: int
     key: tuple[str, str]
     window: Window | None
+    filterBytes: int = 0
     subscriptionId: str | None = None
     heads: MessageHeads | None = None
     hasBegun: bool = False
@@ -72,12 +74,15 @@ class Deliveries:
         self._byKey: dict[tuple[str, str], StompSubscription] = {}
         self._byNumber: dict[int, StompSubscription] = {}
         self._count = 0
+        self._filterBytes = 0
         self._account = Account(settings.maxUnacknowledgedBytes)
         # Those that may send now what they could not before.
         self._due: dict[int, StompSubscription] = {}
         self._isStalled = False
 
-    def add(self, key: tuple[str, str], mode: AckMode, prefetch: int) -> StompSubscription:
+    def add(
+        self, key: tuple[str, str], mode: AckMode, prefetch: int, filterBytes: int
+    ) -> StompSubscription:
         """
         A new subscription, which has not begun.
 
@@ -90,9 +95,13 @@ class Deliveries:
             raise Overloaded(
                 f"a connection has at most {self._settings.maxSubscriptions} subscriptions"
             )
+        most = self._settings.maxFilterBytes
+        if self._filterBytes + filterBytes > most:
+            raise Overloaded(f"the destinations of a connection have at most {most} bytes")
+        self._filterBytes += filterBytes
         window = None if mode is AckMode.AUTO else Window(mode, prefetch, self._account)
         self._count += 1
-        added = StompSubscription(self._count, key, window)
+        added = StompSubscription(self._count, key, window, filterBytes)
         self._byKey[key] = self._byNumber[added.number] = added
         return added
 
@@ -119,6 +128,7 @@ class Deliveries:
         if removed is None:
             raise ParameterInvalid("the connection has no such subscription")
         del self._byNumber[removed.number]
+        self._filterBytes -= removed.filterBytes
         self._due.pop(removed.number, None)
         if removed.window is not None:
             wasFull = self._account.isFull

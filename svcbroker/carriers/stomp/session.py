@@ -359,6 +359,7 @@ class Session:
             readSubscriptionKey(frame, self._agreed),
             readAckMode(frame),
             readPrefetch(frame, self._settings),
+            sum(map(len, request.filters)),
         )
         # What is published after it, it must get.
         self._before = answer = self._await(frame)

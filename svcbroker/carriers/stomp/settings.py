@@ -21,6 +21,7 @@ class StompSettings:
     @ivar maxPublishBytes: how much content may wait for the chain, beside one frame's. As above.
     @ivar maxSubscriptions: the most subscriptions.
     @ivar maxFilters: the most topics and patterns of a subscription.
+    @ivar maxFilterBytes: the most bytes of those of all subscriptions together.
     @ivar defaultPrefetch: how many events an acknowledging subscription is sent ahead of its
         acknowledgements when it does not say.
     @ivar maxPrefetch: the most that it can ask for.
@@ -43,6 +44,7 @@ class StompSettings:
     maxPublishBytes: int = field(default=4 * 1024 * 1024, validator=gt(0))
     maxSubscriptions: int = field(default=1000, validator=gt(0))
     maxFilters: int = field(default=100, validator=gt(0))
+    maxFilterBytes: int = field(default=64 * 1024, validator=gt(0))
     defaultPrefetch: int = field(default=1000, validator=gt(0))
     maxPrefetch: int = field(default=10_000, validator=gt(0))
     maxUnacknowledgedBytes: int = field(default=8 * 1024 * 1024, validator=gt(0))

@@ -4,6 +4,8 @@ Tests of topic matching.
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -95,4 +97,16 @@ class FilterTrieTests(SynchronousTestCase):
             trie.add(filter, 1)
         for filter in ("a/+/c", "a/#", "plain", "+"):
             trie.remove(filter, 1)
-        self.assertEqual((trie._root.below, trie._plain), ({}, {}))
+        self.assertEqual((trie._patterns._root.below, trie._plain), (None, {}))
+
+    def test_deepFiltersCostTheirLength(self) -> None:
+        """Memory is in proportion to the bytes of filters, however many levels they have."""
+        filters = [f"{'+/' * 120}{number:04}/{'+/' * 5}+" for number in range(2000)]
+        trie: FilterTrie[int] = FilterTrie()
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        before, _ = tracemalloc.get_traced_memory()
+        for filter in filters:
+            trie.add(filter, 1)
+        after, _ = tracemalloc.get_traced_memory()
+        self.assertLess(after - before, 5 * sum(map(len, filters)))

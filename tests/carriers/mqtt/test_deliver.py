@@ -79,6 +79,20 @@ class SubscribeTests(SynchronousTestCase):
         client.unsubscribe("a")
         self.assertEqual(client.subscribe("c").reasons, (0,))
 
+    def test_filterBytesAreBounded(self) -> None:
+        """All filters of a session have a bound in bytes."""
+        client = Server(MqttSettings(maxFilterBytes=10)).connected()
+        self.assertEqual(client.subscribe("a" * 8).reasons, (0,))
+        self.assertEqual(client.subscribe("bbb").reasons, (ReasonCode.QUOTA_EXCEEDED,))
+        client.unsubscribe("a" * 8)
+        self.assertEqual(client.subscribe("bbb").reasons, (0,))
+
+    def test_deepPatternIsRefused(self) -> None:
+        """A pattern has at most 128 levels."""
+        client = Server().connected()
+        self.assertEqual(client.subscribe("/" * 127 + "#").reasons, (0,))
+        self.assertEqual(client.subscribe("/" * 128 + "#").reasons, (0x8F,))
+
     def test_shareWorksIn311(self) -> None:
         """Shared subscriptions work for 3.1.1 clients too."""
         server = Server()

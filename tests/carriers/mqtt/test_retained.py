@@ -4,6 +4,7 @@ Retained messages and wills.
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 from hypothesis import given
@@ -94,12 +95,14 @@ class RetainedTests(SynchronousTestCase):
 
     def test_retainedTopicsAreBounded(self) -> None:
         """There is a bound on topics with one; those that have one get new ones."""
-        server = Server(MqttSettings(maxRetained=1))
+        server = Server(MqttSettings(maxRetainedBytes=900))
         publisher = server.connected("p")
         publisher.publish("a", b"1", 1, retain=True)
         publisher.publish("a", b"2", 1, retain=True)
         publisher.send(Publish("b", b"3", 1, True, packetId=1))
-        self.assertEqual(publisher.takeOne(Puback).reason, ReasonCode.QUOTA_EXCEEDED)
+        puback = publisher.takeOne(Puback)
+        self.assertEqual(puback.reason, ReasonCode.QUOTA_EXCEEDED)
+        self.assertIn("retained messages take 601 of 900 bytes", puback.properties.reasonString)
         publisher.publish("a", b"", 1, retain=True)
         publisher.publish("b", b"4", 1, retain=True)
         self.assertEqual(self.retained(server.connected(), "#"), [b"4"])
@@ -182,8 +185,28 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(len(index), len(expected))
         found = [each for topic, each in expected.items() if filterMatches(topicFilter, topic)]
         found.sort(key=lambda eventId: eventId.height)
-        self.assertEqual(sorted(index.match(topicFilter), key=lambda each: each.height), found)
+        self.assertEqual(
+            sorted(filter(None, index.match(topicFilter)), key=lambda each: each.height), found
+        )
         self.assertEqual(all(index.has(topic) for topic in expected), True)
+
+    def test_deepTopicsCostWhatIsSaid(self) -> None:
+        """The index takes no more memory than it says, however deep the topics are."""
+        clock = Clock()
+        index = RetainedIndex(
+            memoryLedger(clock), MetadataStore(MetadataFile(), clock, maybeDeferred), clock
+        )
+        topics = [f"{'a/' * 120}{number:04}/{'b/' * 5}" for number in range(2000)]
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        before, _ = tracemalloc.get_traced_memory()
+        for number, topic in enumerate(topics, 1):
+            index._set(topic, EventId("00000000", 1, number))
+        after, _ = tracemalloc.get_traced_memory()
+        self.assertLess(after - before, index.size)
+        for topic in topics:
+            index._remove(topic)
+        self.assertEqual((index.size, len(index)), (0, 0))
 
     def test_blocksWithoutRetainedAreSkipped(self) -> None:
         """Blocks that surely hold none are not read."""
@@ -209,7 +232,7 @@ class IndexTests(SynchronousTestCase):
         index = RetainedIndex(ledger, MetadataStore(MetadataFile(), clock, maybeDeferred), clock)
         self.successResultOf(index.start())
         self.assertEqual((read, index.height), ([3, 5], 6))
-        self.assertEqual([eventId.height for eventId in index.match("#")], [3])
+        self.assertEqual([each.height for each in index.match("#") if each is not None], [3])
 
     def test_heightIsKeptAfterManyEvents(self) -> None:
         """How far the log was followed is kept by events too: blocks may be large."""

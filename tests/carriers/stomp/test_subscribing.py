@@ -156,6 +156,18 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual(client.frames(), [])
         self.assertEqual(client.ask("SUBSCRIBE", subscribe)["code"], "100507")
 
+    def test_filterBytesAreBounded(self) -> None:
+        """The destinations of a connection have a bound in bytes, which UNSUBSCRIBE gives back."""
+        server = Server(StompSettings(maxFilterBytes=5))
+        client = server.connect()
+        client.send("SUBSCRIBE", {"id": "1", "destination": "a,bb,c"})
+        client.send("UNSUBSCRIBE", {"id": "1"})
+        client.send("SUBSCRIBE", {"id": "2", "destination": "aaaa"})
+        self.assertEqual(client.frames(), [])
+        self.assertEqual(
+            client.ask("SUBSCRIBE", {"id": "3", "destination": "bb"})["code"], "200101"
+        )
+
     def test_subscriptionsAreBounded(self) -> None:
         server = Server(StompSettings(maxSubscriptions=2))
         client = server.connect()
