@@ -4,8 +4,7 @@ The interfaces between the parts of the broker, and between the broker and plugi
 
 from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._faulty import IFaultyLedger
-from ._ledger import IBlockObserver, ILedger, submit
-from ._provable import IProvableLedger
+from ._ledger import IBlockObserver, ILedger, IProvableLedger, submit
 from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
 from ._validatorset import IValidatorSetLedger

@@ -351,16 +351,16 @@ class Connection:
         self._finish()
 
     def replaced(self) -> None:
-        """See L{IClient.replaced<.session.IClient.replaced>}."""
+        """See C{replaced} of L{svcbroker.carriers.mqtt.session.IClient}."""
         self._close(ReasonCode.SESSION_TAKEN_OVER, "another client has the same identifier")
 
     def accepted(self, packetId: int) -> None:
-        """See L{IClient.accepted<.session.IClient.accepted>}."""
+        """See C{accepted} of L{svcbroker.carriers.mqtt.session.IClient}."""
         if self._receiving is not None:
             self._receiving.accepted(packetId)
 
     def subscriptionLost(self, error: BrokerError) -> None:
-        """See L{IClient.subscriptionLost<.session.IClient.subscriptionLost>}."""
+        """See C{subscriptionLost} of L{svcbroker.carriers.mqtt.session.IClient}."""
         self._close(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, error.message)
 
     # Keep alive.

@@ -1,8 +1,8 @@
 """
-The protobuf encoding, proto3: varints, tags, lengths, and how to skip what is not known.
+The protobuf encoding, proto3: varints, tags, lengths, and how to skip unknown fields.
 
-What messages are made of is declared with L{svcbroker.ledgers.cometbft._schema}. Here is nothing
-but bytes; whoever verifies a proof without a daemon uses this too.
+Messages are declared with L{svcbroker.ledgers.cometbft.abci.schema}. This module knows bytes only;
+verifiers use it without a daemon.
 """
 
 from __future__ import annotations
