@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SESSION = "mqtt-session"
 """The kind of L{KeptSession} on disk."""
+SUBSCRIPTION = "mqtt-subscription"
+"""The kind of L{KeptSubscription} on disk. Its name is that of the session and the filter."""
 QOS_2 = "mqtt-qos2"
 """The kind of L{KeptExchanges} on disk."""
 
@@ -39,7 +41,6 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     clientId: str
     expiry: int
     absentSince: float | None = None
-    subscriptions: list[KeptSubscription] = []
 
 
 class KeptExchanges(Struct, frozen=True, kw_only=True):
@@ -112,6 +113,8 @@ class Session:
         self._orphans: dict[int, InFlight] = {}
         self._store = store
         self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
+        # Topic filters whose subscriptions are not stored as they are.
+        self._changed: set[str] = set()
         self._hasChanged = False
         self._wantsDisk = False
 
@@ -143,12 +146,19 @@ class Session:
         """Add a subscription to a topic filter that has none."""
         topicFilter = subscription.kept.topicFilter
         self.subscriptions[topicFilter] = subscription
+        self._changed.add(topicFilter)
         self.filterBytes += len(topicFilter)
+
+    def change(self, subscription: SessionSubscription, kept: KeptSubscription) -> None:
+        """Replace the options of a subscription [MQTT-3.8.4-3] [MQTT5-3.8.4-3]."""
+        subscription.change(kept)
+        self._changed.add(kept.topicFilter)
 
     def remove(self, subscription: SessionSubscription) -> None:
         """Remove a subscription. Its messages may still be acknowledged."""
         topicFilter = subscription.kept.topicFilter
         del self.subscriptions[topicFilter]
+        self._changed.add(topicFilter)
         self.filterBytes -= len(topicFilter)
         if self.delivery is not None:
             self.delivery.orphan(subscription)
@@ -261,7 +271,8 @@ class Session:
         Store everything but the exchanges. Called after every change; the client is sent nothing
         more before it is on disk.
         """
-        self.hasNoLocal = any(each.noLocal for each in self.subscriptions.values())
+        if self._changed:
+            self.hasNoLocal = any(each.noLocal for each in self.subscriptions.values())
         if self.isPersistent:
             self._wantsDisk = True
             kept = KeptSession(
@@ -269,21 +280,36 @@ class Session:
                 clientId=self.clientId,
                 expiry=self.expiry,
                 absentSince=self.absentSince,
-                subscriptions=[each.kept for each in self.subscriptions.values()],
             )
             self._store.put(SESSION, self.name, msgspec.json.encode(kept))
+            self._keepSubscriptions()
+        self._changed.clear()
+
+    def _keepSubscriptions(self) -> None:
+        """Store each subscription that has changed, as an entry of its own."""
+        for topicFilter in self._changed:
+            key = (self.group, self.clientId, topicFilter)
+            name = msgspec.json.encode(key).decode("utf-8")
+            subscription = self.subscriptions.get(topicFilter)
+            if subscription is None:
+                self._store.remove(SUBSCRIPTION, name)
+            else:
+                self._store.put(SUBSCRIPTION, name, msgspec.json.encode(subscription.kept))
 
     def awaitDisk(self) -> None:
         """Send the client nothing more before the disk has what was stored until now."""
         self._wantsDisk = True
 
     def discard(self) -> None:
-        """Remove it from the disk."""
+        """Remove it from the disk. Its subscriptions were removed before."""
+        self._keepSubscriptions()
         self._store.remove(SESSION, self.name)
         self._store.remove(QOS_2, self.name)
 
     def restore(self) -> None:
-        """Load the exchanges from the disk."""
+        """Load the exchanges from the disk. The subscriptions were loaded before."""
+        self.hasNoLocal = any(each.noLocal for each in self.subscriptions.values())
+        self._changed.clear()
         value = self._store.get(QOS_2, self.name)
         if value is None:
             return

@@ -16,7 +16,7 @@ from .delivery import Delivery
 from .frames import InFlight
 from .packets import Connect
 from .reasons import MqttError, ReasonCode
-from .session import SESSION, IClient, KeptSession, Session
+from .session import SESSION, SUBSCRIPTION, IClient, KeptSession, Session
 from .subscription import KeptSubscription, SessionSubscription, ShareGroup, ShareKey, parseShare
 from .wills import Wills
 
@@ -61,17 +61,22 @@ class Sessions:
         """
         Load the sessions from the disk. Clients that were connected count as absent from now on.
         """
-        now = self._context.now()
-        for name, value in self._context.store.items(SESSION):
+        now, store = self._context.now(), self._context.store
+        subscriptions: dict[tuple[str, str], list[KeptSubscription]] = {}
+        for name, value in store.items(SUBSCRIPTION):
+            group, clientId, _ = msgspec.json.decode(name, type=tuple[str, str, str])
+            subscription = msgspec.json.decode(value, type=KeptSubscription)
+            subscriptions.setdefault((group, clientId), []).append(subscription)
+        for name, value in store.items(SESSION):
             kept = msgspec.json.decode(value, type=KeptSession)
             if kept.group not in self._context.retained:
                 self._log.warn("Session {name} is of a group that is not served", name=name)
                 continue
-            session = Session(kept.group, kept.clientId, kept.expiry, self._context.store)
+            session = Session(kept.group, kept.clientId, kept.expiry, store)
             session.absentSince = now if kept.absentSince is None else kept.absentSince
-            session.restore()
-            for each in kept.subscriptions:
+            for each in subscriptions.get((kept.group, kept.clientId), ()):
                 self.addSubscription(session, each)
+            session.restore()
             self._sessions[session.group, session.clientId] = session
             self._expireLater(session)
         self.wills.start()

@@ -210,7 +210,7 @@ class Subscriber:
         else:
             # Other options; no message is lost [MQTT5-3.8.4-4].
             subscription = old
-            old.change(kept)
+            session.change(old, kept)
         subscription.useVersion(self._version)
         subscription.isWaiting = True
         return Opened(subscription=subscription, asked=asked, isNew=isNew)

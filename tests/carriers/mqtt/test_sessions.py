@@ -164,6 +164,40 @@ class ResumeTests(SynchronousTestCase):
         server = server.restarted()
         self.assertEqual(len(server.carrier.sessions), 0)
 
+    def test_changeCostsWhatItChanges(self) -> None:
+        """A change of one subscription writes that one; a change of none writes nothing."""
+        server = Server()
+        client = lasting(server)
+        for number in range(20):
+            client.subscribe(f"t/{number}", 1)
+        writes = self.patchWrites(server)
+        client.subscribe("t/7", 0)
+        client.unsubscribe("t/8")
+        client.unsubscribe("nothing")
+        server.wait(1)
+        written = [key for changes in writes for key in changes if key[0].startswith("mqtt")]
+        self.assertEqual(
+            sorted(written),
+            [("mqtt-subscription", f'["1","client","t/{number}"]') for number in (7, 8)],
+        )
+        client.lose()
+        server = server.restarted()
+        session = server.carrier.sessions.find("1", "client")
+        assert session is not None
+        self.assertEqual(len(session.subscriptions), 19)
+
+    def patchWrites(self, server: Server) -> list[dict[tuple[str, str], bytes | None]]:
+        """What is written to the disk from now on."""
+        writes: list[dict[tuple[str, str], bytes | None]] = []
+        write = server.file.write
+
+        def record(changes: dict[tuple[str, str], bytes | None]) -> None:
+            writes.append(dict(changes))
+            write(changes)
+
+        self.patch(server.file, "write", record)
+        return writes
+
     def test_endedSessionLeavesNothing(self) -> None:
         """An ended session leaves nothing on the disk."""
         server = Server()
