@@ -85,8 +85,9 @@ class ILedger(Interface):
 
         From the call on, the outcome of every request is C{LedgerUnavailable}. Transactions that
         were accepted before are still given a bounded time to become final; those that do not
-        get there fail with C{LedgerUnavailable}. Then everything is synced and closed. Observers
-        are told of every block until then.
+        get there fail with C{LedgerUnavailable} if they are never executed, and else with
+        C{TransactionTimeout}. Then everything is synced and closed. Observers are told of every
+        block until then.
         """
 
     def submitMany(requests: Sequence[Request]) -> Submission:

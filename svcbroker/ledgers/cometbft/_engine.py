@@ -25,6 +25,31 @@ LIMITS: Final = ProcessLimits(
     firstDelay=0.5, maxDelay=30.0, jitter=0.2, steady=60.0, endTimeout=10.0
 )
 
+BROKEN_ENDS: Final = 3
+"""Ends in a row after which an engine is not expected to come back by itself."""
+
+SETTLED: Final = 5.0
+"""Seconds of life after which an engine that had ended so often is trusted again."""
+
+MAX_REASON: Final = 300
+"""Characters of the engine's error that are repeated in a reason."""
+
+_FAILURES: Final = ("ERROR:", "panic:")
+_ADVICE: Final = (
+    (
+        "is higher than core",
+        "the engine has lost blocks that the broker has: put its data back, or move the group's "
+        "ledger.sqlite away, and the node fetches both again",
+    ),
+    (
+        "panic:",
+        "the engine's data may be damaged: remove its data directory except "
+        "priv_validator_state.json, move the group's ledger.sqlite away, and the node fetches both "
+        "again",
+    ),
+)
+"""What to do, by a part of the engine's error."""
+
 _log = Logger()
 
 
@@ -88,6 +113,9 @@ class Engine:
         self._told = EngineState.STOPPED
         self._connections = 0
         self._wasConnected = False
+        self._startedAt = 0.0
+        self._error = ""
+        self._errorAt = -1.0
         self._watch: IDelayedCall | None = None
         self._output = LineSplitter()
         self._errors = LineSplitter()
@@ -116,11 +144,25 @@ class Engine:
         ends, left = self._process.ends, self._process.startsIn
         often = "once" if ends == 1 else f"{ends} times"
         ended = f"the engine has ended {often}, at last {self._process.lastEnd}" if ends else ""
+        if ended and self._error:
+            ended = f"{ended} ({self._error})"
         if left is not None:
             return f"{ended}; next start in {left:.1f} s"
         if self._wasConnected:
             return "the engine has lost the application"
         return f"{ended}; it is starting" if ended else "the engine is starting"
+
+    @property
+    def failure(self) -> str:
+        """Why the engine does not come back by itself; empty if it runs or may come back."""
+        lives = self._reactor.seconds() - self._startedAt
+        if self._process.ends < BROKEN_ENDS:
+            return ""
+        if self.state is EngineState.RUNNING and lives >= SETTLED:
+            return ""
+        advice = next((advice for sign, advice in _ADVICE if sign in self._error), "")
+        reason = self.reason or "the engine has just been started again"
+        return f"{reason}: {advice}" if advice else reason
 
     @property
     def pid(self) -> int | None:
@@ -171,6 +213,7 @@ class Engine:
 
     def _launch(self, child: ProcessProtocol, program: str, arguments: Sequence[str]) -> None:
         self._wasConnected = False
+        self._startedAt = self._reactor.seconds()
         for path in self._sockets:
             removeSocket(path)
         transport = self._reactor.spawnProcess(
@@ -210,6 +253,14 @@ class Engine:
         isHarmless = self._process.isEnding and line.level in ("warn", "error")
         level = "info" if isHarmless and not line.isFatal else line.level
         _log.emit(LogLevel.levelWithName(level), "{text}", text=line.text, module=line.module)
+        if level == "error":
+            self._noteError(line.text)
         if line.isFatal:
             # It lives on, and decides nothing any more.
             self._restart("it has given up consensus")
+
+    def _noteError(self, text: str) -> None:
+        """Keep the engine's first error since its start, or the one that it has ended with."""
+        isFirst = self._errorAt != self._startedAt
+        if isFirst or (text.startswith(_FAILURES) and not self._error.startswith(_FAILURES)):
+            self._error, self._errorAt = text[:MAX_REASON], self._startedAt

@@ -171,7 +171,7 @@ class CometLedger(StoredLedger):
     def _connectionsChanged(self, count: int) -> None:
         self._parts.engine.connectionsChanged(count)
         if count == CONNECTIONS:
-            self._outbox.handInAgain()
+            self._outbox.broadcastAgain()
 
     def _begun(self) -> None:
         """There is a chain: from the disk, from InitChain, or from a snapshot."""
@@ -301,8 +301,9 @@ class CometLedger(StoredLedger):
     ) -> Submission:
         if self._isStopping:
             return Submission.refused(count, LedgerUnavailable("the ledger is stopping"))
-        if self._reason or self._maker is None:
-            return Submission.refused(count, LedgerUnavailable(self._reason))
+        reason = self._reason or self._parts.engine.failure
+        if reason or self._maker is None:
+            return Submission.refused(count, LedgerUnavailable(reason))
         return self._outbox.add(make(self._maker))
 
     # Proofs.
@@ -341,9 +342,7 @@ class CometLedger(StoredLedger):
 
     async def _close(self) -> None:
         self._endRecovery()
-        self._outbox.close(
-            LedgerUnavailable("the ledger stopped before this was final: it may still be executed")
-        )
+        self._outbox.close("the ledger stopped before this was final")
         await self._parts.engine.stop()
         await self._parts.stopListening()
         if self._server is not None:
@@ -399,7 +398,12 @@ class CometLedger(StoredLedger):
         try:
             picture = await takePicture(self._parts.rpc)
         except (EngineError, CancelledError) as error:
-            return Health(isReady=False, reason=f"the engine does not answer: {error}")
+            # It answers after it has replayed the blocks that the application lacks.
+            return Health(
+                isReady=False,
+                reason=f"the engine does not answer: {error}; the last block here is "
+                f"{self._application.height}",
+            )
         return healthOf(picture, self._records(picture), self._parts.wanted())
 
     def _reasonNotReady(self) -> str:
@@ -407,7 +411,8 @@ class CometLedger(StoredLedger):
             return "the ledger is stopped"
         if self._isStopping:
             return "the ledger is stopping"
-        reason = self._error or self._reason or self._parts.engine.reason
+        engine = self._parts.engine
+        reason = self._error or self._reason or engine.failure or engine.reason
         if reason:
             return reason
         oldest = self._outbox.oldest

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...chain import Transaction, selectTransactions
-from ...errors import BrokerError, LedgerUnavailable, Overloaded
+from ...errors import BrokerError, LedgerUnavailable, Overloaded, TransactionTimeout
 from ...interfaces import Submission
 from ...model import Execution, Receipt
 from ._batch import BatchMaker
@@ -47,20 +47,20 @@ class _Waiting:
     since: float
 
     def settle(self, outcome: Receipt | BrokerError) -> None:
-        """Tell the submission what came of it."""
+        """Settle its place in the submission."""
         self.submission.settle(self.index, (outcome,))
 
 
 @define(eq=False)
 class _Sent:
     """
-    A batch on its way. The same bytes are handed in until it is in a block: the engine and the
-    chain know them again, so nothing is executed twice.
+    A batch under way. The same bytes are broadcast until it is in a block: engine and chain
+    recognize them, so no transaction is executed twice.
 
     @ivar hashes: its transactions that are not final.
     @ivar previous: the nonce that it follows.
-    @ivar due: when it is handed in the next time.
-    @ivar isProposed: whether it stands in a proposal of this node, and was never handed in.
+    @ivar due: the time of the next broadcast.
+    @ivar isProposed: whether it is in a proposal of this node, and was never broadcast.
     """
 
     data: bytes
@@ -74,8 +74,8 @@ class Outbox:
     """
     The transactions of this broker that are not final, in order, bounded in bytes.
 
-    One batch after the other is handed to the engine. A transaction that nobody waits for any
-    more stays on its way.
+    Batches are broadcast one after the other. A transaction whose submission was cancelled stays
+    under way.
     """
 
     _log = Logger()
@@ -92,14 +92,14 @@ class Outbox:
         interval: float,
     ) -> None:
         """
-        @param broadcast: hands a batch to the engine.
-        @param maxBytes: how much may wait, unless it is one alone.
-        @param batchBytes: how many bytes of transactions a batch has at most, unless it is one.
-        @param batchCount: how many of them it has at most.
-        @param window: how many batches may be under way. While they are, the next one fills.
-        @param interval: for how long transactions are gathered into a batch, in seconds. It
-            ends when as many are there as the last block brought answers for: who publishes one
-            after the other, is there again then.
+        @param broadcast: sends a batch to the engine.
+        @param maxBytes: the most bytes of pending transactions, unless it is one alone.
+        @param batchBytes: the most bytes of transactions in a batch, unless it is one alone.
+        @param batchCount: the most transactions in a batch.
+        @param window: the most batches under way. Meanwhile, the next one fills.
+        @param interval: seconds to gather transactions into a batch. It ends early when as many
+            are queued as the last block answered: clients that publish one event after the other
+            are all back then.
         """
         self._clock = clock
         self._broadcast = broadcast
@@ -115,7 +115,7 @@ class Outbox:
         self._queue: deque[Transaction] = deque()
         self._waiting: dict[bytes, _Waiting] = {}
         self._sent: list[_Sent] = []
-        self._handing: _Sent | None = None
+        self._sending: _Sent | None = None
         self._request: Deferred[Broadcast] | None = None
         self._next: IDelayedCall | None = None
         self._retry: IDelayedCall | None = None
@@ -126,20 +126,20 @@ class Outbox:
 
     @property
     def _isGathered(self) -> bool:
-        """Whether as many transactions are here again as waited for the last block."""
+        """Whether as many transactions are queued as the last block answered."""
         return 0 < self._expected <= len(self._queue)
 
     @property
     def oldest(self) -> float | None:
-        """Since when the first one waits; C{None} where none does."""
+        """The time since which the oldest transaction is pending; C{None} if none is."""
         return next((waiting.since for waiting in self._waiting.values()), None)
 
     def begin(self, maker: BatchMaker, highest: int) -> None:
         """
-        There is a chain to send to, or it is there again.
+        Start sending to a chain, or continue after a restart.
 
-        @param maker: makes this broker's batches on it.
-        @param highest: the highest nonce of the broker's that the chain has executed.
+        @param maker: makes this broker's batches for the chain.
+        @param highest: the highest nonce of this broker that the chain has executed.
         """
         if self._maker is not None and self._maker.sender != maker.sender:
             self._sent.clear()
@@ -149,16 +149,16 @@ class Outbox:
         self._previous = max(self._previous, highest)
         self._goOn(self._interval)
 
-    def handInAgain(self) -> None:
-        """The engine has started: what waited there for a block may be lost."""
+    def broadcastAgain(self) -> None:
+        """Broadcast all batches again: the engine has restarted, and its mempool may be lost."""
         for sent in self._sent:
             sent.due = self._clock.seconds()
         self._goOn(0)
 
     def add(self, transactions: Sequence[Transaction]) -> Submission:
         """
-        Have transactions executed. Those for which there is no room fail at once with
-        L{Overloaded}, and all that follow them too.
+        Submit transactions. From the first for which there is no room, they fail at once with
+        L{Overloaded}.
 
         @param transactions: one or more.
         """
@@ -177,7 +177,8 @@ class Outbox:
 
     def propose(self) -> Sequence[bytes]:
         """
-        It is this node's turn to propose a block. What is in that needs no other way to it.
+        Fill batches for a proposal of this node. They are broadcast only if another block is
+        decided.
 
         @return: all batches that are in no block, in order.
         """
@@ -191,17 +192,17 @@ class Outbox:
 
     def committed(self, receipts: Sequence[Receipt]) -> None:
         """
-        A block is final and on stable storage: tell who waits for something in it. To be called
-        for every block, in order.
+        Settle the transactions of a block that is on stable storage. Call it for every block, in
+        order.
 
-        @param receipts: those of all its transactions.
+        @param receipts: the receipts of all its transactions.
         """
         if not self._waiting:
             return
         isUrgent = len(self._sent) >= self._window
         done: list[tuple[_Waiting, Receipt]] = []
         for receipt in receipts:
-            # Of two copies in the chain, the first counts; when the second comes nobody waits.
+            # Of two copies in the chain the first settles the submission.
             waiting = self._waiting.pop(receipt.transactionHash, None)
             if waiting is not None:
                 self._bytes -= waiting.transaction.size
@@ -211,21 +212,29 @@ class Outbox:
         self._sent = [sent for sent in self._sent if sent.hashes]
         for sent in self._sent:
             if sent.isProposed:
-                # The block was another one.
+                # Another block was decided.
                 sent.isProposed = False
                 sent.due = self._clock.seconds()
                 isUrgent = True
         self._expected = len(done) + len(self._queue)
         for waiting, receipt in done:
             if receipt.execution is Execution.REPEATED:
-                # Not before, for that would have been told: another one had its number.
-                waiting.settle(LedgerUnavailable("the chain did not execute it"))
+                # Its own first copy would have settled it: another transaction had its nonce.
+                waiting.settle(
+                    LedgerUnavailable(
+                        "the chain has executed another transaction with this one's nonce: does "
+                        "another broker use a copy of this one's key?"
+                    )
+                )
             else:
                 waiting.settle(receipt)
         self._goOn(0 if isUrgent or self._isGathered else self._interval)
 
-    def close(self, error: BrokerError) -> None:
-        """Stop sending, and fail all pending Deferreds."""
+    def close(self, reason: str) -> None:
+        """
+        Stop sending, and fail what is pending: with L{LedgerUnavailable} what was never sent, and
+        with L{TransactionTimeout} the rest, which may still be executed.
+        """
         self._isClosed = True
         for call in (self._next, self._retry):
             if call is not None:
@@ -233,7 +242,8 @@ class Outbox:
         self._next = self._retry = None
         if self._request is not None:
             self._request.cancel()
-        self._fail([one.hash for one in self._queue] + list(self._waiting), error)
+        self._fail([one.hash for one in self._queue], LedgerUnavailable(reason))
+        self._fail(list(self._waiting), TransactionTimeout(f"{reason}: it may still be executed"))
 
     def _fail(self, hashes: Sequence[bytes], error: BrokerError) -> None:
         for hash in hashes:
@@ -243,10 +253,10 @@ class Outbox:
                 waiting.settle(error)
         self._queue = deque(one for one in self._queue if one.hash in self._waiting)
 
-    # The way to the engine.
+    # Sending.
 
     def _goOn(self, delay: float) -> None:
-        if self._isClosed or self._maker is None or self._handing is not None:
+        if self._isClosed or self._maker is None or self._sending is not None:
             return
         due = self._due()
         if due is None:
@@ -259,15 +269,15 @@ class Outbox:
 
     def _mayFill(self) -> bool:
         """
-        Whether there is a new batch to hand in. One that only this node has proposed is decided
-        before: what follows it could be in no other node's block.
+        Whether a new batch can be broadcast. Not while a batch is only in this node's proposal:
+        no other node could put its successor into a block.
         """
         if not self._queue or len(self._sent) >= self._window:
             return False
         return not any(sent.isProposed for sent in self._sent)
 
     def _due(self) -> float | None:
-        """In how many seconds something is to be done; C{None} where nothing is."""
+        """Seconds until the next broadcast; C{None} if there is none."""
         if self._mayFill():
             return 0.0
         if not self._sent:
@@ -278,9 +288,9 @@ class Outbox:
         self._next = None
         oldest = min(self._sent, key=lambda each: each.due, default=None)
         if oldest is not None and oldest.due <= self._clock.seconds():
-            self._hand(oldest)
+            self._send(oldest)
         elif self._mayFill():
-            self._hand(self._fill())
+            self._send(self._fill())
         else:
             self._goOn(0)
 
@@ -295,24 +305,25 @@ class Outbox:
         self._sent.append(sent)
         return sent
 
-    def _hand(self, sent: _Sent) -> None:
+    def _send(self, sent: _Sent) -> None:
         sent.isProposed = False
         sent.due = self._clock.seconds() + RESEND
-        self._handing = sent
+        self._sending = sent
         self._request = self._broadcast(sent.data)
         self._request.addCallbacks(
-            lambda answer: self._handed(sent, answer), lambda failure: self._troubled(sent, failure)
+            lambda answer: self._answered(sent, answer),
+            lambda failure: self._broadcastFailed(sent, failure),
         ).addErrback(lambda failure: self._log.failure("a batch", failure))
 
-    def _handed(self, sent: _Sent, answer: Broadcast) -> None:
-        self._request = self._handing = None
-        # What is repeated was in a block, of which this broker may not have heard yet.
+    def _answered(self, sent: _Sent, answer: Broadcast) -> None:
+        self._request = self._sending = None
+        # A repeated batch is in a block, which may not have been committed here yet.
         if answer.code not in (Code.OK, Code.REPEATED):
             self._drop(sent, f"the ledger refused this broker's transactions: {answer.log}")
         self._goOn(0)
 
-    def _troubled(self, sent: _Sent, failure: Failure) -> None:
-        self._request = self._handing = None
+    def _broadcastFailed(self, sent: _Sent, failure: Failure) -> None:
+        self._request = self._sending = None
         if self._isClosed:
             return
         error = failure.value
@@ -323,26 +334,26 @@ class Outbox:
             if len(sent.hashes) > 1:
                 self._split(sent)
             else:
-                self._drop(sent, "the transaction is larger than the ledger takes")
+                self._drop(sent, "the transaction is larger than the ledger accepts")
             self._goOn(0)
         else:
             if reason is None:
-                self._log.failure("a batch could not be handed in", failure)
-            # Handed in again after a while, before any that is new: whether the engine has it
-            # is not known, and the next one follows it.
-            self._handing = sent
-            self._retry = self._clock.callLater(RETRY, self._again, sent)
+                self._log.failure("a batch could not be broadcast", failure)
+            # Retried before any new batch: the engine may or may not have it, and the next batch
+            # follows it.
+            self._sending = sent
+            self._retry = self._clock.callLater(RETRY, self._retryNow, sent)
 
-    def _again(self, sent: _Sent) -> None:
+    def _retryNow(self, sent: _Sent) -> None:
         self._retry = None
-        self._handing = None
+        self._sending = None
         if sent.hashes:
-            self._hand(sent)
+            self._send(sent)
         else:
             self._goOn(0)
 
     def _split(self, sent: _Sent) -> None:
-        """The engine takes no batch so large, and has never had this one: smaller ones then."""
+        """Make smaller batches: the engine has refused this one, and never had it."""
         if sent in self._sent:
             self._batchBytes = len(sent.data) // 2
             self._log.warn("batches of {size} bytes are too large", size=len(sent.data))

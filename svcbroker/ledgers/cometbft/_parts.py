@@ -1,5 +1,5 @@
 """
-What of the ledger touches the network and other processes.
+The parts of the ledger that touch the network and other processes.
 """
 
 from __future__ import annotations
@@ -21,54 +21,63 @@ from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
 
 
-class EngineKeeper(Protocol):
+class EngineSupervisor(Protocol):
     """
-    Whoever keeps the engine running: L{Engine<svcbroker.ledgers.cometbft._engine.Engine>}, or
-    nobody here.
+    A supervisor of the engine: L{Engine<svcbroker.ledgers.cometbft._engine.Engine>} or
+    L{ForeignEngine}.
     """
 
     @property
     def reason(self) -> str:
-        """Why the engine is not running; empty where it is."""
+        """Why the engine is not running; empty while it is."""
+
+    @property
+    def failure(self) -> str:
+        """Why the engine does not come back by itself; empty if it runs or may come back."""
 
     def start(self) -> None:
-        """Start it."""
+        """Start the engine."""
 
     def stop(self) -> Deferred[None]:
-        """End it."""
+        """Stop the engine."""
 
     def connectionsChanged(self, count: int) -> None:
-        """The application has more connections than before, or less."""
+        """The number of the application's connections has changed."""
 
 
 class ForeignEngine:
     """
-    An engine that somebody else keeps running.
+    An engine that runs outside of this daemon.
     """
 
     def __init__(self, socket: Path) -> None:
         """
-        @param socket: where it is to connect to.
+        @param socket: the application's socket.
         """
         self._socket = socket
         self._connections = 0
 
     @property
     def reason(self) -> str:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
         if self._connections < CONNECTIONS:
             return f"no engine is connected to {self._socket}"
         return ""
 
+    @property
+    def failure(self) -> str:
+        """See L{EngineSupervisor}."""
+        return ""
+
     def start(self) -> None:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
 
     def stop(self) -> Deferred[None]:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
         return succeed(None)
 
     def connectionsChanged(self, count: int) -> None:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
         self._connections = count
 
 
@@ -77,14 +86,14 @@ class EngineParts:
     """
     The parts of one ledger.
 
-    @ivar socket: where the engine connects to.
-    @ivar rpc: asks the engine.
-    @ivar engine: keeps it running.
+    @ivar socket: the application's socket.
+    @ivar rpc: the client of the engine's RPC.
+    @ivar engine: the engine's supervisor.
     """
 
     socket: Path
     rpc: EngineRpc
-    engine: EngineKeeper
+    engine: EngineSupervisor
     _home: Path
     _listen: Callable[[AbciFactory], IListeningPort]
     _port: IListeningPort | None = field(default=None, init=False)
@@ -95,11 +104,11 @@ class EngineParts:
     @classmethod
     def real(cls, context: LedgerContext, settings: CometSettings) -> EngineParts:
         """
-        The parts of a daemon. The context's reactor must be one.
+        The parts of a daemon.
         """
         reactor: Any = context.reactor
         socket = settings.socket
-        engine: EngineKeeper = ForeignEngine(socket)
+        engine: EngineSupervisor = ForeignEngine(socket)
         if settings.engine is not None:
             engine = Engine(
                 [str(settings.engine), "start", "--home", str(settings.home)],
@@ -117,15 +126,15 @@ class EngineParts:
 
     def listen(self, factory: AbciFactory) -> None:
         """
-        Let the engine connect.
+        Listen for the engine.
 
-        @raise ValueError: the socket's path cannot be one.
+        @raise ValueError: the socket's path is invalid or in use.
         @raise OSError: the operating system refuses.
         """
         self._port = self._listen(factory)
 
     def stopListening(self) -> Deferred[Any]:
-        """Let nobody connect any more. Fires when the socket is gone."""
+        """Stop listening. Fires when the socket is removed."""
         port, self._port = self._port, None
         return succeed(None) if port is None else maybeDeferred(port.stopListening)
 
@@ -135,16 +144,16 @@ class EngineParts:
             try:
                 self._names = namesOf(readGenesis(self._home))
             except LayoutError:
-                # The engine is elsewhere. Who is whom, only votes tell then.
+                # The engine is on another machine: only votes tell which validators are active.
                 self._names = {}
         return self._names
 
     def wanted(self) -> frozenset[str] | None:
-        """The ids of the nodes that the engine keeps connections to; C{None}: unknown."""
+        """The ids of the engine's persistent peers; C{None} if unknown."""
         if not self._isRead:
             self._isRead, self._wanted = True, readPeers(self._home)
         return self._wanted
 
     def close(self) -> Deferred[Any]:
-        """Close what is kept open to the engine."""
+        """Close the connections to the engine."""
         return self.rpc.close()

@@ -57,6 +57,7 @@ class FakeNode:
     @ivar pool: what waits for a block.
     @ivar lastError: while it is set, every broadcast fails with it.
     @ivar isWanted: whether it was started and not stopped.
+    @ivar broken: why it does not come back, if it does not.
     @ivar isUp: whether it has played what the application lacks, and its RPC answers.
     """
 
@@ -67,6 +68,7 @@ class FakeNode:
     isWanted: bool = False
     connections: int = 0
     isUp: bool = False
+    broken: str = ""
     ports: list[FakePort] = field(factory=list)
     _open: list[tuple[Any, StringTransport, FrameParser]] = field(factory=list)
 
@@ -74,21 +76,26 @@ class FakeNode:
 
     @property
     def reason(self) -> str:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
         return "" if self.connections >= CONNECTIONS else "the engine is away"
 
+    @property
+    def failure(self) -> str:
+        """See L{EngineSupervisor}."""
+        return self.broken
+
     def start(self) -> None:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
         self.isWanted = True
 
     def stop(self) -> Deferred[None]:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
         self.isWanted = False
         self.end()
         return succeed(None)
 
     def connectionsChanged(self, count: int) -> None:
-        """See L{EngineKeeper}."""
+        """See L{EngineSupervisor}."""
         self.connections = count
 
     def listen(self, factory: AbciFactory) -> Any:

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.ledgers.cometbft._engine import (
     CONNECTIONS,
+    SETTLED,
     Engine,
     EngineState,
 )
@@ -59,7 +60,7 @@ class LifeTests(EngineTestCase):
     It starts, and starts again.
     """
 
-    def test_start(self) -> None:
+    def test_engineRunsOnceConnected(self) -> None:
         """It is started with its arguments, and is running when it has its connections."""
         self.assertIs(self.engine.state, EngineState.STOPPED)
         self.assertEqual(self.engine.reason, "the engine is stopped")
@@ -79,7 +80,7 @@ class LifeTests(EngineTestCase):
         self.assertIs(self.engine.state, EngineState.RUNNING)
         self.assertEqual(self.engine.reason, "")
 
-    def test_changes(self) -> None:
+    def test_stateChangesAreReportedOnce(self) -> None:
         """Whoever wants to know is told of each state once."""
         self.engine.start()
         self.connect()
@@ -104,13 +105,13 @@ class LifeTests(EngineTestCase):
             ],
         )
 
-    def test_startTwice(self) -> None:
+    def test_secondStartMakesNoProcess(self) -> None:
         """There is one process at most."""
         self.engine.start()
         self.engine.start()
         self.assertEqual(len(self.reactor.processes), 1)
 
-    def test_again(self) -> None:
+    def test_restartDelayGrows(self) -> None:
         """When it ends it is started again, later each time, up to a bound."""
         self.engine.start()
         delays = []
@@ -126,7 +127,7 @@ class LifeTests(EngineTestCase):
             self.assertEqual(len(self.reactor.processes), started + 1)
         self.assertEqual(delays, [1, 2, 4, 8, 8, 8])
 
-    def test_forever(self) -> None:
+    def test_delayStaysBounded(self) -> None:
         """However often it ends, the delay can be computed."""
         self.engine.start()
         for _ in range(2000):
@@ -134,7 +135,7 @@ class LifeTests(EngineTestCase):
             self.reactor.advance(8)
         self.assertEqual(len(self.reactor.processes), 2001)
 
-    def test_jitter(self) -> None:
+    def test_jitterIsBounded(self) -> None:
         """Chance adds to the delay, within a bound."""
         self.chance = 1.0
         self.engine.start()
@@ -142,7 +143,7 @@ class LifeTests(EngineTestCase):
         (call,) = self.reactor.getDelayedCalls()
         self.assertEqual(call.getTime(), 1.5)
 
-    def test_reason(self) -> None:
+    def test_reasonTellsEndsAndNextStart(self) -> None:
         """It says how often it has ended, how, and when it will be started."""
         self.engine.start()
         self.process.end(status=3)
@@ -165,7 +166,24 @@ class LifeTests(EngineTestCase):
         self.process.end(status=0)
         self.assertIn("3 times, at last with status 0", self.engine.reason)
 
-    def test_steady(self) -> None:
+    def test_errorAndAdviceAreReported(self) -> None:
+        """The reason has the engine's own error, and after three ends what to do about it."""
+        self.engine.start()
+        error = "ERROR: error on replay: app block height (6) is higher than core (0)"
+        for ends in (1, 2, 3):
+            self.process.child.outReceived(b"E[2026-11-20|16:30:09.277] Stopped accept routine\n")
+            self.process.child.errReceived(f"{error}\n".encode())
+            self.process.end(status=1)
+            self.assertIn(f"with status 1 ({error}); next start", self.engine.reason)
+            self.assertEqual(bool(self.engine.failure), ends == 3)
+            self.reactor.advance(30)
+        self.assertIn("move the group's ledger.sqlite away", self.engine.failure)
+        self.engine.connectionsChanged(CONNECTIONS)
+        self.assertNotEqual(self.engine.failure, "")
+        self.reactor.advance(SETTLED)
+        self.assertEqual(self.engine.failure, "")
+
+    def test_longLifeResetsDelay(self) -> None:
         """After a long life an end counts as the first."""
         self.engine.start()
         self.process.end()
@@ -177,7 +195,7 @@ class LifeTests(EngineTestCase):
         self.assertIn("has ended once", self.engine.reason)
         self.assertIn("next start in 1.0 s", self.engine.reason)
 
-    def test_noProcess(self) -> None:
+    def test_failedSpawnIsRetried(self) -> None:
         """Where there can be no process, it is tried again."""
         self.reactor.error = BlockingIOError(11, "Resource temporarily unavailable")
         self.engine.start()
@@ -187,14 +205,14 @@ class LifeTests(EngineTestCase):
         self.reactor.advance(1)
         self.assertIs(self.engine.state, EngineState.STARTING)
 
-    def test_socket(self) -> None:
+    def test_leftoverSocketIsRemoved(self) -> None:
         """A socket that it left when it was killed is removed before it is started."""
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(self.socket))
         self.engine.start()
         self.assertFalse(self.socket.exists())
 
-    def test_noSocket(self) -> None:
+    def test_nonSocketPreventsStart(self) -> None:
         """What is no socket stays, and the engine is not started."""
         self.socket.write_text("precious")
         self.engine.start()
@@ -208,7 +226,7 @@ class EndTests(EngineTestCase):
     It ends, and is ended.
     """
 
-    def test_stop(self) -> None:
+    def test_stopEndsProcess(self) -> None:
         """It is asked to end, and not started again."""
         self.engine.start()
         self.connect()
@@ -225,7 +243,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(self.reactor.getDelayedCalls(), [])
         self.assertEqual(self.process.signals, ["TERM"])
 
-    def test_kill(self) -> None:
+    def test_slowEndIsKilled(self) -> None:
         """It is killed when it takes too long."""
         self.engine.start()
         stopped = self.engine.stop()
@@ -236,7 +254,7 @@ class EndTests(EngineTestCase):
         self.successResultOf(stopped)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_stopWaiting(self) -> None:
+    def test_stopCancelsRestart(self) -> None:
         """It is not started again when it is stopped in between."""
         self.engine.start()
         self.process.end()
@@ -244,11 +262,11 @@ class EndTests(EngineTestCase):
         self.assertIs(self.engine.state, EngineState.STOPPED)
         self.assertEqual(self.reactor.getDelayedCalls(), [])
 
-    def test_stopStopped(self) -> None:
+    def test_stopWithoutProcessFiresAtOnce(self) -> None:
         """There is nothing to wait for where it was not started."""
         self.successResultOf(self.engine.stop())
 
-    def test_startAfterStop(self) -> None:
+    def test_restartCountsAnew(self) -> None:
         """It can be started again, and its ends are counted anew."""
         self.engine.start()
         self.process.end()
@@ -257,7 +275,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(self.engine.reason, "the engine is starting")
         self.assertEqual(len(self.reactor.processes), 2)
 
-    def test_exited(self) -> None:
+    def test_exitedProcessNeedsNoSignal(self) -> None:
         """It may have ended already when it is asked to."""
         self.engine.start()
         self.process.hasExited = True
@@ -265,7 +283,7 @@ class EndTests(EngineTestCase):
         self.process.end(status=0)
         self.successResultOf(stopped)
 
-    def test_lostConnections(self) -> None:
+    def test_lostConnectionsAreTolerated(self) -> None:
         """When it has lost the application it has some time to end by itself."""
         self.engine.start()
         self.connect()
@@ -279,7 +297,7 @@ class EndTests(EngineTestCase):
         self.reactor.advance(1)
         self.assertEqual(len(self.reactor.processes), 2)
 
-    def test_clings(self) -> None:
+    def test_lingeringEngineIsEnded(self) -> None:
         """When it does not, it is ended, and started again."""
         self.engine.start()
         self.connect()
@@ -294,7 +312,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(len(self.reactor.processes), 2)
         self.assertEqual(self.process.signals, [])
 
-    def test_connectionsReturn(self) -> None:
+    def test_returningConnectionsKeepEngine(self) -> None:
         """Where the connections come back, nothing happens."""
         self.engine.start()
         self.connect()
@@ -304,7 +322,7 @@ class EndTests(EngineTestCase):
         self.assertEqual(self.process.signals, [])
         self.assertIs(self.engine.state, EngineState.RUNNING)
 
-    def test_slowStart(self) -> None:
+    def test_slowStartIsTolerated(self) -> None:
         """An engine that has not connected yet may take its time."""
         self.engine.start()
         self.engine.connectionsChanged(1)

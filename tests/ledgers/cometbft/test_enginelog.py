@@ -34,7 +34,7 @@ class OutputTests(EngineTestCase):
             (event["log_level"].name, event["text"]) for event in self.events if "text" in event
         ]
 
-    def test_lines(self) -> None:
+    def test_linesKeepTheirLevel(self) -> None:
         """Lines have the level that the engine gives them."""
         child = self.process.child
         child.outReceived(b"I[2026-11-20|16:30:09.277] executed block     module=state heig")
@@ -57,13 +57,13 @@ class OutputTests(EngineTestCase):
         self.assertEqual(self.events[0]["module"], "state")
         self.assertIs(self.events[0]["log_level"], LogLevel.info)
 
-    def test_lastLine(self) -> None:
+    def test_unfinishedLineIsLogged(self) -> None:
         """A last line without an end is a line."""
         self.process.child.errReceived(b"killed")
         self.process.end()
         self.assertEqual(self.said()[0], ("error", "killed"))
 
-    def test_consensusFailure(self) -> None:
+    def test_consensusFailureRestartsEngine(self) -> None:
         """An engine that lives but has given up is ended, and started again."""
         self.connect()
         line = b"E[2026-11-20|16:30:09.3] CONSENSUS FAILURE!!!      module=consensus err=disk\n"
@@ -73,7 +73,7 @@ class OutputTests(EngineTestCase):
         self.process.end(status=0)
         self.assertIs(self.engine.state, EngineState.WAITING)
 
-    def test_ownErrors(self) -> None:
+    def test_peerErrorsAreWarnings(self) -> None:
         """What only a peer may have caused is a warning, and what is the engine's own an error."""
         self.process.child.outReceived(
             b"E[2026-11-20|16:30:09.3] Stopping peer for error   module=p2p err=EOF\n"
@@ -81,7 +81,7 @@ class OutputTests(EngineTestCase):
         )
         self.assertEqual([level for level, _ in self.said()], ["warn", "error"])
 
-    def test_ending(self) -> None:
+    def test_errorsWhileEndingAreInfo(self) -> None:
         """An engine that was told to end closes everything; that is nothing to worry about."""
         self.engine.stop()
         self.process.child.outReceived(
@@ -97,7 +97,7 @@ class LineTests(SynchronousTestCase):
     Lines of the engine's log.
     """
 
-    def test_real(self) -> None:
+    def test_recordedLineIsRead(self) -> None:
         """A line as the engine writes it."""
         self.assertEqual(
             readLine(
@@ -112,7 +112,7 @@ class LineTests(SynchronousTestCase):
             ),
         )
 
-    def test_quoted(self) -> None:
+    def test_quotedFailureIsNotFatal(self) -> None:
         """Only an error of the engine's own is fatal, not one that is spoken of."""
         for text, isFatal in (
             ("E[x] CONSENSUS FAILURE!!!  module=consensus", True),
@@ -122,7 +122,7 @@ class LineTests(SynchronousTestCase):
         ):
             self.assertIs(readLine(text, isError=False).isFatal, isFatal)
 
-    def test_long(self) -> None:
+    def test_longLineComesInPieces(self) -> None:
         """A line that is too long comes in pieces, and nothing of it is kept."""
         splitter = LineSplitter()
         lines = []
@@ -134,6 +134,6 @@ class LineTests(SynchronousTestCase):
         whole = splitter.feed(b"y" * (MAX_LINE + 1) + b"\nz\n")
         self.assertEqual([len(line) for line in whole], [MAX_LINE, 1, 1])
 
-    def test_notText(self) -> None:
+    def test_invalidUtf8IsReplaced(self) -> None:
         """What is no UTF-8 is shown as far as it can be."""
         self.assertEqual(LineSplitter().feed(b"a\xffb\n"), ["a\ufffdb"])

@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.errors import LedgerUnavailable, Overloaded
+from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
 from svcbroker.interfaces import LedgerContext, submit
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._home import publicKey
@@ -287,6 +287,14 @@ class WriteTests(LedgerTestCase):
         block = self.successResultOf(self.ledger.readBlock(3))
         self.assertEqual([event.content for event in block.events], [b"1", b"2", b"3"])
 
+    def test_brokenEngineRefusesAtOnce(self) -> None:
+        """Publishes do not wait for an engine that does not come back by itself."""
+        self.node.end()
+        self.node.broken = "the engine has ended 3 times: its data is damaged"
+        error = self.failureResultOf(self.publish(), LedgerUnavailable).value
+        self.assertIn("its data is damaged", str(error))
+        self.assertEqual(self.reason(), self.node.broken)
+
 
 class SponsorTests(LedgerTestCase):
     """
@@ -390,5 +398,5 @@ class StopTests(LedgerTestCase):
         self.assertNoResult(stopped)
         self.clock.advance(0.2)
         self.successResultOf(stopped)
-        self.failureResultOf(answer, LedgerUnavailable)
+        self.failureResultOf(answer, TransactionTimeout)
         self.ended()

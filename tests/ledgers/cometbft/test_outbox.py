@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Transaction
-from svcbroker.errors import LedgerUnavailable, Overloaded
+from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
 from svcbroker.ledgers.cometbft._batch import BatchMaker, readBatch
 from svcbroker.ledgers.cometbft._calls import Broadcast, EngineError, Reason
 from svcbroker.ledgers.cometbft._machine import Code
@@ -234,7 +234,8 @@ class WayTests(OutboxTestCase):
         ]
         self.outbox.committed([done, *repeated])
         self.assertIs(self.successResultOf(receipt), done)
-        self.failureResultOf(other, LedgerUnavailable)
+        error = self.failureResultOf(other, LedgerUnavailable).value
+        self.assertIn("copy of this one's key", str(error))
 
     def test_cancelledTransactionStaysSubmitted(self) -> None:
         """Who cancels waits no more; the transaction goes its way."""
@@ -349,7 +350,7 @@ class FailureTests(OutboxTestCase):
         sent = list(self.handed)
         self.commit(sent[1])
         self.take()
-        self.outbox.handInAgain()
+        self.outbox.broadcastAgain()
         self.clock.advance(0)
         for _ in range(3):
             self.take()
@@ -404,9 +405,10 @@ class FailureTests(OutboxTestCase):
         waiting = [self.add()]
         self.clock.advance(INTERVAL)
         waiting.append(self.add())
-        self.outbox.close(LedgerUnavailable("the end"))
-        for receipt in waiting:
-            self.failureResultOf(receipt, LedgerUnavailable)
+        self.outbox.close("the end")
+        sent, queued = waiting
+        self.failureResultOf(sent, TransactionTimeout)
+        self.failureResultOf(queued, LedgerUnavailable)
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(self.cancelled, self.asked)
 
@@ -415,8 +417,8 @@ class FailureTests(OutboxTestCase):
         receipt = self.add()
         self.clock.advance(INTERVAL)
         self.fails(Reason.UNREACHABLE)
-        self.outbox.close(LedgerUnavailable("the end"))
-        self.failureResultOf(receipt, LedgerUnavailable)
+        self.outbox.close("the end")
+        self.failureResultOf(receipt, TransactionTimeout)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_newChainFailsPending(self) -> None:

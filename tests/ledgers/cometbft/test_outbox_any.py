@@ -66,7 +66,7 @@ class AnyEngineTests(OutboxTestCase):
                 # It starts again, and has lost what waited.
                 del pool[chance.randint(0, len(pool)) :]
                 if chance.random() < 0.7:
-                    self.outbox.handInAgain()
+                    self.outbox.broadcastAgain()
             if chance.random() < 0.4:
                 waiting = list(pool)
                 if chance.random() < 0.5:

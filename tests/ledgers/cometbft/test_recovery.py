@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from svcbroker.errors import LedgerUnavailable
+from svcbroker.errors import LedgerUnavailable, TransactionTimeout
 from svcbroker.ledgers.cometbft._ledger import FIRST_RECOVERY, LAST_RECOVERY, STOP_TIMEOUT
 from svcbroker.ledgers.cometbft._outbox import RETRY
 from svcbroker.model import Receipt
@@ -141,7 +141,7 @@ class RecoveryTests(LedgerTestCase):
         ports = len(self.node.ports)
         self.clock.advance(STOP_TIMEOUT)
         self.successResultOf(stopped)
-        self.failureResultOf(answer, LedgerUnavailable)
+        self.failureResultOf(answer, TransactionTimeout)
         self.clock.advance(LAST_RECOVERY)
         self.assertEqual(len(self.node.ports), ports)
         self.assertEqual(self.clock.getDelayedCalls(), [])
