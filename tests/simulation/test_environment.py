@@ -188,9 +188,9 @@ class NetworkTests(SynchronousTestCase):
         self.clock.runUntil(1)
         self.assertEqual(self.arrived, [])
 
-    def test_arrivalsInWindowAreDeliveredTogether(self) -> None:
+    def test_arrivalsOfOneTurnAreDelivered(self) -> None:
         """In order of arrival."""
-        self.network = Network(self.clock, Random(1), Trace(), self.deliver, window=0.1)
+        self.network = Network(self.clock, Random(1), Trace(), self.deliver, turn=0.1)
         self.assertEqual(self.send(), 6)
         self.assertEqual(self.deliveries, [2, 2, 2])
 

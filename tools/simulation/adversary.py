@@ -5,7 +5,7 @@ The adversary's knowledge: the messages that any Byzantine replica receives, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from attrs import define, field
@@ -40,6 +40,7 @@ class Adversary:
     @ivar blocks: the blocks seen, by hash.
     @ivar votes: the votes received: signatures by sender, for each phase, height, round and block.
     @ivar changes: the round changes received, by place and sender.
+    @ivar signed: called with each signature: its index, payload and value.
     """
 
     random: Random
@@ -50,6 +51,7 @@ class Adversary:
     blocks: dict[bytes, ProposedBlock] = field(factory=dict)
     votes: dict[tuple[Phase, int, int, bytes], dict[int, bytes]] = field(factory=dict)
     changes: dict[Place, dict[int, RoundChange]] = field(factory=dict)
+    signed: Callable[[int, bytes, bytes], None] = lambda index, payload, signature: None
     _secrets: dict[int, bytes] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -96,7 +98,9 @@ class Adversary:
     def sign(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> bytes:
         """A valid signature of a Byzantine replica over any digest."""
         payload = votePayload(phase, self.chain, height, round, digest)
-        return sign(self._secrets[index], payload)
+        signature = sign(self._secrets[index], payload)
+        self.signed(index, payload, signature)
+        return signature
 
     def vote(self, index: int, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
         """A signed vote for any digest."""

@@ -222,7 +222,7 @@ class FalseRoundChanges(BaseBehaviour):
 
 class UnjustifiedProposer(BaseBehaviour):
     """
-    As the leader of a later round, proposes a block of its own whatever the others are locked on,
+    As the leader of a later round, proposes any block, whatever the others are locked on,
     and justifies it in every conceivable way.
     """
 
@@ -249,6 +249,9 @@ class UnjustifiedProposer(BaseBehaviour):
         ):
             return ()
         block = replica.another(message.round, 2)
+        known = [known for known in adversary.blocks.values() if replica.isCurrent(known)]
+        if known and (block is None or adversary.random.random() < 0.4):
+            block = adversary.random.choice(known)
         if block is None:
             return ()
         self._done.add(place)
@@ -288,6 +291,7 @@ class UnjustifiedProposer(BaseBehaviour):
             for signatures in (adversary.padded(Phase.PREPARE, me, height, last, digest), ())
         ]
         return [
+            [own, *allies, *heard],
             [own, *allies, *free],
             ([own, *allies, *free] * adversary.quorum)[: adversary.quorum],
             [replace(own, sender=index) for index in range(adversary.quorum)],
@@ -301,7 +305,7 @@ class Forger(BaseBehaviour):
 
     def onReceive(self, replica: ByzantineReplica, message: Message) -> Sequence[Effect]:
         adversary = replica.adversary
-        if adversary.random.random() > 0.15:
+        if adversary.random.random() > 0.08:
             return ()
         effects: list[Effect] = []
         if isinstance(message, Vote):

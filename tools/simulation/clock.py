@@ -19,6 +19,8 @@ from zope.interface import implementer
 class Alarm:
     """
     A delayed call of a L{VirtualClock}.
+
+    @ivar ticket: identifies the current entry in the clock's heap; -1 if there is none.
     """
 
     __slots__ = ("_arguments", "_call", "_clock", "_isCancelled", "_time", "ticket")
@@ -28,13 +30,13 @@ class Alarm:
     ) -> None:
         self._clock = clock
         self._time = time
-        self._call: Callable[..., Any] | None = call
+        self._call = call
         self._arguments = arguments
         self._isCancelled = False
         self.ticket = clock.enqueue(time, self)
 
     def active(self) -> bool:
-        return self._call is not None and not self._isCancelled
+        return self.ticket >= 0
 
     def getTime(self) -> float:
         return self._time
@@ -42,6 +44,7 @@ class Alarm:
     def cancel(self) -> None:
         self._checkActive()
         self._isCancelled = True
+        self.ticket = -1
 
     def delay(self, secondsLater: float) -> None:
         self._move(self._time + secondsLater)
@@ -51,9 +54,8 @@ class Alarm:
 
     def ring(self) -> None:
         """Make the call."""
-        call, self._call = self._call, None
-        assert call is not None
-        call(*self._arguments)
+        self.ticket = -1
+        self._call(*self._arguments)
 
     def _move(self, time: float) -> None:
         self._checkActive()
@@ -61,10 +63,8 @@ class Alarm:
         self.ticket = self._clock.enqueue(time, self)
 
     def _checkActive(self) -> None:
-        if self._call is None:
-            raise AlreadyCalled()
-        if self._isCancelled:
-            raise AlreadyCancelled()
+        if self.ticket < 0:
+            raise AlreadyCancelled() if self._isCancelled else AlreadyCalled()
 
 
 @implementer(IReactorTime)
@@ -88,7 +88,7 @@ class VirtualClock:
         return Alarm(self, self._now + delay, call, args)
 
     def getDelayedCalls(self) -> Sequence[Alarm]:
-        return [alarm for _, ticket, alarm in self._heap if self._isDue(ticket, alarm)]
+        return [alarm for _, ticket, alarm in self._heap if alarm.ticket == ticket]
 
     def enqueue(self, time: float, alarm: Alarm) -> int:
         """
@@ -109,14 +109,11 @@ class VirtualClock:
         heap = self._heap
         while heap and heap[0][0] <= end:
             time, ticket, alarm = heappop(heap)
-            if not self._isDue(ticket, alarm):
-                continue
+            if alarm.ticket != ticket:
+                continue  # moved or cancelled
             if time > self._now:
                 self._now = time
             alarm.ring()
             if isEnough is not None and isEnough():
                 return
         self._now = max(self._now, end)
-
-    def _isDue(self, ticket: int, alarm: Alarm) -> bool:
-        return alarm.ticket == ticket and alarm.active()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from random import Random
 
 from attrs import frozen
 
 from svcbroker.chain import Transaction, faultsTolerated
-from svcbroker.ledgers.pbft._keys import DoubleSign, Verifier
+from svcbroker.ledgers.pbft._keys import DoubleSign
 from svcbroker.ledgers.pbft._messages import Message
 from svcbroker.ledgers.pbft._network import Envelope
 from svcbroker.ledgers.pbft._ports import Timing
@@ -40,8 +40,8 @@ LONGEST = 8.0
 """The maximum timeout of a round, in seconds."""
 SYNC = 0.002
 """How long a healthy disk takes to sync, in seconds."""
-WINDOWS = (0.0, 0.002, 0.01, 0.04)
-"""Seconds within which messages that arrive for a host are delivered together; one for each run."""
+TURNS = (0.0, 0.002, 0.01, 0.04)
+"""Seconds of a turn of the hosts' event loops; one is drawn for each run."""
 OUTAGE = 300.0
 """How long the longest fault lasts, in seconds."""
 AFTERWARDS = 3
@@ -90,12 +90,13 @@ class Cluster:
         self.random = Random(f"cluster {nodes} {seed}")
         self.clock = VirtualClock(NOW)
         self.genesis = genesisOf(nodes)
-        self.judge = Judge(self.genesis)
-        window = self.random.choice(WINDOWS)
-        self.network = Network(self.clock, self.random, self.trace, self._deliver, window)
+        self._verifier = SigningVerifier(nodes)
+        self.judge = Judge(self.genesis, self._verifier)
+        turn = self.random.choice(TURNS)
+        self.network = Network(self.clock, self.random, self.trace, self._deliver, turn)
         self._others = [[n for n in range(nodes) if n != index] for index in range(nodes)]
-        self.lasts = self.random.uniform(5.0, 14.0)
-        self.focus = Focus(isLong=self.random.random() < 0.01) if focus is None else focus
+        self.lasts = self.random.uniform(4.0, 10.0)
+        self.focus = Focus(isLong=self.random.random() < 0.004) if focus is None else focus
         if self.focus.isLong:
             self.lasts += OUTAGE
         self.signed: set[bytes] = set()
@@ -121,6 +122,7 @@ class Cluster:
         self._mayBeWiped = bad[count:] if focus.isWiped or random.random() < 0.5 else []
         seeds = {index: seedsOf(nodes)[index] for index in self._byzantine}
         self.adversary = Adversary(random, self.genesis.chain, nodes, seeds)
+        self.adversary.signed = self._verifier.addSigned
 
     def _makeHost(self, index: int) -> ReplicaHost:
         random, isByzantine = self.random, index in self._byzantine
@@ -145,7 +147,7 @@ class Cluster:
             isByzantine=isByzantine,
             makeReplica=make,
         )
-        rules = self.components.rules(chain=self.genesis.chain, verifier=_verifier(self.nodes))
+        rules = self.components.rules(chain=self.genesis.chain, verifier=self._verifier)
         disk = self.components.disk(self.clock, random)
         disk.latency = SYNC
         disk.crashed = partial(self._lostPower, index)
@@ -335,9 +337,3 @@ class Cluster:
 
     def _note(self, text: str) -> None:
         self.trace.note(self.clock.seconds(), text)
-
-
-@lru_cache(maxsize=16)
-def _verifier(nodes: int) -> Verifier:
-    # Shared by all runs, so that each signature is verified once.
-    return SigningVerifier(seedsOf(nodes))

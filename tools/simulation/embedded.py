@@ -37,10 +37,11 @@ from .clock import VirtualClock
 from .cluster import AFTERWARDS
 from .crashingdisk import DATABASE, CrashingDisk
 from .embeddedfaults import EMBEDDED_FAULTS
-from .faults import MOST, Planned, plan
+from .faults import Planned, plan
 from .genesis import NOW
+from .host import MEASURED
 from .judge import DURABILITY, ERROR, LIVENESS, Judge, Violation
-from .network import LinkConditions, Obstacle
+from .network import MAX_HOSTS, LinkConditions, Obstacle
 from .outcome import Outcome
 from .process import EmbeddedMachine, LogWatch, ProcessClock, observed
 from .trace import Trace, kindOf, roundOf, short
@@ -80,10 +81,10 @@ class Embedded:
         self.clock = VirtualClock(NOW)
         self.obstacles: list[Obstacle] = []
         self.isUp = False
-        self.lasts = self.random.uniform(4.0, 12.0)
+        self.lasts = self.random.uniform(3.0, 9.0)
         self.judge: Judge | None = None
         self.skew = 0.0
-        self.messages = 0
+        self.messages = self._steps = 0
         self._kind, self._script = makeReplica, script
         self._conditions = LinkConditions(delay=(0.0, self.random.choice((0.0, 0.01, 0.05))))
         self._active: list[Planned] = []
@@ -274,6 +275,7 @@ class Embedded:
         if signer.index not in self.byzantine:
             return kind(signer, *arguments)
         self.adversary.addKey(signer.index, signer._secret[:32])
+        self.adversary.signed = signer._verifier.addSigned
         make = makeByzantine(kind, self.adversary, self.byzantine[signer.index])
         return make(signer, *arguments)  # type: ignore[no-any-return]
 
@@ -337,7 +339,7 @@ class Embedded:
     @property
     def hosts(self) -> Sequence[EmbeddedMachine]:
         """The current replicas, as seen by faults."""
-        return [EmbeddedMachine(self, index) for index in range(MOST)]
+        return [EmbeddedMachine(self, index) for index in range(MAX_HOSTS)]
 
     @property
     def network(self) -> Embedded:
@@ -402,14 +404,16 @@ class Embedded:
         """Check the effects of a replica."""
         for effect in effects:
             if isinstance(effect, Send):
-                fate = "all" if effect.target is None else f"{effect.target}"
+                target = -1 if effect.target is None else effect.target
+                fate = [(target, 0.0)]
                 self.trace.sent(self.clock.seconds(), replica.index, effect.message, fate)
                 if replica.index not in self.byzantine:
                     self._judge.sent(replica.index, effect.message)
             elif isinstance(effect, Decide):
                 # Also of Byzantine replicas: the ledger stores the first decision of any.
                 self._decided(replica.index, effect)
-        if replica.index not in self.byzantine:
+        self._steps += 1
+        if not self._steps % MEASURED and replica.index not in self.byzantine:
             self._judge.measured(replica.index, replica)
 
     def _decided(self, index: int, decide: Decide) -> None:

@@ -14,10 +14,16 @@ from typing import Protocol
 from attrs import define, field, frozen
 
 from .disk import Moment, Slot
-from .network import Cut, Isolation, LinkConditions, Obstacle, Partition, Starvation
-
-MOST = 16
-"""An upper bound of the number of replicas in any set."""
+from .network import (
+    MAX_HOSTS,
+    Cut,
+    Deprivation,
+    Isolation,
+    LinkConditions,
+    Obstacle,
+    Partition,
+    Starvation,
+)
 
 
 class FaultyDisk(Protocol):
@@ -116,38 +122,36 @@ class Obstructed(BasicFault):
 
 
 @define
-class Ambush(Obstructed):
+class Ambush(BasicFault):
     """
     Only one replica receives commits. Once it has decided, it is isolated: if the others can be
     brought to decide another block, they will.
+
+    @ivar others: further obstacles, so that the replicas have different locks.
+    @ivar crashing: the replicas that crash when the victim has decided.
     """
 
     victim: int
-
-    def onDecided(self, target: FaultTarget, index: int) -> None:
-        if index == self.victim and isinstance(self.obstacle, Starvation):
-            self.end(target)
-            self.obstacle = Isolation(self.victim)
-            self.begin(target)
-
-
-@define
-class LateAmbush(Ambush):
-    """
-    An ambush after a round change: first only one replica receives some messages of round 0, so
-    that the replicas enter the next round with different locks.
-    """
-
-    before: Starvation
+    commits: Starvation
+    others: Sequence[Obstacle] = ()
+    crashing: Sequence[int] = ()
+    _isolation: Isolation | None = field(init=False, default=None)
 
     def begin(self, target: FaultTarget) -> None:
-        target.network.obstacles.append(self.before)
-        super().begin(target)
+        target.network.obstacles += [self.commits, *self.others]
 
     def end(self, target: FaultTarget) -> None:
-        super().end(target)
-        if self.before in target.network.obstacles:
-            target.network.obstacles.remove(self.before)
+        mine = (self.commits, self._isolation, *self.others)
+        obstacles = target.network.obstacles
+        obstacles[:] = [each for each in obstacles if all(each is not one for one in mine)]
+
+    def onDecided(self, target: FaultTarget, index: int) -> None:
+        if index == self.victim and self._isolation is None:
+            self.end(target)
+            self._isolation = Isolation(self.victim)
+            target.network.obstacles.append(self._isolation)
+            for other in self.crashing:
+                target.crash(other, 0.05)
 
 
 @define
@@ -285,7 +289,7 @@ class Planned:
 
 
 def _partition(random: Random, nodes: int, lasts: float) -> Fault:
-    return Obstructed(Partition(tuple(random.randrange(2) for _ in range(MOST))))
+    return Obstructed(Partition(tuple(random.randrange(2) for _ in range(MAX_HOSTS))))
 
 
 def _oneWay(random: Random, nodes: int, lasts: float) -> Fault:
@@ -300,15 +304,22 @@ def _starvation(random: Random, nodes: int, lasts: float) -> Fault:
 
 
 def _ambush(random: Random, nodes: int, lasts: float) -> Fault:
-    victim = random.randrange(nodes)
-    return Ambush(Starvation(("commit", "decided"), victim), victim)
+    victim, *others = random.sample(range(nodes), nodes)
+    crashing = others if random.random() < 0.2 else ()
+    # One replica is not locked on the block that the victim decides.
+    free = [Deprivation(("prepare",), others[0])] if random.random() < 0.4 else []
+    return Ambush(victim, Starvation(("commit", "decided"), victim), free, crashing)
 
 
 def _lateAmbush(random: Random, nodes: int, lasts: float) -> Fault:
-    victim, fed = random.randrange(nodes), random.randrange(-1, nodes)
-    kinds = random.choice((("commit", "decided"), ("prepare", "decided"), ("prepare", "commit")))
-    ambush = Starvation(("commit", "decided"), victim, first=random.choice((1, 1, 2)))
-    return LateAmbush(ambush, victim, Starvation(kinds, fed, last=0))
+    """An ambush after a round change, before which one replica was locked on another block."""
+    victim, locked = random.randrange(nodes), random.randrange(nodes)
+    first = random.choice((1, 1, 2))
+    before: list[Obstacle] = [Starvation(("prepare",), locked, last=0)]
+    before.append(Starvation(("commit", "decided"), -1, last=first - 1))
+    if first == 2:
+        before.append(Starvation(("prepare",), random.randrange(nodes), first=1, last=1))
+    return Ambush(victim, Starvation(("commit", "decided"), victim, first=first), before)
 
 
 def _firstDecidedIsolated(random: Random, nodes: int, lasts: float) -> Fault:

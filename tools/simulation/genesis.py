@@ -15,8 +15,6 @@ from svcbroker.ledgers.pbft._keys import SIGNATURE_SIZE, Verifier, publicKey
 
 NOW = 1_700_000_000.0
 """The time at which all runs start: seconds since the epoch."""
-CACHE_SIZE = 20_000
-"""How many signatures a L{SigningVerifier} remembers."""
 
 
 @lru_cache(maxsize=64)
@@ -42,15 +40,20 @@ def sign(secret: bytes, payload: bytes) -> bytes:
     return crypto_sign(payload, secret)[:SIGNATURE_SIZE]
 
 
+@lru_cache(maxsize=64)
+def _secretsOf(nodes: int) -> Sequence[bytes]:
+    return [secretOf(seed) for seed in seedsOf(nodes)]
+
+
 class SigningVerifier(Verifier):
     """
     Verifies signatures by signing again, which takes a fifth of the time: the simulation has all
     private keys, and Ed25519 signatures are deterministic.
     """
 
-    def __init__(self, seeds: Sequence[bytes]) -> None:
-        super().__init__([publicKey(seed) for seed in seeds])
-        self._secrets = [secretOf(seed) for seed in seeds]
+    def __init__(self, nodes: int) -> None:
+        super().__init__(genesisOf(nodes).validators)
+        self._secrets = _secretsOf(nodes)
         self._signatures: dict[tuple[int, bytes], bytes] = {}
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
@@ -63,6 +66,4 @@ class SigningVerifier(Verifier):
         return known == signature
 
     def addSigned(self, index: int, payload: bytes, signature: bytes) -> None:
-        if len(self._signatures) >= CACHE_SIZE:
-            self._signatures.clear()
         self._signatures[index, payload] = signature

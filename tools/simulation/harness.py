@@ -77,7 +77,7 @@ class Harness:
         """Have a replica receive messages."""
         for message in messages:
             self._step += 1
-            self.trace.sent(NOW + self._step, message.sender, message, f"{target}")
+            self.trace.sent(NOW + self._step, message.sender, message, [(target, 0.0)])
             self._perform(target, self.replicas[target].receive(message))
 
     def deliver(self, kind: str, round: int, senders: Sequence[int], target: int) -> None:

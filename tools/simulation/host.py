@@ -282,6 +282,11 @@ class ReplicaHost:
     def _perform(self, effects: Sequence[Effect]) -> None:
         if not self.isUp:
             return
+        self._steps += 1
+        if not self._steps % MEASURED:
+            self._dependencies.stepped(self.index)
+        if not effects:
+            return
         sends: list[Send] = []
         block: StoredBlock | None = None
         isNew = False
@@ -310,9 +315,6 @@ class ReplicaHost:
             promise = self._components.keep(self.replica.promise)
             self._write(promise, lambda: None, batch)
         self._flush()
-        self._steps += 1
-        if not self._steps % MEASURED:
-            self._dependencies.stepped(self.index)
 
     def _promise(self, message: Proposal | Vote | RoundChange) -> bool:
         """

@@ -25,6 +25,7 @@ from svcbroker.chain import (
     checkBlock,
     votePayload,
 )
+from svcbroker.ledgers.pbft._keys import Verifier
 from svcbroker.ledgers.pbft._messages import Message, Proposal, RoundChange, Vote
 from svcbroker.ledgers.pbft._replica import ROUNDS_AHEAD, Replica
 from svcbroker.ledgers.pbft._votes import MESSAGES_KEPT
@@ -106,12 +107,14 @@ class Judge:
     counts sequence numbers itself.
 
     @ivar genesis: the chain's genesis.
+    @ivar verifier: verifies signatures faster, if the validator set does not change.
     @ivar chain: the headers of the final blocks; the genesis is the first.
     @ivar executed: the results of transactions, by hash.
     @ivar verdict: the first violation found, kept in case its exception is lost.
     """
 
     genesis: Genesis
+    verifier: Verifier | None = None
     chain: list[Header] = field(init=False)
     executed: dict[bytes, Executed] = field(init=False, factory=dict)
     verdict: Violation | None = field(init=False, default=None)
@@ -306,10 +309,16 @@ class Judge:
         payload = votePayload(
             Phase.COMMIT, self.genesis.chain, height, certificate.round, header.hash
         )
+        verify = self.verifier and self.verifier.verify
         signers = {
             signer
             for signer, signature in certificate.signatures
-            if 0 <= signer < len(keys) and self._isSigned(keys[signer], payload, signature)
+            if 0 <= signer < len(keys)
+            and (
+                verify(signer, payload, signature)
+                if verify
+                else self._isSigned(keys[signer], payload, signature)
+            )
         }
         # More than two thirds of all replicas.
         if 3 * len(signers) <= 2 * len(keys):

@@ -5,8 +5,9 @@ The network of the cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from random import Random
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from attrs import define, frozen
 
@@ -14,10 +15,15 @@ from svcbroker.ledgers.pbft._messages import Message
 from svcbroker.ledgers.pbft._network import Envelope
 
 from .clock import VirtualClock
-from .trace import Trace, kindOf, roundOf
+from .trace import CUT_OFF, LOST, Trace, kindOf, roundOf
 
 MAX_ROUND = 2**64
 """Above all rounds."""
+MAX_HOSTS = 16
+"""An upper bound of the number of hosts."""
+
+_Flight: TypeAlias = tuple[int, Message, str, int]
+"""A sender, its message, and the message's kind and round."""
 
 
 class Obstacle(Protocol):
@@ -85,6 +91,21 @@ class Starvation:
         return target != self.fed and kind in self.kinds and self.first <= round <= self.last
 
 
+@frozen
+class Deprivation:
+    """
+    Keeps messages of some kinds from one replica.
+
+    @ivar kinds: the kinds of messages.
+    """
+
+    kinds: Sequence[str]
+    node: int
+
+    def blocks(self, sender: int, target: int, kind: str, round: int) -> bool:
+        return target == self.node and kind in self.kinds
+
+
 @define(kw_only=True)
 class LinkConditions:
     """
@@ -105,8 +126,7 @@ class Network:
     """
     Carries messages between hosts. Links are authenticated: the sender of a message is known.
 
-    Messages that arrive for one host within C{window} seconds are delivered together, as those are
-    that arrive in one turn of an event loop.
+    Messages that arrive for one host in the same turn of its event loop are delivered together.
 
     @ivar conditions: the conditions of all links; may be replaced at any time.
     @ivar obstacles: the current obstacles.
@@ -119,10 +139,11 @@ class Network:
         random: Random,
         trace: Trace,
         deliver: Callable[[int, Sequence[Envelope]], None],
-        window: float = 0.0,
+        turn: float = 0.0,
     ) -> None:
         """
         @param deliver: C{deliver(target, envelopes)} is called with the messages that have arrived.
+        @param turn: seconds of a turn of a host's event loop; 0 if each message has its own.
         """
         self.conditions = LinkConditions()
         self.obstacles: list[Obstacle] = []
@@ -131,50 +152,60 @@ class Network:
         self._random = random
         self._trace = trace
         self._deliver = deliver
-        self._window = window
-        self._arrived: dict[int, list[Envelope]] = {}
+        self._turn = turn
+        # When a host's turns start, in turns.
+        self._phase = [random.random() for _ in range(MAX_HOSTS)]
+        # Messages in flight by target and the time of their delivery, with their arrivals.
+        self._inFlight: dict[tuple[int, float], list[tuple[float, _Flight]]] = {}
 
     def send(self, sender: int, targets: Sequence[int], message: Message) -> None:
         """Send a message to some hosts."""
-        random, loss, duplication = (
-            self._random.random,
-            self.conditions.loss,
-            self.conditions.duplication,
-        )
-        shortest, longest = self.conditions.delay
-        kind, round = kindOf(message), roundOf(message)
-        fates = []
+        conditions, random, now = self.conditions, self._random.random, self._clock.seconds()
+        shortest, longest = conditions.delay
+        loss, duplication = conditions.loss, conditions.duplication
+        flight = (sender, message, kindOf(message), roundOf(message))
+        obstacles = self.obstacles
+        fates: list[tuple[int, float]] = []
         for target in targets:
-            if self._isBlocked(sender, target, kind, round):
-                fates.append(f"{target} cut off")
+            if obstacles and self._isBlocked(target, flight):
+                fates.append((target, CUT_OFF))
                 continue
             if loss and random() < loss:
-                fates.append(f"{target} lost")
+                fates.append((target, LOST))
                 continue
             for _ in range(2 if duplication and random() < duplication else 1):
                 delay = shortest + (longest - shortest) * random()
-                fates.append(f"{target} +{delay:.4f}")
-                self._clock.callLater(delay, self._arrive, sender, target, message, kind, round)
-        self._trace.sent(self._clock.seconds(), sender, message, ", ".join(fates))
+                fates.append((target, delay))
+                self._schedule(target, now + delay, flight)
+        self._trace.sent(now, sender, message, fates)
 
-    def _arrive(self, sender: int, target: int, message: Message, kind: str, round: int) -> None:
-        # Obstacles also block messages that are already in flight.
-        if self._isBlocked(sender, target, kind, round):
+    def _schedule(self, target: int, arrival: float, flight: _Flight) -> None:
+        delivery = arrival
+        if self._turn:
+            phase = self._phase[target]
+            delivery = self._turn * (phase + 1 + (arrival / self._turn - phase) // 1)
+        together = self._inFlight.get((target, delivery))
+        if together is not None:
+            together.append((arrival, flight))
             return
-        self.carried += 1
-        envelope = (sender, message)
-        if not self._window:
-            self._deliver(target, [envelope])
-        elif target in self._arrived:
-            self._arrived[target].append(envelope)
-        else:
-            self._arrived[target] = [envelope]
-            self._clock.callLater(self._window, self._handOver, target)
+        self._inFlight[target, delivery] = [(arrival, flight)]
+        delay = delivery - self._clock.seconds()
+        self._clock.callLater(delay, self._deliverTogether, target, delivery)
 
-    def _handOver(self, target: int) -> None:
-        self._deliver(target, self._arrived.pop(target))
+    def _deliverTogether(self, target: int, delivery: float) -> None:
+        together = self._inFlight.pop((target, delivery))
+        if len(together) > 1:
+            together.sort(key=itemgetter(0))
+        # Obstacles also block messages that are already in flight.
+        envelopes = [
+            (flight[0], flight[1])
+            for _, flight in together
+            if not (self.obstacles and self._isBlocked(target, flight))
+        ]
+        if envelopes:
+            self.carried += len(envelopes)
+            self._deliver(target, envelopes)
 
-    def _isBlocked(self, sender: int, target: int, kind: str, round: int) -> bool:
-        if not self.obstacles:
-            return False
+    def _isBlocked(self, target: int, flight: _Flight) -> bool:
+        sender, _, kind, round = flight
         return any(obstacle.blocks(sender, target, kind, round) for obstacle in self.obstacles)
