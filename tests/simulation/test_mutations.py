@@ -12,7 +12,7 @@ from tools.simulation.mutations import MUTATIONS
 from tools.simulation.replicas import CORRECT
 from tools.simulation.runs import hunt
 
-SEEDS = 250
+SEEDS = 200
 """How many random seeds may be needed for a mutation without a directed schedule."""
 
 

@@ -72,6 +72,7 @@ class Cluster:
     One run of a cluster.
 
     @ivar faults: how often each kind of fault was injected.
+    @ivar byzantine: the indexes of the Byzantine replicas.
     """
 
     def __init__(
@@ -117,15 +118,15 @@ class Cluster:
         if focus.isWiped:
             count = 0
         bad = random.sample(range(nodes), worst)
-        self._byzantine = sorted(bad[:count])
+        self.byzantine = sorted(bad[:count])
         # A host that loses its disk counts as Byzantine until it has caught up.
         self._mayBeWiped = bad[count:] if focus.isWiped or random.random() < 0.5 else []
-        seeds = {index: seedsOf(nodes)[index] for index in self._byzantine}
+        seeds = {index: seedsOf(nodes)[index] for index in self.byzantine}
         self.adversary = Adversary(random, self.genesis.chain, nodes, seeds)
         self.adversary.signed = self._verifier.addSigned
 
     def _makeHost(self, index: int) -> ReplicaHost:
-        random, isByzantine = self.random, index in self._byzantine
+        random, isByzantine = self.random, index in self.byzantine
         make = self.components.replica
         if isByzantine:
             focused = [behaviour() for behaviour in self.focus.behaviours]
@@ -224,7 +225,7 @@ class Cluster:
         and two more.
         """
         spread = max((host.replica.round for host in self._correct), default=0)
-        rounds = spread + (AFTERWARDS + 1) * (len(self._byzantine) + 2)
+        rounds = spread + (AFTERWARDS + 1) * (len(self.byzantine) + 2)
         return 1.3 * LONGEST * rounds
 
     # Faults.

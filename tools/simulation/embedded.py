@@ -9,6 +9,7 @@ import shutil
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -76,6 +77,7 @@ class Embedded:
         self.seed = seed
         self.nodes = nodes
         self.trace = Trace() if trace is None else trace
+        self.network = self  # as seen by faults
         self.faults: Counter[str] = Counter()
         self.random = Random(f"embedded {nodes} {seed}")
         self.clock = VirtualClock(NOW)
@@ -155,8 +157,7 @@ class Embedded:
         self.boot(0)
         for client in self.clients:
             client.start()
-        faults = plan(self.random, self.nodes, self.lasts, EMBEDDED_FAULTS)
-        for planned in self._script or faults:
+        for planned in self._script or plan(self.random, self.nodes, self.lasts, EMBEDDED_FAULTS):
             self.clock.callLater(planned.at, self._begin, planned)
             self.clock.callLater(planned.until, self._end, planned)
         self._pass(self.lasts)
@@ -253,15 +254,12 @@ class Embedded:
         path = self.disk.directory / DATABASE
         if not path.exists():
             return
-        store = Store.open(path)
-        try:
+        with closing(Store.open(path)) as store:
             genesis = Genesis.decode(store.genesis)
             if self.judge is None:
                 self.judge = Judge(genesis)
             rows = store.blockHeads(1, 2**31)
             headers = [genesis.header(), *(Header.decode(row.header) for row in rows)]
-        finally:
-            store.close()
         self._judge.found(headers[-1])
         self._judge.loaded(0, headers, self._acknowledged)
 
@@ -301,7 +299,10 @@ class Embedded:
             shutil.rmtree(left.parent)
 
     def crash(self, index: int, downFor: float | None) -> None:
-        """Kill the process."""
+        """Kill the process. Not at once, since one of its calls may be on the stack."""
+        self.clock.callLater(0, self._kill, downFor)
+
+    def _kill(self, downFor: float | None) -> None:
         if self.isUp:
             self.note("the process is killed")
             self.disk.crash()
@@ -332,7 +333,7 @@ class Embedded:
         self.ledger.stop().addCallback(stopped)
 
     def wipe(self, index: int) -> None:
-        """Do nothing: there is no other disk to recover from."""
+        """Do nothing: there is no other disk."""
 
     # Faults.
 
@@ -340,11 +341,6 @@ class Embedded:
     def hosts(self) -> Sequence[EmbeddedMachine]:
         """The current replicas, as seen by faults."""
         return [EmbeddedMachine(self, index) for index in range(MAX_HOSTS)]
-
-    @property
-    def network(self) -> Embedded:
-        """The network, as seen by faults."""
-        return self
 
     @property
     def conditions(self) -> LinkConditions:
@@ -404,9 +400,8 @@ class Embedded:
         """Check the effects of a replica."""
         for effect in effects:
             if isinstance(effect, Send):
-                target = -1 if effect.target is None else effect.target
-                fate = [(target, 0.0)]
-                self.trace.sent(self.clock.seconds(), replica.index, effect.message, fate)
+                fates = [(-1 if effect.target is None else effect.target, 0.0)]
+                self.trace.sent(self.clock.seconds(), replica.index, effect.message, fates)
                 if replica.index not in self.byzantine:
                     self._judge.sent(replica.index, effect.message)
             elif isinstance(effect, Decide):

@@ -7,7 +7,7 @@ weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Protocol
 
@@ -62,6 +62,10 @@ class FaultyNetwork(Protocol):
 
 class FaultTarget(Protocol):
     """Everything that faults can act on."""
+
+    @property
+    def byzantine(self) -> Collection[int]:
+        """The indexes of the Byzantine replicas."""
 
     @property
     def hosts(self) -> Sequence[FaultyMachine]:
@@ -127,31 +131,41 @@ class Ambush(BasicFault):
     Only one replica receives commits. Once it has decided, it is isolated: if the others can be
     brought to decide another block, they will.
 
+    @ivar order: the first correct replica in this order is the victim.
+    @ivar first: the first round in which commits are withheld from the others.
     @ivar others: further obstacles, so that the replicas have different locks.
     @ivar crashing: the replicas that crash when the victim has decided.
     """
 
-    victim: int
-    commits: Starvation
+    order: Sequence[int]
+    first: int = 0
     others: Sequence[Obstacle] = ()
     crashing: Sequence[int] = ()
-    _isolation: Isolation | None = field(init=False, default=None)
+    _victim: int = field(init=False, default=-1)
+    _isSprung: bool = field(init=False, default=False)
+    _mine: Sequence[Obstacle] = field(init=False, default=())
 
     def begin(self, target: FaultTarget) -> None:
-        target.network.obstacles += [self.commits, *self.others]
+        self._victim = next(index for index in self.order if index not in target.byzantine)
+        commits = Starvation(("commit", "decided"), self._victim, self.first)
+        self._replace(target, [commits, *self.others])
 
     def end(self, target: FaultTarget) -> None:
-        mine = (self.commits, self._isolation, *self.others)
-        obstacles = target.network.obstacles
-        obstacles[:] = [each for each in obstacles if all(each is not one for one in mine)]
+        self._replace(target, [])
 
     def onDecided(self, target: FaultTarget, index: int) -> None:
-        if index == self.victim and self._isolation is None:
-            self.end(target)
-            self._isolation = Isolation(self.victim)
-            target.network.obstacles.append(self._isolation)
+        if index == self._victim and not self._isSprung:
+            self._isSprung = True
+            self._replace(target, [Isolation(index)])
             for other in self.crashing:
                 target.crash(other, 0.05)
+
+    def _replace(self, target: FaultTarget, obstacles: Sequence[Obstacle]) -> None:
+        left = [
+            each for each in target.network.obstacles if all(each is not one for one in self._mine)
+        ]
+        self._mine = obstacles
+        target.network.obstacles[:] = [*left, *obstacles]
 
 
 @define
@@ -304,22 +318,22 @@ def _starvation(random: Random, nodes: int, lasts: float) -> Fault:
 
 
 def _ambush(random: Random, nodes: int, lasts: float) -> Fault:
-    victim, *others = random.sample(range(nodes), nodes)
-    crashing = others if random.random() < 0.2 else ()
+    order = random.sample(range(nodes), nodes)
+    crashing = order[1:] if random.random() < 0.2 else ()
     # One replica is not locked on the block that the victim decides.
-    free = [Deprivation(("prepare",), others[0])] if random.random() < 0.4 else []
-    return Ambush(victim, Starvation(("commit", "decided"), victim), free, crashing)
+    free = [Deprivation(("prepare",), order[-1])] if random.random() < 0.4 else []
+    return Ambush(order, 0, free, crashing)
 
 
 def _lateAmbush(random: Random, nodes: int, lasts: float) -> Fault:
     """An ambush after a round change, before which one replica was locked on another block."""
-    victim, locked = random.randrange(nodes), random.randrange(nodes)
+    order, locked = random.sample(range(nodes), nodes), random.randrange(nodes)
     first = random.choice((1, 1, 2))
     before: list[Obstacle] = [Starvation(("prepare",), locked, last=0)]
     before.append(Starvation(("commit", "decided"), -1, last=first - 1))
     if first == 2:
         before.append(Starvation(("prepare",), random.randrange(nodes), first=1, last=1))
-    return Ambush(victim, Starvation(("commit", "decided"), victim, first=first), before)
+    return Ambush(order, first, before)
 
 
 def _firstDecidedIsolated(random: Random, nodes: int, lasts: float) -> Fault:

@@ -36,7 +36,16 @@ from svcbroker.ledgers.pbft._replica import Replica
 from svcbroker.ledgers.pbft._rounds import Refused, Rules
 from svcbroker.ledgers.pbft._votes import VoteSet
 
-from .behaviours import Flooder, Forger, SilentLeader, TransactionInventor, WrongRoot
+from .behaviours import (
+    FalseRoundChanges,
+    Flooder,
+    Forger,
+    SilentLeader,
+    Strategist,
+    TransactionInventor,
+    UnjustifiedProposer,
+    WrongRoot,
+)
 from .chain import HostChain, StoredBlock
 from .cluster import Focus
 from .disk import Disk, Record
@@ -373,6 +382,8 @@ _AMBUSHES: Faults = [
 ]
 _CRASHES: Faults = [fault for fault in FAULTS if fault[0] in ("crash at a write", "power cut")]
 
+_LOCKS = Focus(behaviours=[Strategist, UnjustifiedProposer, FalseRoundChanges], faults=_AMBUSHES)
+
 MUTATIONS: Mapping[str, Mutation] = {
     # Rules that accept too much.
     "quorum too small": Mutation(Components(rules=SmallQuorum), "too few signers"),
@@ -380,21 +391,27 @@ MUTATIONS: Mapping[str, Mutation] = {
     "decided block not checked": Mutation(
         Components(rules=BlindSync), "", Focus(behaviours=[Forger])
     ),
-    "certificates not checked": Mutation(Components(rules=UncheckedBinding), "empty certificate"),
+    "certificates not checked": Mutation(
+        Components(rules=UncheckedBinding), "empty certificate", _LOCKS
+    ),
     "certificate of any round": Mutation(
         Components(rules=UnboundCertificate), "unbound certificate"
     ),
-    "proposal not justified": Mutation(Components(rules=UnjustifiedProposal), "unjustified"),
-    "senders counted twice": Mutation(Components(rules=DuplicateSenders), "duplicate senders"),
+    "proposal not justified": Mutation(
+        Components(rules=UnjustifiedProposal), "unjustified", _LOCKS
+    ),
+    "senders counted twice": Mutation(
+        Components(rules=DuplicateSenders), "duplicate senders", _LOCKS
+    ),
     "signatures not checked": Mutation(Components(rules=UnsignedVotes), "forged senders"),
-    "lowest, not highest": Mutation(Components(rules=LowestPrepared), "lowest prepared"),
-    "highest by view": Mutation(Components(rules=HighestView), "highest view"),
-    "justified by f+1": Mutation(Components(rules=FewRoundChanges), "few round changes"),
+    "lowest, not highest": Mutation(Components(rules=LowestPrepared), "lowest prepared", _LOCKS),
+    "highest by view": Mutation(Components(rules=HighestView), "highest view", _LOCKS),
+    "justified by f+1": Mutation(Components(rules=FewRoundChanges), "few round changes", _LOCKS),
     "commits not verified": Mutation(Components(rules=UnsignedCommits), "unsigned commit"),
     "prepared is decided": Mutation(Components(rules=PreparedIsDecided), "prepares as commits"),
     # Replicas that forget, or act on past rounds.
     "commits mixed over rounds": Mutation(Components(replica=MixedCommits)),
-    "first lock kept": Mutation(Components(replica=FirstLock), "first lock"),
+    "first lock kept": Mutation(Components(replica=FirstLock), "first lock", _LOCKS),
     "forgotten lock": Mutation(Components(replica=ForgottenLock), "", Focus(faults=_AMBUSHES)),
     "lock lost in a crash": Mutation(
         Components(keep=lambda kept: evolve(kept, prepared=None, block=None)), "lost lock"

@@ -4,7 +4,7 @@ Fault injection: the controls with which operators stop replicas and disturb the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -25,15 +25,23 @@ class FaultControls:
 
     _log = Logger()
 
-    def __init__(self, group: str, replicaSet: ReplicaSet, calm: Conditions) -> None:
+    def __init__(
+        self,
+        group: str,
+        replicaSet: ReplicaSet,
+        calm: Conditions,
+        earlier: Sequence[Contradiction] = (),
+    ) -> None:
         """
         @param group: the group's name, for the log.
         @param replicaSet: the replicas.
         @param calm: the network's conditions without injected faults.
+        @param earlier: the evidence of double signing that was on disk when the ledger started.
         """
         self._group = group
         self._replicaSet = replicaSet
         self._calm = calm
+        self._earlier = earlier
 
     def stopNode(self, index: int) -> None:
         """Stop a replica."""
@@ -98,10 +106,13 @@ class FaultControls:
             duplication=conditions.duplication,
             cut=conditions.cut,
             evidence=[
-                Contradiction(
-                    node=each.first.sender, height=each.first.height, round=each.first.round
-                )
-                for each in self._replicaSet.evidence
+                *self._earlier,
+                *(
+                    Contradiction(
+                        node=each.first.sender, height=each.first.height, round=each.first.round
+                    )
+                    for each in self._replicaSet.evidence
+                ),
             ],
         )
 

@@ -34,6 +34,7 @@ from ...storage import StorageError
 from .._stored import StoredLedger
 from .._views import TransactionMaker, brokerAddress
 from ._application import BlockApplication
+from ._evidence import EvidenceFile
 from ._faults import FaultControls
 from ._keyring import KeyRing
 from ._keys import Signer, Verifier
@@ -122,6 +123,7 @@ class PbftLedger(StoredLedger):
             context.entropy,
             context.runInThread,
         )
+        kept = EvidenceFile(context.directory, genesis.chain, context.runInThread)
         rules, signers = self._makeSigners(chain.seeds)
         self.replicaSet = ReplicaSet(
             context.reactor,
@@ -133,8 +135,11 @@ class PbftLedger(StoredLedger):
             self._producer.decided,
             settings.conditions,
             self._makeReplica,
+            lambda evidence: kept.add(self._state.validators.keys[evidence.first.sender], evidence),
         )
-        self._faults = FaultControls(self.group, self.replicaSet, settings.conditions)
+        self._faults = FaultControls(
+            self.group, self.replicaSet, settings.conditions, tuple(kept.contradictions)
+        )
         self._maker = TransactionMaker(brokerAddress(genesis.chain), context.now)
         self._maker.resume(chain.state.account(self._maker.sender).highest)
         try:

@@ -59,9 +59,11 @@ class ReplicaSet:
         decided: Callable[[Candidate, Certificate], None],
         conditions: Conditions | None = None,
         makeReplica: Callable[[Signer, Rules, Application, Timing, Header], Replica] = Replica,
+        keepEvidence: Callable[[Evidence], None] = lambda evidence: None,
     ) -> None:
         """
         @param decided: called once for each decided block.
+        @param keepEvidence: called for all evidence of double signing.
         @param makeReplica: makes a replica; tests pass faulty ones.
         """
         self.network = SimulatedNetwork(reactor, random, self._deliver, conditions)
@@ -73,6 +75,7 @@ class ReplicaSet:
         self._timing = timing
         self._decided = decided
         self._makeReplica = makeReplica
+        self._keepEvidence = keepEvidence
         self._slots: list[_Slot] = []
         self._stopped: set[int] = set()
         self._height = 0
@@ -242,6 +245,7 @@ class ReplicaSet:
 
     def _reportEvidence(self, evidence: Evidence) -> None:
         self.evidence.append(evidence)
+        self._keepEvidence(evidence)
         first = evidence.first
         self._log.warn(
             "replica {slot} contradicted itself at height {height}, round {round}",

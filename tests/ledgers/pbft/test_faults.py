@@ -4,15 +4,19 @@ Tests for the embedded ledger's fault injection.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import msgspec
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from svcbroker.chain import Phase, verifySignature, votePayload
 from svcbroker.errors import LedgerUnavailable, ParameterInvalid
 from svcbroker.interfaces import IFaultyLedger
+from svcbroker.ledgers.pbft._evidence import EVIDENCE_NAME
 from svcbroker.model import FaultReport
-from tests.ledgers.pbft.rig import LedgerRig
+from tests.ledgers.pbft.rig import LedgerRig, newDirectory
 from tests.ledgers.pbft.test_faulty import Equivocator
 
 
@@ -153,12 +157,69 @@ class EvidenceTests(SynchronousTestCase):
     Evidence of double signing.
     """
 
-    def test_evidenceIsReported(self) -> None:
-        """With its height and round."""
+    def equivocate(self) -> LedgerRig:
+        """A ledger whose replica 2 has signed two proposals in one round, several times."""
         rig = LedgerRig(self, worse={2: Equivocator}).start().open()
         for _ in range(6):
             rig.publish()
             rig.settle()
+        return rig
+
+    def again(self, rig: LedgerRig) -> LedgerRig:
+        """Stop a ledger, and start a correct one in its directory."""
+        self.successResultOf(rig.ledger.stop())
+        return LedgerRig(self, directory=rig.directory, clock=rig.clock).start()
+
+    def test_evidenceIsReported(self) -> None:
+        """With its height and round."""
+        rig = self.equivocate()
         evidence = self.successResultOf(rig.ledger.describeFaults()).evidence
         self.assertEqual({each.node for each in evidence}, {2})
         self.assertLessEqual({each.height for each in evidence}, set(range(1, 8)))
+
+    def test_evidenceOnDiskCanBeVerified(self) -> None:
+        """One record for each key, with two signatures for one height, round and phase."""
+        rig = self.equivocate()
+        [line] = (rig.directory / EVIDENCE_NAME).read_text().splitlines()
+        record = json.loads(line)
+        keys = self.successResultOf(rig.ledger.getNodes()).keys
+        key = bytes.fromhex(record["key"])
+        self.assertEqual(key, keys[2])
+        self.assertNotEqual(record["first"]["digest"], record["second"]["digest"])
+        for signed in (record["first"], record["second"]):
+            payload = votePayload(
+                Phase[signed["phase"]],
+                bytes.fromhex(record["chain"]),
+                record["height"],
+                record["round"],
+                bytes.fromhex(signed["digest"]),
+            )
+            signature = bytes.fromhex(signed["signature"])
+            self.assertTrue(verifySignature(key, payload, signature))
+        self.assertEqual((rig.directory / EVIDENCE_NAME).stat().st_mode & 0o777, 0o600)
+
+    def test_evidenceOutlivesRestart(self) -> None:
+        rig = self.equivocate()
+        [first, *_] = self.successResultOf(rig.ledger.describeFaults()).evidence
+        rig = self.again(rig)
+        self.assertEqual(self.successResultOf(rig.ledger.describeFaults()).evidence, [first])
+
+    def test_damagedEvidenceDoesNotPreventStart(self) -> None:
+        """A crash may have torn the last line."""
+        rig = self.equivocate()
+        with (rig.directory / EVIDENCE_NAME).open("ab") as file:
+            file.write(b'{"chain":')
+        rig = self.again(rig)
+        self.assertEqual(len(self.successResultOf(rig.ledger.describeFaults()).evidence), 1)
+        self.assertEqual(len(self.flushLoggedErrors(msgspec.DecodeError)), 1)
+
+    def test_unwrittenEvidenceIsLogged(self) -> None:
+        """It does not stop the ledger."""
+        directory = newDirectory(self)
+        rig = LedgerRig(self, directory=directory, worse={2: Equivocator}).start().open()
+        (directory / EVIDENCE_NAME).mkdir()
+        for _ in range(6):
+            rig.publish()
+            rig.settle()
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        rig.check()
