@@ -5,12 +5,10 @@ The fast path: plain requests for endpoints, answered without twisted.web and Kl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from io import BytesIO
 from typing import Final
 
 from attrs import define, frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IProtocol
 from twisted.python.failure import Failure
 
 # Not the module: it is a proxy that warns of what is deprecated, which takes time.
@@ -19,6 +17,7 @@ from twisted.web.http import NO_CONTENT, OK
 from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
+from .bodies import IncompleteBody
 from .plain import PARTIAL, Answers, Fields, Head, readHead
 from .routes import Endpoint
 from .server import BrokerChannel, BrokerRequest
@@ -47,10 +46,16 @@ class FastPath:
 
 @define
 class _Arriving:
-    """A request whose body is not all there."""
+    """
+    A request whose body is not all there.
 
+    @ivar start: its head as it was sent.
+    @ivar missing: how many bytes of the body are missing.
+    """
+
+    start: bytes
     head: Head
-    body: BytesIO
+    body: IncompleteBody
     missing: int
 
 
@@ -131,11 +136,16 @@ class FastChannel(BrokerChannel):
         if answering is not None:
             answering.cancel()
         super().connectionLost(reason)
-        self._timer.close()
 
-    def _protocolUpgradeForWebsockets(self, protocol: IProtocol) -> None:
-        super()._protocolUpgradeForWebsockets(protocol)
+    def release(self) -> None:
         self._timer.close()
+        self.endBody()
+        super().release()
+
+    def endBody(self) -> None:
+        if self._arriving is not None:
+            self._arriving.body.end()
+        super().endBody()
 
     # Time-outs as C{TimeoutMixin} has them, without moving a timer of the reactor
 
@@ -167,24 +177,32 @@ class FastChannel(BrokerChannel):
         self._isServing = True
         start = 0
         if self._arriving is not None and not self.paused:
-            start = self._receiveBody(self._arriving, data)
+            received = self._receiveBody(self._arriving, data)
+            if received is None:
+                self._giveUp(self._abandonBody(self._arriving) + data)
+                return
+            start = received
         while start < len(data) and self._isFree():
             head = readHead(endpoints, data, start)
             if head == PARTIAL:
                 break
             if head is None or not self._isAcceptable(head.fields):
-                self._isServing = False
-                self._unread = b""
-                self._flush()
-                self._passOn(data[start:])
+                self._giveUp(data[start:])
                 return
-            start = head.end + head.fields.length
-            body = data[head.end : start]
-            if start > len(data):
-                self._arriving = _Arriving(head, BytesIO(), head.fields.length)
-                start = head.end + self._receiveBody(self._arriving, body)
+            end = head.end + head.fields.length
+            body = data[head.end : end]
+            if end > len(data):
+                incomplete = IncompleteBody(self.site.bodies, self.bodyTimedOut)
+                self._arriving = _Arriving(
+                    data[start : head.end], head, incomplete, head.fields.length
+                )
+                if self._receiveBody(self._arriving, body) is None:
+                    self._giveUp(self._abandonBody(self._arriving) + body)
+                    return
+                end = len(data)
             else:
                 self._ask(head, body)
+            start = end
             if self._unsentSize > MAX_UNSENT:
                 self._flush()
         self._isServing = False
@@ -205,7 +223,7 @@ class FastChannel(BrokerChannel):
         reason = self.site.origins.reason(
             *(fields.host, fields.origin, fields.fetchSite), isOnLoopback=self.isOnLoopback()
         )
-        if fields.length > self.site.maxBody or reason is not None:
+        if fields.length > self.site.bodies.maxBody or reason is not None:
             return False
         self._accepted = fields
         return True
@@ -214,19 +232,38 @@ class FastChannel(BrokerChannel):
         """Whether the next request may be read: neither client nor call is waited for."""
         return self._answering is None and not self.paused and self._arriving is None
 
-    def _receiveBody(self, arriving: _Arriving, data: bytes) -> int:
+    def _receiveBody(self, arriving: _Arriving, data: bytes) -> int | None:
         """
         Keep what belongs to the body of the request that is arriving.
 
-        @return: how many bytes that is.
+        @return: how many bytes that is; C{None} where there is no room for them.
         """
         piece = data[: arriving.missing]
-        arriving.body.write(piece)
+        if arriving.body.write(piece) is not None:
+            return None
         arriving.missing -= len(piece)
         if not arriving.missing:
             self._arriving = None
-            self._ask(arriving.head, arriving.body.getvalue())
+            arriving.body.end()
+            self._ask(arriving.head, arriving.body.content.getvalue())
         return len(piece)
+
+    def _abandonBody(self, arriving: _Arriving) -> bytes:
+        """
+        Do not receive a body here any more.
+
+        @return: what has arrived of the request, for twisted.web, which refuses it.
+        """
+        self._arriving = None
+        arriving.body.end()
+        return arriving.start + arriving.body.content.getvalue()
+
+    def _giveUp(self, data: bytes) -> None:
+        """Pass on what is unread to twisted.web."""
+        self._isServing = False
+        self._unread = b""
+        self._flush()
+        self._passOn(data)
 
     def _ask(self, head: Head, body: bytes) -> None:
         endpoint, query, fields, _ = head

@@ -11,7 +11,13 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
+from twisted.logger import Logger
+from twisted.web.http_headers import Headers
+
 from .settings import HttpSettings
+
+MAX_LOGGED: Final = 100
+"""How many different refusals are logged, against floods of them."""
 
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
@@ -45,9 +51,25 @@ class OriginPolicy:
     site.
     """
 
+    _log = Logger()
+
     def __init__(self, settings: HttpSettings) -> None:
+        self._logged: set[str] = set()
         self._origins = settings.corsOrigins
         self._hostNames = settings.hostNames
+
+    def refusal(self, headers: Headers, isOnLoopback: bool) -> str | None:
+        """
+        Why a request with these headers is refused. Each reason is logged, once.
+        """
+        values = (headers.getRawHeaders(name) for name in (b"host", b"origin", b"sec-fetch-site"))
+        # Repeated headers are joined, and so match nothing.
+        host, origin, site = (None if each is None else b", ".join(each) for each in values)
+        reason = self.reason(host, origin, site, isOnLoopback)
+        if reason is not None and reason not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(reason)
+            self._log.warn("Refused a request: {reason}", reason=reason)
+        return reason
 
     def reason(
         self, host: bytes | None, origin: bytes | None, fetchSite: bytes | None, isOnLoopback: bool

@@ -15,11 +15,11 @@ from twisted.internet.interfaces import IAddress, IProtocol, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
-from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
 from twisted.web.server import Request, Site
 
-from ...errors import ContentTooLarge, NotAuthorized, QueryTooLong
+from ...errors import BrokerError, NotAuthorized, QueryTooLong
+from .bodies import IncompleteBodies, IncompleteBody
 from .origins import OriginPolicy, isLoopback
 from .routes import CONTENT_TYPE, Routes, encodeError
 from .settings import HttpSettings
@@ -28,11 +28,6 @@ MAX_HEADERS: Final = 64 * 1024
 """The largest request line and headers together, in bytes."""
 LINGER: Final = 2.0
 """How long the rest of a refused request is read and discarded, in seconds."""
-
-MAX_LOGGED: Final = 100
-"""How many different refused origins are logged, against floods of them."""
-
-_CLOSE = [b"close"]
 
 
 class BrokerRequest(Request):
@@ -46,58 +41,56 @@ class BrokerRequest(Request):
     site: BrokerSite
     channel: BrokerChannel
     content: BytesIO
-    _received = 0
-    _isRefused = False
+    _body: IncompleteBody | None = None
+    _refusal: BrokerError | None = None
 
     def gotLength(self, length: int | None) -> None:
         """
         All headers are there, the body is not. See C{twisted.web.http.Request.gotLength}.
         """
-        self.content = BytesIO()
-        if length is not None and length > self.channel.site.maxBody:
+        if length == 0:
+            self.content = BytesIO()
+            return
+        bodies = self.channel.site.bodies
+        self._body = IncompleteBody(bodies, self.channel.bodyTimedOut)
+        self.content = self._body.content
+        if length is not None and length > bodies.maxBody:
             # Without the header the channel does not ask for the body.
             self.requestHeaders.removeHeader(b"Expect")
-            self._refuse()
+            self._refuse(bodies.tooLarge)
 
     def handleContentChunk(self, data: bytes) -> None:
         """
         A piece of the body is there. See C{twisted.web.http.Request.handleContentChunk}.
         """
-        if self._isRefused:
-            return
-        self._received += len(data)
-        if self._received > self.channel.site.maxBody:
-            self._refuse()
-        else:
-            self.content.write(data)
+        if self._refusal is None:
+            assert self._body is not None
+            error = self._body.write(data)
+            if error is not None:
+                self._refuse(error)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """
         The body is there too, or is refused. See C{twisted.web.http.Request.requestReceived}.
         """
+        self.endBody()
         self.content.seek(0)
         self.method, self.uri, self.clientproto = command, path, version
         self.path = path.partition(b"?")[0]
         self.args = {}
         self.site = self.channel.site
         self.site.allowOrigin(self)
-        if self._isRefused:
-            code, body = self.site.refusal(self.path)
-            self.answer(code, body)
-            return
-        reason = self.site.origins.reason(
-            *(self._joined(b"host"), self._joined(b"origin"), self._joined(b"sec-fetch-site")),
-            isOnLoopback=self.channel.isOnLoopback(),
-        )
-        if reason is None:
-            self.process()
+        routes = self.site.routes
+        reason = self.site.origins.refusal(self.requestHeaders, self.channel.isOnLoopback())
+        if self._refusal is not None:
+            isTooLarge = self._refusal is self.site.bodies.tooLarge
+            code = http.REQUEST_ENTITY_TOO_LARGE if isTooLarge else http.SERVICE_UNAVAILABLE
+            self.answer(*routes.encodeError(self.path, self._refusal, code))
+        elif reason is not None:
+            _, body = routes.encodeError(self.path, NotAuthorized(reason), http.FORBIDDEN)
+            self.answer(http.FORBIDDEN, body)
         else:
-            self.answer(http.FORBIDDEN, self.site.refuseOrigin(self.path, reason))
-
-    def _joined(self, name: bytes) -> bytes | None:
-        """The value of a header, all its values where there are several."""
-        values = self.requestHeaders.getRawHeaders(name)
-        return None if values is None else b", ".join(values)
+            self.process()
 
     def answer(self, code: int, body: bytes) -> None:
         """Answer with JSON text and finish."""
@@ -122,12 +115,22 @@ class BrokerRequest(Request):
         """
         return b"localhost"
 
-    def _refuse(self) -> None:
-        self._isRefused = True
+    def connectionLost(self, reason: Failure) -> None:
+        """See C{twisted.web.http.Request.connectionLost}."""
+        self.endBody()
+        super().connectionLost(reason)
+
+    def endBody(self) -> None:
+        """The body is complete, or is not received any further."""
+        if self._body is not None:
+            self._body.end()
+
+    def _refuse(self, error: BrokerError) -> None:
+        self._refusal = error
         self.channel.refuseBody()
 
 
-class BrokerChannel(HTTPChannel):
+class BrokerChannel(http.HTTPChannel):
     """
     A connection that can refuse a body before it is there, and can be drained.
 
@@ -190,6 +193,10 @@ class BrokerChannel(HTTPChannel):
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         super().connectionLost(reason)
+        self.release()
+
+    def release(self) -> None:
+        """Keep nothing for a connection that is closed, or no longer HTTP."""
         self.site.channelLost(self)
 
     def refuseBody(self) -> None:
@@ -210,7 +217,18 @@ class BrokerChannel(HTTPChannel):
         if self._isAnswering:
             self._closeAfterAnswer()
         else:
+            self.endBody()
             super().loseConnection()
+
+    def endBody(self) -> None:
+        """Abandon the body that is being received, if there is one."""
+        for request in self.requests:
+            request.endBody()
+
+    def bodyTimedOut(self) -> None:
+        """A body arrives too slowly."""
+        self.setTimeout(None)
+        self.timeoutConnection()
 
     def dataReceived(self, data: bytes) -> None:
         if not self._isRefused:
@@ -287,6 +305,7 @@ class BrokerChannel(HTTPChannel):
             self._isLingering = True
             self.setTimeout(LINGER)
         else:
+            self.endBody()
             super().loseConnection()
 
     def upgrade(self, protocol: IProtocol) -> None:
@@ -298,13 +317,13 @@ class BrokerChannel(HTTPChannel):
 
     def _protocolUpgradeForWebsockets(self, protocol: IProtocol) -> None:
         # Also called by twisted.web's own WebSocketResource.
-        self.site.channelLost(self)
+        self.release()
         self._isWebSocket = True
         super()._protocolUpgradeForWebsockets(protocol)
 
     def _closeAfterAnswer(self) -> None:
         self.persistent = 0
-        self.requests[0].responseHeaders.setRawHeaders(b"Connection", _CLOSE)
+        self.requests[0].responseHeaders.setRawHeaders(b"Connection", [b"close"])
 
 
 class BrokerSite(Site):
@@ -312,7 +331,7 @@ class BrokerSite(Site):
     The site of a broker: the factory of its connections.
 
     @ivar routes: the route table.
-    @ivar maxBody: the largest body of a request, in bytes.
+    @ivar bodies: the bodies that are being received, and their bounds.
     @ivar hasAccessLog: whether answers are logged.
     @ivar channels: the open connections.
     @ivar origins: decides which web pages may use the site.
@@ -331,6 +350,7 @@ class BrokerSite(Site):
         makeChannel: Callable[[], BrokerChannel] = BrokerChannel,
     ) -> None:
         """
+        @param maxBody: the largest body of a request, in bytes.
         @param makeChannel: makes the protocol of a connection.
         """
         super().__init__(
@@ -341,11 +361,10 @@ class BrokerSite(Site):
         )
         self.protocol = makeChannel  # type: ignore[assignment]
         self.routes = routes
-        self.maxBody = maxBody
+        self.bodies = IncompleteBodies(reactor, maxBody)
         self.hasAccessLog = settings.accessLog
         self.channels: set[BrokerChannel] = set()
         self.origins = OriginPolicy(settings)
-        self._loggedRefusals: set[str] = set()
         self._settings = settings
         self._publishByGet = f"GET {settings.basePath}/rest/publish?".encode("ascii")
         self._drained: Deferred[None] | None = None
@@ -412,21 +431,6 @@ class BrokerSite(Site):
         self.channels.discard(channel)
         if self._drained is not None and not self.channels and not self._drained.called:
             self._drained.callback(None)
-
-    def refusal(self, path: bytes) -> tuple[int, bytes]:
-        """The status and the JSON text for a request whose body is too large."""
-        error = ContentTooLarge(f"a request has at most {self.maxBody} bytes")
-        return self.routes.encodeError(path, error, http.REQUEST_ENTITY_TOO_LARGE)
-
-    def refuseOrigin(self, path: bytes, reason: str) -> bytes:
-        """
-        The JSON text for a request that is refused because of the page that sends it. Each reason
-        is logged once.
-        """
-        if len(self._loggedRefusals) < MAX_LOGGED and reason not in self._loggedRefusals:
-            self._loggedRefusals.add(reason)
-            self._log.warn("Refused a request: {reason}", reason=reason)
-        return self.routes.encodeError(path, NotAuthorized(reason), http.FORBIDDEN)[1]
 
     def overlong(self, line: bytes) -> tuple[bytes, bytes]:
         """

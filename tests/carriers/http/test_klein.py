@@ -13,6 +13,7 @@ from tests.carriers import test_websocket
 
 from . import (
     test_admin,
+    test_bodies,
     test_errors,
     test_health,
     test_jsonrpc,
@@ -28,7 +29,7 @@ from . import (
 from .support import Client
 
 MODULES = (
-    *(test_admin, test_errors, test_health, test_jsonrpc, test_loopback, test_openapi),
+    *(test_admin, test_bodies, test_errors, test_health, test_jsonrpc, test_loopback, test_openapi),
     *(
         test_operator,
         test_origins,
