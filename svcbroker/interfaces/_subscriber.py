@@ -104,6 +104,18 @@ class ISubscription(Interface):
         anything else.
         """
 
+    def storePosition() -> None:
+        """
+        Give the position of a durable subscription to the metadata store at once, rather than some
+        moments later: it reaches the disk together with the carrier's changes of this turn.
+        """
+
+    def isAcknowledged(position: Position) -> bool:
+        """
+        Whether an event was acknowledged before this subscription was opened, so that it will not
+        be handed over.
+        """
+
     def close(*, forget: bool = False) -> None:
         """
         End it. Nothing is delivered from now on.

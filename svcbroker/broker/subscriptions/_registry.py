@@ -165,6 +165,7 @@ class Subscriptions:
             start=start,
             closed=self._closed,
             moved=self._moved,
+            store=self._keep,
         )
         self._live[subscriptionId] = subscription
         return subscription

@@ -48,12 +48,14 @@ class LogSubscription:
         start: StoredPosition,
         closed: Callable[[LogSubscription, bool], None],
         moved: Callable[[LogSubscription], None],
+        store: Callable[[LogSubscription], None],
     ) -> None:
         """
         @param now: the wall clock: seconds since the epoch.
         @param start: the place after which it begins, and what beyond it is left out.
         @param closed: called when it has ended, with whether to forget its position.
         @param moved: called when what L{stored} gives has changed.
+        @param store: called to keep what L{stored} gives at once.
         """
         self.subscriptionId = subscriptionId
         self.request = request
@@ -63,6 +65,7 @@ class LogSubscription:
         self._now = now
         self._closed = closed
         self._moved = moved
+        self._store = store
         self._history = self._newHistory()
         self._turn: Deferred[None] | None = None
         self._matches = matcher(request.filters, request.tag)
@@ -167,6 +170,15 @@ class LogSubscription:
             while outstanding[next(iter(outstanding))]:
                 outstanding.popitem(last=False)
         self._moved(self)
+
+    def storePosition(self) -> None:
+        """See L{ISubscription.storePosition}."""
+        if not self._isClosed and self.request.isDurable:
+            self._store(self)
+
+    def isAcknowledged(self, position: Position) -> bool:
+        """See L{ISubscription.isAcknowledged}."""
+        return position <= self._cursor or position in self._skip
 
     def rewind(self) -> None:
         """See L{ISubscription.rewind}."""

@@ -171,7 +171,7 @@ class Delivery:
         packetId = 0
         if qos and isFromLog:
             key = subscription.keyOf(message.event)
-            if self._session.isReleased(key):
+            if self._session.takeReleased(key):
                 self._done(subscription, (message.event,))
                 return
             # [MQTT-4.4.0-1] [MQTT5-4.4.0-1]
@@ -304,10 +304,7 @@ class Delivery:
         Acknowledge events to the log, and send waiting messages. Called once after all packets
         of a read.
         """
-        if self._acknowledged:
-            acknowledged, self._acknowledged = self._acknowledged, {}
-            for subscription, events in acknowledged.items():
-                subscription.acknowledge(events)
+        self.acknowledgeEvents()
         if self._pending and not self._isPaused:
             self._sendPending()
         if self._pending or self._isPaused:
@@ -317,6 +314,13 @@ class Delivery:
         if self._isHalted and self._window.isHalfEmpty:
             self._isHalted = False
             self._session.resumeSubscriptions()
+
+    def acknowledgeEvents(self) -> None:
+        """Acknowledge to the log what the client has acknowledged."""
+        if self._acknowledged:
+            acknowledged, self._acknowledged = self._acknowledged, {}
+            for subscription, events in acknowledged.items():
+                subscription.acknowledge(events)
 
     def _sendPending(self) -> None:
         while self._pending:
@@ -392,10 +396,7 @@ class Delivery:
         @return: the unacknowledged messages, by packet identifier.
         """
         self._isPaused = True
-        if self._acknowledged:
-            acknowledged, self._acknowledged = self._acknowledged, {}
-            for subscription, events in acknowledged.items():
-                subscription.acknowledge(events)
+        self.acknowledgeEvents()
         self._pending.clear()
         self._tellRoom()
         return self._window.all()

@@ -4,7 +4,7 @@ The state of one session (section 4.1), with or without a connection.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from ...broker import MetadataStore
 from ...errors import BrokerError
+from ...model import Position
 from .context import NEVER
 from .messages import publisherMark
 from .subscription import KeptSubscription, Key, SessionSubscription
@@ -50,11 +51,13 @@ class KeptExchanges(Struct, frozen=True, kw_only=True):
     @ivar received: packet identifiers of publishes that are in the log and not released.
     @ivar sent: deliveries without PUBREC, by packet identifier.
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
+    @ivar completed: deliveries with PUBCOMP that the log may hand over once more.
     """
 
     received: list[int] = []
     sent: dict[int, Key] = {}
     released: dict[int, Key | None] = {}
+    completed: list[Key] = []
 
 
 class IClient(Protocol):
@@ -108,8 +111,12 @@ class Session:
         self._sent: dict[int, Key] = {}
         self._unacknowledged: dict[Key, int] = {}
         self._reserved: set[int] = set()
-        # Keys of messages that were released on an earlier connection.
+        # Keys of messages that the client has released on an earlier connection, and that the log
+        # may hand over once more; and those of them that are completed meanwhile.
         self._settled: set[Key] = set()
+        self._completed: set[Key] = set()
+        # Ids of subscriptions whose position must be on disk before their exchanges are forgotten.
+        self._advanced: set[str] = set()
         self._orphans: dict[int, InFlight] = {}
         self._store = store
         self.name = msgspec.json.encode((group, clientId)).decode("utf-8")
@@ -165,6 +172,8 @@ class Session:
         subscriptionId = subscription.kept.subscriptionId
         for key in [key for key in self._unacknowledged if key[0] == subscriptionId]:
             self._reserved.discard(self._unacknowledged.pop(key))
+        self._settled = {key for key in self._settled if key[0] != subscriptionId}
+        self._completed = {key for key in self._completed if key[0] != subscriptionId}
         subscription.close(forget=True)
 
     # Packet identifiers.
@@ -190,9 +199,31 @@ class Session:
         self._reserved.discard(packetId)
         return packetId
 
-    def isReleased(self, key: Key) -> bool:
-        """Whether the client has acknowledged a message with PUBREC."""
-        return key in self._settled
+    def takeReleased(self, key: Key) -> bool:
+        """
+        Whether the client has released a message on an earlier connection. The caller acknowledges
+        it to the log then, instead of sending it.
+        """
+        if key not in self._settled:
+            return False
+        self._settled.discard(key)
+        if key in self._completed:
+            self._completed.discard(key)
+            self._forget(key)
+        return True
+
+    def forgetReleased(
+        self, subscriptionId: str, isAcknowledged: Callable[[Position], bool]
+    ) -> None:
+        """Forget released messages that a subscription of the log will not hand over."""
+        done = {
+            key
+            for key in self._settled
+            if key[0] == subscriptionId and isAcknowledged(Position(key[1], key[2]))
+        }
+        self._settled -= done
+        self._completed -= done
+        self._hasChanged = self._hasChanged or bool(done)
 
     def takeOrphans(self) -> dict[int, InFlight]:
         """Remove and return sent messages that the log does not deliver again."""
@@ -226,11 +257,26 @@ class Session:
 
     def completed(self, packetId: int) -> None:
         """Record a PUBCOMP, or a refusal."""
-        key = self.released.pop(packetId, None)
-        if key is not None:
-            self._settled.discard(key)
-        self._sent.pop(packetId, None)
+        key = self.released.pop(packetId, None) or self._sent.pop(packetId, None)
+        if key is not None and key in self._settled and not self._isShared(key):
+            self._completed.add(key)
+        elif key is not None:
+            self._forget(key)
         self._hasChanged = True
+
+    def _forget(self, key: Key) -> None:
+        """
+        Forget an exchange. A crash must not leave the log's position before its event, or the
+        event would be delivered again.
+        """
+        self._advanced.add(key[0])
+        self._hasChanged = True
+
+    def _isShared(self, key: Key) -> bool:
+        return any(
+            each.group is not None and each.kept.subscriptionId == key[0]
+            for each in self.subscriptions.values()
+        )
 
     def accepted(self, packetId: int) -> None:
         """Record that a publish of the client is in the log."""
@@ -257,14 +303,27 @@ class Session:
         if not (self._hasChanged and self.isPersistent):
             return wantsDisk
         self._hasChanged = False
-        if self.received or self._sent or self.released:
+        if self._advanced:
+            self._storePositions()
+        if self.received or self._sent or self.released or self._completed:
             kept = KeptExchanges(
-                received=sorted(self.received), sent=self._sent, released=self.released
+                received=sorted(self.received),
+                sent=self._sent,
+                released=self.released,
+                completed=sorted(self._completed),
             )
             self._store.put(QOS_2, self.name, msgspec.json.encode(kept))
         else:
             self._store.remove(QOS_2, self.name)
         return True
+
+    def _storePositions(self) -> None:
+        if self.delivery is not None:
+            self.delivery.acknowledgeEvents()
+        for subscription in self.subscriptions.values():
+            if subscription.kept.subscriptionId in self._advanced:
+                subscription.storePosition()
+        self._advanced.clear()
 
     def keep(self) -> None:
         """
@@ -316,10 +375,12 @@ class Session:
         kept = msgspec.json.decode(value, type=KeptExchanges)
         self.received = set(kept.received)
         self.released = kept.released
+        self._completed = set(kept.completed)
         self._sent = kept.sent
         self._unacknowledged = {key: packetId for packetId, key in kept.sent.items()}
         self._reserved = set(kept.sent)
         self._settle()
 
     def _settle(self) -> None:
-        self._settled = {key for key in self.released.values() if key is not None}
+        released = {key for key in self.released.values() if key is not None}
+        self._settled = released | self._completed

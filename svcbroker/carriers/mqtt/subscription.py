@@ -151,6 +151,7 @@ class SessionSubscription:
         if self.kept.start is None:
             self.kept = structs.replace(self.kept, start=core.position)
         self.isAcknowledged = core.request.isAcknowledged
+        self.session.forgetReleased(self.kept.subscriptionId, core.isAcknowledged)
 
     @property
     def isOpen(self) -> bool:
@@ -177,6 +178,13 @@ class SessionSubscription:
             self.group.acknowledge(events)
         elif self._core is not None:
             self._core.acknowledge(events)
+
+    def storePosition(self) -> None:
+        """Store the position together with the session's changes of this turn."""
+        if self.group is not None:
+            self.group.storePosition()
+        elif self._core is not None:
+            self._core.storePosition()
 
     def close(self, *, forget: bool) -> None:
         """Close the subscription of the log."""
@@ -295,6 +303,11 @@ class ShareGroup:
         self._reserved.difference_update(event.position for event in events)
         if self._core is not None:
             self._core.acknowledge(events)
+
+    def storePosition(self) -> None:
+        """Store the position together with a session's changes of this turn."""
+        if self._core is not None:
+            self._core.storePosition()
 
     def end(self) -> None:
         """End the group: its last session has unsubscribed or ended."""

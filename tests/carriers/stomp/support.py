@@ -131,6 +131,13 @@ class FakeSubscription:
         assert self.request.isAcknowledged
         self.acknowledged.extend(events)
 
+    def storePosition(self) -> None:
+        """See L{ISubscription.storePosition}."""
+
+    def isAcknowledged(self, position: Position) -> bool:
+        """See L{ISubscription.isAcknowledged}."""
+        return False
+
     def rewind(self) -> None:
         """See L{ISubscription.rewind}."""
 

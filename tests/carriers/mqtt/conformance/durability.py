@@ -133,10 +133,25 @@ class DurabilityTestCase(MqttTestCase):
         client = self.persistent("to")
         released = client.receive()
         self.assertEqual((released.kind, released.packetId), (PUBREL, packet.packetId))
-        self.assertNothing(client)
         client.send(ack(PUBCOMP, packet.packetId))
         self.publishAll(topic, b"2", qos=2)
         self.assertPayloads(client, b"2")
+
+    def completedBeforeRelease(self) -> Iterator[None]:
+        """[MQTT-4.3.3-1] A message whose exchange is complete, while the next one is not."""
+        topic = self.topic("next")
+        client = self.persistent("next")
+        client.subscribe(topic, qos=2)
+        self.publishAll(topic, b"1", b"2", qos=2)
+        client.complete(client.expect(PUBLISH))
+        second = client.expect(PUBLISH)
+        client.send(ack(PUBREC, second.packetId))
+        client.expect(PUBREL)
+        yield
+        client = self.persistent("next")
+        self.assertEqual(client.receive().packetId, second.packetId)
+        client.send(ack(PUBCOMP, second.packetId))
+        self.assertNothing(client)
 
     def ended(self) -> Iterator[None]:
         """[MQTT5-4.1.0-2] A session that ended stays so."""
@@ -207,6 +222,7 @@ class DurabilityTestCase(MqttTestCase):
             self.retained(),
             self.onceFromClient(),
             self.onceToClient(),
+            self.completedBeforeRelease(),
             self.ended(),
             self.unsubscribed(),
             self.will(),

@@ -45,6 +45,9 @@ class OrderlyStopTests(DurabilityTestCase):
     def test_qos2ToClientIsDeliveredOnce(self) -> None:
         self.runScenario(self.onceToClient())
 
+    def test_completedQos2IsNotRepeated(self) -> None:
+        self.runScenario(self.completedBeforeRelease())
+
     def test_endedSessionStaysEnded(self) -> None:
         self.runScenario(self.ended())
 
