@@ -24,6 +24,7 @@ from ..carriers.webhook import (
     parseSecrets,
 )
 from ..interfaces import ILedger
+from ..net.deferreds import asDeferred
 from ..net.policy import AddressPolicy
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
@@ -75,13 +76,11 @@ class Carriers:
     metadata: MetadataStore
     release: Callable[[], object] = field(default=lambda: None)
 
-    def start(self) -> Deferred[None]:
+    @asDeferred
+    async def start(self) -> None:
         """
         Start all, before clients are let in. Where one cannot start, all are drained and let go.
         """
-        return Deferred.fromCoroutine(self._start())
-
-    async def _start(self) -> None:
         try:
             await self.subscriptions.start()
             for each in self.lifecycles:

@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...net.addresses import peerText
+from ...net.deferreds import asDeferred
 from ...net.sending import sender
 from ...net.turns import EndOfTurn
 from ..websocket import Route, WebSocketResource, routeTo
@@ -48,29 +49,24 @@ class MqttCarrier:
         self._links: set[Link] = set()
         self._drained: Deferred[None] | None = None
 
-    def start(self) -> Deferred[None]:
+    @asDeferred
+    async def start(self) -> None:
         """
         Load sessions and wills, and index the retained messages. Called once, after the
         ledgers and the subscriptions have started.
         """
+        self.sessions.start()
+        for index in self.context.retained.values():
+            await index.start()
 
-        async def start() -> None:
-            self.sessions.start()
-            for index in self.context.retained.values():
-                await index.start()
-
-        return Deferred.fromCoroutine(start())
-
-    def drain(self) -> Deferred[None]:
+    @asDeferred
+    async def drain(self) -> None:
         """
         Answer pending publishes, disconnect all clients, and publish the wills that are due.
         Called once, while the ledgers still run.
 
         @return: fires when that is done. Cancelling it aborts the remaining connections.
         """
-        return Deferred.fromCoroutine(self._drain())
-
-    async def _drain(self) -> None:
         self._drained = Deferred()
         for link in tuple(self._links):
             link.connection.shutDown()

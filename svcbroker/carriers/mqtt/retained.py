@@ -23,6 +23,7 @@ from ...broker.subscriptions import LevelTree
 from ...errors import Overloaded
 from ...interfaces import IBlockObserver, ILedger
 from ...model import Block, EventId
+from ...net.deferreds import asDeferred
 from .messages import RETAIN
 
 _KEPT_EVERY: Final = 1000
@@ -74,8 +75,9 @@ class RetainedIndex:
             self._set(topic, EventId.parse(value.decode("ascii")))
         kept = self._store.get(_HEIGHT, self.ledger.group)
         self.height = self._keptHeight = 0 if kept is None else msgspec.json.decode(kept, type=int)
-        return Deferred.fromCoroutine(self._catchUp())
+        return self._catchUp()
 
+    @asDeferred
     async def _catchUp(self) -> None:
         if self.height > (await self.ledger.getStatistics()).height:
             self._log.warn(

@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...errors import BrokerError
+from ...net.deferreds import asDeferred
 from .codec import encode
 from .context import Context
 from .decoder import Decoder
@@ -165,11 +166,8 @@ class Wills:
             waiting.call.cancel()
         self._waiting.clear()
 
-    def published(self) -> Deferred[None]:
+    @asDeferred
+    async def published(self) -> None:
         """Fires when all due wills are in the log or refused."""
-
-        async def wait() -> None:
-            while self._publishing:
-                await next(iter(self._publishing))
-
-        return Deferred.fromCoroutine(wait())
+        while self._publishing:
+            await next(iter(self._publishing))

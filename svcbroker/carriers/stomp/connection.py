@@ -19,6 +19,7 @@ from ...broker import PublishPolicy, SendResult
 from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import peerText
+from ...net.deferreds import asDeferred
 from .answers import Answer
 from .effects import (
     Acknowledge,
@@ -216,10 +217,11 @@ class StompProtocol(Protocol):
     def _publishAll(self, effect: PublishAll) -> None:
         self._settle(
             effect.answer,
-            Deferred.fromCoroutine(self._commit(effect)),
+            self._commit(effect),
             lambda results: self._session.published(effect.answer, results, self._clock.seconds()),
         )
 
+    @asDeferred
     async def _commit(self, effect: PublishAll) -> Sequence[SendResult]:
         # All or nothing, as far as can be seen before.
         for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
