@@ -250,7 +250,7 @@ def _tokens(request: BrokerRequest, name: bytes) -> list[str]:
 
 
 def _acceptKey(key: bytes) -> bytes | None:
-    """What proves that a handshake was understood; C{None} where the key is none."""
+    """The value of C{Sec-WebSocket-Accept} for a key; C{None} where the key is invalid."""
     try:
         if len(b64decode(key, validate=True)) != _KEY_SIZE:
             return None
@@ -307,7 +307,7 @@ class WebSocketResource(Resource):
         self._isBinary = isBinary
 
     def render_GET(self, request: BrokerRequest) -> bytes | int:
-        """Open a WebSocket, or say why not."""
+        """Open a WebSocket, or refuse it with the reason."""
         handshake = self._answer(request)
         protocol = None
         if handshake.error is None:
