@@ -5,7 +5,7 @@ From a block's events to those who subscribe to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from attrs import Factory, define
 
@@ -28,8 +28,11 @@ class Member(Protocol):
         """
 
 
+M = TypeVar("M", bound=Member)
+
+
 @define(eq=False)
-class Audience:
+class Audience(Generic[M]):
     """
     All who subscribe with the same filters and the same tag. What they get is the same, so it
     is put together once.
@@ -37,20 +40,20 @@ class Audience:
 
     filters: tuple[str, ...]
     tag: str | None
-    members: dict[Member, None] = Factory(dict)
+    members: dict[M, None] = Factory(dict)
 
 
-class Dispatcher:
+class Dispatcher(Generic[M]):
     """
     Knows whose filters match which topics.
     """
 
     def __init__(self) -> None:
-        self._trie: FilterTrie[Audience] = FilterTrie()
-        self._audiences: dict[tuple[tuple[str, ...], str | None], Audience] = {}
-        self._remembered: dict[str, set[Audience]] = {}
+        self._trie: FilterTrie[Audience[M]] = FilterTrie()
+        self._audiences: dict[tuple[tuple[str, ...], str | None], Audience[M]] = {}
+        self._remembered: dict[str, set[Audience[M]]] = {}
 
-    def add(self, filters: tuple[str, ...], tag: str | None, member: Member) -> None:
+    def add(self, filters: tuple[str, ...], tag: str | None, member: M) -> None:
         """Tell a member of what matches any of these filters."""
         audience = self._audiences.get((filters, tag))
         if audience is None:
@@ -60,7 +63,7 @@ class Dispatcher:
             self._remembered.clear()
         audience.members[member] = None
 
-    def remove(self, filters: tuple[str, ...], tag: str | None, member: Member) -> None:
+    def remove(self, filters: tuple[str, ...], tag: str | None, member: M) -> None:
         """Tell a member no more."""
         audience = self._audiences.get((filters, tag))
         if audience is None or member not in audience.members:
@@ -72,29 +75,53 @@ class Dispatcher:
                 self._trie.remove(filter, audience)
             self._remembered.clear()
 
+    @property
+    def audienceCount(self) -> int:
+        """How many sets of filters members have."""
+        return len(self._audiences)
+
+    def members(self) -> Sequence[tuple[tuple[str, ...], str | None, M]]:
+        """All members, with their filters and tags."""
+        return [
+            (audience.filters, audience.tag, member)
+            for audience in self._audiences.values()
+            for member in audience.members
+        ]
+
     def dispatch(self, events: Sequence[Event], height: int, size: int) -> None:
         """
         Offer a block's events to all whom they concern.
 
         @param size: the sum of their L{eventSize}.
         """
-        if not self._audiences:
-            return
-        found: dict[Audience, list[Event]] = {}
+        if self._audiences:
+            for member, batches in self.offers(events, size):
+                member.offer(batches, height)
+
+    def offers(
+        self, events: Sequence[Event], size: int | None = None
+    ) -> Iterator[tuple[M, Sequence[Batch]]]:
+        """
+        Which members are to be offered what of a block. Members may come and go meanwhile.
+
+        @param size: the sum of the events' L{eventSize}, where it is known.
+        """
+        found: dict[Audience[M], list[Event]] = {}
         for event in events:
             for audience in self._match(event.topic):
                 if audience.tag is None or event.extensions.get(TAG) == audience.tag:
                     found.setdefault(audience, []).append(event)
+        isSmall = size is not None and size <= MAX_BATCH_BYTES
         for audience, matching in found.items():
-            if size <= MAX_BATCH_BYTES and len(matching) <= MAX_BATCH_EVENTS:
+            if isSmall and len(matching) <= MAX_BATCH_EVENTS:
                 batches: Sequence[Batch] = (Batch(matching),)
             else:
                 batches = tuple(inBatches(matching))
             for member in tuple(audience.members):
                 if member in audience.members:
-                    member.offer(batches, height)
+                    yield member, batches
 
-    def _match(self, topic: str) -> set[Audience]:
+    def _match(self, topic: str) -> set[Audience[M]]:
         audiences = self._remembered.get(topic)
         if audiences is None:
             if len(self._remembered) >= _REMEMBERED_TOPICS:

@@ -14,7 +14,8 @@ from ...interfaces import IBlockObserver, ILedger
 from ...model import Block
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
-from ._dispatcher import Dispatcher, eventSize
+from ._dispatcher import Dispatcher, Member, eventSize
+from ._walks import HistoryTurns, Walks
 
 CACHED_BYTES = 16 * 1024 * 1024
 """How much of the blocks read last is kept for the next who reads them."""
@@ -31,13 +32,20 @@ class Follower:
 
     @ivar ledger: the ledger followed.
     @ivar dispatcher: who is told.
+    @ivar turns: when history may be read.
+    @ivar walks: those who read history block by block.
     @ivar height: the height of the last block that was dispatched.
     @ivar committed: the height of the last block that is final; it may wait for its turn.
     """
 
-    def __init__(self, ledger: ILedger, reactor: IReactorTime) -> None:
+    def __init__(self, ledger: ILedger, reactor: IReactorTime, turns: HistoryTurns) -> None:
+        """
+        @param turns: when history may be read.
+        """
         self.ledger = ledger
-        self.dispatcher = Dispatcher()
+        self.dispatcher: Dispatcher[Member] = Dispatcher()
+        self.turns = turns
+        self.walks = Walks(self, turns)
         self.height = self.committed = 0
         self._turn = EndOfTurn(reactor)
         self._waiting: deque[Block] = deque()
@@ -75,6 +83,7 @@ class Follower:
             self._turn.add(self._dispatch)
         self._waiting.append(block)
         self.committed = block.height
+        self.turns.published()
 
     def _dispatch(self) -> None:
         while self._waiting:

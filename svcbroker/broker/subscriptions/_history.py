@@ -68,6 +68,8 @@ class History:
                 end = batch.events[-1].position if rest else Position(height + 1, -1)
                 return Step(batch=batch, position=end)
             position = Position(height + 1, -1)
+            if self._follower.turns.isOver:
+                break
         return Step(batch=None, position=position)
 
     def _matching(

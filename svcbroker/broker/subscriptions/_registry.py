@@ -38,6 +38,7 @@ from .._groups import Groups
 from ._follower import Follower
 from ._positions import IPositions, MemoryPositions, StoredPosition
 from ._subscription import LogSubscription
+from ._walks import HistoryTurns
 
 GATHER = 0.025
 """Seconds that a position may stand still on its way to the disk, before the disk's own delay."""
@@ -75,8 +76,9 @@ class Subscriptions:
         @param maxLevels: the most levels of a pattern.
         """
         self._groups = Groups(ledgers)
+        self._turns = HistoryTurns(reactor)
         self._followers = {
-            group: Follower(ledger, reactor) for group, ledger in self._groups.items()
+            group: Follower(ledger, reactor, self._turns) for group, ledger in self._groups.items()
         }
         self._reactor = reactor
         self._now = now
@@ -108,6 +110,7 @@ class Subscriptions:
         if self._call is not None:
             self._call.cancel()
             self._call = None
+        self._turns.stop()
         for follower in self._followers.values():
             follower.stop()
 
@@ -160,7 +163,6 @@ class Subscriptions:
             request=request,
             subscriber=subscriber,
             follower=follower,
-            reactor=self._reactor,
             now=self._now,
             start=start,
             closed=self._closed,

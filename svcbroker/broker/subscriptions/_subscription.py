@@ -8,27 +8,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...errors import BrokerError, UnknownError
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...model import Event, Position, SubscribeRequest, SubscriptionRecord
+from ...model import Event, Position, SubscribeRequest, SubscriptionRecord, isPattern
 from ...net.deferreds import asDeferred
 from ._dispatcher import matcher
 from ._follower import Follower
 from ._history import History
 from ._positions import StoredPosition
+from ._walks import Walk
 
 
 @implementer(ISubscription)
 class LogSubscription:
     """
-    A cursor on the log. It is either live, and then new blocks are offered to it; or behind,
-    and then it reads the past until it has caught up. Going from one to the other takes no
+    A cursor on the log. Blocks are offered to it by a feed: the follower while it is live, or a
+    walk through history. Without a feed it reads history by itself: plain topics by the ledger's
+    index, and what is left of a block in which it stopped. Going from one to the other takes no
     time in which a block could come, so nothing is missed and nothing comes twice.
 
     What its subscriber does not take now, it does not keep: it falls behind and reads it later.
@@ -43,7 +43,6 @@ class LogSubscription:
         request: SubscribeRequest,
         subscriber: ISubscriber,
         follower: Follower,
-        reactor: IReactorTime,
         now: Callable[[], float],
         start: StoredPosition,
         closed: Callable[[LogSubscription, bool], None],
@@ -61,7 +60,6 @@ class LogSubscription:
         self.request = request
         self._subscriber = subscriber
         self._follower = follower
-        self._reactor = reactor
         self._now = now
         self._closed = closed
         self._moved = moved
@@ -69,10 +67,11 @@ class LogSubscription:
         self._history = self._newHistory()
         self._turn: Deferred[None] | None = None
         self._matches = matcher(request.filters, request.tag)
+        self._hasPatterns = any(map(isPattern, request.filters))
 
         self._cursor = start.position
         self._skip = frozenset(start.acknowledged)
-        self._isLive = False
+        self._feed: Follower | Walk | None = None
         self._isFlowing = False
         self._isClosed = False
         self._isReading = False
@@ -96,8 +95,8 @@ class LogSubscription:
     @property
     def position(self) -> Position:
         """See L{ISubscription}."""
-        if self._isLive:
-            return max(self._cursor, Position(self._follower.height + 1, -1))
+        if self._feed is not None:
+            return max(self._cursor, Position(self._feed.height + 1, -1))
         return self._cursor
 
     @property
@@ -117,9 +116,9 @@ class LogSubscription:
         How many events wait: those not acknowledged, and those in the log. Where there is a
         tag, events in the log with other tags are counted too.
         """
-        if self._isLive:
+        if self._feed is self._follower:
             return self._unacknowledged
-        cursor = self._cursor
+        cursor = self.position
         inLog = await self._follower.ledger.countEvents(self.request.filters, cursor.height)
         if cursor.index >= 0 and 0 < cursor.height <= self._follower.height:
             block = await self._follower.readBlock(cursor.height)
@@ -214,9 +213,12 @@ class LogSubscription:
             return  # it began after this block, which had only waited for its turn
         for batch in batches:
             if not self._isFlowing:
-                if self._isLive:
-                    self._fallBehind(Position(height, -1))
+                if self._feed is not None:
+                    self._fallBehind(max(self._cursor, Position(height, -1)))
                 return
+            if self._feed is not self._follower:
+                # A walk may offer a block in several parts.
+                self._cursor = batch.events[-1].position
             if not self._handOver(batch) and not self._isClosed:
                 self._fallBehind(batch.events[-1].position)
 
@@ -226,15 +228,39 @@ class LogSubscription:
         self._moved(self)
 
     def _leave(self) -> None:
-        if self._isLive:
-            self._isLive = False
-            self._follower.dispatcher.remove(self.request.filters, self.request.tag, self)
+        if self._feed is not None:
+            self._feed.dispatcher.remove(self.request.filters, self.request.tag, self)
+            self._feed = None
 
     def _goLiveIfThere(self) -> None:
-        if not self._isLive and self._cursor.height > self._follower.height:
-            self._isLive = True
+        if self._feed is None and self._cursor.height > self._follower.height:
+            self._feed = self._follower
             self._skip = frozenset()
             self._follower.dispatcher.add(self.request.filters, self.request.tag, self)
+
+    # Walks through history.
+
+    def followWalk(self, walk: Walk) -> None:
+        """See L{Walker}."""
+        self._feed = walk
+
+    def endWalk(self, height: int) -> None:
+        """See L{Walker}."""
+        self._leave()
+        self._cursor = max(self._cursor, Position(height + 1, -1))
+        self._goLiveIfThere()
+
+    def failWalk(self, failure: Failure) -> None:
+        """See L{Walker}."""
+        self._failed(failure)
+
+    def _mayWalk(self) -> bool:
+        """Whether it stands before a block, of which it is to be offered everything."""
+        return (
+            self._hasPatterns
+            and self._cursor.index < 0
+            and (not self._skip or max(self._skip) < self._cursor)
+        )
 
     def _handOver(self, batch: Batch) -> bool:
         """Give a batch to the subscriber; whether it takes more."""
@@ -255,21 +281,31 @@ class LogSubscription:
     # The past.
 
     def _wantsPast(self) -> bool:
-        return self._isFlowing and not self._isLive
+        return self._isFlowing and self._feed is None
 
     def _read(self) -> None:
         if self._isReading or not self._wantsPast():
+            return
+        if self._mayWalk():
+            self._walk()
             return
         self._isReading = True
         reading = self._readOn()
         reading.addErrback(self._failed)
 
+    def _walk(self) -> None:
+        request, height = self.request, max(1, self._cursor.height)
+        self._feed = self._follower.walks.join(request.filters, request.tag, self, height)
+
     @asDeferred
     async def _readOn(self) -> None:
         try:
             while self._wantsPast():
+                if self._mayWalk():
+                    self._walk()
+                    break
                 # Every step has a turn of its own, so that many who read share fairly.
-                self._turn = deferLater(self._reactor, 0)
+                self._turn = self._follower.turns.turn()
                 await self._turn
                 self._turn = None
                 if not self._wantsPast():
