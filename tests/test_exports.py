@@ -118,6 +118,7 @@ class FaceTests(SynchronousTestCase):
             "METADATA_NAME",
             "NotCertified",
             "Prover",
+            "ROUNDS_ASIDE",
             "RangeUnknown",
             "Replay",
             "Report",

@@ -24,13 +24,14 @@ from ._layout import (
     groupsIn,
 )
 from ._prover import NotCertified, Prover, readChain
-from ._replay import Replay, StoredChain, appendOf, loadChain, storedHistory
+from ._replay import ROUNDS_ASIDE, Replay, StoredChain, appendOf, loadChain, storedHistory
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
 
 __all__ = [
     "BROKER_FILES",
     "KEYS_NAME",
     "METADATA_NAME",
+    "ROUNDS_ASIDE",
     "STORE_NAME",
     "Audited",
     "AuditedChain",

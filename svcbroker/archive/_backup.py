@@ -15,7 +15,7 @@ from attrs import frozen
 
 from ..chain import CertificateInvalid, Malformed
 from ..proofs import Checkpoint, checkFinal, storedCertificate
-from ..storage import Snapshot, StorageDamaged, Store, syncFile
+from ..storage import Snapshot, StorageDamaged, Store, readTip, syncFile
 from ._files import auditMetadata
 from ._findings import Findings, Report, noReport
 from ._layout import (
@@ -106,11 +106,17 @@ def _isEmptyDirectory(path: Path) -> bool:
 def _copyGroup(source: Path, target: Path, report: Report, findings: Findings) -> Checkpoint:
     target.mkdir(mode=0o700)
     keys = _readKeys(source / KEYS_NAME)
+    tip = readTip(source / STORE_NAME)
     with Snapshot.ofLedger(source / STORE_NAME) as snapshot:
         snapshot.copyTo(target / STORE_NAME, report)
     # Read again: a key change may have come between, and the copied chain may need the new keys.
     keys |= _readKeys(source / KEYS_NAME)
     chain = _finish(target / STORE_NAME)
+    if tip is not None and tip.height > chain.head.height:
+        raise StorageDamaged(
+            f"{source / STORE_NAME} ends at block {chain.head.height}, and block {tip.height} had "
+            "been stored: audit it"
+        )
     if keys:
         _writeKeys(target / KEYS_NAME, chain.state.validators.keys, keys, source)
     elif not _copyBrokerFiles(source, target):

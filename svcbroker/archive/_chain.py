@@ -13,7 +13,16 @@ from attrs import frozen
 
 from ..chain import Genesis, Malformed
 from ..proofs import Checkpoint, isEngineCertificate
-from ..storage import PRINT_SIZE, SEGMENT, Snapshot, StorageError
+from ..storage import (
+    PRINT_SIZE,
+    SEGMENT,
+    Snapshot,
+    StorageError,
+    StorageRefused,
+    Tip,
+    readTip,
+    tipPath,
+)
 from ._blocks import BlockAuditor, RawBlock
 from ._findings import LIMIT, Findings, Report, noReport, show
 from ._layout import KEYS_NAME, STORE_NAME
@@ -92,8 +101,15 @@ def auditChain(
     @raise StorageRefused: it cannot be opened at all.
     @raise StorageFailed: a broker began to use it meanwhile.
     """
+    findings = Findings(group, limit)
+    tip = None
+    try:
+        # Before the ledger is read, which a running broker may extend meanwhile.
+        tip = readTip(path)
+    except StorageRefused as error:
+        findings.damage(tipPath(path).name, str(error))
     with Snapshot.ofLedger(path) as snapshot:
-        audit = _ChainAudit(snapshot, group, Findings(group, limit), checkpoints, report)
+        audit = _ChainAudit(snapshot, group, findings, checkpoints, report, tip)
         audited = audit.run()
         snapshot.checkUnchanged()
         return audited
@@ -107,7 +123,9 @@ class _ChainAudit:
         findings: Findings,
         checkpoints: Collection[Checkpoint],
         report: Report,
+        tip: Tip | None,
     ) -> None:
+        self._tip = tip
         self._snapshot = snapshot
         self._group = group
         self._found = findings
@@ -132,6 +150,12 @@ class _ChainAudit:
         self._compareCheckpoint(0)
         while self._batch():
             pass
+        if self._tip is not None and self._tip.height > self._blocks.height:
+            self._found.damage(
+                STORE_NAME,
+                f"the chain ends at block {self._blocks.height}, and block {self._tip.height} had "
+                "been stored",
+            )
         for height in sorted(self._wanted):
             self._found.damage(
                 "checkpoint",
@@ -256,7 +280,10 @@ class _ChainAudit:
         return stored[start : start + count * PRINT_SIZE]
 
     def _compareCheckpoint(self, height: int) -> None:
-        """Compare a block with the checkpoint of its height."""
+        """Compare a block with the checkpoint of its height, and with the tip file."""
+        tip = self._tip
+        if tip is not None and tip.height == height and height and self._blocks.hash != tip.hash:
+            self._found.damage(STORE_NAME, "it is not the block that had been stored", height)
         checkpoint = self._wanted.pop(height, None)
         if checkpoint is not None and self._blocks.hash != checkpoint.hash:
             self._found.damage(

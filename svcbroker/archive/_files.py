@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
-from ..storage import Snapshot, StorageDamaged, StorageRefused, metadataChecksum
+from ..storage import TIP_SUFFIX, Snapshot, StorageDamaged, StorageRefused, metadataChecksum
 from ._findings import Findings, show
 from ._layout import (
     BROKER_FILES,
@@ -22,7 +22,7 @@ from ._layout import (
 )
 from ._tables import auditStructure
 
-_BESIDE: Final = ("", "-wal", "-shm")
+_BESIDE: Final = ("", "-wal", "-shm", TIP_SUFFIX)
 _DATA_DIRECTORY: Final = ("lock", "operator.json", *(METADATA_NAME + end for end in _BESIDE))
 _GROUP: Final[tuple[str, ...]] = (KEYS_NAME, *(STORE_NAME + end for end in _BESIDE))
 

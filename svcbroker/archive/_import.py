@@ -94,7 +94,8 @@ def importChain(
 def _openStore(directory: Path, genesis: Genesis) -> Store:
     path = directory / STORE_NAME
     if path.exists():
-        store = Store.open(path)
+        # An import restores the end of a chain that has lost it.
+        store = Store.open(path, mayLose=True)
         if store.genesis != genesis.encoded:
             store.close()
             raise ImportRefused(f"{path} is another chain: it has another genesis")

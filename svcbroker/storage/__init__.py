@@ -6,7 +6,7 @@ every call is synchronous. Appends may come from one thread while reads come fro
 two use connections of their own, and a read sees what was synced before it began.
 """
 
-from ._errors import StorageDamaged, StorageError, StorageFailed, StorageRefused
+from ._errors import StorageDamaged, StorageError, StorageFailed, StorageLost, StorageRefused
 from ._metadata import MetadataFile, metadataChecksum
 from ._reader import PRINT_SIZE, SEGMENT, ChainReader
 from ._rows import (
@@ -26,11 +26,13 @@ from ._rows import (
 from ._schema import syncFile
 from ._snapshot import Snapshot
 from ._store import Store
+from ._tip import TIP_SUFFIX, Tip, readTip, tipPath
 
 __all__ = [
     "POSITION_SIZE",
     "PRINT_SIZE",
     "SEGMENT",
+    "TIP_SUFFIX",
     "AccountRow",
     "Append",
     "BlockHeadRow",
@@ -43,13 +45,17 @@ __all__ = [
     "StorageDamaged",
     "StorageError",
     "StorageFailed",
+    "StorageLost",
     "StorageRefused",
     "Store",
+    "Tip",
     "TopicBlockRow",
     "TopicRow",
     "TransactionPlace",
     "ValidatorsRow",
     "metadataChecksum",
     "packPositions",
+    "readTip",
     "syncFile",
+    "tipPath",
 ]

@@ -25,6 +25,18 @@ class StorageRefused(StorageError):
     """
 
 
+class StorageLost(StorageRefused):
+    """
+    The end of a chain that had been stored is missing, or is another one now.
+
+    @ivar height: the height of the last block that is left.
+    """
+
+    def __init__(self, message: str, height: int) -> None:
+        super().__init__(message)
+        self.height = height
+
+
 class StorageFailed(StorageError):
     """
     The disk did not do it: it is full or has failed. What was stored before can still be read,

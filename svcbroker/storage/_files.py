@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from ._errors import StorageRefused, isDamage, primaryCode
 from ._schema import APPLICATION_ID, backUp, runSteps, syncFile, versionOf
+from ._tip import tipPath
 
 Connect: TypeAlias = Callable[..., sqlite3.Connection]
 """The way to SQLite: C{sqlite3.connect}, or what a test has in its place."""
@@ -61,7 +62,7 @@ def makeFile(
 
     @raise StorageRefused: there is something already, or the directory cannot be written.
     """
-    for other in (path, *companions(path)):
+    for other in (path, *companions(path), tipPath(path)):
         if os.path.lexists(other):
             raise StorageRefused(f"{other} exists already: move it away to begin a new chain")
     unfinished = path.with_name(path.name + ".new")

@@ -11,21 +11,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from ..model import topicPrefix
 from ._errors import (
     StorageDamaged,
     StorageError,
     StorageFailed,
+    StorageLost,
     StorageRefused,
     primaryCode,
     translated,
 )
 from ._files import LOG_LIMIT, Connect, companions, makeFile, openReading, openWriting, refusal
+from ._inserting import SEGMENT_SIZE, insertBlock
 from ._reader import PRINT_SIZE, SEGMENT, ChainReader
-from ._rows import Append, TopicRow
+from ._rows import Append
 from ._schema import schemaSteps
-
-_SEGMENT_SIZE = SEGMENT * PRINT_SIZE
+from ._snapshot import Snapshot
+from ._tip import Tip, TipFile, findLoss, logLoss, readTip
 
 
 class Store(ChainReader):
@@ -38,6 +39,8 @@ class Store(ChainReader):
 
     @ivar chainId: what L{create} was given.
     @ivar genesis: what L{create} was given.
+    @ivar loss: which part of the chain is missing, in one line; empty where none is. Not empty only
+        in a store that was opened with C{mayLose}.
     """
 
     def __init__(
@@ -45,6 +48,8 @@ class Store(ChainReader):
         path: Path,
         writing: sqlite3.Connection,
         reading: sqlite3.Connection,
+        tip: Tip | None,
+        loss: str,
     ) -> None:
         """
         Private: call L{create} or L{open}.
@@ -55,11 +60,18 @@ class Store(ChainReader):
         self._walInode = os.stat(self._wal).st_ino
         self._isUncertain = False
         self._height = 0
+        self._hash = b""
         self._total = 0
         self._reserved = (0, 0)
+        self._tipFile = TipFile(path)
         # The fingerprints of the last segment, where that is not full.
         self._tail = b""
         self._load()
+        missing = findLoss(self, tip or Tip(0, b"", (0, 0)))
+        self.loss = loss or missing
+        # The tip to catch up with; the tip file keeps it until then.
+        self._missing = tip if missing else None
+        self._isAccepted = False
 
     @classmethod
     def create(
@@ -94,6 +106,7 @@ class Store(ChainReader):
         connect: Connect = sqlite3.connect,
         steps: Sequence[str] | None = None,
         logLimit: int = LOG_LIMIT,
+        mayLose: bool = False,
     ) -> Self:
         """
         Open a store that is there.
@@ -101,22 +114,37 @@ class Store(ChainReader):
         What a crash left in the write-ahead log is folded into the file. A file of an older
         schema is upgraded, after a copy of it was put beside it. The cost does not grow with
         the chain, so blocks are not read: damage inside one shows when it is read, and the
-        ledger verifies the tip.
+        ledger verifies the tip. The write-ahead log and the tip file show whether stored blocks
+        are missing at the end.
 
         @param path: where.
         @param connect: the way to SQLite.
         @param steps: the schema; by default the one that comes with the package.
         @param logLimit: how many bytes of write-ahead log are kept on disk after another
             program, which held a snapshot open, has made it grow.
+        @param mayLose: whether to open a store of which the end is missing, and to set L{loss}.
+            The tip file then stays as it is until the blocks have come back, or until
+            L{acceptLoss}.
+        @raise StorageLost: the end of the chain is missing. Where the write-ahead log shows it,
+            nothing was changed.
         @raise StorageRefused: it is absent, foreign, damaged, of a newer schema, in use, or
             cannot be written.
         """
         steps = schemaSteps() if steps is None else steps
+        tip = readTip(path)
+        loss = logLoss(path)
+        if loss and not mayLose:
+            with Snapshot.ofLedger(path) as snapshot:
+                left = snapshot.reader().tip()
+            raise StorageLost(loss, 0 if left is None else left.height)
         writing = openWriting(path, steps=steps, connect=connect, logLimit=logLimit)
         try:
             reading = openReading(path, connect=connect)
             try:
-                return cls(path, writing, reading)
+                store = cls(path, writing, reading, tip, loss)
+                if store.loss and not mayLose:
+                    raise StorageLost(store.loss, store._height)
+                return store
             except BaseException:
                 reading.close()
                 raise
@@ -168,14 +196,19 @@ class Store(ChainReader):
                 raise ValueError("a transaction's hash has at least 4 bytes")
             planned.append((append, total // SEGMENT, prints))
             height, total = block.height, block.transactionTotal
-            tail = prints[len(prints) - len(prints) % _SEGMENT_SIZE :]
+            tail = prints[len(prints) - len(prints) % SEGMENT_SIZE :]
 
         def insert() -> None:
             for each in planned:
-                self._insert(*each)
+                insertBlock(self._writing, *each)
 
         self._transact(insert)
         self._height, self._total, self._tail = height, total, tail
+        if appends:
+            self._hash = appends[-1].block.hash
+        if self._missing is not None:
+            self._catchUp(self._missing, appends)
+        self._writeTip()
 
     def certify(self, certificates: Mapping[int, bytes]) -> None:
         """
@@ -210,6 +243,40 @@ class Store(ChainReader):
             )
         )
         self._reserved = (height, round)
+        self._writeTip()
+
+    def acceptLoss(self, rounds: int) -> None:
+        """
+        Continue from what is left of the chain. The tip file keeps the lost tip until the next
+        block is stored, so that a start that is cut off in between is refused again.
+
+        @param rounds: how many rounds of the next height to leave out: the replicas may have
+            signed in them before the loss.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}.
+        """
+        lost, following = self._missing, self._height + 1
+        if lost is None or lost.height < following:
+            # Nothing says which block it was, or only reserved rounds are missing.
+            lost = Tip(following, bytes(32), lost.reservation if lost else (0, 0))
+            self._tipFile.write(lost)
+        round = max(self._reserved[1], lost.reservation[1]) + rounds
+        self._missing, self._isAccepted = lost, True
+        self._reserved = (0, 0)
+        self.reserve(following, round)
+
+    def foldLog(self) -> None:
+        """
+        Fold the write-ahead log in. On a full disk it stays beside the file.
+
+        @raise StorageFailed: the disk failed.
+        @raise StorageDamaged: the file is damaged.
+        """
+        try:
+            self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            if primaryCode(error) != sqlite3.SQLITE_FULL:
+                raise translated(error, self.path) from error
 
     def size(self) -> int:
         """
@@ -230,6 +297,19 @@ class Store(ChainReader):
         """
         self._reading.close()
         self._writing.close()
+        self._tipFile.close()
+
+    def _catchUp(self, missing: Tip, appends: Sequence[Append]) -> None:
+        """Look whether what was missing has come back."""
+        if self._isAccepted or any(
+            (each.block.height, each.block.hash) == (missing.height, missing.hash)
+            for each in appends
+        ):
+            self._missing, self.loss = None, ""
+
+    def _writeTip(self) -> None:
+        if self._missing is None:
+            self._tipFile.write(Tip(self._height, self._hash, self._reserved))
 
     def _load(self) -> None:
         rows = self._rows("SELECT chain_id, genesis FROM chain")
@@ -240,7 +320,7 @@ class Store(ChainReader):
         self._reserved = self.reservation()
         tip = self.tip()
         if tip is not None:
-            self._height, self._total = tip.height, tip.transactionTotal
+            self._height, self._hash, self._total = tip.height, tip.hash, tip.transactionTotal
         lowest = self._rows("SELECT MIN(height) FROM head")[0][0]
         if lowest != (None if tip is None else 1):
             raise self._damage("blocks are missing")
@@ -248,66 +328,9 @@ class Store(ChainReader):
             raise self._damage("the latest block has no body")
         rows = self._rows("SELECT segment, prints FROM fingerprint ORDER BY segment DESC LIMIT 1")
         segment, prints = rows[0] if rows else (0, b"")
-        if segment * _SEGMENT_SIZE + len(prints) != self._total * PRINT_SIZE:
+        if segment * SEGMENT_SIZE + len(prints) != self._total * PRINT_SIZE:
             raise self._damage(f"{self._total} transactions do not have as many fingerprints")
         self._tail = prints if self._total % SEGMENT else b""
-
-    def _insert(self, append: Append, first: int, prints: bytes) -> None:
-        block, writing = append.block, self._writing
-        writing.execute(
-            "INSERT INTO head (height, transaction_total, hash, header, certificate) "
-            "VALUES (?, ?, ?, ?, ?)",
-            (
-                block.height,
-                block.transactionTotal,
-                block.hash,
-                block.header,
-                block.certificate,
-            ),
-        )
-        writing.execute(
-            "INSERT INTO body (height, receipts, body) VALUES (?, ?, ?)",
-            (block.height, block.receipts, block.body),
-        )
-        writing.executemany(
-            "INSERT OR REPLACE INTO fingerprint (segment, prints) VALUES (?, ?)",
-            [
-                (first + number, prints[start : start + _SEGMENT_SIZE])
-                for number, start in enumerate(range(0, len(prints), _SEGMENT_SIZE))
-            ]
-            if append.transactionHashes
-            else (),
-        )
-        writing.executemany(
-            "INSERT INTO topic (idx, prefix, name, address, sender, created, is_open, sequence, "
-            "height) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET "
-            "is_open = excluded.is_open, sequence = excluded.sequence, height = excluded.height",
-            [_topicValues(row) for row in append.topics],
-        )
-        writing.executemany(
-            "INSERT INTO account (idx, address, state) VALUES (?, ?, ?) "
-            "ON CONFLICT (idx) DO UPDATE SET state = excluded.state",
-            [(row.index, row.address, row.state) for row in append.accounts],
-        )
-        writing.executemany(
-            "INSERT INTO topic_block (topic, height, first_sequence, positions) "
-            "VALUES (?, ?, ?, ?)",
-            [
-                (row.topicIndex, row.height, row.firstSequence, row.positions)
-                for row in append.topicBlocks
-            ],
-        )
-        if append.history:
-            writing.executemany(
-                "INSERT INTO history (level, position, hash) VALUES (?, ?, ?)",
-                [(row.level, row.position, row.hash) for row in append.history],
-            )
-        if append.validators is not None:
-            row = append.validators
-            writing.execute(
-                "INSERT INTO validator_set (generation, height, encoded) VALUES (?, ?, ?)",
-                (row.generation, row.height, row.encoded),
-            )
 
     def _transact(self, work: Callable[[], object]) -> None:
         """
@@ -396,18 +419,3 @@ class Store(ChainReader):
             f"{self._wal} was removed while in use: stop the broker, copy what is left and "
             "restore a backup"
         )
-
-
-def _topicValues(row: TopicRow) -> tuple[object, ...]:
-    topic = row.topic
-    return (
-        row.index,
-        int(topicPrefix(topic.name), 16),
-        topic.name,
-        topic.address,
-        topic.sender,
-        topic.created,
-        topic.isOpen,
-        topic.sequence,
-        topic.height,
-    )

@@ -13,7 +13,7 @@ from random import Random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.storage import StorageDamaged, StorageError, StorageRefused, Store
+from svcbroker.storage import StorageDamaged, StorageError, StorageRefused, Store, tipPath
 from tests.storage.chains import Chain, differences, newStore, seededChain
 
 
@@ -56,7 +56,7 @@ class DamageTests(SynchronousTestCase):
         """
         self.path.unlink()
         self.assertIn("No such file", self.refused())
-        self.assertEqual(os.listdir(self.directory), [])
+        self.assertEqual(os.listdir(self.directory), ["ledger.sqlite-tip"])
 
     def test_directoryIsRefused(self) -> None:
         """
@@ -89,7 +89,7 @@ class DamageTests(SynchronousTestCase):
         self.path.unlink()
         self.execute("CREATE TABLE head (height INTEGER PRIMARY KEY)")
         self.assertIn("another program", self.refused())
-        self.assertEqual(os.listdir(self.directory), ["ledger.sqlite"])
+        self.assertEqual(sorted(os.listdir(self.directory)), ["ledger.sqlite", "ledger.sqlite-tip"])
 
     def test_firstPage(self) -> None:
         """
@@ -184,6 +184,7 @@ class DamageTests(SynchronousTestCase):
         to some block, whole.
         """
         self.path.unlink()
+        tipPath(self.path).unlink()
         store = newStore(self.path)
         chain = Chain()
         for append in self.chain.appends:

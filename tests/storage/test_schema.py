@@ -57,7 +57,8 @@ class SchemaTests(SynchronousTestCase):
             store.close()
         with closing(sqlite3.connect(self.path)) as connection:
             self.assertEqual(connection.execute("SELECT id FROM extra").fetchall(), [(7,)])
-        self.assertEqual(sorted(os.listdir(self.directory)), [self.path.name, self.backup.name])
+        names = [self.path.name, f"{self.path.name}-tip", self.backup.name]
+        self.assertEqual(sorted(os.listdir(self.directory)), names)
         store = Store.open(self.backup)
         self.assertEqual(differences(store, self.chain, 10), [])
         store.close()
@@ -149,4 +150,5 @@ class SecondStepTests(SynchronousTestCase):
         self.backup.with_name(self.backup.name + ".new").write_bytes(b"half a copy")
         Store.open(self.path).close()
         self.assertEqual(self.read(self.backup), self.before)
-        self.assertEqual(sorted(os.listdir(self.path.parent)), [self.path.name, self.backup.name])
+        names = [self.path.name, f"{self.path.name}-tip", self.backup.name]
+        self.assertEqual(sorted(os.listdir(self.path.parent)), names)

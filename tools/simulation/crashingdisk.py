@@ -25,6 +25,7 @@ SECTOR = 512
 """How many bytes a disk writes atomically."""
 DATABASE = "ledger.sqlite"
 LOG = "ledger.sqlite-wal"
+TIP = "ledger.sqlite-tip"
 
 
 @define
@@ -156,7 +157,7 @@ class CrashingDisk:
         return slot.moment
 
     def _crashAt(self, moment: Moment, call: _Call) -> None:
-        before = self._bytes()
+        before, tip = self._bytes(), self._tip()
         if moment is not Moment.BEFORE:
             call.call(*call.arguments)
         after = self._bytes()
@@ -164,11 +165,16 @@ class CrashingDisk:
         self._copy()
         if moment is Moment.INSIDE:
             self._tear(before, after)
+            # Power fails before the tip file is written, which follows the commit.
+            (self.directory / TIP).write_bytes(tip)
         self.crashed()
 
     def _bytes(self) -> tuple[bytes, bytes]:
         log = self.directory / LOG
         return (self.directory / DATABASE).read_bytes(), log.read_bytes() if log.exists() else b""
+
+    def _tip(self) -> bytes:
+        return (self.directory / TIP).read_bytes()
 
     def _tear(self, before: tuple[bytes, bytes], after: tuple[bytes, bytes]) -> None:
         """
@@ -179,6 +185,8 @@ class CrashingDisk:
             database, log = self._mix(before[0], after[0]), after[1]
         else:
             database, log = before[0], self._mix(before[1], after[1])
+            # SQLite syncs the header of a restarted log before it writes frames.
+            log = after[1][:SECTOR] + log[SECTOR:] if log[:32] != after[1][:32] else log
         (self.directory / DATABASE).write_bytes(database)
         (self.directory / LOG).write_bytes(log)
 

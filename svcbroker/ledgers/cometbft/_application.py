@@ -19,7 +19,7 @@ from ...archive import STORE_NAME, StoredChain, appendOf, loadChain
 from ...chain import Candidate, Genesis, Header, ValidatorSet
 from ...proofs import engineSet
 from ...proofs.cometbft import addressOf
-from ...storage import Store
+from ...storage import TIP_SUFFIX, Store
 from ...version import readVersion
 from ._home import POWER, POWERS
 from ._machine import Machine, Refused
@@ -95,7 +95,8 @@ class ChainApplication:
         """
         self._restorer.close()
         if self._path.exists():
-            self.adopt(Store.open(self._path))
+            # The engine replays the blocks that are missing.
+            self.adopt(Store.open(self._path, mayLose=True))
 
     def adopt(self, store: Store) -> None:
         """
@@ -176,7 +177,8 @@ class ChainApplication:
             raise ApplicationFailed(f"{self._path} has blocks already, the engine has none")
         if self.store is None or self.store.genesis != genesis.encoded:
             self.close()
-            self._path.unlink(missing_ok=True)
+            for ending in ("", TIP_SUFFIX):
+                self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
             self.adopt(Store.create(self._path, chainId=genesis.chain, genesis=genesis.encoded))
         return messages.InitChainResponse(appHash=genesis.header().hash)
 

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 
 from ...archive import Replay, loadChain
 from ...chain import Header, InvalidBlock
-from ...storage import Append, Snapshot, StorageRefused, Store, syncFile
+from ...storage import TIP_SUFFIX, Append, Snapshot, StorageRefused, Store, syncFile
 from ._snapshots import FORMAT, Manifest, ProvedBlock, SnapshotInvalid, readChunk
 from .abci import messages
 from .abci.messages import ApplyResult, OfferResult
@@ -97,7 +97,7 @@ def remove(path: Path) -> None:
     """
     Remove a closed store, with the files that SQLite or a crash may have left beside it.
     """
-    for ending in ("", "-wal", "-shm", ".new", ".new-wal", ".new-shm", ".new-journal"):
+    for ending in ("", "-wal", "-shm", TIP_SUFFIX, ".new", ".new-wal", ".new-shm", ".new-journal"):
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
@@ -127,10 +127,11 @@ def putInPlace(unfinished: Path, path: Path) -> None:
     """
     try:
         syncFile(unfinished)
-        # SQLite would apply the former file's log to the new one.
-        for ending in ("-wal", "-shm"):
+        # SQLite would apply the former file's log to the new one; the tip is that file's, too.
+        for ending in ("-wal", "-shm", TIP_SUFFIX):
             path.with_name(path.name + ending).unlink(missing_ok=True)
         os.replace(unfinished, path)
+        unfinished.with_name(unfinished.name + TIP_SUFFIX).unlink(missing_ok=True)
         syncFile(path.parent)
     except OSError as error:
         raise StorageRefused(f"{path} cannot be put in place: {error.strerror}") from error

@@ -94,6 +94,8 @@ class BlockApplication:
             # A later height may have used the first rounds without reserving them.
             first = ROUNDS_RESERVED
         self.setAside(height, first)
+        # It has to survive the loss of the write-ahead log.
+        self._store.foldLog()
         return first
 
     def setAside(self, height: int, round: int) -> None:

@@ -38,7 +38,7 @@ from ._evidence import EvidenceFile
 from ._faults import FaultControls
 from ._keyring import KeyRing
 from ._keys import Signer, Verifier
-from ._opening import openChain
+from ._opening import OpenedChain, openChain
 from ._pool import TransactionPool
 from ._ports import Application, Timing
 from ._producer import BlockProducer, ProducerState
@@ -82,17 +82,25 @@ class PbftLedger(StoredLedger):
 
     def start(self) -> Deferred[None]:
         try:
-            self._start()
+            chain = self._open()
+            if not chain.hasLost:
+                self._begin()
+                return succeed(None)
         except LedgerUnavailable as error:
             return fail(error)
-        return succeed(None)
+        return Deferred.fromCoroutine(self._beginWithNewKeys())
 
-    def _start(self) -> None:
+    def _open(self) -> OpenedChain:
         context, settings = self._context, self._settings
         chain = openChain(
-            context.directory, self.group, settings.nodes, context.now, context.entropy
+            context.directory,
+            self.group,
+            settings.nodes,
+            context.now,
+            context.entropy,
+            settings.acceptLoss,
         )
-        genesis = chain.genesis
+        genesis, self._store = chain.genesis, chain.store
         self._openReads(genesis, chain.state, chain.store)
         self._pool = TransactionPool(settings.mempool)
         application = BlockApplication(
@@ -142,11 +150,29 @@ class PbftLedger(StoredLedger):
         )
         self._maker = TransactionMaker(brokerAddress(genesis.chain), context.now)
         self._maker.resume(chain.state.account(self._maker.sender).highest)
+        return chain
+
+    def _begin(self) -> None:
         try:
             self._producer.start(self.replicaSet)
         except StorageError as error:
-            chain.store.close()
+            self._store.close()
             raise LedgerUnavailable(str(error)) from error
+
+    async def _beginWithNewKeys(self) -> None:
+        """
+        Begin after a loss: the first block gives all replicas new keys, so that none signs a
+        later height, which it may have signed before the loss, with its old key.
+        """
+        current = self._state.validators
+        try:
+            change = await self._keys.prepare(current, range(len(current.keys)), None)
+        except LedgerUnavailable:
+            self._store.close()
+            raise
+        self._begin()
+        # Before anything else may be submitted.
+        await self._decideChange(change)
 
     def _makeSigners(self, seeds: Sequence[bytes]) -> tuple[Rules, Sequence[Signer]]:
         """
@@ -180,11 +206,14 @@ class PbftLedger(StoredLedger):
         current = self._state.validators
         self._checkOpen()
         change = await self._keys.prepare(current, rotate, count)
+        await self._decideChange(change)
+        return change.following
+
+    async def _decideChange(self, change: ValidatorChange) -> None:
         receipt = await self._producer.submitMany([self._maker.makeChange(change)]).only()
         if receipt.execution is not Execution.DONE:
             raise LedgerUnavailable("the chain refused the change of the nodes")
         await self._keys.retire(change)
-        return change.following
 
     def submitChange(self, change: ValidatorChange) -> Deferred[ValidatorSet]:
         return fail(ParameterInvalid("groupId: the ledger of this group holds all keys itself"))

@@ -7,26 +7,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import error as StructError
+from typing import Final
 
 from attrs import frozen
 from twisted.logger import Logger
 
-from ...archive import KEYS_NAME, STORE_NAME, StoredChain, loadChain
+from ...archive import KEYS_NAME, ROUNDS_ASIDE, STORE_NAME, StoredChain, loadChain
 from ...chain import (
     Certificate,
     CertificateInvalid,
     ChainState,
     Genesis,
     Header,
-    Malformed,
     ValidatorSet,
     VersionUnknown,
     checkCertificate,
 )
 from ...errors import LedgerUnavailable
-from ...storage import StorageError, Store, syncFile
+from ...storage import StorageError, StorageLost, Store, syncFile
 from ._keyfiles import KeysDamaged, loadSeeds, makeSeeds, removeSeeds
 from ._keys import publicKey
+
+_UNUSED_KEYS: Final = KEYS_NAME + ".new"
+"""The directory of the keys until the ledger of a new chain exists."""
 
 _log = Logger()
 
@@ -39,6 +42,7 @@ class OpenedChain:
     @ivar seeds: the private keys of its nodes, by index.
     @ivar state: the state after its last block.
     @ivar head: the header of its last block, or of its genesis.
+    @ivar hasLost: whether blocks behind C{head} are lost, which the replicas may have signed.
     """
 
     genesis: Genesis
@@ -46,6 +50,7 @@ class OpenedChain:
     store: Store
     state: ChainState
     head: Header
+    hasLost: bool
 
 
 def openChain(
@@ -54,6 +59,7 @@ def openChain(
     nodes: int,
     now: Callable[[], float],
     entropy: Callable[[int], bytes],
+    acceptLoss: int | None = None,
 ) -> OpenedChain:
     """
     Open the chain in a directory, or create one if there is none.
@@ -61,19 +67,24 @@ def openChain(
     @param nodes: the number of nodes of a new chain. An existing chain keeps its own number.
     @param now: the wall clock: seconds since the epoch.
     @param entropy: C{entropy(n)} returns C{n} random bytes for keys.
+    @param acceptLoss: the height of the last block that is left of a chain whose end is lost.
     @raise LedgerUnavailable: the chain cannot be opened. The message is one line for the operator.
     """
     path = directory / STORE_NAME
     try:
         if not path.exists():
+            _checkNew(directory)
             _layOut(directory, group, nodes, now, entropy)
-        store = Store.open(path)
+        _finishLayout(directory)
+        store = Store.open(path, mayLose=acceptLoss is not None)
+    except StorageLost as error:
+        raise _lost(error) from error
     except (StorageError, KeysDamaged) as error:
         raise LedgerUnavailable(str(error)) from error
     except OSError as error:
         raise LedgerUnavailable(f"{directory} cannot be written: {error.strerror}") from error
     try:
-        return _load(directory, store, group)
+        return _load(directory, store, group, acceptLoss)
     except (StorageError, KeysDamaged) as error:
         store.close()
         raise LedgerUnavailable(str(error)) from error
@@ -91,6 +102,26 @@ def openChain(
         raise
 
 
+def _lost(error: StorageLost) -> LedgerUnavailable:
+    return LedgerUnavailable(
+        f"{error}: restore a backup, or go on without what is missing by the ledger's setting "
+        f"accept-loss={error.height} (docs/backup.rst)"
+    )
+
+
+def _checkNew(directory: Path) -> None:
+    """
+    Check that no chain has been in a directory that has no ledger.
+
+    @raise LedgerUnavailable: it has keys, which may have signed blocks.
+    """
+    if any((directory / KEYS_NAME).glob("*")):
+        raise LedgerUnavailable(
+            f"{directory / STORE_NAME} is missing, but its keys are there: restore a backup, or "
+            f"move {directory} away to begin a new chain"
+        )
+
+
 def _layOut(
     directory: Path,
     group: str,
@@ -99,7 +130,8 @@ def _layOut(
     entropy: Callable[[int], bytes],
 ) -> None:
     directory.mkdir(mode=0o700, exist_ok=True)
-    seeds = makeSeeds(directory / KEYS_NAME, nodes, entropy)
+    # The keys get their name last: keys without a ledger mean that the ledger is lost.
+    seeds = makeSeeds(directory / _UNUSED_KEYS, nodes, entropy)
     genesis = Genesis(
         group=group,
         created=int(now() * 1000),
@@ -111,7 +143,15 @@ def _layOut(
     syncFile(directory.parent)
 
 
-def _load(directory: Path, store: Store, group: str) -> OpenedChain:
+def _finishLayout(directory: Path) -> None:
+    """Give the keys of a new chain their name, also after a crash in between."""
+    unused = directory / _UNUSED_KEYS
+    if unused.exists():
+        unused.rename(directory / KEYS_NAME)
+        syncFile(directory)
+
+
+def _load(directory: Path, store: Store, group: str, acceptLoss: int | None) -> OpenedChain:
     stored = loadChain(store)
     genesis, head = stored.genesis, stored.head
     if genesis.group != group:
@@ -124,9 +164,16 @@ def _load(directory: Path, store: Store, group: str) -> OpenedChain:
         validators = stored.headValidators
         certificate = Certificate.decode(row.certificate)
         checkCertificate(certificate, head, len(validators.keys), validators.verify)
-    height, _ = store.reservation()
-    if height > head.height + 1:
-        raise Malformed(f"blocks after {head.height} are missing")
+    if store.loss:
+        if acceptLoss != head.height:
+            raise _lost(StorageLost(store.loss, head.height))
+        _log.warn(
+            "{loss}: group {group} goes on after block {height}, and its replicas get new keys",
+            loss=store.loss,
+            group=group,
+            height=head.height,
+        )
+        store.acceptLoss(ROUNDS_ASIDE)
     seeds = loadSeeds(directory / KEYS_NAME, stored.state.validators.keys)
     _removeOldKeys(directory / KEYS_NAME, store, stored)
     return OpenedChain(
@@ -135,6 +182,7 @@ def _load(directory: Path, store: Store, group: str) -> OpenedChain:
         store=store,
         state=stored.state,
         head=head,
+        hasLost=bool(store.loss),
     )
 
 

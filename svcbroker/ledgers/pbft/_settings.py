@@ -30,6 +30,8 @@ SETTINGS: Mapping[str, str] = {
     "(default 0)",
     "loss": "share of messages between replicas that are lost, 0 to 1 (default 0)",
     "duplication": "share of messages between replicas that arrive twice, 0 to 1 (default 0)",
+    "accept-loss": "height of the last block that is left of a chain whose end is lost: go on "
+    "without the rest, with new keys for all replicas (default: such a chain is refused)",
     "seed": "seed of the simulated network's faults (default: random)",
 }
 
@@ -40,6 +42,7 @@ class PbftSettings:
     The settings of the embedded ledger; L{SETTINGS} explains them.
 
     @ivar empty: C{None} if no empty blocks are made.
+    @ivar acceptLoss: C{None} if a chain that has lost its end is refused.
     @ivar seed: C{None} for a random seed.
     """
 
@@ -49,6 +52,7 @@ class PbftSettings:
     timeout: float = 1.0
     mempool: int = 64 * 1024 * 1024
     block: int = 4 * 1024 * 1024
+    acceptLoss: int | None = None
     conditions: Conditions = Conditions()
     seed: int | None = None
 
@@ -69,6 +73,7 @@ _READERS: Readers = {
     "delay": (_delay, "seconds from 0 to 60, or two of them with - between"),
     "loss": (lambda text: number(text, 0, 1), "a number from 0 to 1"),
     "duplication": (lambda text: number(text, 0, 1), "a number from 0 to 1"),
+    "accept-loss": (lambda text: integer(text, 0, 2**63 - 1), "the height of a block"),
     "seed": (lambda text: integer(text, 0, 2**63 - 1), "a whole number from 0"),
 }
 
@@ -83,4 +88,6 @@ def readSettings(settings: Mapping[str, str]) -> PbftSettings:
     """
     values = readValues("pbft", settings, _READERS)
     network = {key: values.pop(key) for key in _OF_THE_NETWORK if key in values}
+    if "accept-loss" in values:
+        values["acceptLoss"] = values.pop("accept-loss")
     return PbftSettings(conditions=Conditions(**network), **values)

@@ -15,7 +15,7 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.chain import Phase
+from svcbroker.chain import Certificate, Phase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.pbft._application import ROUNDS_RESERVED
 from svcbroker.ledgers.pbft._effects import Effect
@@ -216,12 +216,12 @@ class KeysTests(OpeningTestCase):
         self.refused(rig, "has no key of node 0 (")
 
     def test_damagedKeyIsNotReplaced(self) -> None:
-        """When a chain is created with it."""
+        """Keys without a ledger mean that the ledger is lost."""
         rig = LedgerRig(self)
         keys = rig.directory / "keys"
         keys.mkdir(parents=True)
         (keys / "node0.key").write_text("nonsense")
-        self.refused(rig, "is not a key")
+        self.refused(rig, "ledger.sqlite is missing, but its keys are there: restore a backup")
         self.assertEqual((keys / "node0.key").read_text(), "nonsense")
 
 
@@ -311,7 +311,7 @@ class DamageTests(OpeningTestCase):
         ):
             rig = self.chain()
             self.change(rig, f"UPDATE head SET {change} WHERE height = 2")
-            self.refused(rig, "is damaged")
+            self.refused(rig, "ledger.sqlite is ")
 
     def test_stateMustMatchLastBlock(self) -> None:
         for change in (
@@ -333,6 +333,79 @@ class DamageTests(OpeningTestCase):
         rig = self.chain()
         self.change(rig, "UPDATE reservation SET height = 4, round = 8, again = '4:8'")
         self.refused(rig, "blocks after 2 are missing")
+
+
+class LossTests(OpeningTestCase):
+    """
+    The files of a broker that was killed, some of them damaged or removed afterwards.
+    """
+
+    def killed(self) -> LedgerRig:
+        """A chain of five blocks whose broker was killed."""
+        rig = LedgerRig(self).start().open()
+        for _ in range(4):
+            rig.publish()
+            rig.settle()
+        left = rig.directory.parent / "left" / "1"
+        shutil.copytree(rig.directory, left)
+        rig.close()
+        killed = LedgerRig(self, directory=left, clock=rig.clock)
+        rig.clock.calls.clear()
+        return killed
+
+    def test_removedLogIsRefused(self) -> None:
+        rig = self.killed()
+        (rig.directory / "ledger.sqlite-wal").unlink()
+        (rig.directory / "ledger.sqlite-shm").unlink()
+        self.refused(rig, "block 5 had been stored: 5 blocks are missing: restore a backup, or go")
+        self.refused(rig, "accept-loss=0")
+
+    def test_removedLedgerIsRefused(self) -> None:
+        rig = self.killed()
+        for path in rig.directory.glob("ledger.sqlite*"):
+            path.unlink()
+        self.refused(rig, "ledger.sqlite is missing, but its keys are there: restore a backup")
+
+    def test_reservationIsInMainFile(self) -> None:
+        """It survives the loss of the write-ahead log."""
+        rig = LedgerRig(self).start()
+        path = f"{(rig.directory / 'ledger.sqlite').as_uri()}?immutable=1"
+        with closing(sqlite3.connect(path, uri=True)) as connection:
+            [found] = connection.execute("SELECT height, round FROM reservation")
+        self.assertEqual(found, (1, ROUNDS_RESERVED))
+
+    def test_acceptedLossRenewsAllKeys(self) -> None:
+        """No key signs a height again that it has signed, but the first in rounds of its own."""
+        rig = self.killed()
+        (rig.directory / "ledger.sqlite-wal").unlink()
+        (rig.directory / "ledger.sqlite-shm").unlink()
+        before = {path.read_text() for path in (rig.directory / "keys").iterdir()}
+        wrong = LedgerRig(self, {"accept-loss": "3"}, rig.directory, rig.clock)
+        failure = self.failureResultOf(wrong.ledger.start(), LedgerUnavailable)
+        self.assertIn("accept-loss=0", failure.value.message)
+        following = LedgerRig(self, {"accept-loss": "0"}, rig.directory, rig.clock)
+        following.salt = 5
+        starting = following.ledger.start()
+        self.addCleanup(following.close)
+        for _ in range(200):
+            rig.clock.advance(0.05)
+        self.successResultOf(starting)
+        self.assertEqual(following.height, 1)
+        certificate = following.store.blockHead(1)
+        assert certificate is not None
+        self.assertGreaterEqual(Certificate.decode(certificate.certificate).round, 1000)
+        after = {path.read_text() for path in (rig.directory / "keys").iterdir()}
+        self.assertEqual((len(after), before & after), (4, set()))
+        following.open()
+        following.publish()
+        following.settle()
+        self.assertEqual(following.sequences(), [1])
+        following.check()
+        self.successResultOf(following.ledger.stop())
+        # The setting does nothing any more.
+        last = LedgerRig(self, {"accept-loss": "0"}, rig.directory, rig.clock).start()
+        self.assertEqual(last.store.loss, "")
+        self.assertEqual({path.read_text() for path in (rig.directory / "keys").iterdir()}, after)
 
 
 class RoundsTests(OpeningTestCase):

@@ -212,6 +212,7 @@ class SettingsTests(SynchronousTestCase):
             "delay": "0.01-0.2",
             "loss": "0.1",
             "duplication": "0.2",
+            "accept-loss": "9",
             "seed": "5",
         }
         self.assertEqual(values.keys(), SETTINGS.keys())
@@ -225,6 +226,7 @@ class SettingsTests(SynchronousTestCase):
                 mempool=4096,
                 block=2048,
                 conditions=Conditions(delay=(0.01, 0.2), loss=0.1, duplication=0.2),
+                acceptLoss=9,
                 seed=5,
             ),
         )

@@ -1,0 +1,168 @@
+"""
+The tip file beside a ledger: what the broker stored last, so that a loss is noticed at the next
+start.
+
+SQLite takes a damaged or missing write-ahead log for the end of what was written. The replicas
+would then decide heights again that they have signed before, with the same keys. The tip file is
+written after each commit and never synced: it survives every death of the process. After a power
+failure it may be older than the ledger, which is harmless; it is never newer, because the ledger is
+synced before it is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from attrs import frozen
+
+from ._errors import StorageRefused
+from ._log import logProblem
+from ._reader import ChainReader
+
+TIP_SUFFIX: Final = "-tip"
+"""The suffix of the tip file's name, after that of the ledger."""
+
+# Within one sector, so that a power failure leaves the old one or the new one.
+_SIZE: Final = 192
+_TEXT: Final = re.compile(
+    rb"svcbroker-tip/1 ([0-9]{1,20}) ((?:[0-9a-f]{2})*) ([0-9]{1,20}):([0-9]{1,20}) ", re.ASCII
+)
+
+
+def tipPath(path: Path) -> Path:
+    """
+    The tip file of a ledger.
+    """
+    return path.with_name(path.name + TIP_SUFFIX)
+
+
+@frozen
+class Tip:
+    """
+    The last block and the last reservation that were stored.
+
+    @ivar height: the height of the last block, 0 where there is none.
+    @ivar hash: its hash; empty where there is none.
+    @ivar reservation: the height and round that were reserved last.
+    """
+
+    height: int
+    hash: bytes
+    reservation: tuple[int, int]
+
+    def encode(self) -> bytes:
+        """The content of the file: a line of text, its checksum, padding."""
+        text = b"svcbroker-tip/1 %d %s %d:%d " % (
+            self.height,
+            self.hash.hex().encode("ascii"),
+            *self.reservation,
+        )
+        return (text + b"%08x" % crc32(text)).ljust(_SIZE - 1) + b"\n"
+
+
+def readTip(path: Path) -> Tip | None:
+    """
+    Read the tip file of a ledger.
+
+    @param path: the ledger.
+    @return: C{None} where there is no tip file: an older svcbroker has written the ledger.
+    @raise StorageRefused: the file is damaged, or cannot be read.
+    """
+    file = tipPath(path)
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        raise StorageRefused(
+            f"{path} cannot be written: give the broker access to it, its directory and {file.name}"
+        ) from error
+    except OSError as error:
+        raise StorageRefused(f"{file} cannot be read ({error.strerror})") from error
+    found = _TEXT.match(data)
+    if found is not None:
+        height, hash, reservedHeight, reservedRound = found.groups()
+        tip = Tip(
+            int(height),
+            bytes.fromhex(hash.decode("ascii")),
+            (int(reservedHeight), int(reservedRound)),
+        )
+        if data == tip.encode():
+            return tip
+    raise StorageRefused(
+        f"{file} is damaged, so nothing shows whether {path.name} is whole: compare the end of the "
+        "chain with a backup or a checkpoint, and then move the damaged file away"
+    )
+
+
+def logLoss(path: Path) -> str:
+    """
+    What the write-ahead log of a store that nobody has open shows to be missing.
+    """
+    log = path.with_name(path.name + "-wal")
+    try:
+        problem = logProblem(log)
+    except OSError as error:
+        raise StorageRefused(f"{log} cannot be read ({error.strerror}): check its disk") from error
+    return f"{log} is damaged: {problem}" if problem else ""
+
+
+def findLoss(reader: ChainReader, tip: Tip) -> str:
+    """
+    Compare a chain with its tip file.
+
+    @param tip: the tip; one of height 0 where there is no tip file.
+    @return: what is missing; empty where nothing is.
+    """
+    last, reserved = reader.tip(), reader.reservation()
+    height = 0 if last is None else last.height
+    end = f"{reader.path} ends at block {height}"
+    if tip.height > height:
+        count = tip.height - height
+        blocks = "1 block is" if count == 1 else f"{count} blocks are"
+        return f"{end}, and block {tip.height} had been stored: {blocks} missing"
+    if tip.height and reader.blockHashes(tip.height, 1) != [tip.hash]:
+        return f"block {tip.height} of {reader.path} is not the one that had been stored"
+    if reserved[0] > height + 1:
+        return (
+            f"{end}, and rounds of block {reserved[0]} had been reserved: "
+            f"blocks after {height} are missing"
+        )
+    if tip.reservation > reserved:
+        block = tip.reservation[0]
+        return f"{reader.path} has lost the rounds that had been reserved for block {block}"
+    return ""
+
+
+class TipFile:
+    """
+    Writes the tip file. A failure to write is ignored: the file is then older than the ledger.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """
+        @param path: the ledger.
+        """
+        self._path = tipPath(path)
+        self._descriptor: int | None = None
+
+    def write(self, tip: Tip) -> None:
+        """
+        Replace the content. Hot path: called after each commit.
+        """
+        with suppress(OSError):
+            if self._descriptor is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(self._path, flags, 0o600)
+            os.pwrite(self._descriptor, tip.encode(), 0)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
