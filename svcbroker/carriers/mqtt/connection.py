@@ -43,7 +43,7 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .publishing import Receiving
+from .publishing import Receiving, checkWill
 from .reasons import RETURN_CODES, SUBSCRIBE_FAILURE, MqttError, ProtocolError, ReasonCode
 from .session import Session
 from .sessions import Sessions
@@ -152,7 +152,7 @@ class Connection:
         if self._receiving is None:
             close(None)
         else:
-            self._receiving.drain().addCallback(close)
+            self._receiving.idle().addCallback(close)
 
     # Packets.
 
@@ -217,6 +217,8 @@ class Connection:
         self._version = packet.version
         context, sessions = self._context, self._sessions
         handshake = negotiate(packet, context)
+        if packet.will is not None:
+            checkWill(context, packet.will)
         other = sessions.find(handshake.group, handshake.clientId)
         if other is not None and other.client is not None:
             # [MQTT-3.1.4-2] [MQTT5-3.1.4-3]
@@ -296,6 +298,11 @@ class Connection:
         self._waitFor(self._carryOut(packet, self._subscriber))
 
     async def _carryOut(self, packet: Subscribe, subscriber: Subscriber) -> None:
+        assert self._receiving is not None
+        # What was published before it does not belong to a new subscription.
+        await self._receiving.idle()
+        if self._isClosed:
+            return
         granted = await subscriber.subscribe(packet)
         if self._hasEnded:
             return

@@ -27,12 +27,13 @@ from ...errors import (
     TopicTooLong,
     TransactionFailed,
 )
+from ...model import checkExtensions, checkTopicName
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .context import Context, MqttSettings
 from .fields import NO_PROPERTIES
 from .handshake import Handshake
 from .messages import extensionsOf
-from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel
+from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel, Will
 from .reasons import MqttError, ProtocolError, ReasonCode
 from .session import Session
 
@@ -75,6 +76,21 @@ def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
         stopsAtRefusal=stopsAtRefusal,
         wantsResults=False,
     )
+
+
+def checkWill(context: Context, will: Will) -> None:
+    """
+    Check that a will can be published.
+
+    @raise MqttError: it cannot, for a reason that is known by now.
+    """
+    try:
+        checkTopicName(will.topic)
+        if len(will.payload) > context.settings.maxContent:
+            raise ContentTooLarge()
+        checkExtensions(extensionsOf(will, context.now))
+    except BrokerError as error:
+        raise MqttError(publishReason(error), f"the will cannot be published: {error}") from None
 
 
 def publishOne(context: Context, group: str, message: Publish, mark: str | None) -> Deferred[None]:
@@ -154,7 +170,7 @@ class Receiving:
         self._repeated: list[int] = []
         self.isPaused = False
         self._hasEnded = False
-        self._idle: Deferred[None] | None = None
+        self._waiters: list[Deferred[None]] = []
 
     def publish(self, arrived: Publishes) -> None:
         """
@@ -326,9 +342,10 @@ class Receiving:
         if self.isPaused and hasRoom:
             self.isPaused = False
             self._wire.resumeReading()
-        if self._idle is not None and not self.unanswered:
-            idle, self._idle = self._idle, None
-            idle.callback(None)
+        if self._waiters and not self.unanswered:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                waiter.callback(None)
 
     def _acknowledge(self, packetIds: list[int]) -> None:
         """Send PUBACK for publishes that are in the log."""
@@ -381,14 +398,13 @@ class Receiving:
             unknown = Pubcomp(packetId, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)
             self._send(encode(unknown, MQTT_5))
 
-    def drain(self) -> Deferred[None]:
-        """
-        Fires when everything is answered. Called once; no packet may arrive afterwards.
-        """
+    def idle(self) -> Deferred[None]:
+        """Fires when every publish is answered. No packet is handled before."""
         if not self.unanswered:
             return succeed(None)
-        self._idle = Deferred()
-        return self._idle
+        waiter: Deferred[None] = Deferred()
+        self._waiters.append(waiter)
+        return waiter
 
     def end(self) -> None:
         """End: the connection is closed. Pending publishes still enter the log."""

@@ -79,7 +79,7 @@ class Sessions:
             session.restore()
             self._sessions[session.group, session.clientId] = session
             self._expireLater(session)
-        self.wills.start()
+        self.wills.start({each.name: each.expiry for each in self._sessions.values()})
 
     def stop(self) -> None:
         """Cancel the timers. The sessions stay on disk."""

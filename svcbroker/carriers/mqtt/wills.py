@@ -4,6 +4,7 @@ Will messages (section 3.1.2.5): published when a connection ends without a DISC
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -68,13 +69,18 @@ class Wills:
         self._waiting: dict[str, _Waiting] = {}
         self._publishing: dict[Deferred[None], None] = {}
 
-    def start(self) -> None:
-        """Load the wills. Clients that were connected count as absent from now on."""
+    def start(self, expiries: Mapping[str, int]) -> None:
+        """
+        Load the wills. Clients that were connected count as absent from now on.
+
+        @param expiries: the session expiry interval of each session that was loaded, by its name.
+            Other sessions have ended with their connection.
+        """
         for name, value in self._context.store.items(WILL):
             try:
                 kept = msgspec.json.decode(value, type=KeptWill)
                 if kept.group in self._context.retained:
-                    self._wait(name, kept)
+                    self._wait(name, kept, atMost=expiries.get(name, 0))
             except ValueError:
                 # A damaged will must not keep the broker from starting.
                 self._log.failure("the will of {name} cannot be read", name=name)
@@ -113,11 +119,11 @@ class Wills:
         )
         self._wait(session.name, kept, atMost=session.expiry)
 
-    def _wait(self, name: str, kept: KeptWill, atMost: int | None = None) -> None:
+    def _wait(self, name: str, kept: KeptWill, atMost: int) -> None:
+        """Publish a will after its delay, or after C{atMost} seconds if that is earlier."""
         now = self._context.now()
         if kept.due is None:
-            delay = kept.delay if atMost is None else min(kept.delay, atMost)
-            kept = msgspec.structs.replace(kept, due=now + delay)
+            kept = msgspec.structs.replace(kept, due=now + min(kept.delay, atMost))
         assert kept.due is not None
         if kept.due <= now:
             self._publish(name, kept)

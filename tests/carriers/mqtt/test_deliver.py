@@ -93,6 +93,26 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual(client.subscribe("/" * 127 + "#").reasons, (0,))
         self.assertEqual(client.subscribe("/" * 128 + "#").reasons, (0x8F,))
 
+    def test_earlierPublishIsNotDelivered(self) -> None:
+        """What a client has published before its SUBSCRIBE does not come, however slow the log."""
+        server = Server()
+        client = server.connected()
+        client.publish("t")
+        server.ledger.isHolding = True
+        client.send(
+            Publish("t", b"before", 1, packetId=1),
+            Subscribe(2, (TopicSubscription("t"),)),
+            Publish("t", b"after", 1, packetId=3),
+        )
+        self.assertEqual(client.take(), [])
+        server.ledger.isHolding = False
+        server.ledger.release()
+        server.pump()
+        packets = client.take()
+        self.assertEqual(packets[:2], [Puback(1), Suback(2, (0,))])
+        messages = [each.payload for each in packets if isinstance(each, Publish)]
+        self.assertEqual(messages, [b"after"])
+
     def test_shareWorksIn311(self) -> None:
         """Shared subscriptions work for 3.1.1 clients too."""
         server = Server()

@@ -39,6 +39,11 @@ from .support import Client, MetadataFile, Server
 VERSIONS = (MQTT_311, MQTT_5)
 
 
+def published(server: Server) -> list[bytes]:
+    """The contents of what was submitted."""
+    return [each.content for each in server.ledger.submitted if isinstance(each, PublishEvent)]
+
+
 class RetainedTests(SynchronousTestCase):
     """
     Retained messages.
@@ -298,11 +303,23 @@ class WillTests(SynchronousTestCase):
         server.wait(2)
         self.assertEqual(server.ledger.submitted[-1].content, b"delayed")
 
-    def test_oversizedWillIsDropped(self) -> None:
-        """A will that the log does not take is lost, and nothing else is."""
+    def test_impossibleWillIsRefused(self) -> None:
+        """A will that the log would not take is refused at CONNECT."""
+        server = Server(MqttSettings(maxContent=1000))
+        properties = Properties(userProperties=(("k", "v" * 9000),))
+        for will, reason in (
+            (Will("will", b"x" * 1001), ReasonCode.QUOTA_EXCEEDED),
+            (Will("will", b"x", properties=properties), ReasonCode.QUOTA_EXCEEDED),
+            (Will("\t", b"x"), ReasonCode.TOPIC_NAME_INVALID),
+        ):
+            self.assertEqual(server.client().connect("a", will=will).reason, reason)
+        old = server.client(MQTT_311)
+        self.assertEqual(old.connect("a", will=Will("will", b"x" * 1001)).reason, 3)
+        self.assertEqual(len(server.carrier.sessions), 0)
+
+    def test_largeWillIsPublished(self) -> None:
+        """A will may be as large as its packet allows."""
         server = Server()
-        properties = Properties(userProperties=(("k", "v" * 60_000),) * 6)
-        server.connected("a", will=Will("will", b"x", properties=properties)).lose()
         server.connected("a", will=Will("will", b"x" * 60_000)).lose()
         (will,) = (each for each in server.ledger.submitted if isinstance(each, PublishEvent))
         self.assertEqual(len(will.content), 60_000)
@@ -316,6 +333,18 @@ class WillTests(SynchronousTestCase):
         server = server.restarted()
         self.assertEqual(server.ledger.submitted[-1].content, b"good")
         self.assertEqual(len(self.flushLoggedErrors(ValueError)), 1)
+
+    def test_delayEndsWithSessionAfterCrash(self) -> None:
+        """A delayed will waits no longer than its session, also after a crash."""
+        server = Server()
+        delayed = Will("will", b"gone", 1, properties=Properties(willDelayInterval=100))
+        server.connected("a", will=delayed, expiry=5)
+        server.connected("b", will=delayed)
+        server.wait(1)
+        server = server.restarted()
+        self.assertEqual(len(published(server)), 1)
+        server.wait(6)
+        self.assertEqual(len(published(server)), 2)
 
     def test_willIsPublishedAfterCrash(self) -> None:
         """A client that was connected when the broker broke down is gone when it is back."""
