@@ -20,7 +20,8 @@ class LazyTimer:
     reactor's call comes, it looks at the deadline, and waits for the rest.
 
     @ivar deadline: when it fires, by the clock; L{NEVER} where it does not. While it is running it
-        may be set to a later time, or to L{NEVER}; to an earlier one only by L{start}.
+        may be set to a later time, or to L{NEVER}; to an earlier one only by L{start} or
+        L{startAt}.
     """
 
     def __init__(self, clock: IReactorTime, fire: Callable[[], object]) -> None:
@@ -39,10 +40,16 @@ class LazyTimer:
         if self._isClosed:
             return
         deadline = self.deadline = self._clock.seconds() + delay
-        if self._call is None:
-            self._call = self._clock.callLater(delay, self._look)
-        elif self._call.getTime() > deadline:
-            self._call.reset(delay)
+        if self._call is None or self._call.getTime() > deadline:
+            self._schedule(delay)
+
+    def startAt(self, deadline: float) -> None:
+        """Fire at a time by the clock, and not when it was to fire before."""
+        if self._isClosed:
+            return
+        self.deadline = deadline
+        if self._call is None or self._call.getTime() > deadline:
+            self._schedule(max(0.0, deadline - self._clock.seconds()))
 
     def stop(self) -> None:
         """Do not fire."""
@@ -55,6 +62,12 @@ class LazyTimer:
         if self._call is not None:
             self._call.cancel()
             self._call = None
+
+    def _schedule(self, delay: float) -> None:
+        if self._call is None:
+            self._call = self._clock.callLater(delay, self._look)
+        else:
+            self._call.reset(delay)
 
     def _look(self) -> None:
         self._call = None

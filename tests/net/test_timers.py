@@ -74,6 +74,22 @@ class TimerTests(SynchronousTestCase):
         self.clock.advance(0.5)
         self.assertEqual(self.fired, [5.0])
 
+    def test_startAtMovesDeadlineBothWays(self) -> None:
+        """A deadline in the past fires in the next turn."""
+        self.timer.startAt(5.0)
+        self.timer.startAt(7.0)
+        (call,) = self.clock.getDelayedCalls()
+        self.assertEqual(call.getTime(), 5.0)
+        self.timer.startAt(2.0)
+        self.clock.advance(2)
+        self.assertEqual(self.fired, [2.0])
+        self.timer.startAt(1.0)
+        self.clock.advance(0)
+        self.assertEqual(self.fired, [2.0, 2.0])
+        self.timer.close()
+        self.timer.startAt(3.0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def test_canBeStartedWhenItFires(self) -> None:
         """The next deadline counts from then."""
         again = LazyTimer(self.clock, lambda: again.start(1))

@@ -20,6 +20,7 @@ from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
+from ...net.timers import LazyTimer
 from .answers import Answer
 from .effects import (
     Acknowledge,
@@ -90,7 +91,7 @@ class StompProtocol(Protocol):
         self._isReading = True
         self._isClosed = False
         self._unread = 0
-        self._timer: IDelayedCall | None = None
+        self._timer = LazyTimer(self._clock, self._tick)
         self._closing: IDelayedCall | None = None
 
     # What the transport says.
@@ -115,9 +116,9 @@ class StompProtocol(Protocol):
         """See C{IProtocol}."""
         self._isClosed = True
         self._endSubscriptions()
-        for call in (self._timer, self._closing):
-            if call is not None and call.active():
-                call.cancel()
+        self._timer.close()
+        if self._closing is not None and self._closing.active():
+            self._closing.cancel()
         self.factory.connectionLost(self)
 
     def pauseProducing(self) -> None:
@@ -182,15 +183,11 @@ class StompProtocol(Protocol):
                 transport.pauseProducing()
         deadline = self._session.deadline
         if deadline is None:
-            return
-        if self._timer is None:
-            delay = max(0.0, deadline - self._clock.seconds())
-            self._timer = self._clock.callLater(delay, self._tick)
-        elif self._timer.getTime() > deadline:
-            self._timer.reset(max(0.0, deadline - self._clock.seconds()))
+            self._timer.stop()
+        else:
+            self._timer.startAt(deadline)
 
     def _tick(self) -> None:
-        self._timer = None
         self._perform(self._session.tick(self._clock.seconds()))
 
     def _write(self, effect: Write) -> None:
