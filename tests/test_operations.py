@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.broker import MAX_PAGE_NUMBER
 from svcbroker.model import EventId
 from svcbroker.operations import (
     OPERATIONS,
@@ -174,6 +175,24 @@ class ReadingTests(SynchronousTestCase):
         for value in wrong:
             with self.assertRaises(errors.PageSizeInvalid):
                 self.json("list", {"pageSize": value})
+
+    def test_errorsNameParameterValueAndRange(self) -> None:
+        number = f"is not a whole number from 0 to {MAX_PAGE_NUMBER}"
+        for name, members, message in (
+            ("consistency", {"older": 1}, "newer: is required"),
+            ("checkpoint", {"height": -1}, f"height: {number}: -1"),
+            ("checkpoint", {"height": 10**400}, f"height: {number}"),
+            ("exist", {"topic": 1.5}, "topic: is not a string: 1.5"),
+            ("exist", {"topic": ["t"]}, "topic: is not a string"),
+            ("list", {"pageIndex": -1}, "page index is not valid: it is a whole number from 0 to "),
+            ("transaction/transList", {"transactionHash": "x" * 1000}, "x" * 100),
+        ):
+            error = self.assertRaises(errors.BrokerError, self.json, name, members)
+            self.assertIn(message, error.message)
+            self.assertLess(len(error.message), 200)
+        fields = {b"blockNumber": b"\xff" * 1000}
+        error = self.assertRaises(errors.BrokerError, self.text, "transaction/transList", fields)
+        self.assertTrue(error.message.endswith(": " + "\ufffd" * 100), error.message)
 
     def test_pageIndexOutOfRange(self) -> None:
         for name, parameter, number in (

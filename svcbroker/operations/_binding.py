@@ -109,10 +109,21 @@ def _bind(
             try:
                 arguments[name] = fallback() if value in absent else read(value)
             except ParameterInvalid as error:
-                raise ParameterInvalid(f"{name}: {error.message}") from None
+                raise ParameterInvalid(f"{name}: {error.message}{_show(value)}") from None
         return method(**arguments)
 
     return call
+
+
+def _show(value: Any) -> str:
+    """A wrong value for the end of a message; nothing where it is absent or no single value."""
+    if isinstance(value, bytes):
+        value = value[:_SHOWN].decode("utf-8", "replace")
+    if isinstance(value, str):
+        return f": {value[:_SHOWN]}"
+    # Longer numbers take long to be written.
+    isShort = isinstance(value, float) or (isinstance(value, int) and value.bit_length() < _SHOWN)
+    return f": {value}" if isShort else ""
 
 
 def _resolving(broker: Broker, step: _Step) -> _Step:

@@ -50,6 +50,8 @@ class Parameter:
         @raise BrokerError: it is required.
         """
         if self.default is REQUIRED:
+            if self.absent is ParameterInvalid:
+                raise ParameterInvalid("is required")
             raise self.absent()
         return self.default
 

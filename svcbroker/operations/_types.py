@@ -215,7 +215,12 @@ class NumberType(ParameterType):
         return number
 
     def _refuse(self) -> NoReturn:
-        raise self.error()
+        if self.minimum is None:
+            raise self.error()
+        allowed = f"a whole number from {self.minimum} to {MAX_PAGE_NUMBER}"
+        if self.error is ParameterInvalid:
+            raise ParameterInvalid(f"is not {allowed}")
+        raise self.error(f"{self.error.text}: it is {allowed}")
 
 
 class HashType(ParameterType):

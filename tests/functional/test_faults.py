@@ -139,7 +139,7 @@ class ViewChangeTests(FaultTestCase):
         await self.start("--faults", ledger=LEDGER)
         for arguments, words in [
             (["stop", "4"], "there is no node 4, only 0 to 3"),
-            (["lose", "1.5"], "loss: is not a number from 0 to 1"),
+            (["lose", "1.5"], "loss: is not a number from 0 to 1: 1.5"),
             (["slow", "61"], "delay: is not a number from 0 to 60"),
             (["show", "--group=7"], "groupId: group is unknown: 7"),
         ]:
