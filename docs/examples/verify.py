@@ -12,7 +12,7 @@ import re
 import sys
 from base64 import b64decode, b64encode
 from datetime import datetime
-from hashlib import sha256
+from hashlib import sha256, sha512
 from itertools import pairwise
 
 from cryptography.exceptions import InvalidSignature
@@ -117,6 +117,8 @@ def checkFinal(header, certificate, known):
     for each in items(signatures):
         node, signature = fields(each, "node signature")
         need(type(node) is int and last < node < len(keys), "signers are not in order")
+        y = int.from_bytes(keys[node], "little") % 2**255
+        need(y < P and y not in LOW_ORDER, "a key is weak")
         Ed25519PublicKey.from_public_bytes(keys[node]).verify(unhex(signature, 64), vote)
         last = node
     need(len(signatures) >= len(keys) - (len(keys) - 1) // 3, "there are too few signatures")
@@ -193,6 +195,60 @@ def tree(leaves):
     return H(b"\1", tree(leaves[:half]), tree(leaves[half:]))
 
 
+P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D, ROOT = -121665 * pow(121666, P - 2, P) % P, pow(2, (P - 1) // 4, P)
+EIGHTH = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+LOW_ORDER = {0, 1, P - 1, EIGHTH, P - EIGHTH}
+
+
+def point(data):
+    """The point of the curve that some bytes encode, canonically or not; None if there is none."""
+    encoded = int.from_bytes(data, "little")
+    y = encoded % 2**255 % P
+    square = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    for x in (pow(square, (P + 3) // 8, P), pow(square, (P + 3) // 8, P) * ROOT % P):
+        if x * x % P == square:
+            return (-x % P if x & 1 != encoded >> 255 else x), y
+    return None
+
+
+def plus(one, other):
+    """The sum of two points."""
+    (a, b), (c, d) = one, other
+    product = D * a * b * c * d % P
+    x = (a * d + b * c) * pow(1 + product, P - 2, P)
+    return x % P, (b * d + a * c) * pow(1 - product, P - 2, P) % P
+
+
+def times(factor, one):
+    """A multiple of a point."""
+    result = (0, 1)
+    for bit in bin(factor)[2:]:
+        result = plus(result, result)
+        result = plus(result, one) if bit == "1" else result
+    return result
+
+
+def checkVote(key, signed, signature):
+    """Check the signature of an engine's validator, by ZIP-215."""
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, signed)
+    except InvalidSignature:
+        # OpenSSL's rule is narrower.
+        checkZip215(key, signed, signature)
+
+
+def checkZip215(key, signed, signature):
+    """Check a signature that may be valid by ZIP-215 alone."""
+    public, commitment = point(key), point(signature[:32])
+    scalar = int.from_bytes(signature[32:], "little")
+    need(len(signature) == 64 and public and commitment and scalar < ORDER, "a signature")
+    challenge = int.from_bytes(sha512(signature[:32] + key + signed).digest(), "little") % ORDER
+    base = point((4 * pow(5, P - 2, P) % P).to_bytes(32, "little"))
+    right = times(8, plus(commitment, times(challenge, public)))
+    need(times(8, times(scalar, base)) == right, "a vote is not signed")
+
+
 def engineSet(keys, power):
     """The hash of a set of validators of equal power, and their keys in the engine's order."""
     ordered = sorted(keys, key=lambda key: H(key)[:20])
@@ -240,9 +296,7 @@ def checkLightBlock(block, height, hash, keys, known):
             signed = b"\x08\2" + fixed(2, engineHeight) + fixed(3, round)
             signed += field(4, blockId(own, parts)) + field(5, timestamp(instant(when)))
             signed += filled(6, text(chainId))
-            Ed25519PublicKey.from_public_bytes(key).verify(
-                engineBase64(signature), varint(len(signed)) + signed
-            )
+            checkVote(key, varint(len(signed)) + signed, engineBase64(signature))
             count += 1
     need(3 * count > 2 * len(keys), "there are too few votes")
     known["engine"].append((engineHeight, now, own, engineHex(lastHash), next, power))

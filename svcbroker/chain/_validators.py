@@ -32,8 +32,28 @@ class ChangeRefused(Exception):
     """A change of the validator set that does not hold. The text says why."""
 
 
+_PRIME = 2**255 - 19
+_SIGN = 1 << 255
+_LOW_ORDER = frozenset(
+    (
+        0,
+        1,
+        _PRIME - 1,
+        0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
+        0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
+    )
+)
+"""The y coordinates of the points whose order is 1, 2, 4 or 8."""
+
+
 def verifySignature(key: bytes, payload: bytes, signature: bytes) -> bool:
-    """Whether an Ed25519 signature is that of a public key under a payload."""
+    """
+    Whether an Ed25519 signature is that of a public key under a payload.
+
+    The rule is that of OpenSSL: C{S} below the order of the base point, C{R} canonical, and no
+    cofactor. Keys that are not canonical or of low order are refused: of one key there would be
+    several encodings, and one signature would be valid under many payloads.
+    """
     try:
         _publicKey(key).verify(signature, payload)
     except InvalidSignature:
@@ -43,6 +63,9 @@ def verifySignature(key: bytes, payload: bytes, signature: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _publicKey(key: bytes) -> Ed25519PublicKey:
+    y = int.from_bytes(key, "little") & (_SIGN - 1)
+    if y >= _PRIME or y in _LOW_ORDER:
+        raise InvalidSignature
     return Ed25519PublicKey.from_public_bytes(key)
 
 

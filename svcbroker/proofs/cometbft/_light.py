@@ -40,6 +40,7 @@ from ._values import (
     fromBuiltins,
     toBuiltins,
 )
+from ._zip215 import verifyZip215
 
 KEY_SIZE = 32
 MAX_MEMBERS = 10_000
@@ -155,8 +156,7 @@ def makeLightBlock(header: Header, commit: Commit, validators: Sequence[Validato
     """
     Make a light block from an engine's answers to C{commit} and C{validators} for one height.
 
-    Votes that do not count are left out, and so are signatures that do not hold here: engines
-    take some that a stricter verification does not. Nothing else is checked.
+    Votes that do not count are left out, and so are invalid signatures. Nothing else is checked.
 
     @raise LightBlockInvalid: one of the keys is of another kind than Ed25519.
     """
@@ -178,8 +178,14 @@ def makeLightBlock(header: Header, commit: Commit, validators: Sequence[Validato
     return msgspec.structs.replace(block, votes=tuple(votes))
 
 
-_holds = lru_cache(maxsize=1024)(verifySignature)
-"""The same votes are looked at when a block is made of answers, and when it is verified."""
+@lru_cache(maxsize=1024)
+def _holds(key: bytes, payload: bytes, signature: bytes) -> bool:
+    """
+    Whether a vote is valid by the engine's rule. OpenSSL is fast, and refuses some valid votes.
+
+    The same votes are verified when a block is made from answers, and when it is checked.
+    """
+    return verifySignature(key, payload, signature) or verifyZip215(key, payload, signature)
 
 
 def _verifierOf(block: LightBlock) -> Callable[[Member, Vote], bool]:
