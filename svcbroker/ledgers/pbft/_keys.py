@@ -51,14 +51,20 @@ class Verifier:
     def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
         self._verified: set[tuple[int, bytes, bytes] | Vote] = set()
+        self._proposal: Proposal | None = None
 
-    def isVerified(self, vote: Vote) -> bool:
-        """Whether exactly this vote was verified before."""
-        return vote in self._verified
+    def isVerified(self, message: Vote | Proposal) -> bool:
+        """Whether exactly this message was verified before. Of proposals only the last is known."""
+        if isinstance(message, Proposal):
+            return message is self._proposal
+        return message in self._verified
 
-    def addVerified(self, vote: Vote) -> None:
-        """Record a verified vote."""
-        self._remember(vote)
+    def addVerified(self, message: Vote | Proposal) -> None:
+        """Record a verified message, or one that its owner has just signed in this process."""
+        if isinstance(message, Proposal):
+            self._proposal = message
+        else:
+            self._remember(message)
 
     def verify(self, index: int, payload: bytes, signature: bytes) -> bool:
         """
@@ -139,7 +145,7 @@ class Signer:
 
         @raise DoubleSign: as for L{sign}.
         """
-        return Proposal(
+        proposal = Proposal(
             sender=self.index,
             height=height,
             round=round,
@@ -147,6 +153,8 @@ class Signer:
             justification=justification,
             signature=self.sign(Phase.PROPOSE, height, round, block.header.hash),
         )
+        self._verifier.addVerified(proposal)
+        return proposal
 
     def vote(self, phase: Phase, height: int, round: int, digest: bytes) -> Vote:
         """
@@ -154,7 +162,7 @@ class Signer:
 
         @raise DoubleSign: as for L{sign}.
         """
-        return Vote(
+        vote = Vote(
             phase=phase,
             sender=self.index,
             height=height,
@@ -162,6 +170,8 @@ class Signer:
             digest=digest,
             signature=self.sign(phase, height, round, digest),
         )
+        self._verifier.addVerified(vote)
+        return vote
 
     def changeRound(
         self,

@@ -110,8 +110,13 @@ class SimulatedNetwork:
 
         @param count: how many replicas there are.
         """
+        envelope = (sender, message)
         for target in range(count):
-            if target != sender:
+            if target == sender:
+                continue
+            if self._isPerfect:
+                self._enqueue(target, envelope)
+            else:
                 self.send(sender, target, message)
 
     def send(self, sender: int, target: int, message: Message) -> None:
@@ -119,7 +124,7 @@ class SimulatedNetwork:
         Send a message. It is not delivered before the next L{flush}.
         """
         if self._isPerfect:
-            self._enqueue(sender, target, message)
+            self._enqueue(target, (sender, message))
             return
         conditions = self._conditions
         if (sender, target) in conditions.cut:
@@ -135,7 +140,7 @@ class SimulatedNetwork:
     def _transmit(self, sender: int, target: int, message: Message) -> None:
         shortest, longest = self._conditions.delay
         if not longest:
-            self._enqueue(sender, target, message)
+            self._enqueue(target, (sender, message))
         elif self._hasRoom():
             delay = self._random.uniform(shortest, longest)
             arrival = self._reactor.callLater(
@@ -143,15 +148,15 @@ class SimulatedNetwork:
             )
             self._inFlight.add(arrival)
 
-    def _enqueue(self, sender: int, target: int, message: Message) -> None:
+    def _enqueue(self, target: int, envelope: Envelope) -> None:
         if not self._hasRoom():
             return
         self._arrivedCount += 1
         envelopes = self._arrived.get(target)
         if envelopes is None:
-            self._arrived[target] = [(sender, message)]
+            self._arrived[target] = [envelope]
         else:
-            envelopes.append((sender, message))
+            envelopes.append(envelope)
 
     def _hasRoom(self) -> bool:
         return self._arrivedCount + len(self._inFlight) < MAX_IN_FLIGHT
@@ -159,7 +164,7 @@ class SimulatedNetwork:
     def _arrive(self, arrival: IDelayedCall, sender: int, target: int, message: Message) -> None:
         self._inFlight.discard(arrival)
         if (sender, target) not in self._conditions.cut:
-            self._enqueue(sender, target, message)
+            self._enqueue(target, (sender, message))
             self.flush()
 
     def stop(self) -> None:

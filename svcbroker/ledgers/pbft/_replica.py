@@ -206,8 +206,8 @@ class Replica:
         for the others (Castro and Liskov, 1999, 4.5.2): timeouts are bounded, so otherwise it could
         stay ahead for ever.
         """
-        count = sum(round >= self.round for round in self._reached.values())
-        if not self.round or count >= self._quorum:
+        reached = self._reached.values()
+        if not self.round or sum(round >= self.round for round in reached) >= self._quorum:
             self._isTimed = True
             timeout = self._timing.roundTimeout(self.round - self._firstRound)
             self._effects.append(StartTimer(Timer.ROUND, timeout))

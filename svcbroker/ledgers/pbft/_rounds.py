@@ -71,13 +71,12 @@ class Rules:
         @raise Refused: the vote is not signed by its sender.
         """
         # Each vote comes to every replica, and encoding its payload is the largest cost.
-        if isinstance(vote, Vote) and self.verifier.isVerified(vote):
+        if self.verifier.isVerified(vote):
             return
         self.checkSignature(
             vote.phase, vote.sender, vote.height, vote.round, vote.digest, vote.signature
         )
-        if isinstance(vote, Vote):
-            self.verifier.addVerified(vote)
+        self.verifier.addVerified(vote)
 
     def checkDecided(self, decided: DecidedBlock) -> None:
         """
