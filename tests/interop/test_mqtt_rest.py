@@ -12,7 +12,15 @@ from urllib.parse import urlencode
 from urllib.request import urlopen
 
 from tests.carriers.mqtt.conformance.client import TIMEOUT, MqttClient
-from tests.carriers.mqtt.conformance.packets import DISCONNECT, PUBLISH, V4, V5, Packet, Property
+from tests.carriers.mqtt.conformance.packets import (
+    DISCONNECT,
+    PUBLISH,
+    V4,
+    V5,
+    Packet,
+    Property,
+    frame,
+)
 
 from .daemon import Daemon, DaemonTestCase
 
@@ -103,6 +111,12 @@ class RestTests(DaemonTestCase):
             nodes = nodes["data"]
         records = [each for node in nodes.values() for each in node.values()]
         return [each for each in records if each["topicName"] == self.topic("a")]
+
+    def test_refusedClientCanFinishItsWrite(self) -> None:
+        """A client that is refused in the middle of a long write reads the reason after it."""
+        client = self.client()
+        client.send(frame(0, 0, b"") + bytes(30_000_000))
+        self.assertIsNotNone(client.closes(0x81))
 
     def test_sigtermDisconnectsClients(self) -> None:
         """[MQTT5-3.14.2-1] A daemon that ends tells its clients: 0x8B."""

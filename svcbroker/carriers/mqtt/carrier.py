@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
-from ...net.sending import sender
+from ...net.sending import isDirect, sender
 from ...net.turns import EndOfTurn
 from ..websocket import Route, WebSocketResource, routeTo
 from .connection import Connection
@@ -137,7 +137,9 @@ class Link:
         return Connection(context, carrier.sessions, output, self, remote)
 
     def received(self, data: bytes) -> None:
-        """Handle bytes from the client."""
+        """Handle bytes from the client; discard them once the connection is closing."""
+        if self._isClosing:
+            return
         try:
             self.connection.receive(data)
         except Exception:
@@ -174,7 +176,14 @@ class Link:
         self._isClosing = True
         self._timeout = self._carrier.context.clock.callLater(CLOSE_TIMEOUT, self._abort)
         self._transport.unregisterProducer()
-        self._transport.loseConnection()
+        if isDirect(self._transport) and not self._carrier.isDraining:
+            # A connection that is closed with unread bytes is reset: the client may never see the
+            # reason, nor finish its write. So only this direction ends until the client closes.
+            self._transport.loseWriteConnection()
+            if self._pauses:
+                self._transport.resumeProducing()
+        else:
+            self._transport.loseConnection()
 
     def _abort(self) -> None:
         self._timeout = None
