@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -33,6 +32,7 @@ from ...model import (
     checkFilter,
     isPattern,
 )
+from ...net.deferreds import asDeferred
 from .._dependencies import ISubscriptionDirectory
 from .._groups import Groups
 from ._follower import Follower
@@ -90,16 +90,13 @@ class Subscriptions:
         self._advanced: dict[LogSubscription, None] = {}
         self._call: IDelayedCall | None = None
 
-    def start(self) -> Deferred[None]:
+    @asDeferred
+    async def start(self) -> None:
         """
         Begin to follow. The ledgers have started.
         """
-
-        async def start() -> None:
-            for follower in self._followers.values():
-                await follower.start()
-
-        return Deferred.fromCoroutine(start())
+        for follower in self._followers.values():
+            await follower.start()
 
     def stop(self) -> None:
         """
@@ -114,9 +111,8 @@ class Subscriptions:
         for follower in self._followers.values():
             follower.stop()
 
-    def subscribe(
-        self, request: SubscribeRequest, subscriber: ISubscriber
-    ) -> Deferred[ISubscription]:
+    @asDeferred
+    async def subscribe(self, request: SubscribeRequest, subscriber: ISubscriber) -> ISubscription:
         """
         Subscribe. What is given is paused until its carrier resumes it.
 
@@ -135,9 +131,6 @@ class Subscriptions:
         @raise SubscriptionExists: the id is in use.
         @raise Overloaded: too many positions of durable subscriptions are kept already.
         """
-        return Deferred.fromCoroutine(self._subscribe(request, subscriber))
-
-    async def _subscribe(self, request: SubscribeRequest, subscriber: ISubscriber) -> ISubscription:
         request = evolve(request, group=self._groups.resolve(request.group))
         follower = self._followers[request.group]
         for filter in request.filters:
@@ -260,14 +253,11 @@ class Subscriptions:
         else:
             self._keep(subscription)
 
-    def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+    @asDeferred
+    async def listSubscriptions(self, group: str | None) -> Sequence[SubscriptionRecord]:
         """See L{ISubscriptionDirectory}."""
-
-        async def records() -> Sequence[SubscriptionRecord]:
-            return [
-                await subscription.record()
-                for subscription in tuple(self._live.values())
-                if group in (None, subscription.request.group)
-            ]
-
-        return Deferred.fromCoroutine(records())
+        return [
+            await subscription.record()
+            for subscription in tuple(self._live.values())
+            if group in (None, subscription.request.group)
+        ]

@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from ...model import Block
+from ...net.deferreds import asDeferred
 from ._dispatcher import Dispatcher, Member
 
 SLICE: Final = 0.001
@@ -148,10 +149,11 @@ class Walks:
         walk = self._walks.get(height)
         if walk is None:
             walk = self._walks[height] = Walk(height - 1)
-            Deferred.fromCoroutine(self._go(walk)).addErrback(self._failed, walk)
+            self._go(walk).addErrback(self._failed, walk)
         walk.dispatcher.add(filters, tag, walker)
         return walk
 
+    @asDeferred
     async def _go(self, walk: Walk) -> None:
         while True:
             await self._turns.turn()

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, structs
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.internet.defer import DeferredLock
 from zope.interface import implementer
 
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
+from ...net.deferreds import asDeferred
 from .frames import Options
 from .packets import MQTT_5
 
@@ -235,18 +236,14 @@ class ShareGroup:
         self._reserved: set[Position] = set()
         self._isFlowing = False
 
-    def join(
-        self, member: SessionSubscription, remote: str, offset: Offset | None
-    ) -> Deferred[None]:
+    @asDeferred
+    async def join(self, member: SessionSubscription, remote: str, offset: Offset | None) -> None:
         """
         Add a member that is connected.
 
         @param offset: where a new group begins.
         @raise BrokerError: the log cannot be subscribed to.
         """
-        return Deferred.fromCoroutine(self._join(member, remote, offset))
-
-    async def _join(self, member: SessionSubscription, remote: str, offset: Offset | None) -> None:
         await self._lock.acquire()
         try:
             if self._core is None:

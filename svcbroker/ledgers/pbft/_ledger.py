@@ -30,6 +30,7 @@ from ...model import (
     Request,
     Statistics,
 )
+from ...net.deferreds import asDeferred
 from ...storage import StorageError
 from .._stored import StoredLedger
 from .._views import TransactionMaker, brokerAddress
@@ -88,7 +89,7 @@ class PbftLedger(StoredLedger):
                 return succeed(None)
         except LedgerUnavailable as error:
             return fail(error)
-        return Deferred.fromCoroutine(self._beginWithNewKeys())
+        return self._beginWithNewKeys()
 
     def _open(self) -> OpenedChain:
         context, settings = self._context, self._settings
@@ -159,6 +160,7 @@ class PbftLedger(StoredLedger):
             self._store.close()
             raise LedgerUnavailable(str(error)) from error
 
+    @asDeferred
     async def _beginWithNewKeys(self) -> None:
         """
         Begin after a loss: the first block gives all replicas new keys, so that none signs a
@@ -200,8 +202,9 @@ class PbftLedger(StoredLedger):
         sign. The old keys are removed from the disk once it is final. Proofs of earlier blocks stay
         valid, since each validator set has signed the next.
         """
-        return self._changing.run(lambda: Deferred.fromCoroutine(self._changeNodes(rotate, count)))
+        return self._changing.run(lambda: self._changeNodes(rotate, count))
 
+    @asDeferred
     async def _changeNodes(self, rotate: Sequence[int], count: int | None) -> ValidatorSet:
         current = self._state.validators
         self._checkOpen()
