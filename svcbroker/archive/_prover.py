@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+import msgspec
 from attrs import frozen
 
 from ..chain import (
@@ -21,7 +22,9 @@ from ..chain import (
     ValidatorSet,
     decodeTable,
     historyPath,
+    leafHash,
     receiptLeaves,
+    rootOfPath,
     transactionHashes,
 )
 from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
@@ -37,9 +40,11 @@ from ..proofs import (
     GenesisFields,
     HeaderFields,
     NodeChange,
+    ProofInvalid,
     contentFields,
     isEngineCertificate,
     storedCertificate,
+    verifyProof,
 )
 from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
 from ._layout import STORE_NAME
@@ -144,7 +149,26 @@ class Prover:
         if height is None:
             tip = self._store.tip()
             height = tip.height if tip else 0
-        return Checkpoint.of(self._header(self._anchor(height)))
+        header = self._header(self._anchor(height))
+        self._checkInChain(header)
+        return Checkpoint.of(header)
+
+    def _checkInChain(self, header: Header) -> None:
+        """
+        Check that a stored header is in the history of the last one.
+
+        @raise Malformed: it is not.
+        """
+        tip = self._store.tip()
+        if tip is None or header.height == tip.height:
+            isInChain = tip is None or header.hash == tip.hash
+        else:
+            last = Header.decode(tip.header)
+            path = historyPath(header.height, last.height, self._history)
+            root = rootOfPath(leafHash(header.hash), header.height, last.height, path)
+            isInChain = root == last.history
+        if not isInChain:
+            raise Malformed(f"the header of block {header.height} is not that of the chain")
 
     def consistency(self, older: int, newer: int) -> ConsistencyProof:
         """
@@ -195,7 +219,7 @@ class Prover:
         trees = self._treesOf(height)
         index = bisect_left(trees.offsets, offset)
         entry = self._store.bodySlice(height, offset, length)
-        return EventProof(
+        proof = EventProof(
             format="svcbroker/event-proof/1",
             event=_eventFields(eventId, Transaction.decode(entry)),
             index=index,
@@ -206,6 +230,11 @@ class Prover:
             changes=self._changes(last, certificates),
             checkpoint=later,
         )
+        try:
+            verifyProof(msgspec.json.encode(proof), chain=self._genesis.chain)
+        except ProofInvalid as error:
+            raise Malformed(f"the proof of {eventId} does not hold: {error}") from None
+        return proof
 
     def _treesOf(self, height: int) -> BlockTrees:
         kept, trees = self._latest

@@ -13,6 +13,7 @@ from ..chain import (
     BodyTable,
     ChainState,
     Header,
+    Malformed,
     Transaction,
     TransactionSummary,
     bodyCount,
@@ -72,7 +73,10 @@ class ChainReader:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
         place = self._place(eventId)
         entry = self._store.bodySlice(eventId.height, place.offset, place.length)
-        return eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, 0)
+        event = eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, 0)
+        if event.eventId != eventId:
+            raise Malformed(f"event {eventId} is stored as {event.eventId}")
+        return event
 
     def locate(self, eventId: EventId) -> Position:
         """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""

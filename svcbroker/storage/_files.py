@@ -219,6 +219,7 @@ def _prepareWriting(
             )
         if version < 1:
             raise StorageRefused(f"{path} is damaged (no schema): restore it from a backup")
+        _checkSchema(path, connection)
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise StorageRefused(f"{path} lies on a file system that SQLite cannot use: move it")
@@ -235,6 +236,17 @@ def _prepareWriting(
         raise StorageRefused(
             f"{path} cannot be backed up before its upgrade ({_words(error)}): make room"
         ) from error
+
+
+def _checkSchema(path: Path, connection: sqlite3.Connection) -> None:
+    rows = connection.execute(
+        "SELECT type, name FROM sqlite_schema WHERE type IN ('trigger', 'view')"
+    )
+    for kind, name in rows:
+        raise StorageRefused(
+            f"{path} has a {kind} {ascii(name)[:80]}, which svcbroker does not make: restore it "
+            "from a backup"
+        )
 
 
 def _foldLog(path: Path, connection: sqlite3.Connection) -> bool:

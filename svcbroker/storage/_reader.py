@@ -113,7 +113,7 @@ class ChainReader:
 
         @param pieces: offset and length of each, such as an L{EventPlace} has.
         @raise LookupError: there is no such block.
-        @raise StorageDamaged: the body has no such piece.
+        @raise StorageDamaged: the body is missing, or has no such piece.
         """
         found = []
         try:
@@ -123,6 +123,8 @@ class ChainReader:
                     found.append(blob.read(length))
         except sqlite3.Error as error:
             if not self._rows("SELECT 1 FROM body WHERE height = ?", height):
+                if self.blockHead(height) is not None:
+                    raise self._damage(f"block {height} has no body") from error
                 raise LookupError(f"no block {height}") from error
             raise translated(error, self.path) from error
         if any(len(piece) != length for piece, (_, length) in zip(found, pieces, strict=True)):

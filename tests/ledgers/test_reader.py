@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import loadChain
-from svcbroker.chain import Kind, decodeBody
+from svcbroker.chain import Kind, Malformed, decodeBody
 from svcbroker.errors import EventNotFound, HeightUnknown
 from svcbroker.ledgers._reader import ENTRIES_AT_ONCE, ChainReader
 from svcbroker.model import Event, EventId, topicPrefix
@@ -102,6 +102,19 @@ class BlockReadingTests(SynchronousTestCase):
         row = self.chain.store.block(height)
         assert row is not None
         return [transaction.hash for transaction in decodeBody(row.body)]
+
+    def test_eventOfOtherTopicIsNotServed(self) -> None:
+        """A damaged row leads to another event of the block, which was not asked for."""
+        height = self.decide(("a", b"x"), ("b", b"y"))
+        reader = self.reader()
+        first, second = reader.readBlock(height).events
+        self.chain.store._writing.execute(
+            "UPDATE topic_block SET positions = (SELECT positions FROM topic_block WHERE topic = 1 "
+            "AND height = ?1) WHERE topic = 0 AND height = ?1",
+            (height,),
+        )
+        self.assertEqual(reader.getEvent(second.eventId).content, b"y")
+        self.assertRaises(Malformed, reader.getEvent, first.eventId)
 
     def test_absentNumbersAreNotFound(self) -> None:
         """Numbers that the block has not lead nowhere, however large."""

@@ -155,3 +155,24 @@ class ProverTests(SynchronousTestCase):
             )
             prover = Prover(self.chain.genesis, self.chain.store)
             self.assertRaises(Malformed, prover.event, self.ids[1])
+
+    def test_damagedCertificateGivesNoProof(self) -> None:
+        """A signature that does not hold is not given away."""
+        self.chain.store._writing.execute(
+            "UPDATE head SET certificate = CAST(substr(certificate, 1, 40) || zeroblob(1) || "
+            "substr(certificate, 42) AS BLOB) WHERE height = ?",
+            (self.ids[0].height,),
+        )
+        prover = Prover(self.chain.genesis, self.chain.store)
+        self.assertRaises(Malformed, prover.event, self.ids[0])
+
+    def test_damagedHeaderGivesNoCheckpoint(self) -> None:
+        """Neither the last one, nor one before it."""
+        for height in (self.chain.head.height, 1):
+            self.chain.store._writing.execute(
+                "UPDATE head SET header = CAST(substr(header, 1, 140) || zeroblob(8) || "
+                "substr(header, 149) AS BLOB) WHERE height = ?",
+                (height,),
+            )
+            prover = Prover(self.chain.genesis, self.chain.store)
+            self.assertRaises(Malformed, prover.checkpoint, height)

@@ -122,6 +122,20 @@ class DamageTests(SynchronousTestCase):
             self.path.write_bytes(whole)
         Store.open(self.path).close()
 
+    def test_triggersAndViewsAreRefused(self) -> None:
+        """
+        SQL that is not ours would run with each write, or stand in for a table.
+        """
+        whole = self.path.read_bytes()
+        for statement in (
+            "CREATE TRIGGER t AFTER INSERT ON head BEGIN UPDATE topic SET is_open = 1; END",
+            "CREATE VIEW v AS SELECT * FROM head",
+        ):
+            self.execute(statement)
+            self.assertIn("which svcbroker does not make", self.refused())
+            self.path.write_bytes(whole)
+        Store.open(self.path).close()
+
     def test_seenWhileReading(self) -> None:
         """
         What opening does not look at is noticed when it is read.
@@ -132,7 +146,8 @@ class DamageTests(SynchronousTestCase):
         store = Store.open(self.path)
         self.addCleanup(store.close)
         self.assertRaises(StorageDamaged, store.block, 7)
-        self.assertRaises(LookupError, store.bodySlice, 7, 0, 1)
+        self.assertRaises(StorageDamaged, store.bodySlice, 7, 0, 1)
+        self.assertRaises(LookupError, store.bodySlice, 99, 0, 1)
         self.assertRaises(StorageDamaged, store.bodySlice, 8, 0, 2)
         self.assertRaises(StorageDamaged, list, store.topics())
         self.assertEqual(store.block(6), self.chain.appends[5].block)
