@@ -95,6 +95,8 @@ class DaemonClient:
                 raise CommandError(
                     f"no daemon answers at {url}: it has ended without telling, or is not up yet"
                 ) from None
+            if error.problem is Problem.TIMEOUT:
+                raise CommandError(_noAnswer(self._timeout)) from None
             raise CommandError(f"the daemon at {url} {error}") from None
         try:
             answer = json.loads(body)
@@ -104,6 +106,10 @@ class DaemonClient:
         if code != 0:
             raise CommandError(f"the daemon refused: {message}", Exit.BAD)
         return data
+
+
+def _noAnswer(timeout: float) -> str:
+    return f"the daemon gave no answer in {timeout:g} seconds"
 
 
 def askDaemon(
@@ -144,7 +150,7 @@ def askDaemon(
         react(main)
     for failure in failures[:1]:
         if failure.check(TimeoutError):
-            raise CommandError(f"the daemon gave no answer in {timeout:g} seconds")
+            raise CommandError(_noAnswer(timeout))
         failure.raiseException()
     return answers[0]
 

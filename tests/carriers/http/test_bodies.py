@@ -32,7 +32,7 @@ class IncompleteBodyTests(SynchronousTestCase):
         connection.send(self.request[:-1].replace(b"/rest/publish", path.encode()))
         return connection
 
-    def test_bodiesAreBoundedTogether(self) -> None:
+    def test_bodiesHaveACommonBound(self) -> None:
         """The body for which there is no room is refused, the others are served."""
         first, second = self.begin(), self.begin()
         third = self.begin()
