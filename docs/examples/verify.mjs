@@ -14,6 +14,10 @@ const HEADER = [
 ];
 // What stands before the 32 bytes of an Ed25519 key in DER.
 const KEY_PREFIX = Buffer.from("302a300506032b6570032100", "hex");
+// Keys must be canonical, and not of low order: these are the y coordinates of such points.
+const P = 2n ** 255n - 19n;
+const EIGHTH = 0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7n;
+const LOW_ORDER = [0n, 1n, P - 1n, EIGHTH, P - EIGHTH];
 
 function need(condition, why) {
   if (!condition) throw new Error(why);
@@ -87,6 +91,8 @@ function validators(generation, keys) {
 }
 
 function isSigned(key, message, signature) {
+  const y = BigInt.asUintN(255, BigInt(`0x${Buffer.from(key).reverse().toString("hex")}`));
+  if (y >= P || LOW_ORDER.includes(y)) return false;
   const publicKey = createPublicKey({
     key: Buffer.concat([KEY_PREFIX, key]), format: "der", type: "spki",
   });
