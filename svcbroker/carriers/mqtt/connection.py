@@ -254,6 +254,7 @@ class Connection:
             sessions,
             session,
             version=packet.version,
+            isPlain=handshake.isPlain,
             remote=self._remote,
             failed=self._failed,
         )

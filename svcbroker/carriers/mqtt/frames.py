@@ -46,12 +46,14 @@ class Options(Struct, frozen=True):
     @ivar qos: the granted QoS.
     @ivar retainAsPublished: whether the RETAIN flag of the publisher is kept.
     @ivar identifier: the subscription identifier, 0 for none.
+    @ivar isPlain: whether the broker adds no user property of its own.
     """
 
     version: int
     qos: int
     retainAsPublished: bool = False
     identifier: int = 0
+    isPlain: bool = False
 
 
 class Sent(Struct, frozen=True, gc=False):
@@ -180,7 +182,7 @@ def encodeWithin(
     property is left out before a message is.
     """
     encoded = encodeMessage(message, options, packetId, flags=flags, topic=topic, extra=extra)
-    if len(encoded) > limit and options.version == MQTT_5:
+    if len(encoded) > limit and options.version == MQTT_5 and not options.isPlain:
         plain = withoutEventId(message)
         encoded = encodeMessage(plain, options, packetId, flags=flags, topic=topic, extra=extra)
     return encoded if len(encoded) <= limit else None
@@ -209,7 +211,7 @@ def encodeMessage(
         flags |= RETAIN_FLAG
     properties = b""
     if options.version == MQTT_5:
-        properties = message.properties
+        properties = (withoutEventId(message) if options.isPlain else message).properties
         if extra is not NO_PROPERTIES:
             properties = withoutLength(encodeProperties(extra)) + properties
         if options.identifier:

@@ -20,6 +20,8 @@ Explained = TypeVar("Explained", Puback, Pubrec, Suback, Disconnect)
 
 _SIZE_OF_ID: Final = 16
 _SEPARATOR: Final = "/"
+PLAIN: Final = ("svc-plain", "1")
+"""The user property of CONNECT with which a client declines C{svc-eventId}."""
 _MAX_HEADER: Final = 5
 _UNBOUNDED: Final = MAX_VARIABLE_BYTE_INTEGER + _MAX_HEADER
 MAX_CLIENT_ID: Final = 1024
@@ -41,6 +43,7 @@ class Handshake:
     @ivar hasProblemInformation: whether the client wants reason strings.
     @ivar properties: those of the CONNACK of MQTT 5.
     @ivar version: the protocol level.
+    @ivar isPlain: whether the broker adds no user properties of its own.
     """
 
     group: str
@@ -53,6 +56,7 @@ class Handshake:
     hasProblemInformation: bool
     properties: Properties
     version: int
+    isPlain: bool
 
     def explain(self, packet: Explained, text: str) -> Explained:
         """
@@ -125,6 +129,7 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
         topicAliasMaximum=min(properties.topicAliasMaximum or 0, settings.topicAliasMaximum),
         hasProblemInformation=properties.requestProblemInformation != 0,
         version=packet.version,
+        isPlain=PLAIN in properties.userProperties,
         properties=Properties(
             # [MQTT5-3.1.3-7]
             assignedClientIdentifier=assigned,

@@ -111,6 +111,7 @@ class Subscriber:
         session: Session,
         *,
         version: int,
+        isPlain: bool,
         remote: str,
         failed: Callable[[Failure], None],
     ) -> None:
@@ -121,6 +122,7 @@ class Subscriber:
         self._sessions = sessions
         self._session = session
         self._version = version
+        self._isPlain = isPlain
         self._remote = remote
         self._failed = failed
         # Subscriptions whose retained messages are being sent, or wait for that.
@@ -211,7 +213,7 @@ class Subscriber:
             # Other options; no message is lost [MQTT5-3.8.4-4].
             subscription = old
             session.change(old, kept)
-        subscription.useVersion(self._version)
+        subscription.useVersion(self._version, isPlain=self._isPlain)
         subscription.isWaiting = True
         return Opened(subscription=subscription, asked=asked, isNew=isNew)
 
@@ -222,7 +224,7 @@ class Subscriber:
         @param offset: where a new one begins; from now on by default.
         @raise BrokerError: the log refuses it.
         """
-        subscription.useVersion(self._version)
+        subscription.useVersion(self._version, isPlain=self._isPlain)
         if subscription.group is not None:
             await subscription.group.join(subscription, self._remote, offset)
             return

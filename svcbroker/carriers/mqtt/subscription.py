@@ -108,10 +108,10 @@ class SessionSubscription:
         self.noLocal = kept.noLocal
         self.useVersion(MQTT_5)
 
-    def useVersion(self, version: int) -> None:
-        """Deliver in this protocol level."""
+    def useVersion(self, version: int, *, isPlain: bool = False) -> None:
+        """Deliver in this protocol level, maybe without the broker's own user property."""
         kept = self.kept
-        self.options = Options(version, kept.qos, kept.retainAsPublished, kept.identifier)
+        self.options = Options(version, kept.qos, kept.retainAsPublished, kept.identifier, isPlain)
 
     @property
     def topicFilter(self) -> str:

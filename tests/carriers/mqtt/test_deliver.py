@@ -188,6 +188,21 @@ class DeliverTests(SynchronousTestCase):
             [(0, ()), (1, (200,)), (2, (7,))],
         )
 
+    def test_plainClientGetsNoEventId(self) -> None:
+        """The user property svc-plain of CONNECT leaves out svc-eventId, and nothing else."""
+        server = Server()
+        client = server.connected(properties=user(svc_plain="1"))
+        other = server.connected("other", properties=user(svc_plain="0"))
+        client.subscribe("t", 1)
+        other.subscribe("t", 1)
+        server.event("t", b"x", svc_color="red")
+        server.event("t", b"y")
+        first, second = client.takeMessages()
+        self.assertEqual(first.properties.userProperties, (("svc-color", "red"),))
+        self.assertEqual(second.properties, Properties())
+        for message in other.takeMessages():
+            self.assertEqual(message.properties.userProperties[-1][0], "svc-eventId")
+
     def test_propertiesArriveUnaltered(self) -> None:
         """What MQTT 5 hands on arrives as it was sent."""
         sent = Properties(
