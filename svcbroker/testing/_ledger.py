@@ -22,6 +22,7 @@ from ..model import (
     Topic,
     topicPrefix,
 )
+from ._disk import DiskTests
 from ._fixtures import MAX_CONTENT, LedgerFixture
 from ._kit import FailingObserver, LedgerKit, RecordingObserver
 from ._queries import QueryTests
@@ -43,7 +44,7 @@ def makeLedgerTests(makeFixture: Callable[[TestCase], LedgerFixture]) -> type[Te
         C{mktemp}); makes what the ledger under test lives on.
     """
 
-    class LedgerTests(LogTests, QueryTests):
+    class LedgerTests(LogTests, QueryTests, DiskTests):
         def makeFixture(self) -> LedgerFixture:
             return makeFixture(self)
 

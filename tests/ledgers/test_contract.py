@@ -40,11 +40,20 @@ def pbftInRealTime(test: TestCase) -> LedgerFixture:
     return ReactorFixture(pbft.configure({}), reactor, isDurable=True, now=time.time)
 
 
+def pbftWithSmallPool(test: TestCase) -> LedgerFixture:
+    bound = 2 * 1024 * 1024
+    return ClockFixture(pbft.configure({"mempool": str(bound)}), isDurable=True, bound=bound)
+
+
 class MemoryLedgerTests(makeLedgerTests(memoryOnClock)):  # type: ignore[misc]
     pass
 
 
 class PbftLedgerTests(makeLedgerTests(pbftOnClock)):  # type: ignore[misc]
+    pass
+
+
+class PbftLedgerWithSmallPoolTests(makeLedgerTests(pbftWithSmallPool)):  # type: ignore[misc]
     pass
 
 

@@ -30,6 +30,7 @@ from svcbroker.ledgers.cometbft.provisioning._config import Address, Tuning
 from svcbroker.ledgers.cometbft.provisioning._layout import NetworkPlan, NodePlan, layOutNetwork
 from svcbroker.model import Receipt, Request, Statistics
 from svcbroker.proofs.cometbft import Instant
+from svcbroker.testing import FaultyDisk
 from svcbroker.testing._fixtures import MAX_CONTENT
 from tests.directories import shortDirectory
 
@@ -313,6 +314,8 @@ class NetworkFixture:
     """
 
     isDurable = True
+    disk: FaultyDisk | None = None
+    bound: int | None = None
 
     def __init__(self, network: Network) -> None:
         self._network = network
