@@ -293,7 +293,7 @@ class Judge:
             )
         for transaction in transactions:
             if transaction.hash not in self._known:
-                raise self._verdict(VALIDITY, f"nobody sent {short(transaction.hash)}")
+                raise self._verdict(VALIDITY, f"no client sent {short(transaction.hash)}")
         try:
             return checkBlock(self._state, head, header, transactions)
         except InvalidBlock as error:

@@ -184,22 +184,22 @@ class Network:
         if self._turn:
             phase = self._phase[target]
             delivery = self._turn * (phase + 1 + (arrival / self._turn - phase) // 1)
-        together = self._inFlight.get((target, delivery))
-        if together is not None:
-            together.append((arrival, flight))
+        arrivals = self._inFlight.get((target, delivery))
+        if arrivals is not None:
+            arrivals.append((arrival, flight))
             return
         self._inFlight[target, delivery] = [(arrival, flight)]
         delay = delivery - self._clock.seconds()
-        self._clock.callLater(delay, self._deliverTogether, target, delivery)
+        self._clock.callLater(delay, self._deliverTurn, target, delivery)
 
-    def _deliverTogether(self, target: int, delivery: float) -> None:
-        together = self._inFlight.pop((target, delivery))
-        if len(together) > 1:
-            together.sort(key=itemgetter(0))
+    def _deliverTurn(self, target: int, delivery: float) -> None:
+        arrivals = self._inFlight.pop((target, delivery))
+        if len(arrivals) > 1:
+            arrivals.sort(key=itemgetter(0))
         # Obstacles also block messages that are already in flight.
         envelopes = [
             (flight[0], flight[1])
-            for _, flight in together
+            for _, flight in arrivals
             if not (self.obstacles and self._isBlocked(target, flight))
         ]
         if envelopes:

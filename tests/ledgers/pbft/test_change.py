@@ -230,7 +230,7 @@ class RefusalTests(ChangeTestCase):
             self.failureResultOf(changing, ParameterInvalid)
         self.assertEqual((rig.height, self.set_(rig).generation), (1, 0))
         self.assertEqual(rig.keyFiles, [f"node{index}.key" for index in range(4)])
-        # Nobody waits behind those.
+        # Later changes do not wait for these.
         self.assertEqual(rig.change((0,)).generation, 1)
 
     def test_stoppedLedgerRefusesChanges(self) -> None:

@@ -108,7 +108,7 @@ class IntervalTests(ProducerTestCase):
         self.assertEqual((len(rig.sequences()), rig.height), (39, 5))
 
     def test_absentClientsAreNotExpected(self) -> None:
-        """A publish after a pause waits for nobody, however many there were before."""
+        """A publish after a pause does not wait for others, however many there were before."""
         rig = self.rig(interval="0")
         rig.publish(20)
         rig.clock.advance(0)
