@@ -128,16 +128,16 @@ class DiskTests(LedgerKit):
         disk.isHeld = True
         count = bound // len(_CONTENT) + 1
         submission = ledger.submitMany([PublishEvent(topic="t", content=_CONTENT)] * count)
-        taken = submission.outcomes.count(None)
-        self.assertTrue(0 < taken < count, taken)
+        accepted = submission.outcomes.count(None)
+        self.assertTrue(0 < accepted < count, accepted)
         for number, outcome in enumerate(submission.outcomes):
-            self.assertIsInstance(outcome, type(None) if number < taken else Overloaded)
+            self.assertIsInstance(outcome, type(None) if number < accepted else Overloaded)
         [late] = ledger.submitMany([PublishEvent(topic="t", content=_CONTENT)]).outcomes
         self.assertIsInstance(late, Overloaded)
         disk.release()
         await self.settle(submission.done)
-        for outcome in submission.outcomes[:taken]:
+        for outcome in submission.outcomes[:accepted]:
             self.assertIsInstance(outcome, Receipt)
-        self.assertEqual(self.topic("t").sequence, taken)
+        self.assertEqual(self.topic("t").sequence, accepted)
         [following] = await self.publish("t", _CONTENT)
-        self.assertEqual(following.sequence, taken + 1)
+        self.assertEqual(following.sequence, accepted + 1)

@@ -153,9 +153,9 @@ class LogTests(LedgerKit):
         self.assertEqual((topic.sequence, topic.height), (1, receipt.height))
 
     async def test_requestsOfOneCallKeepTheirOrder(self) -> None:
-        """What is submitted together is executed in its order, and before what comes later."""
+        """What is submitted submission is executed in its order, and before what comes later."""
         await self.begin()
-        together = self.ledger.submitMany(
+        submission = self.ledger.submitMany(
             [
                 OpenTopic(topic="t"),
                 *(PublishEvent(topic="t", content=b"%d" % number) for number in range(50)),
@@ -164,8 +164,8 @@ class LogTests(LedgerKit):
             ],
         )
         later = submit(self.ledger, OpenTopic(topic="t"))
-        await self.settle(together.done)
-        receipts = [outcome for outcome in together.outcomes if isinstance(outcome, Receipt)]
+        await self.settle(submission.done)
+        receipts = [outcome for outcome in submission.outcomes if isinstance(outcome, Receipt)]
         self.assertEqual(len(receipts), 53)
         self.assertIs(receipts[-1].execution, Execution.TOPIC_NOT_FOUND)
         ids = [receipt.eventId for receipt in receipts if receipt.eventId is not None]
@@ -180,9 +180,9 @@ class LogTests(LedgerKit):
         """A stopped ledger executes none of them."""
         ledger = await self.begin()
         await self.end()
-        together = ledger.submitMany([OpenTopic(topic="t"), CloseTopic(topic="t")])
-        await self.settle(together.done)
-        for outcome in together.outcomes:
+        submission = ledger.submitMany([OpenTopic(topic="t"), CloseTopic(topic="t")])
+        await self.settle(submission.done)
+        for outcome in submission.outcomes:
             self.assertIsInstance(outcome, LedgerUnavailable)
         self.assertRaises(LedgerUnavailable, ledger.topicState, "t")
 
