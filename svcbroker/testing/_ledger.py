@@ -153,7 +153,7 @@ class LogTests(LedgerKit):
         self.assertEqual((topic.sequence, topic.height), (1, receipt.height))
 
     async def test_requestsOfOneCallKeepTheirOrder(self) -> None:
-        """What is submitted submission is executed in its order, and before what comes later."""
+        """Requests of one call are executed in their order, and before those of later calls."""
         await self.begin()
         submission = self.ledger.submitMany(
             [
