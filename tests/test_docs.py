@@ -21,9 +21,11 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
+from svcbroker.broker import Publication
 from svcbroker.daemon.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
 from svcbroker.interfaces import ILedgerFactory, InvalidDescription, submit
+from svcbroker.model import PublishEvent
 from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES
 from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
@@ -195,6 +197,12 @@ class JournalTests(SynchronousTestCase):
         self.assertTrue(ILedgerFactory.providedBy(factory))
         for settings in ({"nosuch": "1"}, {"file": "../up"}, {"file": ""}):
             self.assertRaises(InvalidDescription, factory.configure, settings)
+
+    def test_journalReadsRequestsOfSubclasses(self) -> None:
+        """The broker submits what carriers have parsed, which has more fields."""
+        publication = Publication(topic="t", content=b"x", extensions={}, groupId="1")
+        _, request = journal.decodeLine(journal.encodeLine(1.0, publication))
+        self.assertEqual(request, PublishEvent(topic="t", content=b"x", extensions={}))
 
     def test_journalDropsLineCutByCrash(self) -> None:
         """A line cut off by a crash is dropped, and the next one starts on a new line."""

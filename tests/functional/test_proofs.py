@@ -163,5 +163,5 @@ class ProofTests(DaemonTestCase):
             self.assertIn("proves nothing", answer["message"])
         code, _, errors = await self.command("nodes", self.dataDir, "rotate", "0")
         self.assertEqual(code, 1)
-        self.assertIn("has no nodes to change", errors)
+        self.assertIn("the ledger of this group has no nodes", errors)
         self.assertEqual(await daemon.stop(), 0)

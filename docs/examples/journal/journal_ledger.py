@@ -35,7 +35,9 @@ KINDS = {kind.__name__: kind for kind in (OpenTopic, CloseTopic, PublishEvent)}
 
 def encodeLine(now: float, request: Request) -> bytes:
     """A request as a line, with its end."""
-    fields: dict[str, Any] = {"now": now, "kind": type(request).__name__, "topic": request.topic}
+    # A request may be of a subclass: the broker submits what carriers have parsed.
+    kind = next(name for name, kind in KINDS.items() if isinstance(request, kind))
+    fields: dict[str, Any] = {"now": now, "kind": kind, "topic": request.topic}
     if isinstance(request, PublishEvent):
         fields["content"] = b64encode(request.content).decode("ascii")
         fields["extensions"] = dict(request.extensions)
