@@ -24,8 +24,8 @@ from tests.carriers.http.support import BASE, FORM, Connection, requestBytes
 
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.rst"
 PACKAGE = Path(svcbroker.__file__).parent
-LEDGER = {"archive", "chain", "ledgers", "storage"}
-"""The rooms that are the ledger; all others are above it."""
+LEDGER = {"archive", "chain", "ledgers", "storage", "testing"}
+"""The rooms that are the ledger, and the test kit that runs it; all others are above it."""
 
 
 def filesCalled(action: Callable[[], None]) -> list[str]:
