@@ -242,17 +242,14 @@ class TimeoutTests(FaultTestCase):
         port = await endpoint.listen(Factory.forProtocol(Silent))
         self.addCleanup(port.stopListening)
         self.dataDir.mkdir()
-        self.url = f"http://127.0.0.1:{port.getHost().port}"
-        operating = {"url": self.url, "token": "00"}
+        operating = {"url": f"http://127.0.0.1:{port.getHost().port}", "token": "00"}
         (self.dataDir / "operator.json").write_text(json.dumps(operating))
 
     async def test_commandTimesOut(self) -> None:
         """The command fails after its time-out."""
         code, output, errors = await self.fault("show", "--timeout=0.2")
         self.assertEqual((code, output), (2, ""))
-        self.assertEqual(
-            errors, f"svcbroker fault: the daemon at {self.url} gave no answer in time\n"
-        )
+        self.assertEqual(errors, "svcbroker fault: the daemon gave no answer in 0.2 seconds\n")
 
     async def test_interruptEndsCommandQuietly(self) -> None:
         """Ctrl-C ends it quietly."""
