@@ -7,7 +7,6 @@ from __future__ import annotations
 import runpy
 from hashlib import sha512
 from pathlib import Path
-from time import perf_counter
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -192,17 +191,6 @@ class Zip215Tests(SynchronousTestCase):
         good = smallEncodings()[0]
         self.assertFalse(verifyZip215(off, b"m", good + bytes(32)))
         self.assertFalse(verifyZip215(good, b"m", off + bytes(32)))
-
-    def test_slowPathTakesMilliseconds(self) -> None:
-        """A vote that OpenSSL refuses costs no more than a bounded time."""
-        private = Ed25519PrivateKey.from_private_bytes(bytes(32))
-        key, signature = private.public_key().public_bytes_raw(), private.sign(b"m")
-        best = 1.0
-        for _ in range(5):
-            before = perf_counter()
-            verifyZip215(key, b"m", signature)
-            best = min(best, perf_counter() - before)
-        self.assertLess(best, 0.05)
 
 
 class StrictTests(SynchronousTestCase):
