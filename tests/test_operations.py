@@ -28,7 +28,7 @@ from svcbroker.operations import (
     bindParams,
     bindText,
 )
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 
 DECLARED = {each.name: each for each in (*OPERATIONS, *QUERIES)}
 HASH = "aB" * 32
@@ -40,7 +40,7 @@ class ReadingTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
-        self.broker = makeWorld().broker
+        self.broker = makeFixture().broker
 
     def spied(self, name: str) -> tuple[Operation, list[Mapping[str, Any]]]:
         declared = DECLARED[name]

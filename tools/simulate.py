@@ -19,7 +19,7 @@ from tools.simulation.outcome import Outcome
 from tools.simulation.report import failure, findings, summary
 from tools.simulation.runs import (
     SIZES,
-    WORLDS,
+    SYSTEMS,
     Schedule,
     Totals,
     huntAll,
@@ -51,7 +51,7 @@ def parser() -> ArgumentParser:
     made.add_argument("--first", type=int, default=0, metavar="K", help="begin with seed K")
     made.add_argument("--nodes", type=_numbers, default=SIZES, help="such as 4,7,10 (default)")
     made.add_argument(
-        "--world", choices=WORLDS, action="append", help="cluster or embedded (default: both)"
+        "--system", choices=SYSTEMS, action="append", help="cluster or embedded (default: both)"
     )
     made.add_argument(
         "--break",
@@ -110,16 +110,16 @@ def _mutations(options: Namespace) -> int:
 def _one(options: Namespace) -> int:
     quiet()
     status = 0
-    for world in options.world or WORLDS:
+    for system in options.system or SYSTEMS:
         for nodes in options.nodes:
             trace = Trace(isKept=True)
-            outcome = simulate(Schedule(world, nodes, options.seed, options.broken), trace)
+            outcome = simulate(Schedule(system, nodes, options.seed, options.broken), trace)
             if options.trace:
                 _show(trace.lines)
             elif outcome.violation is not None:
                 _show(failure(outcome, trace.lines))
             ended = "all held" if outcome.violation is None else str(outcome.violation)
-            said = f"{world}, {nodes} nodes, seed {options.seed}: {outcome.blocks} blocks"
+            said = f"{system}, {nodes} nodes, seed {options.seed}: {outcome.blocks} blocks"
             _show([f"{said}, trace {outcome.digest}: {ended}"])
             status = status or int(outcome.violation is not None)
     return status
@@ -127,7 +127,7 @@ def _one(options: Namespace) -> int:
 
 def _many(options: Namespace) -> int:
     wanted: Iterator[Schedule] = schedules(
-        options.first, options.world or WORLDS, options.nodes, options.broken
+        options.first, options.system or SYSTEMS, options.nodes, options.broken
     )
     count = None if options.seconds is not None else options.seeds or SEEDS
     if count is not None:
@@ -160,7 +160,7 @@ def _show(lines: Iterable[str]) -> None:
 def _explained(outcome: Outcome) -> Iterator[str]:
     """Repeat a run with a violation, and show its trace."""
     trace = Trace(isKept=True)
-    simulate(Schedule(outcome.world, outcome.nodes, outcome.seed, outcome.broken), trace)
+    simulate(Schedule(outcome.system, outcome.nodes, outcome.seed, outcome.broken), trace)
     return failure(outcome, trace.lines)
 
 

@@ -49,7 +49,7 @@ class FailingWebhooks:
 
 
 @frozen
-class World:
+class Fixture:
     """
     @ivar ledger: the ledger of group 1.
     @ivar second: the ledger of group 2.
@@ -61,12 +61,12 @@ class World:
     broker: Broker
 
 
-def makeWorld(
+def makeFixture(
     subscriptions: ISubscriptionDirectory | None = None,
     maxContent: int = MAX_CONTENT,
     ledgers: Mapping[str, Any] | None = None,
     hasFaults: bool = False,
-) -> World:
+) -> Fixture:
     """
     A broker of two groups.
 
@@ -87,4 +87,4 @@ def makeWorld(
         webhooks=FailingWebhooks(NoSuchCall()),
         hasFaults=hasFaults,
     )
-    return World(clock, ledger, second, broker)
+    return Fixture(clock, ledger, second, broker)

@@ -14,7 +14,7 @@ from svcbroker import errors
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.model import InterfaceType, SubscriptionRecord
 
-from .support import NODE, FakeDirectory, makeWorld
+from .support import NODE, FakeDirectory, makeFixture
 
 LIVE = SubscriptionRecord(
     subscriptionId="id",
@@ -31,8 +31,8 @@ LIVE = SubscriptionRecord(
 
 class AdministrationTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.world = makeWorld(FakeDirectory(LIVE))
-        self.admin = self.world.broker.admin
+        self.fixture = makeFixture(FakeDirectory(LIVE))
+        self.admin = self.fixture.broker.admin
 
     def test_subscriptionDirectoriesProvideTheInterface(self) -> None:
         verifyObject(ISubscriptionDirectory, FakeDirectory())
@@ -57,7 +57,7 @@ class AdministrationTests(SynchronousTestCase):
 
     def test_pagesAreNumberedFromOne(self) -> None:
         for name in "abc":
-            self.successResultOf(self.world.broker.open("2", name))
+            self.successResultOf(self.fixture.broker.open("2", name))
         first = self.successResultOf(self.admin.listBlocks("2", 1, 2))
         self.assertEqual([block.height for block in first.page.items], [3, 2])
         last = self.successResultOf(self.admin.listBlocks("2", 2, 2))
@@ -68,7 +68,7 @@ class AdministrationTests(SynchronousTestCase):
 
     def test_filtersFindBlocksAndTransactions(self) -> None:
         for name in "abc":
-            self.successResultOf(self.world.broker.open(None, name))
+            self.successResultOf(self.fixture.broker.open(None, name))
         block = self.successResultOf(self.admin.listBlocks(None, 1, 1, blockNumber=2)).page.items[0]
         self.assertEqual(block.height, 2)
         found = self.successResultOf(self.admin.listBlocks(None, 1, 10, pkHash=block.hash))
@@ -88,7 +88,7 @@ class AdministrationTests(SynchronousTestCase):
             self.assertEqual(self.successResultOf(answer).page.total, 0)
 
     def test_failingLedgerIsNotReady(self) -> None:
-        self.world.second.error = errors.LedgerUnavailable("the disk is full")
+        self.fixture.second.error = errors.LedgerUnavailable("the disk is full")
         health = self.successResultOf(self.admin.getHealth())
         self.assertTrue(health["1"].isReady)
         self.assertEqual((health["2"].isReady, health["2"].reason), (False, "the disk is full"))

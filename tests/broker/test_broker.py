@@ -14,7 +14,7 @@ from svcbroker import errors
 from svcbroker.broker import Broker, Publication, SendStatus
 from svcbroker.model import EventId, Execution, Receipt
 
-from .support import MAX_CONTENT, TIMEOUT, makeWorld
+from .support import MAX_CONTENT, TIMEOUT, makeFixture
 
 
 def refused(execution: Execution) -> Receipt:
@@ -23,8 +23,8 @@ def refused(execution: Execution) -> Receipt:
 
 class BrokerTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.world = makeWorld()
-        self.ledger, self.broker = self.world.ledger, self.world.broker
+        self.fixture = makeFixture()
+        self.ledger, self.broker = self.fixture.ledger, self.fixture.broker
 
     def fails(self, answer: Deferred[Any], error: type[Exception]) -> None:
         self.failureResultOf(answer, error)
@@ -141,7 +141,7 @@ class BrokerTests(SynchronousTestCase):
         self.opened()
         self.ledger.isHolding = True
         sent = self.publish()
-        self.world.clock.advance(TIMEOUT)
+        self.fixture.clock.advance(TIMEOUT)
         answer = self.successResultOf(sent)
         self.assertEqual((answer.status, answer.eventId), (SendStatus.TIMEOUT, None))
         self.ledger.release()
@@ -151,7 +151,7 @@ class BrokerTests(SynchronousTestCase):
         self.opened("b")
         self.ledger.isHolding = True
         calls = [self.broker.open(None, "a"), self.broker.close(None, "b")]
-        self.world.clock.advance(TIMEOUT)
+        self.fixture.clock.advance(TIMEOUT)
         for call in calls:
             self.fails(call, errors.TransactionTimeout)
 
@@ -215,4 +215,4 @@ class BrokerTests(SynchronousTestCase):
         self.ledger.release()
         self.successResultOf(sent)
         self.broker.stop()
-        self.assertEqual(self.world.clock.getDelayedCalls(), [])
+        self.assertEqual(self.fixture.clock.getDelayedCalls(), [])

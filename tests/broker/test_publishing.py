@@ -24,7 +24,7 @@ from svcbroker.model import CloseTopic, Execution, PublishEvent, Receipt
 from svcbroker.version import VersionRecord
 from tests.ledgers.pbft.rig import LedgerRig
 
-from .support import MAX_CONTENT, TIMEOUT, FailingWebhooks, FakeDirectory, makeWorld
+from .support import MAX_CONTENT, TIMEOUT, FailingWebhooks, FakeDirectory, makeFixture
 
 WISHES: Sequence[dict[str, Any]] = (
     {},
@@ -63,8 +63,8 @@ def publication(
 
 class BatchTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.world = makeWorld()
-        self.ledger, self.broker = self.world.ledger, self.world.broker
+        self.fixture = makeFixture()
+        self.ledger, self.broker = self.fixture.ledger, self.fixture.broker
         for group, topic in (("1", "t"), ("1", "u"), ("1", "closed"), ("2", "t")):
             self.successResultOf(self.broker.open(group, topic))
         self.successResultOf(self.broker.close("1", "closed"))
@@ -73,14 +73,14 @@ class BatchTests(SynchronousTestCase):
         return self.broker.publish([publication(**wish) for wish in wishes])
 
     def oneByOne(self, *wishes: dict[str, Any]) -> list[Any]:
-        world = makeWorld()
+        fixture = makeFixture()
         for group, topic in (("1", "t"), ("1", "u"), ("1", "closed"), ("2", "t")):
-            self.successResultOf(world.broker.open(group, topic))
-        self.successResultOf(world.broker.close("1", "closed"))
+            self.successResultOf(fixture.broker.open(group, topic))
+        self.successResultOf(fixture.broker.close("1", "closed"))
         answers: list[Any] = []
         for wish in wishes:
             each = publication(**wish)
-            world.broker.publishOne(
+            fixture.broker.publishOne(
                 each.groupId, each.topic, each.content, each.extensions
             ).addCallbacks(answers.append, lambda failure: answers.append(failure.value))
         return answers
@@ -113,7 +113,7 @@ class BatchTests(SynchronousTestCase):
         self.ledger.isHolding = True
         sent = self.publishAll({}, {"groupId": "2"}, {"topic": "never"})
         self.assertNoResult(sent)
-        self.world.clock.advance(TIMEOUT)
+        self.fixture.clock.advance(TIMEOUT)
         first, second, third = self.successResultOf(sent)
         self.assertEqual((first.status, first.eventId), (SendStatus.TIMEOUT, None))
         self.assertEqual(second.status, SendStatus.SUCCESS)
@@ -123,9 +123,9 @@ class BatchTests(SynchronousTestCase):
 
     def test_allGroupsTimeOutAtOnce(self) -> None:
         """However many groups there are, the time is over for all of them together."""
-        self.ledger.isHolding = self.world.second.isHolding = True
+        self.ledger.isHolding = self.fixture.second.isHolding = True
         sent = self.publishAll({}, {"groupId": "2"})
-        self.world.clock.advance(TIMEOUT)
+        self.fixture.clock.advance(TIMEOUT)
         statuses = [answer.status for answer in self.successResultOf(sent)]
         self.assertEqual(statuses, [SendStatus.TIMEOUT] * 2)
 
@@ -177,8 +177,8 @@ class PolicyTests(SynchronousTestCase):
     """What a carrier may want of publishing."""
 
     def setUp(self) -> None:
-        self.world = makeWorld()
-        self.ledger, self.broker = self.world.ledger, self.world.broker
+        self.fixture = makeFixture()
+        self.ledger, self.broker = self.fixture.ledger, self.fixture.broker
         self.successResultOf(self.broker.open(None, "t"))
 
     def publish(self, policy: PublishPolicy, *wishes: dict[str, Any]) -> Deferred[Any]:
@@ -190,7 +190,7 @@ class PolicyTests(SynchronousTestCase):
     def test_withoutTimeoutAnswersComeLate(self) -> None:
         self.ledger.isHolding = True
         sent = self.publish(PublishPolicy(hasTimeout=False), {})
-        self.world.clock.advance(10 * TIMEOUT)
+        self.fixture.clock.advance(10 * TIMEOUT)
         self.assertNoResult(sent)
         self.ledger.release()
         [answer] = self.successResultOf(sent)

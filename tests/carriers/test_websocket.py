@@ -47,7 +47,7 @@ class Site:
     def __init__(self, *origins: str) -> None:
         self.server = Server()
         route = webSocketRoute(self.server.factory, BASE)
-        self.http = Client(HttpSettings(corsOrigins=origins), (route,), self.server.world)
+        self.http = Client(HttpSettings(corsOrigins=origins), (route,), self.server.fixture)
 
     def ask(self, headers: dict[str, str]) -> Answer:
         """The answer to a handshake that is refused."""
@@ -122,7 +122,7 @@ class HandshakeTests(SynchronousTestCase):
 
     def test_subprotocolCanBeRequired(self) -> None:
         server = Server()
-        resource = WebSocketResource(server.factory, ["x"], server.world.clock, isRequired=True)
+        resource = WebSocketResource(server.factory, ["x"], server.fixture.clock, isRequired=True)
         route = Route(path="/ws", methods=("GET",), handler=lambda request: resource)
         answer = Client(routes=(route,)).ask("GET", "/ws", headers=UPGRADE)
         self.assertEqual(answer.status, 400)
@@ -226,7 +226,7 @@ class StreamTests(SynchronousTestCase):
         self.assertIsInstance(events[-1], CloseConnection)
         self.assertFalse(client.connection.isOpen)
         self.assertEqual(site.server.factory.protocols, set())
-        self.assertEqual(site.server.world.clock.getDelayedCalls(), [])
+        self.assertEqual(site.server.fixture.clock.getDelayedCalls(), [])
 
     def test_serverClosesWithinBound(self) -> None:
         """It waits a bounded time for the client."""
@@ -243,9 +243,9 @@ class StreamTests(SynchronousTestCase):
                 client.send(last.response())
             else:
                 client.connection.send(b"\x81\x80")
-                site.server.world.clock.advance(CLOSE_TIMEOUT)
+                site.server.fixture.clock.advance(CLOSE_TIMEOUT)
             self.assertFalse(client.connection.isOpen)
-            self.assertEqual(site.server.world.clock.getDelayedCalls(), [])
+            self.assertEqual(site.server.fixture.clock.getDelayedCalls(), [])
 
     def test_violationsCloseWithTheirCode(self) -> None:
         for data, code in (
@@ -272,7 +272,7 @@ class StreamTests(SynchronousTestCase):
 
     def test_flowControlWorksBothWays(self) -> None:
         site = Site()
-        site.server.world.ledger.isHolding = True
+        site.server.fixture.ledger.isHolding = True
         client = site.open()
         client.send(BytesMessage(CONNECT))
         client.send(BytesMessage(frame("SUBSCRIBE", {"id": "1", "destination": "a"})))
@@ -283,7 +283,7 @@ class StreamTests(SynchronousTestCase):
         self.assertTrue(made.isFlowing)
         client.send(BytesMessage(frame("SEND", {"destination": "a"}, b"x") * 1024))
         self.assertEqual(client.transport.producerState, "paused")
-        site.server.world.ledger.release()
+        site.server.fixture.ledger.release()
         self.assertEqual(client.transport.producerState, "producing")
 
     def test_stopClosesWebSockets(self) -> None:
@@ -292,12 +292,12 @@ class StreamTests(SynchronousTestCase):
         drained = site.server.factory.drain()
         self.assertIsInstance(client.read()[-1], CloseConnection)
         self.assertNoResult(drained)
-        site.server.world.clock.advance(CLOSE_TIMEOUT)
+        site.server.fixture.clock.advance(CLOSE_TIMEOUT)
         self.successResultOf(drained)
 
     def test_wireImplementsInterfaces(self) -> None:
         site = Site()
-        wire = WebSocketWire(StompProtocol(site.server.factory), site.server.world.clock)
+        wire = WebSocketWire(StompProtocol(site.server.factory), site.server.fixture.clock)
         for interface in (IProtocol, IPushProducer):
             verifyObject(interface, wire)
         transport = WebSocketTransport(wire, None)

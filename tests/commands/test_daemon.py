@@ -20,7 +20,7 @@ from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine
 from svcbroker.daemon.operatorfile import Operating
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.net.http import makeClient
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 from tests.carriers.http.test_operator import TOKEN, FaultyDouble
 
 
@@ -58,8 +58,8 @@ class ClientTests(TestCase):
         """A daemon whose group 1 knows faults."""
         self.double = FaultyDouble()
         directlyProvides(self.double, IFaultyLedger)
-        world = makeWorld(ledgers={"1": self.double}, hasFaults=True)
-        site = makeSite(world.broker, HttpSettings(basePath="/b"), operatorToken=TOKEN)
+        fixture = makeFixture(ledgers={"1": self.double}, hasFaults=True)
+        site = makeSite(fixture.broker, HttpSettings(basePath="/b"), operatorToken=TOKEN)
         return await self.listen(site) + "/b"
 
     async def call(self, url: str, token: str = TOKEN, **parameters: object) -> Any:

@@ -161,7 +161,7 @@ class FakeCarrier:
 
 class ServiceTests(SynchronousTestCase):
     """
-    A service in a world of fakes.
+    A service among fakes.
     """
 
     def setUp(self) -> None:

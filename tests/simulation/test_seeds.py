@@ -17,10 +17,10 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class SeedTests(SynchronousTestCase):
-    def holds(self, world: str, nodes: int, seeds: range) -> None:
+    def holds(self, system: str, nodes: int, seeds: range) -> None:
         """Run some seeds."""
         for seed in seeds:
-            outcome = simulate(Schedule(world, nodes, seed))
+            outcome = simulate(Schedule(system, nodes, seed))
             self.assertIsNone(outcome.violation, outcome.replay)
             self.assertGreater(outcome.blocks, 2)
         # Disks fail in a simulation, and the ledger says so.
@@ -40,11 +40,11 @@ class SeedTests(SynchronousTestCase):
 class DeterminismTests(SynchronousTestCase):
     def test_seedDeterminesTrace(self) -> None:
         """Equal seeds give equal traces, others do not."""
-        for world in (CLUSTER, EMBEDDED):
-            digests = {seed: simulate(Schedule(world, 4, seed)).digest for seed in range(8)}
+        for system in (CLUSTER, EMBEDDED):
+            digests = {seed: simulate(Schedule(system, 4, seed)).digest for seed in range(8)}
             self.assertEqual(len(set(digests.values())), 8)
             for seed, digest in digests.items():
-                self.assertEqual(simulate(Schedule(world, 4, seed)).digest, digest)
+                self.assertEqual(simulate(Schedule(system, 4, seed)).digest, digest)
         self.flushLoggedErrors()
 
     def test_traceIsTheSameInAnyProcess(self) -> None:

@@ -57,7 +57,7 @@ class CommandTests(SynchronousTestCase):
         """The status is 1, and the command shown repeats the run."""
         for jobs in ("2", "1"):
             status, said = self.run_(
-                *("--seeds", "20", "--jobs", jobs, "--nodes", "4", "--world", "cluster"),
+                *("--seeds", "20", "--jobs", jobs, "--nodes", "4", "--system", "cluster"),
                 *("--break", "quorum too small"),
             )
             self.assertEqual(status, 1)

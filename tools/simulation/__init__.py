@@ -8,12 +8,12 @@ C{docs/simulation.rst} explains its use; C{python -m tools.simulate} runs it.
 The modules, from the bottom:
 
  - L{clock}, L{disk}, L{crashingdisk}, L{network}: the simulated environment;
- - L{chain}, L{replicas}, L{host}, L{process}: a replica of either world, around the production
+ - L{chain}, L{replicas}, L{host}, L{process}: a replica of either system, around the production
    classes;
  - L{faults}, L{embeddedfaults}: the faults and their schedules;
  - L{adversary}, L{behaviours}, L{byzantine}: Byzantine replicas;
  - L{clients}: the clients; L{judge}: the invariants;
- - L{cluster}, L{embedded}: the two worlds;
+ - L{cluster}, L{embedded}: the two systems;
  - L{harness}, L{directed}: schedules written by hand;
  - L{mutations}: unsafe variants of the protocol;
  - L{runs}, L{report}: running many seeds, and reporting the results.

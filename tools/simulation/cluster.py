@@ -173,7 +173,7 @@ class Cluster:
         if violation is not None:
             self._note(f"VIOLATION  {violation}")
         return Outcome(
-            world="cluster",
+            system="cluster",
             nodes=self.nodes,
             seed=self.seed,
             violation=violation,

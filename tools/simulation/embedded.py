@@ -1,5 +1,5 @@
 """
-The embedded world: the whole embedded ledger with SQLite in real files, in one process that crashes
+The embedded system: the embedded ledger with SQLite in real files, in one process that crashes
 and restarts.
 """
 
@@ -141,7 +141,7 @@ class Embedded:
         if violation is not None:
             self.note(f"VIOLATION  {violation}")
         return Outcome(
-            world="embedded",
+            system="embedded",
             nodes=self.nodes,
             seed=self.seed,
             violation=violation,

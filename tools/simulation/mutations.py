@@ -363,7 +363,7 @@ class Mutation:
     @ivar schedule: the name of the directed schedule that finds it; empty if there is none.
     @ivar focus: what random schedules must concentrate on to find it soon.
     @ivar replica: the class of the embedded ledger's replicas.
-    @ivar isEmbedded: whether it can only be found in the embedded world.
+    @ivar isEmbedded: whether it can only be found in the embedded system.
     """
 
     components: Components

@@ -26,7 +26,7 @@ class Outcome:
     @ivar broken: the name of the mutation that was run, or empty.
     """
 
-    world: str
+    system: str
     nodes: int
     seed: int
     violation: Violation | None
@@ -43,6 +43,6 @@ class Outcome:
         """The command that repeats the run and shows its trace."""
         broken = f"--break {self.broken!r} " if self.broken else ""
         return (
-            f"python -m tools.simulate {broken}--world {self.world} --nodes {self.nodes} "
+            f"python -m tools.simulate {broken}--system {self.system} --nodes {self.nodes} "
             f"--seed {self.seed} --trace"
         )

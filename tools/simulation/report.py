@@ -22,10 +22,10 @@ def summary(totals: Totals, seconds: float) -> Iterator[str]:
     total = totals.schedules.total()
     yield f"{total} schedules in {seconds:.1f} s, {total / max(seconds, 0.001):.1f} a second"
     yield ""
-    rows = [("world", "nodes", "schedules", "blocks decided")]
-    for world, nodes in sorted(totals.schedules):
-        count, blocks = totals.schedules[world, nodes], totals.blocks[world, nodes]
-        rows.append((world, str(nodes), str(count), str(blocks)))
+    rows = [("system", "nodes", "schedules", "blocks decided")]
+    for system, nodes in sorted(totals.schedules):
+        count, blocks = totals.schedules[system, nodes], totals.blocks[system, nodes]
+        rows.append((system, str(nodes), str(count), str(blocks)))
     rows.append(("all", "", str(total), str(totals.blocks.total())))
     yield from table(rows)
     yield ""

@@ -24,7 +24,7 @@ from .trace import Trace
 
 CLUSTER = "cluster"
 EMBEDDED = "embedded"
-WORLDS = (CLUSTER, EMBEDDED)
+SYSTEMS = (CLUSTER, EMBEDDED)
 SIZES = (4, 7, 10)
 TWICE = 100
 """Of how many schedules one is run twice, to check that it takes the same course."""
@@ -38,11 +38,11 @@ class Schedule:
     """
     One run to make.
 
-    @ivar world: L{CLUSTER} or L{EMBEDDED}.
+    @ivar system: L{CLUSTER} or L{EMBEDDED}.
     @ivar broken: the name of the mutation to run; empty for the correct protocol.
     """
 
-    world: str
+    system: str
     nodes: int
     seed: int
     broken: str = ""
@@ -50,7 +50,7 @@ class Schedule:
 
 def schedules(
     first: int,
-    worlds: Sequence[str] = WORLDS,
+    systems: Sequence[str] = SYSTEMS,
     sizes: Sequence[int] = SIZES,
     broken: str = "",
 ) -> Iterator[Schedule]:
@@ -61,21 +61,21 @@ def schedules(
     seed = first
     while True:
         random = Random(f"schedule {seed}")
-        world = random.choices(worlds, [4 if world == CLUSTER else 1 for world in worlds])[0]
+        system = random.choices(systems, [4 if system == CLUSTER else 1 for system in systems])[0]
         size = random.choices(sizes, [1 / size**2 for size in sizes])[0]
-        yield Schedule(world, size, seed, broken)
+        yield Schedule(system, size, seed, broken)
         seed += 1
 
 
 def simulate(schedule: Schedule, trace: Trace | None = None) -> Outcome:
     """Run a schedule."""
     mutation = MUTATIONS.get(schedule.broken, UNBROKEN)
-    world: Cluster | Embedded
-    if schedule.world == CLUSTER:
-        world = Cluster(schedule.seed, schedule.nodes, mutation.components, trace)
+    system: Cluster | Embedded
+    if schedule.system == CLUSTER:
+        system = Cluster(schedule.seed, schedule.nodes, mutation.components, trace)
     else:
-        world = Embedded(schedule.seed, schedule.nodes, mutation.replica, trace)
-    return evolve(world.run(), broken=schedule.broken)
+        system = Embedded(schedule.seed, schedule.nodes, mutation.replica, trace)
+    return evolve(system.run(), broken=schedule.broken)
 
 
 def check(schedule: Schedule) -> Outcome:
@@ -128,7 +128,7 @@ class Totals:
     """
     The totals of many runs.
 
-    @ivar schedules: how many runs there were, by world and number of replicas.
+    @ivar schedules: how many runs there were, by system and number of replicas.
     @ivar violations: the runs with a violation.
     """
 
@@ -142,7 +142,7 @@ class Totals:
 
     def add(self, outcome: Outcome) -> None:
         """Add a run."""
-        place = (outcome.world, outcome.nodes)
+        place = (outcome.system, outcome.nodes)
         self.schedules[place] += 1
         self.blocks[place] += outcome.blocks
         self.answered += outcome.answered
@@ -199,12 +199,12 @@ def hunt(name: str, seeds: int, isFocused: bool) -> Finding:
 def _randomly(mutation: Mutation, seeds: int, isFocused: bool) -> tuple[str, int]:
     focus = mutation.focus if isFocused else None
     for seed in range(seeds):
-        world = (
+        system = (
             Embedded(seed, 4, mutation.replica)
             if mutation.isEmbedded
             else Cluster(seed, 4, mutation.components, focus=focus)
         )
-        violation = world.run().violation
+        violation = system.run().violation
         if violation is not None:
             return violation.invariant, seed
     return "", seeds

@@ -77,7 +77,7 @@ class Reader:
         return [event.content for event in self.events]
 
 
-class World:
+class Fixture:
     """A memory ledger, subscriptions on it, and a clock."""
 
     def __init__(self) -> None:
@@ -163,28 +163,28 @@ def result(answer: Deferred):  # type: ignore[no-untyped-def, type-arg]
 
 class SubscriptionTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.world = World()
-        self.world.open("a", "b", "c/d")
+        self.fixture = Fixture()
+        self.fixture.open("a", "b", "c/d")
 
     def test_interfacesAreProvided(self) -> None:
-        verifyObject(ISubscriptionDirectory, self.world.subscriptions)
-        verifyObject(ISubscription, self.world.subscribe("a").subscription)
+        verifyObject(ISubscriptionDirectory, self.fixture.subscriptions)
+        verifyObject(ISubscription, self.fixture.subscribe("a").subscription)
 
     def test_liveEventsComeInATurnOfTheirOwn(self) -> None:
         """From now on, what matches, in a turn of its own."""
-        world = self.world
-        world.publish("a", b"before")
-        reader = world.subscribe("a", "c/#")
+        fixture = self.fixture
+        fixture.publish("a", b"before")
+        reader = fixture.subscribe("a", "c/#")
         for topic, content in (("a", b"1"), ("b", b"no"), ("c/d", b"2"), ("a", b"3")):
-            world.publish(topic, content)
+            fixture.publish(topic, content)
         self.assertEqual(reader.contents, [])
-        world.turn()
+        fixture.turn()
         self.assertEqual(reader.contents, [b"1", b"2", b"3"])
 
     def test_offsetsChooseTheFirstEvent(self) -> None:
         """From the first event, after an event, from a block, from now."""
-        world = self.world
-        ids = [world.publish("ab"[n % 2], b"%d" % n) for n in range(6)]
+        fixture = self.fixture
+        ids = [fixture.publish("ab"[n % 2], b"%d" % n) for n in range(6)]
         height = int(ids[3].rpartition("-")[2])
         for text, first in (
             ("OFFSET_FIRST", 0),
@@ -197,30 +197,30 @@ class SubscriptionTests(SynchronousTestCase):
         ):
             offset = parseOffset(text)
             readers = [
-                world.subscribe("+", offset=offset),
-                world.subscribe("a", "b", offset=offset),
+                fixture.subscribe("+", offset=offset),
+                fixture.subscribe("a", "b", offset=offset),
             ]
-            world.turn()
+            fixture.turn()
             for reader in readers:
                 self.assertEqual(reader.contents, [b"%d" % n for n in range(first, 6)], text)
                 reader.subscription.close()
 
     def test_refusedSubscriptionLeavesNothing(self) -> None:
         """What cannot be subscribed to is said, and leaves nothing behind."""
-        world = self.world
-        world.subscribe("a", id=UUID)
+        fixture = self.fixture
+        fixture.subscribe("a", id=UUID)
         for error, subscribe in (
-            (errors.TopicNotFound, lambda: world.subscribe("nowhere", mustExist=True)),
-            (errors.PatternInvalid, lambda: world.subscribe("a#")),
-            (errors.TopicBlank, lambda: world.subscribe("")),
-            (errors.SubscriptionIdInvalid, lambda: world.subscribe("a", id="x")),
-            (errors.SubscriptionExists, lambda: world.subscribe("a", id=UUID)),
-            (errors.EventNotFound, lambda: world.subscribe("a", offset=parseOffset(ABSENT))),
-            (errors.EventNotFound, lambda: world.subscribe("a", offset=parseOffset(TO_COME))),
-            (errors.HeightUnknown, lambda: world.subscribe("a", offset=Position(999, -1))),
+            (errors.TopicNotFound, lambda: fixture.subscribe("nowhere", mustExist=True)),
+            (errors.PatternInvalid, lambda: fixture.subscribe("a#")),
+            (errors.TopicBlank, lambda: fixture.subscribe("")),
+            (errors.SubscriptionIdInvalid, lambda: fixture.subscribe("a", id="x")),
+            (errors.SubscriptionExists, lambda: fixture.subscribe("a", id=UUID)),
+            (errors.EventNotFound, lambda: fixture.subscribe("a", offset=parseOffset(ABSENT))),
+            (errors.EventNotFound, lambda: fixture.subscribe("a", offset=parseOffset(TO_COME))),
+            (errors.HeightUnknown, lambda: fixture.subscribe("a", offset=Position(999, -1))),
         ):
             self.assertRaises(error, subscribe)
-        self.assertEqual(len(result(world.subscriptions.listSubscriptions(None))), 1)
+        self.assertEqual(len(result(fixture.subscriptions.listSubscriptions(None))), 1)
         for text in ("x", "-1", "OFFSET_MIDDLE", "1" * 19, "1.5"):
             with self.assertRaises(errors.EventIdInvalid):
                 parseOffset(text)
@@ -234,76 +234,76 @@ class SubscriptionTests(SynchronousTestCase):
             subscriptionId=UUID,
             isDurable=True,
         )
-        subscription = result(self.world.subscriptions.subscribe(request, Reader()))
+        subscription = result(self.fixture.subscriptions.subscribe(request, Reader()))
         self.assertEqual(subscription.request.group, "1")
-        self.assertIsNotNone(self.world.positions.get(UUID, "1"))
+        self.assertIsNotNone(self.fixture.positions.get(UUID, "1"))
 
     def test_closedTopic(self) -> None:
         """A plain topic must be open where it must exist; its past can be read all the same."""
-        world = self.world
-        world.publish("a", b"1")
-        result(submit(world.ledger, CloseTopic(topic="a")))
+        fixture = self.fixture
+        fixture.publish("a", b"1")
+        result(submit(fixture.ledger, CloseTopic(topic="a")))
         with self.assertRaises(errors.TopicNotFound):
-            world.subscribe("a", mustExist=True)
-        reader = world.subscribe("#", offset=Edge.FIRST)
-        world.turn()
+            fixture.subscribe("a", mustExist=True)
+        reader = fixture.subscribe("#", offset=Edge.FIRST)
+        fixture.turn()
         self.assertEqual(reader.contents, [b"1"])
 
     def test_onlyTaggedEventsAreDelivered(self) -> None:
         """Only events of the tag, from the past and live."""
-        world = self.world
-        world.publish("a", b"1", tag="x")
-        world.publish("a", b"2")
-        reader = world.subscribe("a", offset=Edge.FIRST, tag="x")
-        world.turn()
-        world.publish("a", b"3", tag="y")
-        world.publish("a", b"4", tag="x")
-        world.turn()
+        fixture = self.fixture
+        fixture.publish("a", b"1", tag="x")
+        fixture.publish("a", b"2")
+        reader = fixture.subscribe("a", offset=Edge.FIRST, tag="x")
+        fixture.turn()
+        fixture.publish("a", b"3", tag="y")
+        fixture.publish("a", b"4", tag="x")
+        fixture.turn()
         self.assertEqual(reader.contents, [b"1", b"4"])
 
     def test_slowReader(self) -> None:
         """A reader that pauses falls behind, keeps nothing, and misses nothing."""
-        world = self.world
-        reader = world.subscribe("a")
+        fixture = self.fixture
+        reader = fixture.subscribe("a")
         reader.left = 1
         for n in range(20):
-            world.publish("a", b"%d" % n)
-            world.turn()
+            fixture.publish("a", b"%d" % n)
+            fixture.turn()
         self.assertEqual(reader.contents, [b"0"])
-        [record] = result(world.subscriptions.listSubscriptions("1"))
+        [record] = result(fixture.subscriptions.listSubscriptions("1"))
         self.assertEqual((record.notified, record.notifying), (1, 19))
         reader.left = None
         reader.subscription.resume()
-        world.turn()
+        fixture.turn()
         self.assertEqual(reader.contents, [b"%d" % n for n in range(20)])
-        [record] = result(world.subscriptions.listSubscriptions("1"))
+        [record] = result(fixture.subscriptions.listSubscriptions("1"))
         self.assertEqual((record.notified, record.notifying), (20, 0))
 
     def test_blocksWithoutSubscribersAreDropped(self) -> None:
         """Where nobody subscribes, blocks pass by and nothing of them is kept."""
-        world = self.world
-        follower = world.subscriptions._followers["1"]
+        fixture = self.fixture
+        follower = fixture.subscriptions._followers["1"]
         follower._cache.clear()
-        world.publish("a", b"1")
-        world.turn()
+        fixture.publish("a", b"1")
+        fixture.turn()
         self.assertEqual(len(follower._cache), 0)
-        reader = world.subscribe("a", offset=Edge.FIRST)
-        world.turn()
+        reader = fixture.subscribe("a", offset=Edge.FIRST)
+        fixture.turn()
         follower._cache.clear()
-        world.publish("a", b"2")
-        world.turn()
+        fixture.publish("a", b"2")
+        fixture.turn()
         self.assertEqual(reader.contents, [b"1", b"2"])
         self.assertEqual(len(follower._cache), 1)
         for _ in range(2):
             reader.subscription.close()
-        world.publish("a", b"3")
-        world.turn()
+        fixture.publish("a", b"3")
+        fixture.turn()
         self.assertEqual(len(follower._cache), 1)
 
     def test_batchesAreBounded(self) -> None:
         """The events of one block come in batches of bounded size, whole."""
-        world = self.world
-        reader = world.subscribe("a")
+        fixture = self.fixture
+        reader = fixture.subscribe("a")
         for count, batches in ((1000, [1000]), (1001, [1000, 1]), (300, [256, 44])):
             content = bytes(1024 if count == 300 else 0)
             del reader.batches[:]
@@ -312,15 +312,15 @@ class SubscriptionTests(SynchronousTestCase):
                 for n in range(count)
             ]
             size = count * len(content)
-            world.subscriptions._followers["1"].dispatcher.dispatch(events, 1_000_000, size)
+            fixture.subscriptions._followers["1"].dispatcher.dispatch(events, 1_000_000, size)
             self.assertEqual([len(batch.events) for batch in reader.batches], batches)
 
     def test_equalSubscriptionsShareBatches(self) -> None:
         """Those who subscribe to the same are given the same batch, encoded once."""
-        world = self.world
-        readers = [world.subscribe("a") for _ in range(3)]
-        world.publish("a", b"1")
-        world.turn()
+        fixture = self.fixture
+        readers = [fixture.subscribe("a") for _ in range(3)]
+        fixture.publish("a", b"1")
+        fixture.turn()
         first = readers[0].batches[0]
         self.assertTrue(all(reader.batches[0] is first for reader in readers))
         made: list[Sequence[Event]] = []
@@ -336,105 +336,105 @@ class SubscriptionTests(SynchronousTestCase):
     def test_slowAndLeavingSubscribersHarmNoOther(self) -> None:
         """Ten thousand who wait, one who never reads and one who comes and goes harm nobody, and
         nothing is left of those who have gone."""
-        world = self.world
-        idle = [world.subscribe(f"idle/{n}", "idle/+/x") for n in range(10_000)]
-        deaf = world.subscribe("a", flow=False)
-        reader = world.subscribe("a")
+        fixture = self.fixture
+        idle = [fixture.subscribe(f"idle/{n}", "idle/+/x") for n in range(10_000)]
+        deaf = fixture.subscribe("a", flow=False)
+        reader = fixture.subscribe("a")
         for n in range(100):
-            restless = world.subscribe("a", offset=Edge.FIRST)
-            world.publish("a", b"%d" % n)
-            world.clock.advance(0)
+            restless = fixture.subscribe("a", offset=Edge.FIRST)
+            fixture.publish("a", b"%d" % n)
+            fixture.clock.advance(0)
             restless.subscription.close()
-        world.turn()
+        fixture.turn()
         self.assertEqual(reader.contents, [b"%d" % n for n in range(100)])
         self.assertEqual((deaf.batches, [each for each in idle if each.batches]), ([], []))
         for each in (*idle, deaf, reader):
             each.subscription.close()
-        world.turn()
-        follower = world.subscriptions._followers["1"]
+        fixture.turn()
+        follower = fixture.subscriptions._followers["1"]
         self.assertEqual(follower.dispatcher._audiences, {})
         self.assertEqual(follower.dispatcher._trie._plain, {})
-        self.assertEqual(world.clock.getDelayedCalls(), [])
+        self.assertEqual(fixture.clock.getDelayedCalls(), [])
 
     def test_closeInDelivery(self) -> None:
         """Who ends a subscription in the middle of a block gets nothing more."""
-        world = self.world
-        leaver, stayer = world.subscribe("a"), world.subscribe("a")
-        leaver.deliver = lambda batch: stayer.subscription.close()  # type: ignore[method-assign]
-        world.publish("a", b"1")
-        world.publish("a", b"2")
-        world.turn()
+        fixture = self.fixture
+        leaving, stayer = fixture.subscribe("a"), fixture.subscribe("a")
+        leaving.deliver = lambda batch: stayer.subscription.close()  # type: ignore[method-assign]
+        fixture.publish("a", b"1")
+        fixture.publish("a", b"2")
+        fixture.turn()
         self.assertEqual(stayer.contents, [])
 
     def test_ledgerFails(self) -> None:
         """A log that cannot be read ends the subscription, with the reason."""
-        world = self.world
-        world.publish("a", b"1")
-        world.turn()
-        reader = world.subscribe("a", offset=Edge.FIRST, flow=False)
-        world.subscriptions._followers["1"]._cache.clear()
+        fixture = self.fixture
+        fixture.publish("a", b"1")
+        fixture.turn()
+        reader = fixture.subscribe("a", offset=Edge.FIRST, flow=False)
+        fixture.subscriptions._followers["1"]._cache.clear()
         failing = errors.LedgerUnavailable()
 
         def readBlock(height: int) -> Deferred[object]:
             raise failing
 
-        self.patch(world.ledger, "readBlock", readBlock)
+        self.patch(fixture.ledger, "readBlock", readBlock)
         reader.subscription.resume()
-        world.turn()
+        fixture.turn()
         self.assertIs(reader.error, failing)
         self.assertEqual(len(self.flushLoggedErrors(errors.LedgerUnavailable)), 1)
-        self.assertEqual(result(world.subscriptions.listSubscriptions(None)), [])
+        self.assertEqual(result(fixture.subscriptions.listSubscriptions(None)), [])
 
     # Acknowledgement and resuming.
 
     def durable(self) -> Reader:
         """The one durable reader of a topic."""
-        return self.world.subscribe("a", id=UUID, isDurable=True, isAcknowledged=True)
+        return self.fixture.subscribe("a", id=UUID, isDurable=True, isAcknowledged=True)
 
     def test_durableSubscriptionResumes(self) -> None:
         """A durable subscription resumes with what was not acknowledged, in order, leaving out
         what was acknowledged beyond it."""
-        world = self.world
+        fixture = self.fixture
         reader = self.durable()
         for n in range(6):
-            world.publish("a", b"%d" % n)
-        world.turn()
+            fixture.publish("a", b"%d" % n)
+        fixture.turn()
         events = reader.events
         reader.subscription.acknowledge([events[0], events[1], events[3]])
-        [record] = result(world.subscriptions.listSubscriptions(None))
+        [record] = result(fixture.subscriptions.listSubscriptions(None))
         self.assertEqual((record.notified, record.notifying), (3, 3))
-        world.subscriptions.stop()
-        world.publish("a", b"6")
-        world.restart()
+        fixture.subscriptions.stop()
+        fixture.publish("a", b"6")
+        fixture.restart()
         again = self.durable()
-        world.turn()
+        fixture.turn()
         self.assertEqual(again.contents, [b"2", b"4", b"5", b"6"])
         again.subscription.acknowledge(again.events)
         again.subscription.acknowledge(again.events)
-        [record] = result(world.subscriptions.listSubscriptions(None))
+        [record] = result(fixture.subscriptions.listSubscriptions(None))
         self.assertEqual((record.notified, record.notifying), (4, 0))
 
     def test_onDiskFirst(self) -> None:
         """A durable subscription is on disk before its client is told of it."""
         flushed: Deferred[None] = Deferred()
-        self.patch(self.world.positions, "flush", lambda: flushed)
+        self.patch(self.fixture.positions, "flush", lambda: flushed)
         request = SubscribeRequest(
             interfaceType=InterfaceType.STOMP, group="1", filters=("a",), isDurable=True
         )
-        subscribed = self.world.subscriptions.subscribe(request, Reader())
+        subscribed = self.fixture.subscriptions.subscribe(request, Reader())
         self.assertNoResult(subscribed)
-        self.assertEqual(self.world.positions.count(), 1)
+        self.assertEqual(self.fixture.positions.count(), 1)
         flushed.callback(None)
         self.successResultOf(subscribed)
 
     def test_olderLog(self) -> None:
         """A position beyond the log's end, as after restoring a backup, misses nothing new."""
-        world = self.world
+        fixture = self.fixture
         beyond = StoredPosition(Position(1000, 3), (Position(1000, 5),))
-        world.positions.put(UUID, "1", beyond)
+        fixture.positions.put(UUID, "1", beyond)
         reader = self.durable()
-        world.publish("a", b"1")
-        world.turn()
+        fixture.publish("a", b"1")
+        fixture.turn()
         self.assertEqual(reader.contents, [b"1"])
         self.assertLess(reader.subscription.position, beyond.position)
 
@@ -443,45 +443,45 @@ class SubscriptionTests(SynchronousTestCase):
         self.durable().subscription.close()
         self.patch(_registry, "MAX_POSITIONS", 1)
         with self.assertRaises(errors.Overloaded):
-            self.world.subscribe("a", isDurable=True)
+            self.fixture.subscribe("a", isDurable=True)
         self.durable()
 
     def test_acknowledgementsAreStoredTogether(self) -> None:
         """Many acknowledgements are one change of what is kept."""
-        world = self.world
+        fixture = self.fixture
         reader = self.durable()
         for n in range(50):
-            world.publish("a", b"%d" % n)
-        world.turn()
+            fixture.publish("a", b"%d" % n)
+        fixture.turn()
         puts: list[StoredPosition] = []
-        self.patch(world.positions, "put", lambda id, group, position: puts.append(position))
+        self.patch(fixture.positions, "put", lambda id, group, position: puts.append(position))
         for event in reader.events[:30]:
             reader.subscription.acknowledge([event])
-        world.clock.advance(1)
+        fixture.clock.advance(1)
         self.assertEqual(puts, [StoredPosition(Position(reader.events[30].eventId.height, -1))])
 
     def test_forgottenPositionIsNotResumed(self) -> None:
         """A forgotten position is not resumed."""
-        world = self.world
+        fixture = self.fixture
         reader = self.durable()
-        world.publish("a", b"1")
-        world.turn()
+        fixture.publish("a", b"1")
+        fixture.turn()
         reader.subscription.close(forget=True)
         again = self.durable()
-        world.turn()
+        fixture.turn()
         self.assertEqual(again.contents, [])
 
     def test_rewindRedeliversUnacknowledged(self) -> None:
         """What was not acknowledged is handed over again, before anything else."""
-        world = self.world
-        reader = world.subscribe("a", isAcknowledged=True)
+        fixture = self.fixture
+        reader = fixture.subscribe("a", isAcknowledged=True)
         for n in range(4):
-            world.publish("a", b"%d" % n)
-        world.turn()
+            fixture.publish("a", b"%d" % n)
+        fixture.turn()
         reader.subscription.acknowledge([reader.events[1]])
         reader.subscription.rewind()
-        world.publish("a", b"4")
-        world.turn()
+        fixture.publish("a", b"4")
+        fixture.turn()
         self.assertEqual(reader.contents[4:], [b"0", b"2", b"3", b"4"])
 
 
@@ -496,8 +496,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World()
-        self.world.open(*self.TOPICS)
+        self.fixture = Fixture()
+        self.fixture.open(*self.TOPICS)
         self.published: list[tuple[str, bytes]] = []
         self.readers: list[tuple[Reader, tuple[str, ...], int]] = []
         self.durable: list[bytes] = []
@@ -506,7 +506,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(topic=st.sampled_from(TOPICS), size=st.integers(0, 3))
     def publish(self, topic: str, size: int) -> None:
         content = b"%d" % len(self.published) + b"x" * size * 100_000
-        self.world.publish(topic, content)
+        self.fixture.publish(topic, content)
         self.published.append((topic, content))
 
     @rule(
@@ -516,8 +516,8 @@ class LogMachine(RuleBasedStateMachine):
     )
     def subscribe(self, filters: tuple[str, ...], fromFirst: bool, left: int | None) -> None:
         offset = Edge.FIRST if fromFirst else Edge.LAST
-        self.world.turn()
-        reader = self.world.subscribe(*filters, offset=offset, flow=False)
+        self.fixture.turn()
+        reader = self.fixture.subscribe(*filters, offset=offset, flow=False)
         reader.left = left
         reader.subscription.resume()
         start = 0 if fromFirst else len(self.published)
@@ -539,15 +539,15 @@ class LogMachine(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 5))
     def turn(self, steps: int) -> None:
         for _ in range(steps):
-            self.world.clock.advance(0)
+            self.fixture.clock.advance(0)
 
     @rule(acknowledged=st.integers(0, 4), isCrash=st.booleans())
     def durableReads(self, acknowledged: int, isCrash: bool) -> None:
         """One durable reader of everything that acknowledges some, and goes."""
-        reader = self.world.subscribe(
+        reader = self.fixture.subscribe(
             "#", offset=Edge.FIRST, id=UUID, isDurable=True, isAcknowledged=True
         )
-        self.world.turn()
+        self.fixture.turn()
         missing = [content for _, content in self.published][len(self.durable) :]
         assert reader.contents == missing, (reader.contents, missing)
         taken = reader.events[:acknowledged]
@@ -573,9 +573,9 @@ class LogMachine(RuleBasedStateMachine):
             reader.left = None
             reader.subscription.resume()
             for _ in range(20):
-                self.world.turn()
+                self.fixture.turn()
             assert reader.contents == self.expected(filters, start)
-        self.world.subscriptions.stop()
+        self.fixture.subscriptions.stop()
 
 
 class LogTests(SynchronousTestCase):

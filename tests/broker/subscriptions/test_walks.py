@@ -15,7 +15,7 @@ from svcbroker.broker.subscriptions._walks import PAUSE, SLICE
 from svcbroker.interfaces import Batch
 from svcbroker.model import Block, Edge
 
-from .test_subscriptions import Reader, World
+from .test_subscriptions import Fixture, Reader
 
 STEP = 0.0005
 """Seconds that a delivery takes here."""
@@ -23,20 +23,20 @@ STEP = 0.0005
 
 class WalkTestCase(SynchronousTestCase):
     def setUp(self) -> None:
-        self.world = World()
-        self.world.open("a", "b", "c/d")
+        self.fixture = Fixture()
+        self.fixture.open("a", "b", "c/d")
 
     def publish(self, count: int) -> list[bytes]:
         """Publish events in blocks of their own; their contents."""
         contents = [b"%d" % number for number in range(count)]
         for number, content in enumerate(contents):
-            self.world.publish("ab"[number % 2], content)
-        self.world.clock.advance(1)
+            self.fixture.publish("ab"[number % 2], content)
+        self.fixture.clock.advance(1)
         return contents
 
     def readers(self, count: int, *, flow: bool = True) -> list[Reader]:
         """Readers of the same pattern from the first event on."""
-        return [self.world.subscribe("+", offset=Edge.FIRST, flow=flow) for _ in range(count)]
+        return [self.fixture.subscribe("+", offset=Edge.FIRST, flow=flow) for _ in range(count)]
 
 
 class SharingTests(WalkTestCase):
@@ -46,7 +46,7 @@ class SharingTests(WalkTestCase):
         """Readers of the same pattern are given the same batches, which are encoded once."""
         contents = self.publish(20)
         readers = self.readers(50)
-        self.world.turn()
+        self.fixture.turn()
         for reader in readers:
             self.assertEqual(reader.contents, contents)
             for mine, first in zip(reader.batches, readers[0].batches, strict=True):
@@ -56,21 +56,21 @@ class SharingTests(WalkTestCase):
         """Also by readers of different patterns."""
         contents = self.publish(30)
         reads: list[int] = []
-        readBlock = self.world.ledger.readBlock
+        readBlock = self.fixture.ledger.readBlock
 
         def read(height: int) -> Deferred[Block]:
             reads.append(height)
             return readBlock(height)
 
-        self.world.restart()
-        self.patch(self.world.ledger, "readBlock", read)
-        follower = self.world.subscriptions._followers["1"]
+        self.fixture.restart()
+        self.patch(self.fixture.ledger, "readBlock", read)
+        follower = self.fixture.subscriptions._followers["1"]
         self.patch(follower, "_keep", lambda block, size: None)
         readers = [
-            self.world.subscribe(pattern, offset=Edge.FIRST)
+            self.fixture.subscribe(pattern, offset=Edge.FIRST)
             for pattern in ("#", "+", "a/#", "b/#", "+/#")
         ]
-        self.world.turn()
+        self.fixture.turn()
         self.assertEqual(readers[0].contents, contents)
         self.assertEqual(readers[2].contents, contents[::2])
         self.assertEqual(readers[3].contents, contents[1::2])
@@ -82,12 +82,12 @@ class SharingTests(WalkTestCase):
         first, second = self.readers(2, flow=False)
         first.left = 20
         first.subscription.resume()
-        self.world.turn()
+        self.fixture.turn()
         self.assertEqual(len(first.batches), 20)
         first.left = None
         first.subscription.resume()
         second.subscription.resume()
-        self.world.turn()
+        self.fixture.turn()
         self.assertEqual([first.contents, second.contents], [contents, contents])
         shared = {id(batch) for batch in first.batches} & {id(batch) for batch in second.batches}
         # The first one reads on from its own place until the next block.
@@ -100,35 +100,35 @@ class SharingTests(WalkTestCase):
         slow.left = 3
         slow.subscription.resume()
         fast.subscription.resume()
-        self.world.turn()
+        self.fixture.turn()
         self.assertEqual((slow.contents, fast.contents), (contents[:3], contents))
         slow.left = None
         slow.subscription.resume()
-        self.world.turn()
+        self.fixture.turn()
         self.assertEqual(slow.contents, contents)
-        self.world.publish("a", b"live")
-        self.world.turn()
+        self.fixture.publish("a", b"live")
+        self.fixture.turn()
         self.assertEqual([slow.contents[-1], fast.contents[-1]], [b"live"] * 2)
 
     def test_unreadableLogEndsAllReaders(self) -> None:
         self.publish(5)
-        self.world.restart()
+        self.fixture.restart()
         error = errors.LedgerUnavailable()
-        self.patch(self.world.ledger, "readBlock", lambda height: fail(error))
+        self.patch(self.fixture.ledger, "readBlock", lambda height: fail(error))
         readers = self.readers(3)
-        self.world.turn()
+        self.fixture.turn()
         self.assertEqual([reader.error for reader in readers], [error] * 3)
         self.assertEqual(len(self.flushLoggedErrors(errors.LedgerUnavailable)), 3)
-        self.assertEqual(self.world.subscriptions._followers["1"].walks._walks, {})
+        self.assertEqual(self.fixture.subscriptions._followers["1"].walks._walks, {})
 
     def test_closedReadersEndTheWalk(self) -> None:
         self.publish(5)
         for reader in self.readers(3):
             reader.subscription.close()
-        self.world.turn()
-        self.assertEqual(self.world.subscriptions._followers["1"].walks._walks, {})
-        self.world.subscriptions.stop()
-        self.assertEqual(self.world.clock.getDelayedCalls(), [])
+        self.fixture.turn()
+        self.assertEqual(self.fixture.subscriptions._followers["1"].walks._walks, {})
+        self.fixture.subscriptions.stop()
+        self.assertEqual(self.fixture.clock.getDelayedCalls(), [])
 
 
 class PacingTests(WalkTestCase):
@@ -141,10 +141,10 @@ class PacingTests(WalkTestCase):
         def tick() -> None:
             seen.append(deliveries())
             if len(seen) < turns:
-                self.world.clock.callLater(0, tick)
+                self.fixture.clock.callLater(0, tick)
 
         tick()
-        self.world.clock.advance(0)
+        self.fixture.clock.advance(0)
         return [after - before for before, after in pairwise(seen)]
 
     def slow(self, readers: list[Reader]) -> Callable[[], int]:
@@ -154,7 +154,7 @@ class PacingTests(WalkTestCase):
             deliver = reader.deliver
 
             def delivering(batch: Batch, deliver: Callable[[Batch], None] = deliver) -> None:
-                self.world.clock.rightNow += STEP
+                self.fixture.clock.rightNow += STEP
                 delivered.append(batch)
                 deliver(batch)
 
@@ -166,7 +166,7 @@ class PacingTests(WalkTestCase):
         self.publish(3)
         for filters in (("+",), ("a", "b")):
             readers = [
-                self.world.subscribe(*filters, offset=Edge.FIRST, flow=False) for _ in range(100)
+                self.fixture.subscribe(*filters, offset=Edge.FIRST, flow=False) for _ in range(100)
             ]
             deliveries = self.slow(readers)
             for reader in readers:
@@ -185,8 +185,8 @@ class PacingTests(WalkTestCase):
         deliveries = self.slow(readers)
         for reader in readers:
             reader.subscription.resume()
-        self.world.publish("a", b"new")
-        began, clock = deliveries(), self.world.clock
+        self.fixture.publish("a", b"new")
+        began, clock = deliveries(), self.fixture.clock
         clock.advance(0)
         self.assertLessEqual(deliveries() - began, SLICE / STEP + 1)
         before = deliveries()

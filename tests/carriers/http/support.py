@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from svcbroker.carriers.http import BrokerSite, HttpSettings, Route, makeSite
 from svcbroker.operations import Incidents
-from tests.broker.support import World, makeWorld
+from tests.broker.support import Fixture, makeFixture
 
 BASE = "/svcbroker"
 FORM = "application/x-www-form-urlencoded"
@@ -108,11 +108,11 @@ class Client:
         self,
         settings: HttpSettings | None = None,
         routes: tuple[Route, ...] = (),
-        world: World | None = None,
+        fixture: Fixture | None = None,
     ) -> None:
-        self.world = makeWorld() if world is None else world
+        self.fixture = makeFixture() if fixture is None else fixture
         self.site = makeSite(
-            self.world.broker,
+            self.fixture.broker,
             HttpSettings() if settings is None else settings,
             routes,
             Incidents(lambda: "incident-id"),

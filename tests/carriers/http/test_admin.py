@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.broker.support import NODE, FakeDirectory, makeWorld
+from tests.broker.support import NODE, FakeDirectory, makeFixture
 from tests.broker.test_admin import LIVE
 
 from .support import Client
@@ -16,7 +16,7 @@ DAWN = "2023-11-14 22:13:20"
 
 class AdminTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.client = Client(world=makeWorld(FakeDirectory(LIVE)))
+        self.client = Client(fixture=makeFixture(FakeDirectory(LIVE)))
         self.admin = self.client.admin
         for name in "ab":
             self.client.rest(f"open?topic={name}")

@@ -21,7 +21,7 @@ class IncompleteBodyTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.client = Client()
         self.client.rest("open?topic=t")
-        self.clock = self.client.world.clock
+        self.clock = self.client.fixture.clock
         self.bodies = self.client.site.bodies
         self.bodies.maximum = 2 * len(BODY)
         self.request = requestBytes("POST", f"{BASE}/rest/publish", BODY, {"Content-Type": FORM})

@@ -13,7 +13,7 @@ from svcbroker import errors
 from svcbroker.errors import BrokerError
 from svcbroker.model import Execution, Receipt
 from svcbroker.operations import COMMON_ERRORS, OPERATIONS
-from tests.broker.support import TIMEOUT, FailingWebhooks, World, makeWorld
+from tests.broker.support import TIMEOUT, FailingWebhooks, Fixture, makeFixture
 
 from .support import Client, requestBytes
 
@@ -83,16 +83,16 @@ INPUT: list[Case] = [
 ]
 
 
-def refuse(world: World) -> None:
-    world.ledger.error = None
-    world.ledger.receipt = Receipt(
+def refuse(fixture: Fixture) -> None:
+    fixture.ledger.error = None
+    fixture.ledger.receipt = Receipt(
         execution=Execution.REPEATED, transactionHash=bytes(32), height=1
     )
 
 
-def failWith(error: Exception) -> Callable[[World], None]:
-    def breakLedger(world: World) -> None:
-        world.ledger.error = error
+def failWith(error: Exception) -> Callable[[Fixture], None]:
+    def breakLedger(fixture: Fixture) -> None:
+        fixture.ledger.error = error
 
     return breakLedger
 
@@ -100,7 +100,7 @@ def failWith(error: Exception) -> Callable[[World], None]:
 WEBHOOKS = (errors.SubscriptionExists, errors.SubscriptionNotFound, errors.NoSuchCall)
 ID = "00000000-0000-4000-8000-000000000001"
 
-STATE: list[tuple[type[BrokerError], Callable[[World], None]]] = [
+STATE: list[tuple[type[BrokerError], Callable[[Fixture], None]]] = [
     (errors.Overloaded, failWith(errors.Overloaded())),
     (errors.LedgerUnavailable, failWith(errors.LedgerUnavailable())),
     (errors.TransactionFailed, refuse),
@@ -140,27 +140,27 @@ class ErrorTests(SynchronousTestCase):
 
     def test_errorsOfTheLedger(self) -> None:
         for error, breakLedger in STATE:
-            breakLedger(self.client.world)
+            breakLedger(self.client.fixture)
             self.checkREST(error, self.client.rest("close?topic=t"))
             self.checkRPC(error, self.client.rpc("close", {"topic": "t"}))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
 
     def test_closeThatTakesTooLong(self) -> None:
-        self.client.world.ledger.isHolding = True
+        self.client.fixture.ledger.isHolding = True
         rest, rpc = self.client.connect(), self.client.connect()
         rest.send(requestBytes("GET", "/svcbroker/rest/close?topic=t"))
         body = b'{"jsonrpc":"2.0","id":1,"method":"close","params":["t"]}'
         rpc.send(requestBytes("POST", "/svcbroker/jsonrpc", body))
         self.assertEqual(rest.answers() + rpc.answers(), [])
-        self.client.world.clock.advance(TIMEOUT)
+        self.client.fixture.clock.advance(TIMEOUT)
         self.checkREST(errors.TransactionTimeout, rest.answers()[0].json())
         self.checkRPC(errors.TransactionTimeout, rpc.answers()[0].json())
 
     def test_errorsOfWebhooks(self) -> None:
         for error in WEBHOOKS:
-            world = makeWorld()
-            world.broker.webhooks = FailingWebhooks(error())
-            client = Client(world=world)
+            fixture = makeFixture()
+            fixture.broker.webhooks = FailingWebhooks(error())
+            client = Client(fixture=fixture)
             self.checkREST(error, client.rest("subscribe?topic=t&url=http://h/"))
             self.checkREST(error, client.rest(f"unSubscribe?subscriptionId={ID}"))
             self.checkRPC(error, client.rpc("subscribe", {"topic": "t", "url": "http://h/"}))

@@ -137,7 +137,7 @@ class CostTests(SynchronousTestCase):
 
     def test_unreadRequestsAreBounded(self) -> None:
         """A client that sends more and more before it is answered has to wait."""
-        self.client.world.ledger.isHolding = True
+        self.client.fixture.ledger.isHolding = True
         publish = requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x")
         self.connection.send(publish)
         exist = requestBytes("GET", f"{BASE}/rest/exist?topic=t")
@@ -146,12 +146,12 @@ class CostTests(SynchronousTestCase):
         self.assertEqual(self.connection.transport.producerState, "producing")
         self.connection.send(exist)
         self.assertEqual(self.connection.transport.producerState, "paused")
-        self.client.world.ledger.release()
+        self.client.fixture.ledger.release()
         self.assertEqual(self.connection.transport.producerState, "producing")
         self.assertEqual(len(self.connection.answers()), count + 2)
 
     def test_requestsMoveNoTimer(self) -> None:
-        clock = self.client.world.clock
+        clock = self.client.fixture.clock
         before = {id(call): call.getTime() for call in clock.getDelayedCalls()}
         clock.advance(1)
         for _ in range(10):
@@ -161,7 +161,7 @@ class CostTests(SynchronousTestCase):
 
     def test_silentClientTimesOut(self) -> None:
         """60 seconds after it was last heard, although no timer is moved."""
-        clock = self.client.world.clock
+        clock = self.client.fixture.clock
         clock.advance(45)
         self.ask("exist?topic=t")
         clock.advance(59)

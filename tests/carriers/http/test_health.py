@@ -26,7 +26,7 @@ class HealthTests(SynchronousTestCase):
         self.assertEqual(answer.json(), {"status": "ready", "groups": {"1": ready, "2": ready}})
 
     def test_oneUnavailableGroupIsNotReady(self) -> None:
-        self.client.world.second.error = LedgerUnavailable("the disk is full")
+        self.client.fixture.second.error = LedgerUnavailable("the disk is full")
         answer = self.client.ask("GET", "/readyz")
         self.assertEqual((answer.status, answer.json()["status"]), (503, "unavailable"))
         self.assertEqual(

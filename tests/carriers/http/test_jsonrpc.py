@@ -19,7 +19,7 @@ from svcbroker.carriers.http import jsonrpc
 from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.operations import Incidents
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 
 from .support import BASE, Client
 
@@ -30,9 +30,9 @@ def call(method: str, params: object, id: object = 1) -> dict[str, object]:
 
 class JSONRPCTestCase(SynchronousTestCase):
     def setUp(self) -> None:
-        self.world = makeWorld()
+        self.fixture = makeFixture()
         incidents = Incidents(lambda: "incident-id")
-        self.endpoint = rpcEndpoint("/jsonrpc", self.world.broker, incidents)
+        self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents)
 
     def start(self, body: bytes) -> Deferred[bytes | None]:
         return self.endpoint.answer(b"", None, body)
@@ -81,7 +81,7 @@ class OperationTests(JSONRPCTestCase):
         self.assertEqual(self.result("close", {"topic": "hello"}), "true")
 
     def test_resultsAreThoseOfREST(self) -> None:
-        client = Client(world=self.world)
+        client = Client(fixture=self.fixture)
         self.result("open", ["t"])
         self.result("publish", ["t", "1", "eA=="])
         for method, params, query in (
@@ -138,7 +138,7 @@ class OperationTests(JSONRPCTestCase):
         )
 
     def test_unexpectedFailureHasAnIncidentId(self) -> None:
-        self.world.ledger.error = ZeroDivisionError("secret")
+        self.fixture.ledger.error = ZeroDivisionError("secret")
         error = self.ask(call("exist", ["t"]))["error"]
         self.assertEqual((error["code"], error["data"]["code"]), (-32603, 200203))
         self.assertEqual(error["message"], "unknown error, incident incident-id")
@@ -302,18 +302,18 @@ class BatchTests(JSONRPCTestCase):
     def test_publishesInARowAreOneSubmission(self) -> None:
         """They do not wait for each other; the next call waits for them."""
         self.result("open", ["t"])
-        self.world.ledger.isHolding = True
+        self.fixture.ledger.isHolding = True
         publish = call("publish", ["t", "1", "eA=="])
         batch = [publish, publish, call("open", ["u"]), publish]
         answer = self.start(json.dumps(batch).encode())
         self.assertEqual(
-            [type(each) for each in self.world.ledger.submitted[1:]], [Publication, Publication]
+            [type(each) for each in self.fixture.ledger.submitted[1:]], [Publication, Publication]
         )
-        self.world.ledger.release()
-        self.assertIsInstance(self.world.ledger.submitted[-1], OpenTopic)
-        self.world.ledger.release()
-        self.assertIsInstance(self.world.ledger.submitted[-1], PublishEvent)
-        self.world.ledger.release()
+        self.fixture.ledger.release()
+        self.assertIsInstance(self.fixture.ledger.submitted[-1], OpenTopic)
+        self.fixture.ledger.release()
+        self.assertIsInstance(self.fixture.ledger.submitted[-1], PublishEvent)
+        self.fixture.ledger.release()
         told = self.successResultOf(answer)
         assert told is not None
         self.assertEqual(

@@ -20,7 +20,7 @@ from svcbroker.carriers.http.origins import isLoopback
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.model import Contradiction, FaultReport, NodeCondition
 from svcbroker.operations import OPERATOR_CALLS, Incidents
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 
 from .support import BASE, Answer, Connection, requestBytes
 
@@ -72,9 +72,9 @@ class OperatorTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.double = FaultyDouble()
         directlyProvides(self.double, IFaultyLedger)
-        self.world = makeWorld(ledgers={"2": self.double}, hasFaults=True)
+        self.fixture = makeFixture(ledgers={"2": self.double}, hasFaults=True)
         self.site = makeSite(
-            self.world.broker,
+            self.fixture.broker,
             HttpSettings(corsOrigins=["*"]),
             incidents=Incidents(lambda: "incident-id"),
             operatorToken=TOKEN,
@@ -267,15 +267,15 @@ class OperatorTests(SynchronousTestCase):
 
     def test_withoutFaultsOptionCallsAreRefused(self) -> None:
         """The message names the option."""
-        world = makeWorld(ledgers={"2": self.double})
-        self.site = makeSite(world.broker, HttpSettings(), operatorToken=TOKEN)
+        fixture = makeFixture(ledgers={"2": self.double})
+        self.site = makeSite(fixture.broker, HttpSettings(), operatorToken=TOKEN)
         for call in OPERATOR_CALLS:
             if call.name.startswith("faults/"):
                 body = b'{"groupId": "2", "node": 0}' if b"node" in _names(call) else b"{}"
                 self.assertIn("--faults", self.refused(101016, call.name, body))
 
     def test_siteWithoutTokenHasNoOperatorCalls(self) -> None:
-        self.site = makeSite(self.world.broker, HttpSettings())
+        self.site = makeSite(self.fixture.broker, HttpSettings())
         self.refused(200204)
 
     def test_otherInterfacesHaveNoOperatorCalls(self) -> None:

@@ -16,7 +16,7 @@ from svcbroker.proofs import (
     verifyConsistency,
     verifyProof,
 )
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 from tests.ledgers.pbft.rig import LedgerRig
 
 from .support import BASE, Client
@@ -33,7 +33,7 @@ class ProofTests(SynchronousTestCase):
         self.rig.settle()
         receipts = [self.successResultOf(receipt) for receipt in self.rig.receipts]
         self.ids = [str(receipt.eventId) for receipt in receipts]
-        self.client = Client(world=makeWorld(ledgers={"1": self.rig.ledger}))
+        self.client = Client(fixture=makeFixture(ledgers={"1": self.rig.ledger}))
         self.chain = readGenesis(self.raw("genesis")).chain
 
     def raw(self, call: str) -> bytes:
@@ -122,7 +122,7 @@ class ProofTests(SynchronousTestCase):
 
     def test_proofAfterAChangeOfValidators(self) -> None:
         """Both an event before the change and one after it."""
-        operator = self.client.world.broker.operator
+        operator = self.client.fixture.broker.operator
         change = operator.changeNodes("1", [0, 3], 5)
         self.rig.run(5)
         nodes = self.successResultOf(change)

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http.rest import restEndpoints
 from svcbroker.operations import OPERATIONS, Incidents
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 
 from .support import BASE, FORM, Client
 
@@ -108,7 +108,7 @@ class OperationTests(SynchronousTestCase):
         self.assertEqual(self.rest("publish?topic=t&content=")["code"], 100200)
 
     def test_unexpectedFailureHasAnIncidentId(self) -> None:
-        self.client.world.ledger.error = ZeroDivisionError("secret")
+        self.client.fixture.ledger.error = ZeroDivisionError("secret")
         self.assertEqual(
             self.rest("exist?topic=t"),
             {"code": 200203, "message": "unknown error, incident incident-id"},
@@ -118,9 +118,10 @@ class OperationTests(SynchronousTestCase):
 
 class PropertyTests(SynchronousTestCase):
     def setUp(self) -> None:
-        world = makeWorld()
+        fixture = makeFixture()
         self.endpoints = {
-            (each.method, each.path): each for each in restEndpoints("", world.broker, Incidents())
+            (each.method, each.path): each
+            for each in restEndpoints("", fixture.broker, Incidents())
         }
         self.ask("open", b"topic=t")
 

@@ -229,7 +229,7 @@ class BodyBoundTests(SynchronousTestCase):
             self.connection.send(b"x" * 100_000 + b"\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n")
         self.assertEqual(self.connection.answers(), [])
         self.assertTrue(self.connection.isOpen)
-        self.client.world.clock.advance(LINGER)
+        self.client.fixture.clock.advance(LINGER)
         self.assertFalse(self.connection.isOpen)
 
     def test_bodyAtTheBoundIsServed(self) -> None:
@@ -269,14 +269,14 @@ class BodyBoundTests(SynchronousTestCase):
             connection.send(f"GET {path}?".encode() + b"x" * 100_000)
             [answer] = connection.answers()
             self.assertEqual((answer.status, answer.json()["code"]), (status, 100207))
-            self.client.world.clock.advance(LINGER)
+            self.client.fixture.clock.advance(LINGER)
             self.assertFalse(connection.isOpen)
 
 
 class ConnectionTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.client = Client()
-        self.ledger = self.client.world.ledger
+        self.ledger = self.client.fixture.ledger
         self.client.rest("open?topic=t")
         self.connection = self.client.connect()
         self.publish = requestBytes("GET", f"{BASE}/rest/publish?topic=t&content=x")
@@ -321,9 +321,9 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(self.sequence(), 1)
 
     def test_idleConnectionIsClosed(self) -> None:
-        self.client.world.clock.advance(59)
+        self.client.fixture.clock.advance(59)
         self.assertTrue(self.connection.isOpen)
-        self.client.world.clock.advance(1)
+        self.client.fixture.clock.advance(1)
         self.assertFalse(self.connection.isOpen)
 
     def test_drainClosesIdleConnections(self) -> None:

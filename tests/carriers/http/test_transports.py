@@ -24,7 +24,7 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.http.fastpath import FastChannel
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 from tests.certificates import makeCertificate
 from tests.directories import shortDirectory
 
@@ -64,8 +64,8 @@ class TransportTests(TestCase):
     """
 
     def setUp(self) -> None:
-        world = makeWorld(maxContent=CONTENT)
-        self.client = Client(HttpSettings(accessLog=True, hostNames={"broker"}), world=world)
+        fixture = makeFixture(maxContent=CONTENT)
+        self.client = Client(HttpSettings(accessLog=True, hostNames={"broker"}), fixture=fixture)
         self.root = shortDirectory(self)
         self.pauses = 0
         pause = FastChannel.pauseProducing

@@ -17,7 +17,7 @@ from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.chain import ValidatorSet
 from svcbroker.interfaces import IValidatorSetLedger
 from svcbroker.operations import Incidents
-from tests.broker.support import makeWorld
+from tests.broker.support import makeFixture
 
 from .support import BASE, Connection, requestBytes
 
@@ -48,7 +48,7 @@ class ValidatorTests(SynchronousTestCase):
         self.double = ChangeableDouble()
         directlyProvides(self.double, IValidatorSetLedger)
         self.site = makeSite(
-            makeWorld(ledgers={"2": self.double}).broker,
+            makeFixture(ledgers={"2": self.double}).broker,
             HttpSettings(),
             incidents=Incidents(lambda: "incident-id"),
             operatorToken=TOKEN,

@@ -43,13 +43,13 @@ class Side:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.world = client.world
-        self.ledger = client.world.ledger
-        for group, ledger in (("1", self.ledger), ("2", self.world.second)):
-            ledger._ledger = memoryLedger(self.world.clock, group, MAX_CONTENT)
+        self.fixture = client.fixture
+        self.ledger = client.fixture.ledger
+        for group, ledger in (("1", self.ledger), ("2", self.fixture.second)):
+            ledger._ledger = memoryLedger(self.fixture.clock, group, MAX_CONTENT)
         client.rest("open?topic=t")
         self.ledger.submitted.clear()
-        self.world.second.submitted.clear()
+        self.fixture.second.submitted.clear()
         self.drained: Deferred[None] | None = None
         self.isOpen = True
         self.transport = StringTransport(hostAddress=LOOPBACK, lenient=True)
@@ -81,7 +81,7 @@ class Side:
         isDrained = self.drained is not None and self.drained.called
         return (
             *(self.isOpen, self.transport.disconnected, isDrained, len(self.client.site.channels)),
-            *(self.ledger.submitted, self.world.second.submitted),
+            *(self.ledger.submitted, self.fixture.second.submitted),
         )
 
 
@@ -109,7 +109,7 @@ class Pass:
     seconds: float
 
     def __call__(self, side: Side) -> None:
-        side.world.clock.advance(self.seconds)
+        side.fixture.clock.advance(self.seconds)
 
 
 def hold(side: Side) -> None:

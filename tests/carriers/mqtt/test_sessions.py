@@ -252,7 +252,7 @@ class ShareTests(SynchronousTestCase):
             sorted([*fast, *(each.payload for each in slow)]), [b"%d" % n for n in range(10)]
         )
 
-    def test_leaverMessagesGoToOthers(self) -> None:
+    def test_messagesOfLeavingClientGoToOthers(self) -> None:
         """What a member did not acknowledge goes to another when it leaves."""
         server = Server()
         one, two = self.members(server, "a", "b")

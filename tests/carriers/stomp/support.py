@@ -20,7 +20,7 @@ from svcbroker.carriers.stomp.carrier import ISubscriptions
 from svcbroker.interfaces import Batch, ISubscriber, ISubscription
 from svcbroker.model import Event, EventId, Position, SubscribeRequest
 from svcbroker.operations import Incidents
-from tests.broker.support import World, makeWorld
+from tests.broker.support import Fixture, makeFixture
 
 UUID = "00000000-0000-4000-8000-{:012d}"
 
@@ -293,22 +293,22 @@ class Server:
     """
     A STOMP carrier on a broker of two groups, with topics C{a} and C{b} in the first.
 
-    @ivar world: the broker.
+    @ivar fixture: the broker.
     @ivar subscriptions: the double of the core.
     """
 
     def __init__(
         self,
         settings: StompSettings | None = None,
-        world: World | None = None,
+        fixture: Fixture | None = None,
         subscriptions: ISubscriptions | None = None,
         topics: Iterable[str] = ("a", "b"),
     ) -> None:
-        self.world = makeWorld() if world is None else world
+        self.fixture = makeFixture() if fixture is None else fixture
         self.fake = FakeSubscriptions()
         numbers = itertools.count(1)
         self.factory = StompFactory(
-            self.world.broker,
+            self.fixture.broker,
             self.fake if subscriptions is None else subscriptions,
             lambda size: next(numbers).to_bytes(size, "big"),
             version="9.8.7",
@@ -316,7 +316,7 @@ class Server:
             incidents=Incidents(lambda: "incident-id"),
         )
         for topic in topics:
-            self.world.broker.open("1", topic)
+            self.fixture.broker.open("1", topic)
 
     def client(self) -> Client:
         """A connection that has not said CONNECT."""
@@ -324,7 +324,7 @@ class Server:
 
     def waitingPublishes(self) -> int:
         """How many publishes wait for the chain."""
-        return sum(map(len, self.world.broker._publishing._timeouts.values()))
+        return sum(map(len, self.fixture.broker._publishing._timeouts.values()))
 
     def connect(self, version: str = "1.2", **headers: str) -> Client:
         """A connection that has."""
@@ -333,4 +333,4 @@ class Server:
     @property
     def published(self) -> list[Any]:
         """What was published, as the ledger was given it."""
-        return [each for each in self.world.ledger.submitted if hasattr(each, "content")]
+        return [each for each in self.fixture.ledger.submitted if hasattr(each, "content")]

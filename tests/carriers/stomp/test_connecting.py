@@ -92,14 +92,14 @@ class ConnectTests(SynchronousTestCase):
         server = Server(StompSettings(connectTimeout=3.0))
         client = server.client()
         client.sendBytes(b"\n\nCONN")
-        server.world.clock.advance(2.9)
+        server.fixture.clock.advance(2.9)
         self.assertEqual(client.frames(), [])
-        server.world.clock.advance(0.1)
+        server.fixture.clock.advance(0.1)
         self.assertEqual([each.command for each in client.frames()], ["ERROR"])
-        server.world.clock.advance(LINGER)
+        server.fixture.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
         self.assertEqual(server.factory.protocols, set())
-        self.assertEqual(server.world.clock.getDelayedCalls(), [])
+        self.assertEqual(server.fixture.clock.getDelayedCalls(), [])
 
 
 class HeartBeatTests(SynchronousTestCase):
@@ -125,7 +125,7 @@ class HeartBeatTests(SynchronousTestCase):
         """The client hears something in time, and nothing needless."""
         server = Server(self.settings)
         client = server.connect(**{"heart-beat": "0,4000"})
-        clock = server.world.clock
+        clock = server.fixture.clock
         clock.pump([1.0] * 60)
         self.assertEqual(client.frames(), [])
         self.assertEqual(client.beats, 20)
@@ -140,7 +140,7 @@ class HeartBeatTests(SynchronousTestCase):
         for version, offer in (("1.2", "0,0"), ("1.0", "1000,1000")):
             server = Server(self.settings)
             client = server.connect(version, **{"heart-beat": offer})
-            server.world.clock.pump([10.0] * 10)
+            server.fixture.clock.pump([10.0] * 10)
             self.assertEqual((client.frames(), client.beats), ([], 0))
             self.assertTrue(client.isOpen)
 
@@ -149,7 +149,7 @@ class HeartBeatTests(SynchronousTestCase):
         server = Server(self.settings)
         client = server.connect(**{"heart-beat": "3000,0"})
         client.send("SUBSCRIBE", {"id": "1", "destination": "a"})
-        clock = server.world.clock
+        clock = server.fixture.clock
         for _ in range(10):
             clock.advance(5.0)
             client.sendBytes(b"\n")
@@ -163,17 +163,17 @@ class HeartBeatTests(SynchronousTestCase):
     def test_notRead(self) -> None:
         """A client is not missed while nobody reads what it sends."""
         server = Server(StompSettings(wantsBeatEvery=2000, maxPublishes=1))
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect(**{"heart-beat": "2000,0"})
         client.send("SEND", {"destination": "a"}, b"x")
         self.assertFalse(client.transport.isRead)
-        server.world.clock.pump([1.0] * 8)
-        server.world.ledger.release()
+        server.fixture.clock.pump([1.0] * 8)
+        server.fixture.ledger.release()
         self.assertTrue(client.transport.isRead)
-        server.world.clock.advance(3.0)
+        server.fixture.clock.advance(3.0)
         self.assertTrue(client.isOpen)
-        server.world.clock.advance(3.0)
-        server.world.clock.advance(LINGER)
+        server.fixture.clock.advance(3.0)
+        server.fixture.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
 
     def test_heartBeatsDoNotPileUp(self) -> None:
@@ -181,10 +181,10 @@ class HeartBeatTests(SynchronousTestCase):
         server = Server(self.settings)
         client = server.connect(**{"heart-beat": "0,1000"})
         client.stopReading()
-        server.world.clock.pump([1.0] * 100)
+        server.fixture.clock.pump([1.0] * 100)
         self.assertEqual((client.frames(), client.beats), ([], 0))
         client.goOnReading()
-        server.world.clock.pump([1.0] * 2)
+        server.fixture.clock.pump([1.0] * 2)
         client.frames()
         self.assertGreater(client.beats, 0)
 
@@ -207,13 +207,13 @@ class EndTests(SynchronousTestCase):
     def test_disconnectWaits(self) -> None:
         """Everything sent before is answered before."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         client.send("DISCONNECT", {"receipt": "2"})
         self.assertEqual(client.frames(), [])
         self.assertTrue(client.isOpen)
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         self.assertEqual([each["receipt-id"] for each in client.frames()], ["1", "2"])
         self.assertFalse(client.isOpen)
 
@@ -228,9 +228,9 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(answer.body.decode(), f"ParameterInvalid: {answer['message']}\n")
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         self.assertEqual((client.frames(), server.published), ([], []))
-        server.world.clock.advance(LINGER)
+        server.fixture.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
-        self.assertEqual(server.world.clock.getDelayedCalls(), [])
+        self.assertEqual(server.fixture.clock.getDelayedCalls(), [])
 
     def test_refusedClientSeesTheEndAtOnce(self) -> None:
         """A TCP client gets FIN after the ERROR, and may go on to send."""
@@ -242,17 +242,17 @@ class EndTests(SynchronousTestCase):
         self.assertEqual([each.command for each in client.frames()], ["ERROR"])
         self.assertEqual((ended, client.isOpen, client.transport.isRead), ([True], True, True))
         client.sendBytes(b"more")
-        server.world.clock.advance(LINGER)
+        server.fixture.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
 
     def test_refusedWhileNotRead(self) -> None:
         """What a refused client still sends is read, so that it can see why."""
         server = Server(StompSettings(maxPublishes=2))
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.sendBytes(frame("SEND", {"destination": "a"}, b"x") + frame("X") + b"more")
         self.assertTrue(client.transport.isRead)
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         self.assertEqual([each.command for each in client.frames()], ["ERROR"])
 
     def test_neverReads(self) -> None:
@@ -261,7 +261,7 @@ class EndTests(SynchronousTestCase):
         client = server.connect()
         client.transport.losesNothing = True
         client.send("DISCONNECT")
-        server.world.clock.advance(ABORT)
+        server.fixture.clock.advance(ABORT)
         self.assertTrue(client.transport.wasAborted)
 
     def test_tooLarge(self) -> None:
@@ -281,7 +281,7 @@ class EndTests(SynchronousTestCase):
         self.assertTrue(server.fake.made[0].isClosed)
         self.assertFalse(server.fake.made[0].isForgotten)
         self.assertEqual(server.factory.protocols, set())
-        self.assertEqual(server.world.clock.getDelayedCalls(), [])
+        self.assertEqual(server.fixture.clock.getDelayedCalls(), [])
 
     def test_lostWhileSubscribing(self) -> None:
         """A subscription that is made too late is ended."""
@@ -296,25 +296,25 @@ class EndTests(SynchronousTestCase):
     def test_lostWhilePublishing(self) -> None:
         """What was submitted stays submitted."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         client.disconnect()
-        server.world.ledger.release()
-        topic = self.successResultOf(server.world.broker.state("1", "a"))
+        server.fixture.ledger.release()
+        topic = self.successResultOf(server.fixture.broker.state("1", "a"))
         self.assertEqual(topic.sequence, 1)
 
     def test_drainAnswersAndClosesAll(self) -> None:
         """A stop answers what has arrived, closes all, and lets nobody in."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         idle, new, busy = server.connect(), server.client(), server.connect()
         busy.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         drained = server.factory.drain()
         self.assertFalse(idle.isOpen or new.isOpen)
         self.assertNoResult(drained)
         self.assertIsNone(server.factory.buildProtocol(None))
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         self.assertEqual([each["receipt-id"] for each in busy.frames()], ["1"])
         self.successResultOf(drained)
 

@@ -21,7 +21,7 @@ from svcbroker.ledgers.pbft import configure
 from svcbroker.testing import ClockFixture
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord
-from tests.broker.support import FailingWebhooks, World
+from tests.broker.support import FailingWebhooks, Fixture
 
 from .support import Client, Received, Server
 
@@ -52,8 +52,8 @@ class Node:
             webhooks=FailingWebhooks(NoSuchCall()),
         )
         self.subscriptions.start()
-        world = World(clock, ledger, ledger, broker)
-        self.server = Server(world=world, subscriptions=self.subscriptions, topics=())
+        fixture = Fixture(clock, ledger, ledger, broker)
+        self.server = Server(fixture=fixture, subscriptions=self.subscriptions, topics=())
         for topic in ("a", "b/c", "b"):
             broker.open(None, topic)
         self.turn()
@@ -326,6 +326,6 @@ class PbftTests(Journeys, SynchronousTestCase):
         self.node = Node(ledger, fixture.clock)
 
     def tearDown(self) -> None:
-        stopped = self.node.server.world.ledger.stop()
+        stopped = self.node.server.fixture.ledger.stop()
         self.node.clock.pump([0.1] * 50)
         self.successResultOf(stopped)

@@ -102,17 +102,17 @@ class HostileTests(SynchronousTestCase):
             elif step == "unstall":
                 client.goOnReading()
             elif step == "hold":
-                server.world.ledger.isHolding = True
+                server.fixture.ledger.isHolding = True
                 server.fake.isHolding = True
             elif step == "release":
-                server.world.ledger.isHolding = False
-                server.world.ledger.release()
+                server.fixture.ledger.isHolding = False
+                server.fixture.ledger.release()
                 server.fake.isHolding = False
                 server.fake.release()
             elif step == "held":
                 server.fake.error = None if server.fake.error else ZeroDivisionError()
             elif step == "time":
-                server.world.clock.advance(1.0)
+                server.fixture.clock.advance(1.0)
             else:
                 number += 1
                 for made in server.fake.made:
@@ -135,20 +135,20 @@ class HostileTests(SynchronousTestCase):
     def end(self, server: Server, client: Client) -> None:
         """The chain answers, the client reads and goes: nothing is left."""
         server.fake.error = None
-        server.world.ledger.isHolding = server.fake.isHolding = False
+        server.fixture.ledger.isHolding = server.fake.isHolding = False
         if client.isOpen:
             client.goOnReading()
         # What is answered may let more frames through, which wait again.
         for _ in range(50):
-            server.world.ledger.release()
+            server.fixture.ledger.release()
             server.fake.release()
         if client.isOpen:
             self.assertTrue(client.transport.isRead)
             drained = server.factory.drain()
-            server.world.clock.advance(LINGER)
+            server.fixture.clock.advance(LINGER)
             self.successResultOf(drained)
         self.assertFalse(client.isOpen)
         self.assertEqual(server.factory.protocols, set())
         self.assertTrue(all(each.isClosed for each in server.fake.made))
-        server.world.broker.stop()
-        self.assertEqual(server.world.clock.getDelayedCalls(), [])
+        server.fixture.broker.stop()
+        self.assertEqual(server.fixture.clock.getDelayedCalls(), [])

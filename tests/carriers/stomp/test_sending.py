@@ -20,7 +20,7 @@ class SendTests(SynchronousTestCase):
     def test_sendMakesAnEvent(self) -> None:
         """Destination, body, C{groupId} and all headers that STOMP does not use make the event."""
         server = Server()
-        self.successResultOf(server.world.broker.open("2", "c"))
+        self.successResultOf(server.fixture.broker.open("2", "c"))
         client = server.connect()
         headers = {"svc-k": "1\\c2", "x": "y", "groupId": "1", "content-length": "3"}
         answer = client.ask("SEND", {"destination": "a", "receipt": "r", **headers}, b"\0\xff\n")
@@ -89,11 +89,11 @@ class SendTests(SynchronousTestCase):
 
     def test_receiptWhenFinal(self) -> None:
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         self.assertEqual(client.frames(), [])
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         self.assertEqual(client.frames()[0]["receipt-id"], "1")
 
     def test_refusalsHaveTheCodesOfTheTable(self) -> None:
@@ -116,29 +116,29 @@ class SendTests(SynchronousTestCase):
     def test_refusedByTheChain(self) -> None:
         """Time-outs and refusals by the chain are errors too."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
-        server.world.clock.advance(TIMEOUT)
+        server.fixture.clock.advance(TIMEOUT)
         self.assertEqual(client.frames()[0]["code"], "200201")
         for execution, code in (
             (Execution.TOPIC_NOT_FOUND, "100101"),
             (Execution.REPEATED, "200202"),
         ):
             server = Server()
-            server.world.ledger.receipt = Receipt(
+            server.fixture.ledger.receipt = Receipt(
                 execution=execution, transactionHash=b"", height=1
             )
             answer = server.connect().ask("SEND", {"destination": "a"}, b"x")
             self.assertEqual(answer["code"], code)
         server = Server()
-        server.world.ledger.error = LedgerUnavailable()
+        server.fixture.ledger.error = LedgerUnavailable()
         self.assertEqual(server.connect().ask("SEND", {"destination": "a"})["code"], "200214")
 
     def test_unexpectedErrorsShowAnIncident(self) -> None:
         """A client sees an incident's number, the log has the cause."""
         server = Server()
-        server.world.ledger.error = ZeroDivisionError("secret")
+        server.fixture.ledger.error = ZeroDivisionError("secret")
         answer = server.connect().ask("SEND", {"destination": "a"}, b"x")
         self.assertEqual(answer["code"], "200203")
         self.assertIn("incident-id", answer["message"])
@@ -148,7 +148,7 @@ class SendTests(SynchronousTestCase):
     def test_answersKeepTheOrderOfFrames(self) -> None:
         """Answers keep the order of their frames: all before an ERROR were carried out."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.sendBytes(
             frame("SEND", {"destination": "a", "receipt": "1"}, b"x")
@@ -157,7 +157,7 @@ class SendTests(SynchronousTestCase):
             + frame("SEND", {"destination": "a", "receipt": "4"}, b"x")
         )
         self.assertEqual(client.frames(), [])
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         frames = client.frames()
         self.assertEqual([each["receipt-id"] for each in frames], ["1", "2", "3"])
         self.assertEqual(frames[2].command, "ERROR")
@@ -165,7 +165,7 @@ class SendTests(SynchronousTestCase):
     def test_sendsOfOneReadAreSubmittedTogether(self) -> None:
         """SENDs of one read go to the log in their order, and are answered with one write."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.sendBytes(
             b"".join(
@@ -177,7 +177,7 @@ class SendTests(SynchronousTestCase):
         self.assertEqual([each.content for each in server.published], [b"%d" % n for n in range(6)])
         writes = client.transport.writes
         writes.clear()
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         self.assertEqual(len(writes), 1)
         frames = client.frames()
         self.assertEqual([each["receipt-id"] for each in frames], [f"{n}" for n in range(5)])
@@ -212,7 +212,7 @@ class BoundsTests(SynchronousTestCase):
     def test_tooManyPublishesPauseReading(self) -> None:
         """While too many publishes wait, no more is read; they go on as soon as some are done."""
         server = Server(StompSettings(maxPublishes=3))
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.sendBytes(
             b"".join(
@@ -225,21 +225,21 @@ class BoundsTests(SynchronousTestCase):
         got = []
         while not client.transport.isRead:
             self.assertLessEqual(server.waitingPublishes(), 3)
-            server.world.ledger.release()
+            server.fixture.ledger.release()
             got += [each["receipt-id"] for each in client.frames()]
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         got += [each["receipt-id"] for each in client.frames()]
         self.assertEqual(got, [str(number) for number in range(10)])
 
     def test_tooManyPublishedBytesPauseReading(self) -> None:
         server = Server(StompSettings(maxPublishBytes=100))
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.send("SEND", {"destination": "a"}, b"x" * 99)
         self.assertTrue(client.transport.isRead)
         client.send("SEND", {"destination": "a"}, b"x" * 99)
         self.assertFalse(client.transport.isRead)
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         self.assertTrue(client.transport.isRead)
 
     def test_manyAtOnce(self) -> None:
@@ -353,12 +353,12 @@ class TransactionTests(SynchronousTestCase):
     def test_oneFails(self) -> None:
         """The error of the first that failed."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = self.begin(server)
         client.send("SEND", {"destination": "a", "transaction": "t"}, b"1")
         client.send("SEND", {"destination": "a", "transaction": "t"}, b"2")
         client.send("COMMIT", {"transaction": "t", "receipt": "r"})
-        server.world.clock.advance(TIMEOUT)
+        server.fixture.clock.advance(TIMEOUT)
         [answer] = client.frames()
         self.assertEqual((answer["code"], answer["receipt-id"]), ("200201", "r"))
 
@@ -388,10 +388,10 @@ class TransactionTests(SynchronousTestCase):
         client.send("ACK", {"id": acks[0], "transaction": "t"})
         client.send("SEND", {"destination": "b", "transaction": "t"}, b"x")
         self.assertEqual(made.acknowledged, [])
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client.send("COMMIT", {"transaction": "t"})
         self.assertEqual(made.acknowledged, [])
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         self.assertEqual(made.acknowledged, [event(1)])
         client.send("BEGIN", {"transaction": "t"})
         client.send("ACK", {"id": acks[1], "transaction": "t"})

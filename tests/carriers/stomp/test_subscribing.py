@@ -96,14 +96,14 @@ class SubscribeTests(SynchronousTestCase):
     def test_receiptBehindOthers(self) -> None:
         """Messages wait for a receipt that waits for its turn."""
         server = Server()
-        server.world.ledger.isHolding = True
+        server.fixture.ledger.isHolding = True
         client = server.connect()
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         client.send("SUBSCRIBE", {"id": "1", "destination": "a", "receipt": "2"})
         made = server.fake.made[0]
         made.publish(event(1))
         self.assertEqual(client.frames(), [])
-        server.world.ledger.release()
+        server.fixture.ledger.release()
         made.run()
         self.assertEqual(
             [each.command for each in client.frames()], ["RECEIPT", "RECEIPT", "MESSAGE"]

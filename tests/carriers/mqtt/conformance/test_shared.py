@@ -116,7 +116,7 @@ class SharedTests(MqttTestCase):
         self.assertEqual([{each.qos for each in packets} for packets in got], [{0}, {2}])
         self.assertEqual(sum(map(len, got)), 20)
 
-    def test_othersGetLeaversMessages(self) -> None:
+    def test_othersGetMessagesOfLeavingClient(self) -> None:
         """Section 4.8.2: when a member leaves, the others get all."""
         stays, leaves, crashes = self.members(3)
         leaves.unsubscribe(self.share())
