@@ -22,7 +22,7 @@ from twisted.internet.threads import deferToThread
 from twisted.python.components import proxyForInterface
 from twisted.trial.unittest import TestCase
 
-from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext, submit
+from svcbroker.interfaces import ILedger, IProvableLedger, LedgerContext, Submission
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
 from svcbroker.ledgers.cometbft._engine import Engine
 from svcbroker.ledgers.cometbft._parts import EngineParts
@@ -268,22 +268,25 @@ class NetworkLedger(proxyForInterface(IProvableLedger, "_reader")):  # type: ign
         """See L{ILedger.start}."""
         return self._network.start()
 
-    def submit(self, request: Request) -> Deferred[Receipt]:
-        """See L{ILedger.submit}."""
-        submitted = submit(self._network.nodes[0].ledger, request)
-        return Deferred.fromCoroutine(self._seen(submitted))
+    def submitMany(self, requests: Sequence[Request]) -> Submission:
+        """See L{ILedger.submitMany}."""
+        seen = Submission(len(requests))
+        submitted = self._network.nodes[0].ledger.submitMany(requests)
+        submitted.done.addCallback(lambda _: Deferred.fromCoroutine(self._see(submitted, seen)))
+        return seen
 
-    async def _seen(self, submitted: Deferred[Receipt]) -> Receipt:
-        receipt = await submitted
+    async def _see(self, submitted: Submission, seen: Submission) -> None:
+        outcomes = [each for each in submitted.outcomes if each is not None]
+        last = max((each.height for each in outcomes if isinstance(each, Receipt)), default=0)
         reader = self._network.nodes[-1]
 
         async def isSeen() -> bool:
-            if self._isStopping:
+            if self._isStopping or not last:
                 return True
-            return await reader.height() > receipt.height and await reader.isQuiet()
+            return await reader.height() > last and await reader.isQuiet()
 
         await until(isSeen)
-        return receipt
+        seen.settle(0, outcomes)
 
     def getStatistics(self) -> Deferred[Statistics]:
         """See L{ILedger.getStatistics}."""
