@@ -36,12 +36,14 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     @ivar expiry: the session expiry interval in seconds.
     @ivar absentSince: when its client disconnected, in seconds since the epoch; C{None} while it
         is connected.
+    @ivar subscriptions: those of a session that was stored before each had an entry of its own.
     """
 
     group: str
     clientId: str
     expiry: int
     absentSince: float | None = None
+    subscriptions: list[KeptSubscription] = []
 
 
 class KeptExchanges(Struct, frozen=True, kw_only=True):

@@ -74,8 +74,11 @@ class Sessions:
                 continue
             session = Session(kept.group, kept.clientId, kept.expiry, store)
             session.absentSince = now if kept.absentSince is None else kept.absentSince
-            for each in subscriptions.get((kept.group, kept.clientId), ()):
+            for each in (*kept.subscriptions, *subscriptions.get((kept.group, kept.clientId), ())):
                 self.addSubscription(session, each)
+            if kept.subscriptions:
+                # From now on each has an entry of its own.
+                session.keep()
             session.restore()
             self._sessions[session.group, session.clientId] = session
             self._expireLater(session)

@@ -4,6 +4,8 @@ Sessions that outlive their connections, and restarts.
 
 from __future__ import annotations
 
+import json
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.mqtt.context import MqttSettings
@@ -163,6 +165,30 @@ class ResumeTests(SynchronousTestCase):
         del server.ledgers["2"]
         server = server.restarted()
         self.assertEqual(len(server.carrier.sessions), 0)
+
+    def test_sessionOfOlderFormKeepsItsSubscriptions(self) -> None:
+        """Sessions once held all their subscriptions in one entry; they are read and continued."""
+        server = Server()
+        client = lasting(server)
+        client.subscribe("t/#", 1)
+        client.disconnect()
+        server.wait(1)
+        kept = server.file.kept
+        [name] = [each for kind, each in kept if kind == "mqtt-subscription"]
+        session = json.loads(kept["mqtt-session", '["1","client"]'])
+        session["subscriptions"] = [json.loads(kept.pop(("mqtt-subscription", name)))]
+        kept["mqtt-session", '["1","client"]'] = json.dumps(session).encode()
+        server = server.restarted()
+        server.wait(1)
+        self.assertIn(("mqtt-subscription", name), server.file.kept)
+        self.assertEqual(
+            json.loads(server.file.kept["mqtt-session", '["1","client"]'])["subscriptions"], []
+        )
+        server.event("t/1", b"later")
+        server = server.restarted()
+        client = lasting(server)
+        self.assertTrue(isPresent(client))
+        self.assertEqual([each.payload for each in client.takeMessages()], [b"later"])
 
     def test_changeCostsWhatItChanges(self) -> None:
         """A change of one subscription writes that one; a change of none writes nothing."""
