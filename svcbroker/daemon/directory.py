@@ -1,11 +1,12 @@
 """
-The data directory: made when it is missing, and held by one daemon at a time.
+The data directory: made when it is missing, private to its owner, and held by one daemon at a time.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 
 from attrs import define
@@ -34,7 +35,8 @@ class DataDirectoryLock:
 
 def lockDataDirectory(path: Path) -> DataDirectoryLock:
     """
-    Make the directory where it is missing, readable by its owner only, and lock it.
+    Make the directory where it is missing, lock it, and take the rights to it and to all that is
+    in it away from everybody but its owner.
 
     @raise DataDirectoryError: it cannot be made or written to, or another daemon has it.
     """
@@ -55,4 +57,23 @@ def lockDataDirectory(path: Path) -> DataDirectoryLock:
         raise DataDirectoryError(
             f"data-dir: cannot lock {path}: {os.strerror(error.errno or 0)}"
         ) from error
+    try:
+        _makePrivate(path)
+    except OSError as error:
+        os.close(descriptor)
+        raise DataDirectoryError(
+            f"data-dir: cannot change the mode of {error.filename}: {os.strerror(error.errno or 0)}"
+        ) from error
     return DataDirectoryLock(descriptor)
+
+
+def _makePrivate(path: Path) -> None:
+    """Leave the rights of the owner only; links are neither followed nor changed."""
+    for _, _, files, descriptor in os.fwalk(path):
+        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+        if mode & 0o077:
+            os.fchmod(descriptor, mode & 0o700)
+        for name in files:
+            status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and status.st_mode & 0o077:
+                os.chmod(name, stat.S_IMODE(status.st_mode) & 0o700, dir_fd=descriptor)

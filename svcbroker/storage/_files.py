@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ._errors import StorageRefused, isDamage, primaryCode
-from ._schema import APPLICATION_ID, backUp, runSteps, syncFile, versionOf
+from ._schema import APPLICATION_ID, backUp, makePrivateFile, runSteps, syncFile, versionOf
 from ._tip import tipPath
 
 Connect: TypeAlias = Callable[..., sqlite3.Connection]
@@ -69,6 +69,7 @@ def makeFile(
     try:
         for leftover in (unfinished, *companions(unfinished)):
             leftover.unlink(missing_ok=True)
+        makePrivateFile(unfinished)
         with closing(connect(unfinished, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
             # Nothing is ever vacuumed. But SQLite then keeps a map of the pages, by which it gets

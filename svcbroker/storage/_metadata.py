@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from ._errors import StorageDamaged, StorageRefused, translated
-from ._schema import contentsOf, versionOf
+from ._schema import contentsOf, makePrivateFile, versionOf
 
 APPLICATION_ID: Final = 0x7376636E
 """The application id in the file's header, by which foreign SQLite files are refused: svcn."""
@@ -71,11 +71,12 @@ class MetadataFile:
         """
         connection: sqlite3.Connection | None = None
         try:
+            makePrivateFile(path)
             connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             cls._prepare(path, connection)
-        except (sqlite3.Error, StorageRefused) as error:
+        except (sqlite3.Error, OSError, StorageRefused) as error:
             if connection is not None:
                 connection.close()
             if isinstance(error, StorageRefused):

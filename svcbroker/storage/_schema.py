@@ -79,6 +79,7 @@ def backUp(connection: sqlite3.Connection, path: Path, version: int) -> Path:
     copy = path.with_name(f"{path.name}.v{version}.backup")
     unfinished = copy.with_name(copy.name + ".new")
     unfinished.unlink(missing_ok=True)
+    makePrivateFile(unfinished)
     with closing(sqlite3.connect(unfinished)) as target:
         connection.backup(target)
         # Closing in this mode leaves one file, which is what gets its name below.
@@ -87,6 +88,14 @@ def backUp(connection: sqlite3.Connection, path: Path, version: int) -> Path:
     os.replace(unfinished, copy)
     syncFile(copy.parent)
     return copy
+
+
+def makePrivateFile(path: Path) -> None:
+    """
+    Create an empty file that only its owner may read, where there is none. SQLite gives its
+    write-ahead log and its shared memory the same mode.
+    """
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def syncFile(path: Path) -> None:

@@ -21,7 +21,14 @@ from ._metadata import VERSION as METADATA_VERSION
 from ._metadata import metadataContents
 from ._reader import ChainReader
 from ._schema import APPLICATION_ID as LEDGER
-from ._schema import contentsOf, madeBy, schemaSteps, syncFile, versionOf
+from ._schema import (
+    contentsOf,
+    madeBy,
+    makePrivateFile,
+    schemaSteps,
+    syncFile,
+    versionOf,
+)
 
 _BUSY_SECONDS: Final = 5.0
 _CACHE_KIB: Final = 16 * 1024
@@ -195,6 +202,7 @@ class Snapshot:
             report(total - left, total)
 
         with _translated(self.path):
+            makePrivateFile(target)
             with self.moment(), closing(sqlite3.connect(target)) as connection:
                 try:
                     # In the moment of this connection, so no write of a broker starts it over.

@@ -92,6 +92,38 @@ class StopTests(DaemonTestCase):
         self.assertFalse(pidFile.exists())
 
 
+class PrivacyTests(DaemonTestCase):
+    """
+    The modes of what is in the data directory.
+    """
+
+    async def test_dataIsReadableByItsOwnerOnly(self) -> None:
+        """All files are private while a daemon runs, whatever the umask and their modes were."""
+        (self.dataDir / "1").mkdir(parents=True)
+        for name in ("1/left.txt", "left.txt"):
+            (self.dataDir / name).write_text("of an older version")
+            (self.dataDir / name).chmod(0o664)
+        for directory in (self.dataDir / "1", self.dataDir):
+            directory.chmod(0o777)
+        elsewhere = self.root / "elsewhere"
+        elsewhere.write_text("not ours")
+        elsewhere.chmod(0o644)
+        (self.dataDir / "link").symlink_to(elsewhere)
+        before = os.umask(0)
+        try:
+            # A daemon inherits it.
+            daemon = await self.start(ledger="pbft:nodes=4")
+        finally:
+            os.umask(before)
+        await daemon.call("/rest/open", topic="t")
+        found = [self.dataDir, *self.dataDir.rglob("*")]
+        self.assertIn(self.dataDir / "1" / "ledger.sqlite-wal", found)
+        self.assertIn(self.dataDir / "notes.sqlite", found)
+        shared = [path for path in found if not path.is_symlink() and path.stat().st_mode & 0o077]
+        self.assertEqual(shared, [])
+        self.assertEqual(elsewhere.stat().st_mode & 0o777, 0o644)
+
+
 class RefusalTests(DaemonTestCase):
     """
     A refused start: one line on standard error, and exit status 1.
