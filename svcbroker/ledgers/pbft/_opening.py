@@ -84,7 +84,16 @@ def openChain(
     except OSError as error:
         raise LedgerUnavailable(f"{directory} cannot be written: {error.strerror}") from error
     try:
-        return _load(directory, store, group, acceptLoss)
+        chain = _load(directory, store, group, acceptLoss)
+        if len(chain.seeds) != nodes:
+            _log.info(
+                "group {group}: the chain keeps its {count} replicas, nodes={nodes} counts for a "
+                "new chain only",
+                group=group,
+                count=len(chain.seeds),
+                nodes=nodes,
+            )
+        return chain
     except (StorageError, KeysDamaged) as error:
         store.close()
         raise LedgerUnavailable(str(error)) from error

@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Certificate, Phase
@@ -236,10 +237,13 @@ class ForeignTests(OpeningTestCase):
         self.goesOn(rig, 4)
 
     def test_chainKeepsNumberOfNodes(self) -> None:
-        """Whatever the settings."""
+        """The setting counts for a new chain only; the log says so where it differs."""
         rig = self.chain(nodes="7")
         for sequence, nodes in enumerate(("4", "7", "1", "64"), start=4):
-            following = self.again(rig, nodes=nodes).start()
+            with capturedLogs() as events:
+                following = self.again(rig, nodes=nodes).start()
+            told = [text for text in map(formatEvent, events) if "keeps its 7 replicas" in text]
+            self.assertEqual(len(told), 0 if nodes == "7" else 1)
             self.assertEqual(len(following.replicaSet.replicas), 7)
             following.publish()
             following.settle()
