@@ -33,6 +33,9 @@ MAX_BATCH_WAIT = 0.005
 How many seconds a block waits at most for the next requests of clients that were just answered.
 """
 
+MAX_ANSWER_TIME = 0.02
+"""How many seconds after a block its clients count as just answered."""
+
 STOP_TIMEOUT = 5.0
 """How many seconds accepted transactions have to become final when the ledger stops."""
 
@@ -222,12 +225,13 @@ class BlockProducer:
         self.state = ProducerState.IDLE
         self._armHeartbeat()
         self._expected = len(self._pool)
-        self._expectUntil = self._reactor.seconds() + MAX_BATCH_WAIT
         done = self._pool.take(len(candidate.transactions))
         self._schedule()
         block = (candidate.transactions, candidate.outcome.receipts)
         done.settle(receiptsOf(header.height, *block))
         self._observers.tell(lambda: blockOf(header, *block))
+        # From here, since to answer many clients takes some milliseconds itself.
+        self._expectUntil = self._reactor.seconds() + MAX_ANSWER_TIME
         self._stopIfDrained()
 
     def _notStored(self, failure: Failure, candidate: Candidate, certificate: Certificate) -> None:
