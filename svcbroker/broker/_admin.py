@@ -78,7 +78,7 @@ class Administration:
         The live subscriptions of each of the nodes asked for.
 
         @param groupId: only those of this group; C{None} or blank asks for all.
-        @param nodeIp: the nodes' addresses; none at all means this node, and asks nobody else.
+        @param nodeIp: the nodes' addresses; none means this node; no other is asked.
         @raise ParameterInvalid: no known node has one of the addresses.
         @raise NodeUnavailable: one of the nodes gives no answer. There is no answer in part.
         @raise Overloaded: one of the nodes is asked too often at the same time.

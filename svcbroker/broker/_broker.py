@@ -43,7 +43,7 @@ class Broker:
     C{LedgerUnavailable} and, publish aside, C{TransactionTimeout}. The group is looked up
     before anything else is checked, only C{list} looks at its paging first.
 
-    Cancelling an answer only means that nobody waits for it: what was submitted to a ledger
+    Cancelling an answer only ends the waiting for it: what was submitted to a ledger
     stays submitted.
 
     @ivar groups: the groups that it serves.

@@ -86,7 +86,7 @@ class MetadataStore:
             self._change((kind, name), value)
 
     def remove(self, kind: str, name: str) -> None:
-        """Keep it no more. Removing what is not kept changes nothing."""
+        """Remove a value. Removing an absent one changes nothing."""
         if self._kinds.get(kind, {}).pop(name, None) is not None:
             self._change((kind, name), None)
 
@@ -112,7 +112,7 @@ class MetadataStore:
 
     def stop(self) -> Deferred[None]:
         """
-        Write what is not written, once, and end.
+        Write the pending changes, once, and close the file.
         """
         if self._call is not None:
             self._call.cancel()

@@ -277,7 +277,7 @@ class Publishing:
         Submit events; fires when their answers are in C{answers}.
         """
         submission = self._submit(part.ledger, part.requests, policy)
-        # What is not known at the time-out is answered with TIMEOUT.
+        # Outcomes that are unknown at the time-out are answered with TIMEOUT.
         done: Deferred[Any] = submission.done
         done.addErrback(lambda failure: failure.trap(TransactionTimeout))
         return done.addCallback(lambda _: self._answer(part, submission.outcomes, answers, policy))

@@ -209,7 +209,7 @@ class WebSocketTransport:
         self._wire.close()
 
     def abortConnection(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close at once, without sending what is pending."""
         self._transport.abortConnection()
 
     def getPeer(self) -> IAddress:

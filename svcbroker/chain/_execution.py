@@ -121,7 +121,7 @@ class BlockExecution:
         topic.changed = True
 
     def _executeOther(self, transaction: Transaction) -> TransactionReceipt:
-        """Execute what is not a publish."""
+        """Execute a transaction of another kind than a publish."""
         if transaction.kind is Kind.VALIDATORS:
             return self._changeValidators(transaction)
         name = transaction.topic

@@ -145,7 +145,7 @@ class ValidatorChange:
     @ivar following: the set that is to decide from the next block on.
     @ivar approvals: what validators of the set before have signed: pairs of index and signature, by
         rising index.
-    @ivar acceptances: what each validator of the new set has signed, by index: a key that nobody
+    @ivar acceptances: what each validator of the new set has signed, by index: a key that no one
         has must not get a vote.
     """
 

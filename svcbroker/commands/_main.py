@@ -56,7 +56,7 @@ class MainOptions(VersionedOptions):
             raise usage.UsageError(f"{error}{hint}") from None
 
     def getSynopsis(self) -> str:
-        """See C{usage.Options}. It stands in front of a command's own, too."""
+        """See C{usage.Options}. It also precedes the usage of each command."""
         return self.synopsis if self.subCommand is None else "Usage: svcbroker"
 
     def postOptions(self) -> None:

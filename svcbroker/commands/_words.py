@@ -13,7 +13,7 @@ LONGEST = 500
 
 def quoted(text: str) -> str:
     """
-    A text on one line: whatever is not printable is escaped, and a long one is cut short.
+    A text on one line: unprintable characters are escaped, and a long text is cut short.
     """
     shown = text[:LONGEST] + ("..." if len(text) > LONGEST else "")
     return "".join(

@@ -18,7 +18,7 @@ class Options(ChainOptions):
     """
 
     longdesc = (
-        "Writes HEIGHT:HASH. A broker may be running on the directory. Whoever keeps the line can "
+        "Writes HEIGHT:HASH. A broker may be running on the directory. With this line one can "
         "tell later whether the chain before it was changed."
     )
     optParameters: list[list[Any]] = [

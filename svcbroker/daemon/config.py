@@ -303,7 +303,7 @@ class Config:
         "shutdown-timeout",
         Seconds(maximum=3600),
         30.0,
-        "how long a stop may take before what is not finished is given up",
+        "how long a stop may take before unfinished work is given up",
         shown="30",
     )
 

@@ -227,7 +227,7 @@ class BrokerService(Service):
     def _announce(self) -> None:
         if self._plan.hasFaults:
             _log.warn(
-                "FAULTS ARE ON: whoever may read {dataDir} can stop nodes and cut their network. "
+                "FAULTS ARE ON: users who may read {dataDir} can stop nodes and cut their network. "
                 "Never run like this what others rely on.",
                 dataDir=str(self._plan.dataDir.absolute()),
             )

@@ -60,7 +60,7 @@ class ILedger(Interface):
     L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>} when the engine or the disk below
     cannot be reached; the caller may try again.
 
-    Cancelling a Deferred of this interface only means that nobody waits any more. It never
+    Cancelling a Deferred of this interface only ends the waiting. It never
     takes back a transaction that was submitted.
 
     What is read is what is final: a transaction's effects are seen by reads as soon as its

@@ -55,9 +55,9 @@ class ISubscriber(Interface):
 
         Called only while the subscription flows, never from inside a call that the subscriber
         makes to the core, each matching event once, in the order of the log, without gap. A
-        batch has at most 256 KiB of events or one event. Whoever cannot take more for now calls
-        L{ISubscription.pause} before it returns: then this batch is the last one until
-        L{ISubscription.resume}. Must not raise.
+        batch has at most 256 KiB of events or one event. A subscriber that cannot take more for
+        now calls L{ISubscription.pause} before it returns: then this batch is the last one
+        until L{ISubscription.resume}. Must not raise.
         """
 
     def subscriptionEnded(error: BrokerError) -> None:
@@ -88,7 +88,7 @@ class ISubscription(Interface):
 
     def pause() -> None:
         """
-        Let no more events flow for now. Costs no memory: what is not taken stays in the log.
+        Stop the flow of events for now. Costs no memory: the log has the events.
         """
 
     def acknowledge(events: Sequence[Event]) -> None:

@@ -1,7 +1,7 @@
 """
 The reference ledger: a list of blocks in memory, one transaction a block, final at once.
 
-Simple enough to be obviously right. It keeps nothing on disk and asks nobody, so it is for
+Simple enough to be obviously right. It keeps nothing on disk and has no peers, so it is for
 tests and for trying things out; every other ledger must be seen to behave like it.
 """
 
@@ -72,7 +72,7 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
 @implementer(ILedger)
 class MemoryLedger:
     """
-    A chain of one node that nobody can disagree with.
+    A chain with a single node, without consensus.
     """
 
     def __init__(self, context: LedgerContext) -> None:

@@ -296,7 +296,7 @@ OPERATOR_CALLS: Final = (
     ),
     Operation(
         name="faults/network",
-        summary="Change the network between the nodes. What is not given stays as it is.",
+        summary="Change the network between the nodes. Parameters that are absent change nothing.",
         parameters=(GROUP, *_NETWORK),
         result=_FAULTS,
         errors=(NotAuthorized,),

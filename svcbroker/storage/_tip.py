@@ -102,7 +102,7 @@ def readTip(path: Path) -> Tip | None:
 
 def logLoss(path: Path) -> str:
     """
-    What the write-ahead log of a store that nobody has open shows to be missing.
+    What the write-ahead log of a closed store shows to be missing.
     """
     log = path.with_name(path.name + "-wal")
     try:

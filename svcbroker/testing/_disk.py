@@ -30,7 +30,7 @@ class DiskTests(LedgerKit):
             await self.fixture.pass_()
 
     async def test_receiptsComeAfterTheWrite(self) -> None:
-        """While the disk has not written, there is no receipt, and nobody sees the events."""
+        """While the disk has not written, there is no receipt, and no reader sees the events."""
         ledger, disk = await self.begin(), self.fixture.disk
         if disk is None:
             return

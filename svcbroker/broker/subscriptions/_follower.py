@@ -28,7 +28,7 @@ _EVENT_BYTES = 512
 class Follower:
     """
     Takes a ledger's blocks as they become final, and hands them to the dispatcher in turns of
-    its own: nobody is told of a block inside a call that made it.
+    its own: no subscriber is called inside the call that made a block.
 
     @ivar ledger: the ledger followed.
     @ivar dispatcher: who is told.
@@ -91,7 +91,7 @@ class Follower:
             # What was final before this began is history.
             if block.height > self.height:
                 self.height = block.height
-                # Where nobody subscribes, a block costs nothing.
+                # Without subscriptions a block costs nothing.
                 if self._readers:
                     size = sum(map(eventSize, block.events))
                     self._keep(block, size)

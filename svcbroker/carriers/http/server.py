@@ -370,7 +370,7 @@ class BrokerSite(Site):
         self._drained: Deferred[None] | None = None
 
     def acceptableProtocols(self) -> list[bytes]:
-        """See C{IProtocolNegotiationFactory}. There is no HTTP/2, whatever is installed."""
+        """See C{IProtocolNegotiationFactory}. HTTP/2 is never offered."""
         return [b"http/1.1", b"http/1.0"]
 
     def startFactory(self) -> None:

@@ -38,8 +38,8 @@ class Answers:
 
     STOMP asks that a RECEIPT tells of all frames before it ("RECEIPT": "a cumulative
     acknowledgment that all the previous frames have been received"), and closes after an ERROR.
-    So answers keep the order of their frames: whoever reads one knows what became of everything
-    that they sent before it.
+    So answers keep the order of their frames: a client that reads one knows the
+    outcome of everything that it sent before.
 
     @ivar size: how much content waits with them, in bytes.
     """

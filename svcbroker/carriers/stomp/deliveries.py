@@ -207,7 +207,7 @@ class Deliveries:
 
     def _roomMade(self, wasFull: bool) -> None:
         if wasFull and not self._account.isFull:
-            # Whoever waited for room for all may go on.
+            # Subscriptions that waited for room may go on.
             self._due.update(self._byNumber)
 
     def _pauseAll(self) -> None:

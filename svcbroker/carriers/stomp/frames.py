@@ -112,7 +112,7 @@ class FrameParser:
         self._limits = limits
         # What was read last as it came, or with what was left over before it.
         self._buffer: bytes | bytearray = b""
-        # Where the next frame begins, and how far its end was looked for in vain.
+        # The start of the next frame, and how far its end was searched for so far.
         self._start = 0
         self._seen = 0
         self._head: _Head | None = None

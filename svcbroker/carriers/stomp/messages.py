@@ -81,7 +81,7 @@ def _withUserHeaders(extensions: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def encodedEvents(batch: Batch, version: Version) -> Sequence[EncodedEvent]:
-    """The events of a batch, encoded by whoever asks first."""
+    """The events of a batch, encoded for the first subscription that asks."""
     return batch.encoded(
         ("stomp", version), lambda events: [encodeEvent(event, version) for event in events]
     )

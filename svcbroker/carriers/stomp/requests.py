@@ -64,7 +64,7 @@ def readPublication(frame: Frame) -> Publication:
     """
     What a SEND frame publishes.
 
-    @raise svcbroker.errors.BrokerError: this can be nobody's event.
+    @raise svcbroker.errors.BrokerError: it is not a valid event.
     """
     headers = frame.headers
     topic = headers.get("destination", "")
@@ -133,7 +133,7 @@ def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscri
     What a SUBSCRIBE frame subscribes to. Topics and patterns are checked by who subscribes.
 
     @param remote: the client's address.
-    @raise svcbroker.errors.BrokerError: nobody can subscribe so.
+    @raise svcbroker.errors.BrokerError: the subscription is invalid.
     """
     headers = frame.headers
     destination = headers.get("destination", "")

@@ -96,7 +96,7 @@ class Session:
     def tick(self, now: float) -> list[Effect]:
         """Time has passed; called at the latest at L{deadline}."""
         if not self.wantsInput:
-            # Nobody listens now.
+            # The client is gone.
             self._beats.received(now)
         if self.state is State.CONNECTING and now >= self._connectBy:
             self._refuse(ParameterInvalid("there was no CONNECT in time"))
@@ -280,7 +280,7 @@ class Session:
         return self._answers.add(Answer(receipt=frame.headers.get("receipt"), size=size))
 
     def _done(self, frame: Frame) -> None:
-        """A frame that needed nobody was carried out."""
+        """A frame that needed no answer of the broker was carried out."""
         if "receipt" in frame.headers:
             self._answer(self._await(frame), ())
 

@@ -49,7 +49,7 @@ class Options(CommandOptions):
         super(CommandOptions, self).parseOptions(options)
 
     def getSynopsis(self) -> str:
-        """See C{usage.Options}. It stands in front of a command's own, too."""
+        """See C{usage.Options}. It also precedes the usage of each command."""
         own = "COMMAND ..." if self.subCommand is None else ""
         return f"Usage: svcbroker engine {own}".rstrip()
 

@@ -1,5 +1,5 @@
 """
-C{svcbroker engine propose}: a change of the validators that nobody has signed yet.
+C{svcbroker engine propose}: propose a change of the validators, still without signatures.
 """
 
 from __future__ import annotations

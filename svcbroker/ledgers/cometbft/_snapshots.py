@@ -4,7 +4,7 @@ The snapshot format: the chain up to a block, in chunks, for nodes that join.
 A snapshot is identified by the hash of its last block's header, which its manifest contains, so
 the application hash that the engine has verified authenticates the whole snapshot. A chunk holds
 whole blocks, encoded as in an export, and the Merkle path from its last block to the history root
-of that header. A chunk that is not part of the snapshot's chain is refused, whoever sends it.
+of that header. A chunk that is not part of the snapshot's chain is refused from any peer.
 Certificates are included where the sender has them, because the engine of a joined node cannot
 supply those of blocks that it never had.
 """

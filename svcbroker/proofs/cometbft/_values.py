@@ -79,7 +79,7 @@ def engineName(name: str) -> str:
 
 
 class Wire(Struct, frozen=True, kw_only=True, rename=engineName):
-    """What the engine writes as an object. Fields that nobody needs are left out."""
+    """What the engine writes as an object. Unused fields are left out."""
 
 
 class PartSetHeader(Wire, frozen=True, kw_only=True):
@@ -266,7 +266,7 @@ def fromBuiltins(value: Any, kind: type[T]) -> T:
     """
     try:
         read = msgspec.convert(value, kind, strict=True, dec_hook=_read)
-        # There is one way to write a value, so that nobody can make another out of a proof.
+        # There is one way to write a value, so a proof has one encoding only.
         if _canonical(toBuiltins(read)) != _canonical(value):
             raise BadAnswer("it is not written the way it is always written")
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
