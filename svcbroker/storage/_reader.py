@@ -102,34 +102,26 @@ class ChainReader:
 
     def bodySlice(self, height: int, offset: int, length: int) -> bytes:
         """
-        A piece of a block's body; see L{bodySlices}.
-        """
-        [piece] = self.bodySlices(height, (offset, length))
-        return piece
+        A piece of a block's body. The rest of it does not come into Python.
 
-    def bodySlices(self, height: int, *pieces: tuple[int, int]) -> Sequence[bytes]:
-        """
-        Pieces of a block's body. The rest of it does not come into Python.
-
-        @param pieces: offset and length of each, such as an L{EventPlace} has.
+        @param offset: where it begins, such as an L{EventPlace} has it.
+        @param length: its length in bytes.
         @raise LookupError: there is no such block.
         @raise StorageDamaged: the body is missing, or has no such piece.
         """
-        found = []
         try:
             with self._reading.blobopen("body", "body", height, readonly=True) as blob:
-                for offset, length in pieces:
-                    blob.seek(min(offset, len(blob)))
-                    found.append(blob.read(length))
+                blob.seek(min(offset, len(blob)))
+                piece = blob.read(length)
         except sqlite3.Error as error:
             if not self._rows("SELECT 1 FROM body WHERE height = ?", height):
                 if self.blockHead(height) is not None:
                     raise self._damage(f"block {height} has no body") from error
                 raise LookupError(f"no block {height}") from error
             raise translated(error, self.path) from error
-        if any(len(piece) != length for piece, (_, length) in zip(found, pieces, strict=True)):
+        if len(piece) != length:
             raise self._damage(f"block {height} is shorter than its positions say")
-        return found
+        return piece
 
     def heightOfHash(self, hash: bytes) -> int | None:
         """

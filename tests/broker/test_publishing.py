@@ -159,7 +159,7 @@ class BatchTests(SynchronousTestCase):
             self.assertIsInstance(answers[1], errors.TopicBlank)
 
     def test_raisedLedgerErrorIsLogged(self) -> None:
-        """An error that the contract does not allow is logged, and nobody waits for it."""
+        """An error that the contract does not allow is logged, and the publish is refused."""
         self.ledger.error = ZeroDivisionError()
         self.patch(self.ledger, "topicState", self.ledger._ledger.topicState)
         [answer] = self.successResultOf(self.publishAll({}))

@@ -55,7 +55,7 @@ class AsDeferredTests(SynchronousTestCase):
         self.assertEqual(Adder.add.__doc__, "See L{IAdder.add}.")
 
     def test_coroutineStartsAtOnce(self) -> None:
-        """Nobody has to wait for the Deferred."""
+        """The coroutine runs although its Deferred is not waited for."""
         adding = self.adder.add(2, times=3)
         self.assertNoResult(adding)
         self.adder.waiting.callback(1)

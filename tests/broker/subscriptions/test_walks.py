@@ -94,7 +94,7 @@ class SharingTests(WalkTestCase):
         self.assertGreaterEqual(len(shared), 175)
 
     def test_pausedReaderLeavesAndReturns(self) -> None:
-        """It gets everything once, whoever went on without it."""
+        """It gets each event once, although other readers went on without it."""
         contents = self.publish(40)
         slow, fast = self.readers(2, flow=False)
         slow.left = 3

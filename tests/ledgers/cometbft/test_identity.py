@@ -59,7 +59,7 @@ class IdentityTests(SynchronousTestCase):
             self.load(**where)
 
     def test_keyAndAttestationAreMadeOnce(self) -> None:
-        """Beside a validator, key and attestation are made, once, for nobody else to read."""
+        """Beside a validator, key and attestation are made once, with mode 0600."""
         identity = self.load()
         self.assertEqual(identity.sponsor, self.own)
         self.assertEqual((self.directory / KEY_NAME).stat().st_mode & 0o777, 0o600)

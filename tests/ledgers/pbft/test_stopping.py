@@ -101,7 +101,7 @@ class StopTests(ProducerTestCase):
         self.assertEqual(len(self.flushLoggedErrors(StorageFailed)), 1)
 
     def test_failingDiskDoesNotDelayStop(self) -> None:
-        """Whatever is in progress."""
+        """Whether or not a write is in progress."""
         for isHeld in (False, True):
             rig = self.rig()
             rig.disk.error = StorageFailed("full")

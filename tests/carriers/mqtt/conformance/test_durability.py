@@ -66,7 +66,7 @@ class OrderlyStopTests(DurabilityTestCase):
 
 class CrashTests(OrderlyStopTests):
     """
-    The same, where what is not on disk is lost.
+    The same after a crash, which loses what was not written.
     """
 
     isCrash = True

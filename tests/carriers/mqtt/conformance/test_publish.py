@@ -290,7 +290,7 @@ class PublishTests(MqttTestCase):
         self.assertNothing(subscriber)
 
     def test_publishBeforeDisconnectCounts(self) -> None:
-        """[MQTT-4.3.1-1] What was sent before DISCONNECT counts, though nobody waits for it."""
+        """[MQTT-4.3.1-1] A PUBLISH sent before DISCONNECT is published."""
         _, subscriber = self.pair()
         publisher = self.client()
         publisher.send(publish(self.version, self.topic("a"), b"last") + b"\xe0\0")
