@@ -281,7 +281,7 @@ class CallTests(SynchronousTestCase):
         self.assertFalse(self.connection.isOpen)
 
 
-class CallThroughKleinTests(CallTests):
+class CallWithoutFastPathTests(CallTests):
     """
     The same without the fast path.
     """
