@@ -60,6 +60,8 @@ class MetadataStore:
         for (kind, name), value in file.load().items():
             self._kinds.setdefault(kind, {})[name] = value
         self._changes: dict[Key, bytes | None] = {}
+        # Called before the next write, each once.
+        self._contributors: dict[Callable[[], None], None] = {}
         self._call: IDelayedCall | None = None
         self._writing: Deferred[None] | None = None
         # Those who wait for the changes above, and for the write that is under way.
@@ -89,6 +91,19 @@ class MetadataStore:
         """Remove a value. Removing an absent one changes nothing."""
         if self._kinds.get(kind, {}).pop(name, None) is not None:
             self._change((kind, name), None)
+
+    def beforeWrite(self, contribute: Callable[[], None]) -> None:
+        """
+        Have the next write include what C{contribute} puts and removes: it is called once, when
+        that write begins. For state that changes much more often than it is written.
+        """
+        self._contributors[contribute] = None
+        self._schedule(DELAY)
+
+    def _contribute(self) -> None:
+        while self._contributors:
+            contribute, _ = self._contributors.popitem()
+            contribute()
 
     def _change(self, key: Key, value: bytes | None) -> None:
         self._changes[key] = value
@@ -124,6 +139,7 @@ class MetadataStore:
             if self._call is not None:
                 self._call.cancel()
                 self._call = None
+            self._contribute()
             if self._changes:
                 await self._write(retry=False)
             await self._runInThread(self._file.close)
@@ -139,9 +155,11 @@ class MetadataStore:
             self._call.reset(delay)
 
     def _begin(self) -> None:
+        self._contribute()
         self._call = None
-        self._writing = Deferred()
-        self._write(retry=True)
+        if self._changes or self._waiters:
+            self._writing = Deferred()
+            self._write(retry=True)
 
     def _write(self, retry: bool) -> Deferred[None]:
         changes, self._changes = self._changes, {}
@@ -152,7 +170,7 @@ class MetadataStore:
             self._ended()
             for waiter in waiters:
                 waiter.callback(None)
-            if self._changes:
+            if self._changes or self._contributors:
                 self._schedule(0 if self._waiters else DELAY)
 
         def failed(failure: Failure) -> None:

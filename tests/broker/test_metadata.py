@@ -246,6 +246,36 @@ class MetadataStoreTests(SynchronousTestCase):
         self.assertEqual((self.file.kept[("k", "b")], self.file.isClosed), (b"2", True))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_contributionsAreCollectedOnceAWrite(self) -> None:
+        """Contributions are asked for when a write begins, and one that changes nothing is none."""
+        state = [b"1"]
+        contribute = lambda: self.metadata.put("k", "a", state[0])  # noqa: E731
+        for value in (b"2", b"3"):
+            state[0] = value
+            self.metadata.beforeWrite(contribute)
+        self.clock.advance(1)
+        self.assertEqual(self.file.writes, [{("k", "a"): b"3"}])
+        self.metadata.beforeWrite(contribute)
+        self.clock.advance(1)
+        self.assertEqual(len(self.file.writes), 1)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        state[0] = b"4"
+        self.metadata.beforeWrite(contribute)
+        self.metadata.put("k", "b", b"5")
+        self.successResultOf(self.metadata.stop())
+        self.assertEqual(self.file.writes[1:], [{("k", "a"): b"4", ("k", "b"): b"5"}])
+
+    def test_contributionsDuringAWriteAreWrittenNext(self) -> None:
+        thread = HeldThread()
+        metadata = MetadataStore(self.file, self.clock, thread)
+        metadata.put("k", "a", b"1")
+        self.clock.advance(1)
+        metadata.beforeWrite(lambda: metadata.put("k", "b", b"2"))
+        thread.run()
+        self.clock.advance(1)
+        thread.run()
+        self.assertEqual(self.file.kept[("k", "b")], b"2")
+
     def test_positionsComeBackInTheirGroup(self) -> None:
         """Positions come back as they were, and only in their group."""
         stored = StoredPosition(Position(5, 2), (Position(5, 4), Position(6, 0)))

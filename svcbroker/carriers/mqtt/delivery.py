@@ -19,6 +19,7 @@ from .frames import (
     FrameTemplate,
     InFlight,
     Options,
+    Sent,
     Window,
     encodeWithin,
     messagesOf,
@@ -31,7 +32,7 @@ from .reasons import ReasonCode
 
 if TYPE_CHECKING:
     from .session import Session
-    from .subscription import SessionSubscription
+    from .subscription import Key, SessionSubscription
 
 _NO_TOPIC: Final = b"\0\0"
 
@@ -143,10 +144,11 @@ class Delivery:
         else:
             packetIds = self._window.newIds(len(messages), template.packetIds)
             self._window.addAll(packetIds, subscription, template)
-            if subscription.options.qos == 2:
+            if subscription.options.qos == 1:
+                self._session.sentOnce(packetIds)
+            else:
                 for packetId, sent in zip(packetIds, messages, strict=True):
-                    if sent.qos == 2:
-                        self._session.sent(packetId, subscription.keyOf(sent.message.event))
+                    self._sent(subscription, packetId, sent)
             self._send(template.filled(packetIds))
         if template.others:
             self._done(subscription, template.others)
@@ -195,8 +197,14 @@ class Delivery:
             return
         sent = sentOf(message, options, flags)
         self._window.add(packetId, subscription if isFromLog else None, sent)
-        if qos == 2 and isFromLog:
-            self._session.sent(packetId, subscription.keyOf(message.event))
+        if isFromLog:
+            self._sent(subscription, packetId, sent)
+
+    def _sent(self, subscription: SessionSubscription, packetId: int, sent: Sent) -> None:
+        if sent.qos == 2:
+            self._session.sent(packetId, subscription.keyOf(sent.message.event))
+        else:
+            self._session.sentOnce((packetId,))
 
     def _extra(
         self, subscription: SessionSubscription, message: Message, isRepeated: bool
@@ -380,6 +388,11 @@ class Delivery:
             if self._sendFrame(message, options, packetId, sent.flags, True, NO_PROPERTIES):
                 again = msgspec.structs.replace(sent, options=options)
                 self._window.add(packetId, flight.subscription, again)
+
+    def keyOf(self, packetId: int) -> Key | None:
+        """The key of the unacknowledged message with a packet identifier."""
+        flight = self._window.get(packetId)
+        return None if flight is None else flight.key
 
     def orphan(self, subscription: SessionSubscription) -> None:
         """Detach a subscription that ends. Its messages may still be acknowledged."""

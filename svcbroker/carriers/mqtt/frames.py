@@ -29,7 +29,7 @@ from .packets import MQTT_5
 
 if TYPE_CHECKING:
     from .session import Session
-    from .subscription import SessionSubscription
+    from .subscription import Key, SessionSubscription
 
 RETAIN_FLAG: Final = 0x01
 _QOS_SHIFT: Final = 1
@@ -237,6 +237,14 @@ class InFlight(Struct, frozen=True):
 
     subscription: SessionSubscription | None
     sent: Sent
+
+    @property
+    def key(self) -> Key | None:
+        """Its key, where the log delivers it to this session again."""
+        subscription = self.subscription
+        if subscription is None or subscription.group is not None:
+            return None
+        return subscription.keyOf(self.sent.message.event)
 
 
 class _Run(Struct, frozen=True):

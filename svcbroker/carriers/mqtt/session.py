@@ -4,7 +4,7 @@ The state of one session (section 4.1), with or without a connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ from ...errors import BrokerError
 from ...model import Position
 from .context import NEVER
 from .messages import publisherMark
+from .packetids import KeptPacketIds
 from .subscription import KeptSubscription, Key, SessionSubscription
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class Session:
         self.released: dict[int, Key | None] = {}
         self._sent: dict[int, Key] = {}
         self._unacknowledged: dict[Key, int] = {}
-        self._reserved: set[int] = set()
+        # The same by packet identifier.
+        self._reserved: dict[int, Key | None] = {}
+        self._packetIds = KeptPacketIds(store, group, clientId, self._findInFlight)
         # Keys of messages that the client has released on an earlier connection, and that the log
         # may hand over once more; and those of them that are completed meanwhile.
         self._settled: set[Key] = set()
@@ -173,7 +176,7 @@ class Session:
             self.delivery.orphan(subscription)
         subscriptionId = subscription.kept.subscriptionId
         for key in [key for key in self._unacknowledged if key[0] == subscriptionId]:
-            self._reserved.discard(self._unacknowledged.pop(key))
+            del self._reserved[self._unacknowledged.pop(key)]
         self._settled = {key for key in self._settled if key[0] != subscriptionId}
         self._completed = {key for key in self._completed if key[0] != subscriptionId}
         subscription.close(forget=True)
@@ -187,7 +190,8 @@ class Session:
     def usesAny(self, packetIds: Iterable[int]) -> bool:
         """Whether any of these packet identifiers is."""
         return not (
-            self._reserved.isdisjoint(packetIds) and self.released.keys().isdisjoint(packetIds)
+            self._reserved.keys().isdisjoint(packetIds)
+            and self.released.keys().isdisjoint(packetIds)
         )
 
     @property
@@ -198,7 +202,7 @@ class Session:
     def takeUnacknowledged(self, key: Key) -> int:
         """Remove and return the packet identifier of an earlier sending; 0 where there was none."""
         packetId = self._unacknowledged.pop(key, 0)
-        self._reserved.discard(packetId)
+        self._reserved.pop(packetId, None)
         return packetId
 
     def takeReleased(self, key: Key) -> bool:
@@ -214,36 +218,51 @@ class Session:
             self._forget(key)
         return True
 
-    def forgetReleased(
+    def forgetAcknowledged(
         self, subscriptionId: str, isAcknowledged: Callable[[Position], bool]
     ) -> None:
-        """Forget released messages that a subscription of the log will not hand over."""
-        done = {
-            key
-            for key in self._settled
-            if key[0] == subscriptionId and isAcknowledged(Position(key[1], key[2]))
-        }
+        """Forget messages that a subscription of the log will not hand over."""
+
+        def isDone(key: Key) -> bool:
+            return key[0] == subscriptionId and isAcknowledged(Position(key[1], key[2]))
+
+        done = set(filter(isDone, self._settled))
         self._settled -= done
         self._completed -= done
         self._hasChanged = self._hasChanged or bool(done)
+        for key in [key for key in self._unacknowledged if isDone(key)]:
+            self.takeUnacknowledged(key)
 
     def takeOrphans(self) -> dict[int, InFlight]:
         """Remove and return sent messages that the log does not deliver again."""
         orphans, self._orphans = self._orphans, {}
         for packetId in orphans:
-            self._reserved.discard(packetId)
+            del self._reserved[packetId]
         return orphans
 
     def keepInFlight(self, inFlight: dict[int, InFlight]) -> None:
         """Remember the unacknowledged messages of a connection that has ended."""
         self._settle()
         for packetId, flight in inFlight.items():
-            self._reserved.add(packetId)
-            subscription = flight.subscription
-            if subscription is None or subscription.group is not None:
+            key = flight.key
+            self._reserved[packetId] = key
+            if key is None:
                 self._orphans[packetId] = flight
             else:
-                self._unacknowledged[subscription.keyOf(flight.sent.message.event)] = packetId
+                self._unacknowledged[key] = packetId
+        self._packetIds.ended()
+
+    def sentOnce(self, packetIds: Sequence[int]) -> None:
+        """Record the packet identifiers of messages that are sent with QoS 1."""
+        if self.isPersistent:
+            self._packetIds.sent(packetIds)
+
+    def _findInFlight(self, packetId: int) -> Key | None:
+        """The key of the message with a packet identifier, but for QoS 2, which is stored apart."""
+        key = self._reserved.get(packetId)
+        if self.delivery is not None and key is None:
+            key = self.delivery.keyOf(packetId)
+        return None if packetId in self._sent else key
 
     # Exchanges with QoS 2.
 
@@ -366,21 +385,31 @@ class Session:
         self._keepSubscriptions()
         self._store.remove(SESSION, self.name)
         self._store.remove(QOS_2, self.name)
+        self._packetIds.discard()
 
-    def restore(self) -> None:
-        """Load the exchanges from the disk. The subscriptions were loaded before."""
+    def restore(self, pages: Mapping[int, bytes]) -> None:
+        """
+        Load the exchanges from the disk. The subscriptions were loaded before.
+
+        @param pages: those of its packet identifiers with QoS 1, by their number.
+        """
         self.hasNoLocal = any(each.noLocal for each in self.subscriptions.values())
         self._changed.clear()
-        value = self._store.get(QOS_2, self.name)
-        if value is None:
-            return
+        value = self._store.get(QOS_2, self.name) or b"{}"
         kept = msgspec.json.decode(value, type=KeptExchanges)
+        # A page may be older than what is stored of QoS 2, and than the end of a subscription.
+        known = {each.kept.subscriptionId for each in self.subscriptions.values()}
+        for key, packetId in self._packetIds.restore(pages).items():
+            if key[0] in known and packetId not in kept.sent and packetId not in kept.released:
+                self._unacknowledged[key] = packetId
+                self._reserved[packetId] = key
         self.received = set(kept.received)
         self.released = kept.released
         self._completed = set(kept.completed)
         self._sent = kept.sent
-        self._unacknowledged = {key: packetId for packetId, key in kept.sent.items()}
-        self._reserved = set(kept.sent)
+        for packetId, key in kept.sent.items():
+            self._unacknowledged[key] = packetId
+            self._reserved[packetId] = key
         self._settle()
 
     def _settle(self) -> None:

@@ -14,6 +14,7 @@ from twisted.logger import Logger
 from .context import Context
 from .delivery import Delivery
 from .frames import InFlight
+from .packetids import pagesBySession
 from .packets import Connect
 from .reasons import MqttError, ReasonCode
 from .session import SESSION, SUBSCRIPTION, IClient, KeptSession, Session
@@ -67,6 +68,7 @@ class Sessions:
             group, clientId, _ = msgspec.json.decode(name, type=tuple[str, str, str])
             subscription = msgspec.json.decode(value, type=KeptSubscription)
             subscriptions.setdefault((group, clientId), []).append(subscription)
+        pages = pagesBySession(store)
         for name, value in store.items(SESSION):
             kept = msgspec.json.decode(value, type=KeptSession)
             if kept.group not in self._context.retained:
@@ -79,7 +81,7 @@ class Sessions:
             if kept.subscriptions:
                 # From now on each has an entry of its own.
                 session.keep()
-            session.restore()
+            session.restore(pages.get((kept.group, kept.clientId), {}))
             self._sessions[session.group, session.clientId] = session
             self._expireLater(session)
         self.wills.start({each.name: each.expiry for each in self._sessions.values()})

@@ -152,7 +152,7 @@ class SessionSubscription:
         if self.kept.start is None:
             self.kept = structs.replace(self.kept, start=core.position)
         self.isAcknowledged = core.request.isAcknowledged
-        self.session.forgetReleased(self.kept.subscriptionId, core.isAcknowledged)
+        self.session.forgetAcknowledged(self.kept.subscriptionId, core.isAcknowledged)
 
     @property
     def isOpen(self) -> bool:

@@ -16,6 +16,8 @@ from svcbroker.carriers.mqtt.packets import (
     Puback,
     Publish,
 )
+from svcbroker.interfaces import submit
+from svcbroker.model import PublishEvent
 
 from .support import Client, Server
 
@@ -136,6 +138,69 @@ class ResumeTests(SynchronousTestCase):
             # Exactly once needs the identifier.
             (again,) = [each for each in messages if each.payload == b"2"]
             self.assertEqual((again.dup, again.packetId), (True, second.packetId))
+
+    def test_packetIdsOfQos1SurviveRestart(self) -> None:
+        """
+        [MQTT-4.4.0-1] Unacknowledged messages come again after a crash in their order, with their
+        packet identifiers and DUP; other identifiers are free.
+        """
+        for version in VERSIONS:
+            server = Server()
+            client = lasting(server, version=version)
+            client.subscribe("a/#", 1)
+            client.subscribe("b", 2)
+            for number in range(200):
+                server.event(f"a/{number % 3}", b"%d" % number)
+            server.event("b", b"once")
+            sent = [each for each in client.take() if isinstance(each, Publish)]
+            self.assertEqual(len(sent), 201)
+            client.send(*(Puback(each.packetId) for each in sent[:190] if each.qos == 1))
+            server.wait(1)
+            server = server.restarted()
+            server.event("a/0", b"new")
+            client = lasting(server, version=version)
+            first = [each for each in client.take() if isinstance(each, Publish)]
+            fields = [(each.packetId, each.payload, each.dup) for each in first if each.qos == 1]
+            expected = [(each.packetId, each.payload, True) for each in sent[190:200]]
+            self.assertEqual(fields, [*expected, (fields[-1][0], b"new", False)])
+            self.assertEqual(len({each.packetId for each in first}), 12)
+            self.assertEqual([each.dup for each in first if each.qos == 2], [True])
+            # Acknowledged now: nothing comes again, whether or not a page was removed.
+            client.send(*(Puback(each.packetId) for each in first if each.qos == 1))
+            server.wait(1)
+            server = server.restarted()
+            again = lasting(server, version=version).takeMessages()
+            self.assertEqual([each.payload for each in again], [b"once"])
+
+    def test_packetIdsCostWhatIsSent(self) -> None:
+        """
+        Packet identifiers are stored once a write, for messages that are unacknowledged then; an
+        acknowledgement stores nothing, and the end of the connection removes what is left.
+        """
+        server = Server()
+        client = lasting(server)
+        kind = "mqtt-packet-ids"
+        client.subscribe("t", 1)
+        server.event("t", b"acknowledged")
+        self.assertEqual(client.payloads(), [b"acknowledged"])
+        server.wait(1)
+        writes = self.patchWrites(server)
+        for _ in range(150):
+            submit(server.ledger, PublishEvent(topic="t", content=b"x"))
+        server.pump()
+        messages = [each for each in client.take() if isinstance(each, Publish)]
+        server.wait(1)
+        pages = [key for changes in writes for key in changes if key[0] == kind]
+        self.assertEqual([name for _, name in pages], [f'["1","client",{n}]' for n in range(3)])
+        writes.clear()
+        client.send(*(Puback(each.packetId) for each in messages[:-1]))
+        server.wait(1)
+        self.assertEqual([key for changes in writes for key in changes if key[0] == kind], [])
+        client.lose()
+        server.wait(1)
+        self.assertEqual(
+            [name for each, name in server.file.kept if each == kind], ['["1","client",2]']
+        )
 
     def test_grantedSubscriptionMissesNothing(self) -> None:
         """A subscription that was granted misses nothing, whatever happens then."""

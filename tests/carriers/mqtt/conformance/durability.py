@@ -71,20 +71,26 @@ class DurabilityTestCase(MqttTestCase):
         self.assertPayloads(older, b"4")
 
     def unacknowledged(self) -> Iterator[None]:
-        """[MQTT-4.4.0-1] What a client did not acknowledge comes again; it may be known by DUP."""
+        """
+        [MQTT-4.4.0-1] What a client did not acknowledge comes again in its order, with its packet
+        identifiers and DUP.
+        """
         topic = self.topic("unacknowledged")
         client = self.persistent("unacknowledged")
         client.subscribe(topic, qos=1)
         self.publishAll(topic, b"1", b"2", b"3")
         client.message()
-        client.expect(PUBLISH)
-        client.expect(PUBLISH)
-        client.ping()
+        sent = [client.expect(PUBLISH) for _ in range(2)]
+        # A SUBACK waits for the disk.
+        client.subscribe(self.topic("synced"))
         yield
         client = self.persistent("unacknowledged")
         self.assertTrue(client.connack.sessionPresent)
-        self.assertEqual(self.fresh(client, b"1").payload, b"2")
-        self.assertPayloads(client, b"3")
+        again = [self.fresh(client, b"1"), client.message()]
+        self.assertNothing(client)
+        self.assertEqual([each.payload for each in again], [b"2", b"3"])
+        self.assertEqual([each.packetId for each in again], [each.packetId for each in sent])
+        self.assertEqual([each.dup for each in again], [True, True])
 
     def retained(self) -> Iterator[None]:
         """Section 3.3.1.3: retained messages, and that they were cleared."""

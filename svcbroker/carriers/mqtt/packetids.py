@@ -1,0 +1,116 @@
+"""
+The packet identifiers of a session's deliveries with QoS 1, on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ...broker import MetadataStore
+from .subscription import Key
+
+PACKET_IDS: Final = "mqtt-packet-ids"
+"""The kind of a page on disk. Its name is that of the session and the number of the page."""
+
+_PAGE: Final = 64
+"""How many packet identifiers a page has."""
+
+_Page: TypeAlias = dict[str, list[tuple[int, int, int]]]
+"""Packet identifier, height and index of each message, by the id of its subscription."""
+
+_decoder: Final = msgspec.json.Decoder(_Page)
+
+
+class KeptPacketIds:
+    """
+    Stores which message was sent with which packet identifier, so that it is sent again with the
+    same one after a restart [MQTT-4.4.0-1] [MQTT5-4.4.0-1].
+
+    Only a sending changes what is stored, and only if its message is still unacknowledged when the
+    metadata store writes next. An acknowledgement changes nothing: the position of the subscription
+    says what is acknowledged. A page is removed once no message of it is in flight.
+    """
+
+    def __init__(
+        self, store: MetadataStore, group: str, clientId: str, find: Callable[[int], Key | None]
+    ) -> None:
+        """
+        @param find: the key of the message in flight with a packet identifier and QoS 1.
+        """
+        self._store = store
+        self._session = (group, clientId)
+        self._find = find
+        # Pages of messages that were sent since the last write, and pages that are stored.
+        self._touched: set[int] = set()
+        self._kept: set[int] = set()
+
+    def sent(self, packetIds: Sequence[int]) -> None:
+        """Record packet identifiers that were just used, in ascending order if a range."""
+        if not self._touched:
+            self._store.beforeWrite(self._write)
+        if isinstance(packetIds, range):
+            self._touched.update(range(packetIds[0] // _PAGE, packetIds[-1] // _PAGE + 1))
+        else:
+            self._touched.update(packetId // _PAGE for packetId in packetIds)
+
+    def ended(self) -> None:
+        """Remove what is not in flight any more: the connection has ended."""
+        if self._kept:
+            self._store.beforeWrite(self._write)
+
+    def _write(self) -> None:
+        touched, self._touched = self._touched, set()
+        for page in touched:
+            found: _Page = {}
+            for packetId in range(page * _PAGE, page * _PAGE + _PAGE):
+                key = self._find(packetId)
+                if key is not None:
+                    found.setdefault(key[0], []).append((packetId, key[1], key[2]))
+            if found:
+                self._store.put(PACKET_IDS, self._name(page), msgspec.json.encode(found))
+                self._kept.add(page)
+            else:
+                self._remove(page)
+        for page in self._kept - touched:
+            first = page * _PAGE
+            if not any(self._find(packetId) for packetId in range(first, first + _PAGE)):
+                self._remove(page)
+
+    def restore(self, pages: Mapping[int, bytes]) -> dict[Key, int]:
+        """
+        Read the stored pages.
+
+        @return: the packet identifiers. Messages may have been acknowledged since.
+        """
+        self._kept.update(pages)
+        return {
+            (subscriptionId, height, index): packetId
+            for value in pages.values()
+            for subscriptionId, places in _decoder.decode(value).items()
+            for packetId, height, index in places
+        }
+
+    def discard(self) -> None:
+        """Remove all pages."""
+        self._touched.clear()
+        for page in tuple(self._kept):
+            self._remove(page)
+
+    def _remove(self, page: int) -> None:
+        self._kept.discard(page)
+        self._store.remove(PACKET_IDS, self._name(page))
+
+    def _name(self, page: int) -> str:
+        return msgspec.json.encode((*self._session, page)).decode("utf-8")
+
+
+def pagesBySession(store: MetadataStore) -> dict[tuple[str, str], dict[int, bytes]]:
+    """All stored pages, by group and client identifier, and number."""
+    pages: dict[tuple[str, str], dict[int, bytes]] = {}
+    for name, value in store.items(PACKET_IDS):
+        group, clientId, page = msgspec.json.decode(name, type=tuple[str, str, int])
+        pages.setdefault((group, clientId), {})[page] = value
+    return pages
