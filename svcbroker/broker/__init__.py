@@ -7,6 +7,7 @@ L{BrokerError<svcbroker.errors.BrokerError>}s.
 
 from ._admin import Administration
 from ._broker import Broker
+from ._chainentries import GroupOf, bindToChains
 from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks, PeerError
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._metadata import MetadataStore
@@ -33,6 +34,7 @@ __all__ = [
     "Answer",
     "Broker",
     "CheckpointAnswer",
+    "GroupOf",
     "Groups",
     "IPeer",
     "ISubscriptionDirectory",
@@ -49,4 +51,5 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "TimeoutQueue",
+    "bindToChains",
 ]

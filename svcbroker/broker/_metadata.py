@@ -76,6 +76,14 @@ class MetadataStore:
         """Everything of a kind, by name."""
         return sorted(self._kinds.get(kind, {}).items())
 
+    def kinds(self) -> Sequence[str]:
+        """All kinds of which something is or was kept."""
+        return tuple(self._kinds)
+
+    def names(self, kind: str) -> Sequence[str]:
+        """The names of everything of a kind, in no particular order."""
+        return tuple(self._kinds.get(kind, ()))
+
     def count(self, kind: str) -> int:
         """How many things of a kind are kept."""
         return len(self._kinds.get(kind, ()))

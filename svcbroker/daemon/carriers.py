@@ -11,8 +11,8 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.logger import Logger
 
-from ..broker import Broker, Limits, MetadataStore
-from ..broker.subscriptions import KeptPositions, Subscriptions
+from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
+from ..broker.subscriptions import KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
 from ..carriers.http import HttpSettings, makeSite
 from ..carriers.peers import makePeers
@@ -22,6 +22,7 @@ from ..carriers.webhook import (
     WebhookSettings,
     makeWebhooks,
     parseSecrets,
+    webhookGroup,
 )
 from ..interfaces import ILedger
 from ..net.deferreds import asDeferred
@@ -37,6 +38,13 @@ _log = Logger()
 
 METADATA = "notes.sqlite"
 """The file of the metadata store in the data directory."""
+
+ENTRY_GROUPS: Mapping[str, GroupOf] = {
+    "position": positionGroup,
+    "webhook": webhookGroup,
+    "mqtt": mqtt.entryGroup,
+}
+"""How the group of each entry of the metadata store is found."""
 
 _MAX_SECRETS_FILE = 64 * 1024
 
@@ -161,6 +169,7 @@ def makeCarriers(
     except StorageError as error:
         thread.stop()
         raise StartError(f"data-dir: {error}") from error
+    bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)
     subscriptions = Subscriptions(
         ledgers, reactor, now, entropy, KeptPositions(metadata), maxLevels=config.maxLevels
     )

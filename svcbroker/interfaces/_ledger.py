@@ -69,6 +69,13 @@ class ILedger(Interface):
 
     group: str = Attribute("The id of the group whose log this is.")
 
+    chain: bytes = Attribute(
+        "What tells this log from every other one, also from one that took its place: the chain's "
+        "id, once L{start} has fired. The same after each start. Empty where nothing is kept when "
+        "the ledger stops. Positions of subscriptions are tied to it: the broker reads it at each "
+        "start, and sets aside what it keeps of another chain of the group."
+    )
+
     def start() -> Deferred[None]:
         """
         Open the log and begin to decide. Called once, before anything else.

@@ -41,6 +41,7 @@ class StoredLedger:
     the chain alone, and of L{IProvableLedger<svcbroker.interfaces.IProvableLedger>} all of it.
 
     @ivar group: the id of the group whose log it is.
+    @ivar chain: the id of the chain; empty until there is one.
     """
 
     _log = Logger()
@@ -50,11 +51,13 @@ class StoredLedger:
         @param reactor: gets its turn in the middle of a long search.
         """
         self.group = group
+        self.chain = b""
         self._reactor = reactor
         self._observers = Observers()
 
     def _openReads(self, genesis: Genesis, state: ChainState, store: Store) -> None:
         """There is a chain to read."""
+        self.chain = genesis.chain
         self._state = state
         self._reader = ChainReader(state, store, self._yieldToReactor)
         self._prover = Prover(genesis, store)

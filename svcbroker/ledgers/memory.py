@@ -73,7 +73,11 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
 class MemoryLedger:
     """
     A chain with a single node, without consensus.
+
+    @ivar chain: empty, because each start begins another chain.
     """
+
+    chain = b""
 
     def __init__(self, context: LedgerContext) -> None:
         self.group = context.group

@@ -346,6 +346,21 @@ class LogTests(LedgerKit):
         self.assertEqual(following.sequence, 4)
         self.assertGreater(following.height, ids[-1].height)
 
+    async def test_chainIdTellsLogsApart(self) -> None:
+        """The chain's id is the log's: kept with it, another for another log, and none where the
+        log is not kept."""
+        ledger = await self.begin()
+        chain = ledger.chain
+        self.assertEqual(bool(chain), self.fixture.isDurable)
+        await self.submit(OpenTopic(topic="t"))
+        await self.end()
+        self.assertEqual((await self.startAgain()).chain, chain)
+        await self.end()
+        other = await self.begin()
+        self.assertEqual(bool(other.chain), self.fixture.isDurable)
+        if chain:
+            self.assertNotEqual(other.chain, chain)
+
     # Followers.
 
     async def test_observersSeeEveryBlockInOrder(self) -> None:

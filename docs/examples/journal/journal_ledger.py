@@ -59,6 +59,7 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
     """
 
     group = ""  # its own, not the memory ledger's, which is made no sooner than start
+    chain = b""  # the memory ledger keeps nothing, this one does
 
     def __init__(self, context: LedgerContext, name: str) -> None:
         self.group = context.group
@@ -87,6 +88,7 @@ class JournalLedger(proxyForInterface(ILedger, "_memory")):
         try:
             first = json.loads(lines[0])
             self._now, key = first["now"], bytes.fromhex(first["key"])
+            self.chain = key
             self._memory = MemoryLedger(
                 evolve(self._context, now=lambda: self._now, entropy=lambda size: key)
             )

@@ -8,7 +8,13 @@ or live, and keeps nothing that the log keeps.
 
 from ._follower import Follower
 from ._levels import LevelTree
-from ._positions import IPositions, KeptPositions, MemoryPositions, StoredPosition
+from ._positions import (
+    IPositions,
+    KeptPositions,
+    MemoryPositions,
+    StoredPosition,
+    positionGroup,
+)
 from ._registry import Subscriptions
 
 __all__ = [
@@ -19,4 +25,5 @@ __all__ = [
     "MemoryPositions",
     "StoredPosition",
     "Subscriptions",
+    "positionGroup",
 ]

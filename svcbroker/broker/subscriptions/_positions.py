@@ -78,6 +78,11 @@ class MemoryPositions:
         return len(self._kept)
 
 
+def positionGroup(kind: str, name: str, value: bytes) -> str:
+    """See L{GroupOf<svcbroker.broker.GroupOf>}."""
+    return _FORM.decode(value)[0]
+
+
 _KIND = "position"
 _FORM = msgspec.json.Decoder(tuple[str, tuple[int, int], list[tuple[int, int]]])
 

@@ -11,6 +11,7 @@ and L{sessions} hold the state that outlives a connection. Only L{carrier} touch
 
 from .carrier import MqttCarrier, MqttFactory, MqttProtocol, webSocketRoute
 from .context import Context, MqttSettings, makeContext
+from .sessions import entryGroup
 
 __all__ = [
     "Context",
@@ -18,6 +19,7 @@ __all__ = [
     "MqttFactory",
     "MqttProtocol",
     "MqttSettings",
+    "entryGroup",
     "makeContext",
     "webSocketRoute",
 ]

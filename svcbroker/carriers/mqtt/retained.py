@@ -35,7 +35,10 @@ TOPIC_BYTES: Final = 600
 """What a retained message costs in memory beside its topic: two nodes, an id, its stored form."""
 
 _BLOCKS_A_TURN: Final = 64
-_HEIGHT: Final = "mqtt-followed"
+RETAINED: Final = "mqtt-retained/"
+"""The kind of a retained message on disk, before the group's id. Its name is the topic."""
+FOLLOWED: Final = "mqtt-followed"
+"""The kind of the height up to which a group's log was followed. Its name is the group's id."""
 
 
 @implementer(IBlockObserver)
@@ -56,7 +59,7 @@ class RetainedIndex:
         self.ledger = ledger
         self._store = store
         self._reactor = reactor
-        self._kind = f"mqtt-retained/{ledger.group}"
+        self._kind = RETAINED + ledger.group
         self.size = 0
         self._events: LevelTree[EventId] = LevelTree()
         self._count = 0
@@ -73,7 +76,7 @@ class RetainedIndex:
         """
         for topic, value in self._store.items(self._kind):
             self._set(topic, EventId.parse(value.decode("ascii")))
-        kept = self._store.get(_HEIGHT, self.ledger.group)
+        kept = self._store.get(FOLLOWED, self.ledger.group)
         self.height = self._keptHeight = 0 if kept is None else msgspec.json.decode(kept, type=int)
         return self._catchUp()
 
@@ -138,7 +141,7 @@ class RetainedIndex:
     def _keepHeight(self) -> None:
         # Written together with the changes before it, or after them.
         self._keptHeight, self._unkept = self.height, 0
-        self._store.put(_HEIGHT, self.ledger.group, b"%d" % self.height)
+        self._store.put(FOLLOWED, self.ledger.group, b"%d" % self.height)
 
     def has(self, topic: str) -> bool:
         """Whether a topic has a retained message."""

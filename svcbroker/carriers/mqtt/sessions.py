@@ -17,6 +17,7 @@ from .frames import InFlight
 from .packetids import pagesBySession
 from .packets import Connect
 from .reasons import MqttError, ReasonCode
+from .retained import FOLLOWED, RETAINED
 from .session import SESSION, SUBSCRIPTION, IClient, KeptSession, Session
 from .subscription import KeptSubscription, SessionSubscription, ShareGroup, ShareKey, parseShare
 from .wills import Wills
@@ -34,6 +35,19 @@ class Opened:
 
     session: Session
     isPresent: bool
+
+
+def entryGroup(kind: str, name: str, value: bytes) -> str:
+    """
+    The group of an MQTT entry of the metadata store. See L{GroupOf<svcbroker.broker.GroupOf>}.
+    """
+    if kind.startswith(RETAINED):
+        return kind[len(RETAINED) :]
+    if kind == FOLLOWED:
+        return name
+    # All others are named by their session.
+    group: str = msgspec.json.decode(name, type=list)[0]
+    return group
 
 
 class Sessions:

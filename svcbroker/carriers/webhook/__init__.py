@@ -8,7 +8,7 @@ webhook, and C{webhooks} holds them all. C{posting} makes requests through L{svc
 
 from .messages import Signer, parseSecrets
 from .settings import WebhookSettings
-from .webhooks import Webhooks, makeWebhooks
+from .webhooks import Webhooks, makeWebhooks, webhookGroup
 
 __all__ = [
     "Signer",
@@ -16,4 +16,5 @@ __all__ = [
     "Webhooks",
     "makeWebhooks",
     "parseSecrets",
+    "webhookGroup",
 ]

@@ -52,6 +52,11 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _form = msgspec.json.Decoder(_Record)
 
 
+def webhookGroup(kind: str, name: str, value: bytes) -> str:
+    """See L{GroupOf<svcbroker.broker.GroupOf>}."""
+    return _form.decode(value).group
+
+
 @frozen
 class _Webhook:
     """A webhook and its delivery."""

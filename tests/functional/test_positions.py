@@ -1,0 +1,162 @@
+"""
+Durable subscriptions of real clients, while the daemon changes its ledger and operators look on.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+from twisted.internet.protocol import Protocol
+from twisted.python.failure import Failure
+
+from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
+from .test_hostile_load import connect, packet, text
+
+PBFT = "pbft:nodes=1"
+UUID = "0b7b1e0c-5b7a-4c7a-9b0e-0123456789ab"
+PRESENT = b"\x20\x02\x01\x00"
+"""CONNACK: the session is present."""
+DISCONNECT = packet(0xE0, b"")
+
+
+class Client(Protocol):
+    """
+    A client of STOMP or MQTT that reads all that comes.
+    """
+
+    transport: Any
+
+    def __init__(self) -> None:
+        self.received = b""
+        self._wanted: list[tuple[re.Pattern[bytes], Deferred[re.Match[bytes]]]] = []
+        self._gone: Deferred[None] = Deferred()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes."""
+        self.transport.write(data)
+
+    def receives(self, pattern: bytes) -> Deferred[re.Match[bytes]]:
+        """Fires with the first match in all that was received."""
+        found: Deferred[re.Match[bytes]] = Deferred()
+        self._wanted.append((re.compile(pattern, re.DOTALL), found))
+        self.dataReceived(b"")
+        return found.addTimeout(TIMEOUT, reactor)
+
+    def dataReceived(self, data: bytes) -> None:
+        self.received += data
+        for each in tuple(self._wanted):
+            match = each[0].search(self.received)
+            if match is not None:
+                self._wanted.remove(each)
+                each[1].callback(match)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        self._gone.callback(None)
+
+    async def leave(self, farewell: bytes = b"") -> None:
+        """Close the connection, and wait until it is closed."""
+        self.send(farewell)
+        self.transport.loseConnection()
+        await self._gone
+
+
+def frame(command: str, *headers: str) -> bytes:
+    """A STOMP frame without a body."""
+    return "\n".join([command, *headers, "", "\0"]).encode()
+
+
+class PositionsTests(DaemonTestCase):
+    """
+    A durable subscription of STOMP and a session of MQTT, both to one topic.
+    """
+
+    async def serve(self, ledger: str) -> Daemon:
+        """Start a daemon on the one data directory."""
+        return await self.start(f"--stomp={LOCAL}", f"--mqtt={LOCAL}", ledger=ledger)
+
+    async def reach(self, daemon: Daemon, name: str) -> Client:
+        """Connect to a port."""
+        found = await daemon.protocol.waitFor(name + r" on 127\.0\.0\.1:(\d+)")
+        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", int(found[1]))
+        client: Client = await connectProtocol(endpoint, Client())
+        return client
+
+    async def stomp(self, daemon: Daemon) -> Client:
+        """Subscribe with an id, as a client of STOMP."""
+        client = await self.reach(daemon, "STOMP")
+        client.send(frame("CONNECT", "accept-version:1.2", "host:x"))
+        await client.receives(b"CONNECTED")
+        client.send(
+            frame(
+                "SUBSCRIBE",
+                "id:0",
+                "destination:t",
+                "ack:client-individual",
+                f"svc-subscriptionId:{UUID}",
+                "receipt:r",
+            )
+        )
+        await client.receives(b"receipt-id:r")
+        return client
+
+    async def mqtt(self, daemon: Daemon, isSubscribing: bool = True) -> Client:
+        """Connect with a session that stays, as a client of MQTT 3.1.1, and maybe subscribe."""
+        client = await self.reach(daemon, "MQTT")
+        client.send(connect("c", clean=False))
+        await client.receives(b"\x20\x02")
+        if isSubscribing:
+            client.send(packet(0x82, struct.pack("!H", 1) + text("t") + b"\1"))
+            await client.receives(b"\x90\x03\x00\x01\x01")
+        return client
+
+    async def publish(self, daemon: Daemon, *contents: str) -> None:
+        """Publish events."""
+        await daemon.call("/rest/open", topic="t")
+        for content in contents:
+            answer = await daemon.call("/rest/publish", topic="t", content=content)
+            self.assertEqual(answer["status"], "SUCCESS")
+
+    async def leaveUnfinished(self) -> None:
+        """Acknowledge the first of three events, by both clients, on the chain that is kept."""
+        daemon = await self.serve(PBFT)
+        await self.publish(daemon)
+        stomp, mqtt = await self.stomp(daemon), await self.mqtt(daemon)
+        await self.publish(daemon, "one", "two", "three")
+        ack = await stomp.receives(rb"\nack:([^\n]+).*?\n\none\0.*three\0")
+        stomp.send(frame("ACK", "id:" + ack[1].decode(), "receipt:a"))
+        await stomp.receives(b"receipt-id:a")
+        number = await mqtt.receives(rb"\0\x01t(..)one.*three")
+        mqtt.send(packet(0x40, number[1]) + packet(0xC0, b""))
+        await mqtt.receives(rb"\xd0\0")
+        await stomp.leave()
+        await mqtt.leave(DISCONNECT)
+        self.assertEqual(await daemon.stop(), 0)
+
+    async def test_otherLedgerLosesNothing(self) -> None:
+        """A start with another ledger leaves the positions of the first chain as they were."""
+        await self.leaveUnfinished()
+
+        daemon = await self.serve("memory")
+        await daemon.protocol.waitFor("group 1 is served from another chain than before")
+        await self.publish(daemon, *"abcdefgh")
+        stomp, mqtt = await self.stomp(daemon), await self.mqtt(daemon)
+        self.assertNotIn(PRESENT, mqtt.received)
+        await self.publish(daemon, "i")
+        for client in (stomp, mqtt):
+            await client.receives(b"i")
+            await client.leave()
+        self.assertEqual(await daemon.stop(), 0)
+
+        daemon = await self.serve(PBFT)
+        await daemon.protocol.waitFor("records of subscriptions are back")
+        await self.publish(daemon, "four")
+        stomp, mqtt = await self.stomp(daemon), await self.mqtt(daemon, isSubscribing=False)
+        await stomp.receives(b"\n\ntwo\0.*\n\nthree\0.*\n\nfour\0")
+        self.assertNotIn(b"\n\none\0", stomp.received)
+        await mqtt.receives(rb"\0\x01t..two.*\0\x01t..three.*\0\x01t..four")
+        self.assertIn(PRESENT, mqtt.received)
+        self.assertNotIn(b"one", mqtt.received)
