@@ -33,6 +33,7 @@ from wsproto.events import BytesMessage, CloseConnection, Message, Ping, TextMes
 from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
+from ..net.sending import endSending
 from .http.routes import Route, encodeError, respond
 from .http.server import BrokerRequest
 
@@ -70,6 +71,7 @@ class WebSocketWire:
         self._isBinary = isBinary
         self._sendsText = not isBinary
         self._isStalled = False
+        self._isFailed = False
         self._closing: IDelayedCall | None = None
 
     def makeConnection(self, transport: Any) -> None:
@@ -85,7 +87,8 @@ class WebSocketWire:
 
     def dataReceived(self, data: bytes) -> None:
         """See C{IProtocol}."""
-        if self._connection.state not in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
+        isReading = self._connection.state in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING)
+        if self._isFailed or not isReading:
             return
         self._connection.receive_data(data)
         ping = None
@@ -151,6 +154,8 @@ class WebSocketWire:
 
     def _close(self, code: int) -> None:
         self._transport.write(self._connection.send(CloseConnection(code)))
+        # The Close of the client comes behind all that it has sent.
+        self._transport.resumeProducing()
         self._awaitClose()
 
     @property
@@ -167,14 +172,20 @@ class WebSocketWire:
             )
 
     def _closeReceived(self, event: CloseConnection) -> None:
-        if self._connection.state is ConnectionState.OPEN:
-            # The client breaks the protocol, and is told how.
-            self._transport.write(self._connection.send(event))
-        elif self._connection.state is ConnectionState.REMOTE_CLOSING:
-            self._transport.write(self._connection.send(event.response()))
+        state = self._connection.state
         self._awaitClose()
         # A transport with a producer waits for it.
         self._transport.unregisterProducer()
+        if state in (ConnectionState.OPEN, ConnectionState.LOCAL_CLOSING):
+            # The client breaks the protocol, and is told how (RFC 6455, 7.1.7).
+            self._isFailed = True
+            if state is ConnectionState.OPEN:
+                self._transport.write(self._connection.send(event))
+            endSending(self._transport)
+            return
+        if state is ConnectionState.REMOTE_CLOSING:
+            self._transport.write(self._connection.send(event.response()))
+        # Both have said Close: the server closes first (RFC 6455, 7.1.1).
         self._transport.loseConnection()
 
     def _awaitClose(self) -> None:

@@ -1,5 +1,5 @@
 """
-Writing to a transport without waiting for a turn of the reactor.
+Writing to a transport without waiting for a turn of the reactor, and ending that at once.
 """
 
 from __future__ import annotations
@@ -41,3 +41,18 @@ def sender(transport: Any) -> Callable[[bytes], None]:
         write(data)
 
     return sendNow
+
+
+def endSending(transport: Any) -> None:
+    """
+    End the own direction of a connection after what was written: with FIN, with the close_notify of
+    TLS, or with the Close of a WebSocket. Reading goes on until the client closes, too: a
+    connection that is closed with unread bytes is reset, and its client may never see what was
+    written last, nor finish its write. The caller unregisters its producer before, discards what it
+    reads, and bounds the time.
+    """
+    transport.resumeProducing()
+    if isDirect(transport):
+        transport.loseWriteConnection()
+    else:
+        transport.loseConnection()

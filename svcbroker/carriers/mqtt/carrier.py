@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
-from ...net.sending import isDirect, sender
+from ...net.sending import endSending, isDirect, sender
 from ...net.turns import EndOfTurn
 from ..websocket import Route, WebSocketResource, routeTo
 from .connection import Connection
@@ -176,14 +176,11 @@ class Link:
         self._isClosing = True
         self._timeout = self._carrier.context.clock.callLater(CLOSE_TIMEOUT, self._abort)
         self._transport.unregisterProducer()
-        if isDirect(self._transport) and not self._carrier.isDraining:
-            # A connection that is closed with unread bytes is reset: the client may never see the
-            # reason, nor finish its write. So only this direction ends until the client closes.
-            self._transport.loseWriteConnection()
-            if self._pauses:
-                self._transport.resumeProducing()
-        else:
+        if isDirect(self._transport) and self._carrier.isDraining:
+            # Everything that was read is answered, and the daemon does not wait for its clients.
             self._transport.loseConnection()
+        else:
+            endSending(self._transport)
 
     def _abort(self) -> None:
         self._timeout = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, ISSLTransport, ITCPTransport
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -20,6 +20,7 @@ from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
+from ...net.sending import endSending
 from ...net.timers import LazyTimer
 from .answers import Answer
 from .effects import (
@@ -302,13 +303,8 @@ class StompProtocol(Protocol):
         if not effect.isAbrupt:
             self._lose()
             return
-        if not self._isReading:
-            transport.resumeProducing()
-        if not ISSLTransport.providedBy(transport) and hasattr(transport, "loseWriteConnection"):
-            # FIN: the client sees at once that nothing follows the ERROR. TLS and WebSocket end
-            # both directions, so they are closed after the delay only.
-            transport.loseWriteConnection()
         self._closing = self._clock.callLater(LINGER, self._lose)
+        endSending(transport)
 
     def _lose(self) -> None:
         transport: Any = self.transport

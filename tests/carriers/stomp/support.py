@@ -5,7 +5,7 @@ STOMP over memory transports, and a double of the subscription core.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -192,13 +192,14 @@ class MemoryTransport(StringTransportWithDisconnection):
 
     @ivar wasAborted: whether the connection was aborted.
     @ivar losesNothing: whether the connection waits for a client that does not read.
+    @ivar isEnding: whether the server has closed its end.
     @ivar writes: what was written, piece by piece.
     """
 
     wasAborted = False
     losesNothing = False
+    isEnding = False
     producer: Any
-    loseWriteConnection: Callable[[], object]
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,6 +212,7 @@ class MemoryTransport(StringTransportWithDisconnection):
 
     def loseConnection(self) -> None:
         """See C{ITransport}. With C{losesNothing}, bytes are left that nobody reads."""
+        self.isEnding = True
         if not self.losesNothing:
             super().loseConnection()
 

@@ -233,15 +233,16 @@ class EndTests(SynchronousTestCase):
         self.assertEqual(server.fixture.clock.getDelayedCalls(), [])
 
     def test_refusedClientSeesTheEndAtOnce(self) -> None:
-        """A TCP client gets FIN after the ERROR, and may go on to send."""
+        """The own direction ends after the ERROR, and the client may go on to send."""
         server = Server()
         client = server.connect()
-        ended: list[bool] = []
-        client.transport.loseWriteConnection = lambda: ended.append(True)
+        client.transport.losesNothing = True
         client.send("NONSENSE")
         self.assertEqual([each.command for each in client.frames()], ["ERROR"])
-        self.assertEqual((ended, client.isOpen, client.transport.isRead), ([True], True, True))
+        transport = client.transport
+        self.assertEqual((transport.isEnding, client.isOpen, transport.isRead), (True, True, True))
         client.sendBytes(b"more")
+        transport.losesNothing = False
         server.fixture.clock.advance(LINGER)
         self.assertFalse(client.isOpen)
 
