@@ -6,7 +6,7 @@ transactions give the same bytes and hashes on any machine, so every ledger that
 blocks runs this code unchanged. C{docs/chain.rst} is its specification.
 """
 
-from ._accounts import Account
+from ._accounts import NONCE_WINDOW, Account
 from ._address import accountAddress, keyAddress, topicAddress
 from ._block import (
     Candidate,
@@ -63,6 +63,7 @@ from ._validators import (
 __all__ = [
     "MAX_HEAD_SIZE",
     "MAX_VALIDATORS",
+    "NONCE_WINDOW",
     "RECEIPT_SIZE",
     "Account",
     "BodyTable",

@@ -249,13 +249,16 @@ def healthOf(
         A validator that is reached through other nodes is silent while nothing is decided, and
         is not counted as missing.
     """
+    ahead = _ahead(picture, records)
     if picture.status.syncInfo.catchingUp:
+        highest = max((each.height for each in ahead), default=0)
+        of = f" of {highest}" if highest else ""
         return Health(
-            isReady=False, reason=f"the engine is catching up: it is at height {picture.height}"
+            isReady=False,
+            reason=f"the engine is catching up: it is at height {picture.height}{of}",
         )
     power: dict[bytes, int] = {each.pubKey.value: each.power for each in picture.validators}
     total = sum(power.values())
-    ahead = _ahead(picture, records)
     # A minority of the power cannot make a node unready. An unknown peer counts as one validator.
     claimed = sum(power.get(each.nodeId, total // max(1, len(power))) for each in ahead)
     if 3 * claimed > total or 0 < len(ahead) == len(picture.network.peers):

@@ -46,6 +46,8 @@ class ChainApplication:
 
     @ivar store: the chain on disk; C{None} before the chain has begun.
     @ivar machine: the state machine; C{None} before the chain has begun.
+    @ivar isDeciding: whether the engine takes part in deciding blocks, so far as is known. It
+        replays blocks, or fetches them, where it does not.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class ChainApplication:
         snapshots: int = 0,
         own: Callable[[], Sequence[bytes]] = tuple,
         seconds: Callable[[], float] = lambda: 0.0,
+        now: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """
         @param directory: where the chain is kept; it exists.
@@ -67,9 +70,11 @@ class ChainApplication:
         @param own: gives this broker's batches that are in no block, in order; they go into
             every block that this node proposes, whether or not they are in the mempool.
         @param seconds: the reactor's clock.
+        @param now: the wall clock: seconds since the epoch.
         """
         self.store: Store | None = None
         self.machine: Machine | None = None
+        self.isDeciding = False
         self._path = directory / STORE_NAME
         self._runInThread = runInThread
         self._begun = begun
@@ -78,6 +83,7 @@ class ChainApplication:
         self._hash = b""
         self._own = own
         self._seconds = seconds
+        self._now = now
         self._lastBlock = 0.0
         self._power = POWER
         self._interval = snapshots
@@ -160,6 +166,7 @@ class ChainApplication:
 
     def info(self, request: messages.InfoRequest) -> messages.InfoResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
+        self.isDeciding = False
         height = self.height
         return messages.InfoResponse(
             data="svcbroker",
@@ -190,7 +197,11 @@ class ChainApplication:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
         try:
-            machine.check(request.tx, isRecheck=request.type is messages.CheckTxType.RECHECK)
+            machine.check(
+                request.tx,
+                int(self._now() * 1000),
+                isRecheck=request.type is messages.CheckTxType.RECHECK,
+            )
         except Refused as refusal:
             return messages.CheckTxResponse(code=refusal.code, log=str(refusal))
         return messages.CheckTxResponse()
@@ -200,6 +211,7 @@ class ChainApplication:
     ) -> messages.PrepareProposalResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
+        self.isDeciding = True
         if self._seconds() - self._lastBlock > QUIET:
             # A block's time is the median of the votes for the block before, so after a pause it
             # would lie in the past. An empty block is decided now, and gives the next its time.
@@ -207,7 +219,7 @@ class ChainApplication:
         own = self._own()
         waiting = [*(data for data in request.txs if data not in own), *own]
         return messages.PrepareProposalResponse(
-            txs=tuple(machine.select(waiting, request.maxTxBytes))
+            txs=tuple(machine.select(waiting, request.maxTxBytes, request.time // _NANOSECONDS))
         )
 
     def processProposal(
@@ -215,7 +227,8 @@ class ChainApplication:
     ) -> messages.ProcessProposalResponse:
         """See L{Application<svcbroker.ledgers.cometbft.abci.Application>}."""
         _, machine = self._running
-        isGood = machine.isValid(request.txs)
+        self.isDeciding = True
+        isGood = machine.isValid(request.txs, request.time // _NANOSECONDS)
         return messages.ProcessProposalResponse(
             status=messages.Verdict.ACCEPT if isGood else messages.Verdict.REJECT
         )

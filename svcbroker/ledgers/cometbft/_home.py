@@ -7,6 +7,7 @@ none of them.
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -199,6 +200,19 @@ def readPeers(home: Path) -> frozenset[str] | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return found or None
+
+
+def readSignedHeight(home: Path) -> int:
+    """
+    Read the last height that an engine's validator has signed; 0 if it is unknown. The engine has
+    the block before it, and mostly its own.
+
+    @param home: its home directory.
+    """
+    try:
+        return int(json.loads((home / VALIDATOR_STATE).read_bytes())["height"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return 0
 
 
 def writeFile(path: Path, data: bytes, mode: int = 0o644) -> None:

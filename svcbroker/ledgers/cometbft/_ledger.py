@@ -52,6 +52,7 @@ from ._engine import CONNECTIONS
 from ._identity import IdentityFiles, IdentityMissing
 from ._outbox import Outbox
 from ._parts import EngineParts
+from ._replay import ReplayProgress
 from ._restoring import RestoreFailed
 from ._settings import CometSettings
 from .abci import AbciFactory
@@ -114,8 +115,10 @@ class CometLedger(StoredLedger):
             settings.snapshots,
             self._outbox.propose,
             context.reactor.seconds,
+            context.now,
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
+        self._replay = ReplayProgress(context.reactor.seconds, self._parts.signedHeight)
         self._maker: TransactionMaker | None = None
         self._reason = "the chain has not begun"
         self._error = self._lastError = ""
@@ -243,6 +246,7 @@ class CometLedger(StoredLedger):
         self._recoveries = 0
         self._certifier.committed()
         header = candidate.header
+        self._replay.committed(header.height, self._application.isDeciding)
         self._tell(header, candidate.transactions, candidate.outcome.receipts)
         if header.nextValidators != header.validators and not self._isStopping:
             self._identify(self._state)
@@ -254,7 +258,10 @@ class CometLedger(StoredLedger):
         told = height if self._told is None else self._told
         for each in range(told + 1, height + 1):
             row = store.block(each)
-            if row is not None:
+            if row is None:
+                # The chain goes on from a snapshot.
+                self._outbox.missed()
+            else:
                 self._tell(
                     Header.decode(row.header), decodeBody(row.body), decodeReceipts(row.receipts)
                 )
@@ -399,11 +406,11 @@ class CometLedger(StoredLedger):
             picture = await takePicture(self._parts.rpc)
         except (EngineError, CancelledError) as error:
             # It answers after it has replayed the blocks that the application lacks.
-            return Health(
-                isReady=False,
-                reason=f"the engine does not answer: {error}; the last block here is "
-                f"{self._application.height}",
-            )
+            height = self._application.height
+            reason = f"the engine does not answer: {error}; the last block here is {height}"
+            return Health(isReady=False, reason=self._replay.reason or reason)
+        if not picture.status.syncInfo.catchingUp:
+            self._replay.end()
         return healthOf(picture, self._records(picture), self._parts.wanted())
 
     def _reasonNotReady(self) -> str:

@@ -11,10 +11,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from hashlib import sha256
+from typing import Final
 
 from attrs import frozen
 
 from ...chain import (
+    NONCE_WINDOW,
     Candidate,
     ChainState,
     Header,
@@ -31,6 +33,12 @@ from .abci import framedSize
 KNOWN_BYTES = 64 * 1024 * 1024
 """Bytes of parsed batches that are cached: a batch is checked several times before it is final."""
 
+MAX_AHEAD: Final = 24 * 3600 * 1_000_000
+"""
+How far a nonce may be ahead of the time, in microseconds. A broker starts with the time as its
+nonce; a single nonce near the highest one, sent with a copy of its key, would leave it none.
+"""
+
 
 class Code(IntEnum):
     """The result of a batch. The engine hashes it into the next header."""
@@ -41,6 +49,7 @@ class Code(IntEnum):
     REPEATED = 3
     CONFLICT = 4
     OUT_OF_ORDER = 5
+    AHEAD = 6
 
 
 class Refused(Exception):
@@ -68,8 +77,13 @@ class _Draft:
     A block under construction, to which batches are added one by one.
     """
 
-    def __init__(self, state: ChainState) -> None:
+    def __init__(self, state: ChainState, timestamp: int | None = None) -> None:
+        """
+        @param timestamp: the time in milliseconds since the epoch, which nonces may not be far
+            ahead of; C{None} to execute a block that is decided, whatever its nonces.
+        """
         self._state = state
+        self._latest = None if timestamp is None else timestamp * 1000 + MAX_AHEAD
         self._nonces: set[tuple[bytes, int]] = set()
         self._highest: dict[bytes, int] = {}
         self._topics: dict[str, str] = {}
@@ -80,7 +94,8 @@ class _Draft:
         Add a batch.
 
         @raise Refused: all of it was executed before, the ids of its events collide with those of
-            another topic in the block, or the batch before it is missing.
+            another topic in the block, a nonce is too far ahead, or the batch before it is
+            missing.
         """
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
         if not any(self._state.account(sender).accepts(nonce) for sender, nonce in nonces):
@@ -94,9 +109,18 @@ class _Draft:
         # All of a batch's transactions are of one sender.
         sender = batch.transactions[0].sender
         highest = self._highest.get(sender, self._state.account(sender).highest)
+        last = max(one.nonce for one in batch.transactions)
+        # An account that is ahead already, by a clock that was wrong, goes on in small steps.
+        near = highest + NONCE_WINDOW + len(batch.transactions)
+        if self._latest is not None and last > max(self._latest, near):
+            raise Refused(
+                Code.AHEAD,
+                "a nonce is more than a day ahead of the time: set the clock of this broker's "
+                "machine, and restart the broker",
+            )
         if batch.previous > highest:
             raise Refused(Code.OUT_OF_ORDER, "the broker's batch before it was not executed yet")
-        self._highest[sender] = max(highest, *(one.nonce for one in batch.transactions))
+        self._highest[sender] = max(highest, last)
         self._topics = topics
         self._nonces |= nonces
         self.transactions += batch.transactions
@@ -117,16 +141,17 @@ class Machine:
         self._knownBytes = 0
         self._waiting: dict[tuple[bytes, int], int] = {}
 
-    def check(self, data: bytes, *, isRecheck: bool = False) -> None:
+    def check(self, data: bytes, timestamp: int, *, isRecheck: bool = False) -> None:
         """
         Check whether a batch may enter the mempool, or stay in it.
 
+        @param timestamp: the time in milliseconds since the epoch.
         @param isRecheck: whether it was in the mempool while the last block was decided.
         @raise Refused: it may not.
         """
         batch = self._read(data)
         try:
-            _Draft(self.state).add(batch)
+            _Draft(self.state, timestamp).add(batch)
         except Refused as refusal:
             # Its predecessor is probably on its way, or in the mempool. If an empty block was
             # decided meanwhile, no proposer had it. Then this batch leaves the mempool, because
@@ -144,7 +169,7 @@ class Machine:
         before = batch.transactions[0].sender, batch.previous
         return self._waiting.get(before, -2) >= self.head.height - 1
 
-    def select(self, waiting: Iterable[bytes], maxBytes: int) -> Sequence[bytes]:
+    def select(self, waiting: Iterable[bytes], maxBytes: int, timestamp: int) -> Sequence[bytes]:
         """
         Select the batches of the next block, in order.
 
@@ -152,8 +177,9 @@ class Machine:
         invalid batches are left out.
 
         @param maxBytes: the most bytes of the block's transactions, framed.
+        @param timestamp: the block's time in milliseconds since the epoch.
         """
-        draft, left = _Draft(self.state), maxBytes
+        draft, left = _Draft(self.state, timestamp), maxBytes
         chosen: list[bytes] = []
         outOfOrder: list[bytes] = []
         for data in waiting:
@@ -176,9 +202,13 @@ class Machine:
                 chosen.append(data)
         return chosen
 
-    def isValid(self, block: Sequence[bytes]) -> bool:
-        """Whether a block of these batches is valid: every batch is valid in it."""
-        draft = _Draft(self.state)
+    def isValid(self, block: Sequence[bytes], timestamp: int) -> bool:
+        """
+        Whether a block of these batches is valid: every batch is valid in it.
+
+        @param timestamp: the block's time in milliseconds since the epoch.
+        """
+        draft = _Draft(self.state, timestamp)
         return all(self._put(draft, data) is Code.OK for data in block)
 
     def execute(

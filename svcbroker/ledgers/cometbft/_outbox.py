@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from attrs import define
 from twisted.internet.defer import Deferred
@@ -29,6 +30,11 @@ PROPOSED = 0.5
 
 RESEND = 5.0
 """Seconds after which a batch that is in no block is broadcast again."""
+
+_OVERTAKEN: Final = (
+    "the chain has executed another transaction with this one's nonce, or with a much higher one: "
+    "does another broker use a copy of this one's key?"
+)
 
 
 @define
@@ -219,16 +225,17 @@ class Outbox:
         self._expected = len(done) + len(self._queue)
         for waiting, receipt in done:
             if receipt.execution is Execution.REPEATED:
-                # Its own first copy would have settled it: another transaction had its nonce.
-                waiting.settle(
-                    LedgerUnavailable(
-                        "the chain has executed another transaction with this one's nonce: does "
-                        "another broker use a copy of this one's key?"
-                    )
-                )
+                # Its own first copy would have settled it.
+                waiting.settle(LedgerUnavailable(_OVERTAKEN))
             else:
                 waiting.settle(receipt)
         self._goOn(0 if isUrgent or self._isGathered else self._interval)
+
+    def missed(self) -> None:
+        """A block is not reported. Fail the transactions that it may contain."""
+        sent, self._sent = self._sent, []
+        hashes = [hash for each in sent for hash in each.hashes]
+        self._fail(hashes, TransactionTimeout("the chain went on from a snapshot: it may be final"))
 
     def close(self, reason: str) -> None:
         """
@@ -317,8 +324,11 @@ class Outbox:
 
     def _answered(self, sent: _Sent, answer: Broadcast) -> None:
         self._request = self._sending = None
-        # A repeated batch is in a block, which may not have been committed here yet.
-        if answer.code not in (Code.OK, Code.REPEATED):
+        if answer.code == Code.REPEATED:
+            # Receipts of its own would have settled it: a block is reported before the
+            # application checks the next batch.
+            self._drop(sent, _OVERTAKEN)
+        elif answer.code != Code.OK:
             self._drop(sent, f"the ledger refused this broker's transactions: {answer.log}")
         self._goOn(0)
 

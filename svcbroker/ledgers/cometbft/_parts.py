@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IListeningPort
 from ...interfaces import LedgerContext
 from ._admin import namesOf
 from ._engine import CONNECTIONS, Engine
-from ._home import LayoutError, readGenesis, readPeers
+from ._home import LayoutError, readGenesis, readPeers, readSignedHeight
 from ._rpc import EngineRpc, connectEngine
 from ._settings import CometSettings
 from .abci import AbciFactory, listenUnix
@@ -153,6 +153,10 @@ class EngineParts:
         if not self._isRead:
             self._isRead, self._wanted = True, readPeers(self._home)
         return self._wanted
+
+    def signedHeight(self) -> int:
+        """The last height that the engine's validator has signed; 0 if it is unknown."""
+        return readSignedHeight(self._home)
 
     def close(self) -> Deferred[Any]:
         """Close the connections to the engine."""

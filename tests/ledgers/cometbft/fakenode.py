@@ -135,7 +135,9 @@ class FakeNode:
     def decide(self) -> None:
         """A block with everything that waits and may be in it; then it is checked again."""
         prepared = self._ask(
-            messages.PrepareProposalRequest(txs=tuple(self.pool), maxTxBytes=10**7)
+            messages.PrepareProposalRequest(
+                txs=tuple(self.pool), maxTxBytes=10**7, time=int(self.clock.seconds()) * 10**9
+            )
         )
         application: Any = self
         self.consensus.run(application, *prepared.txs)

@@ -395,7 +395,9 @@ class HealthTests(AdminCase):
         self.status["sync_info"]["catching_up"] = True
         health = self.health()
         self.assertIs(health.isReady, False)
-        self.assertIn("catching up: it is at height 3", health.reason)
+        self.assertRegex(health.reason, "catching up: it is at height 3$")
+        self.state["peers"][0]["peer_state"]["round_state"]["height"] = "90"
+        self.assertRegex(self.health().reason, "catching up: it is at height 3 of 89$")
 
     def test_unknownPeersCountAsValidators(self) -> None:
         """Peers that may be validators under other names are not held to be missing."""

@@ -22,14 +22,14 @@ from svcbroker.ledgers.cometbft._application import (
     ChainApplication,
 )
 from svcbroker.ledgers.cometbft._home import POWER
-from svcbroker.ledgers.cometbft._machine import Code
+from svcbroker.ledgers.cometbft._machine import MAX_AHEAD, Code
 from svcbroker.ledgers.cometbft.abci import messages
 from svcbroker.ledgers.cometbft.abci.messages import PublicKey, ValidatorUpdate
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.proofs import engineSet
 from svcbroker.storage import StorageError, StorageFailed
 
-from .fakeconsensus import FakeConsensus, initChain, now
+from .fakeconsensus import NANOSECONDS, FakeConsensus, initChain, now
 from .members import GENESIS, KEYS, START, Broker, changeTo
 
 
@@ -210,6 +210,21 @@ class BlockTests(ApplicationTestCase):
         self.assertEqual(now(self.application.prepareProposal(request)).txs, ())
         self.engine.run(self.application)
         self.assertEqual(now(self.application.prepareProposal(request)).txs, request.txs)
+
+    def test_blockTimeBoundsNonces(self) -> None:
+        """Neither proposed nor accepted is a nonce more than a day ahead of the block's time."""
+        self.broker.transactions.resume(MAX_AHEAD)
+        data = self.opened("t")
+        answer = now(self.application.checkTx(messages.CheckTxRequest(tx=data)))
+        self.assertEqual(answer.code, Code.AHEAD)
+        for time, txs, verdict in (
+            (0, (), messages.Verdict.REJECT),
+            (NANOSECONDS, (data,), messages.Verdict.ACCEPT),
+        ):
+            preparing = messages.PrepareProposalRequest(txs=(data,), maxTxBytes=10**6, time=time)
+            self.assertEqual(now(self.application.prepareProposal(preparing)).txs, txs)
+            processing = messages.ProcessProposalRequest(txs=(data,), time=time)
+            self.assertIs(now(self.application.processProposal(processing)).status, verdict)
 
     def test_checkTxTellsReason(self) -> None:
         """Why a batch may not wait is said."""

@@ -15,7 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.errors import LedgerUnavailable, Overloaded, TransactionTimeout
 from svcbroker.interfaces import LedgerContext, submit
+from svcbroker.ledgers._views import TransactionMaker
 from svcbroker.ledgers.cometbft import CometLedger, CometSettings
+from svcbroker.ledgers.cometbft._batch import BatchMaker
 from svcbroker.ledgers.cometbft._home import publicKey
 from svcbroker.ledgers.cometbft._identity import ATTESTATION_NAME, attest, encodeAttestation
 from svcbroker.ledgers.cometbft._ledger import (
@@ -32,7 +34,7 @@ from svcbroker.testing._kit import RecordingObserver
 
 from .fakeconsensus import initChain
 from .fakenode import FakeNode, Gone
-from .members import GENESIS, KEYS, SEEDS, START, changeTo
+from .members import GENESIS, KEYS, SEEDS, START, changeTo, identityOf
 
 INTERVAL = 0.01
 SEED = b"k" * 32
@@ -262,6 +264,16 @@ class WriteTests(LedgerTestCase):
         self.done(answer)
         block = self.successResultOf(self.ledger.readBlock(2))
         self.assertEqual([event.content for event in block.events], [b"lost", b"new"])
+
+    def test_copyOfKeyIsNamed(self) -> None:
+        """Another broker with the same key was started an hour later."""
+        batches = BatchMaker(GENESIS.chain, identityOf(SEED))
+        copied = TransactionMaker(batches.sender, self.clock.seconds)
+        copied.resume(int((self.clock.seconds() + 3600) * 1_000_000))
+        self.node.pool.append(batches.make([copied.make(OpenTopic(topic="u"))], 0))
+        self.node.decide()
+        error = self.failureResultOf(self.publish(), LedgerUnavailable).value
+        self.assertIn("copy of this one's key", str(error))
 
     def test_stalledOutboxIsNotReady(self) -> None:
         """When nothing becomes final, that is said."""

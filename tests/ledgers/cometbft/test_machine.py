@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.chain import Kind, leaderIndex
 from svcbroker.ledgers.cometbft import _machine
-from svcbroker.ledgers.cometbft._machine import Code, Execution, Machine, Refused
+from svcbroker.ledgers.cometbft._machine import MAX_AHEAD, Code, Execution, Machine, Refused
 from svcbroker.ledgers.cometbft.abci import framedSize
 from svcbroker.model import Execution as Done
 from svcbroker.model import OpenTopic, PublishEvent
@@ -36,6 +36,12 @@ class MachineTestCase(SynchronousTestCase):
         """The next batch, which opens topics."""
         return (broker or self.broker).batch(*(OpenTopic(topic=topic) for topic in topics))
 
+    def openAt(self, nonce: int) -> bytes:
+        """A batch of one transaction with this nonce."""
+        self.broker.transactions.resume(nonce - 1)
+        self.broker.previous = 0
+        return self.open("t")
+
     def publish(self, *topics: str, size: int = 1) -> bytes:
         """The next batch, which publishes to topics."""
         return self.broker.batch(
@@ -51,12 +57,12 @@ class MachineTestCase(SynchronousTestCase):
 
     def all(self, *waiting: bytes, limit: int = 10**9) -> Sequence[bytes]:
         """What goes into the next block."""
-        return self.machine.select(waiting, limit)
+        return self.machine.select(waiting, limit, START)
 
     def code(self, data: bytes, *, isRecheck: bool = False) -> Code:
         """What is said of a batch that is to wait."""
         try:
-            self.machine.check(data, isRecheck=isRecheck)
+            self.machine.check(data, START, isRecheck=isRecheck)
         except Refused as refusal:
             return refusal.code
         return Code.OK
@@ -109,12 +115,29 @@ class CheckTests(MachineTestCase):
         self.execute(first)
         self.assertIs(self.code(second, isRecheck=True), Code.OK)
 
+    def test_nonceFarAheadIsRefused(self) -> None:
+        """No proposer takes such a batch, and no validator votes for it; old blocks are valid."""
+        latest = START * 1000 + MAX_AHEAD
+        for ahead, code in ((0, Code.OK), (1, Code.AHEAD)):
+            data = self.openAt(latest + ahead)
+            self.assertIs(self.code(data), code)
+            self.assertEqual(self.all(data), [data] if code is Code.OK else [])
+            self.assertIs(self.machine.isValid([data], START), code is Code.OK)
+            self.assertEqual(self.machine.execute([data], 1, START, NOBODY).codes, [Code.OK])
+
+    def test_accountFarAheadGoesOn(self) -> None:
+        """A broker whose clock was wrong may send what follows its last nonce."""
+        wrong = START * 1000 + 400 * MAX_AHEAD
+        self.execute(self.openAt(wrong))
+        self.assertIs(self.code(self.open("next")), Code.OK)
+        self.assertIs(self.code(self.openAt(wrong + 2000)), Code.AHEAD)
+
     def test_parsedBatchesAreBounded(self) -> None:
         """What was read is kept within a bound, and read again where it was forgotten."""
         self.patch(_machine, "KNOWN_BYTES", 5000)
         batches = [self.publish("t", size=900) for _ in range(20)]
         for data in batches * 2:
-            self.machine.check(data)
+            self.machine.check(data, START)
         self.assertLessEqual(len(self.machine._known), 5)
         self.assertEqual(
             self.machine._knownBytes, sum(size for size, _ in self.machine._known.values())
@@ -161,7 +184,7 @@ class SelectTests(MachineTestCase):
             self.assertCountEqual(chosen, waiting)
             self.assertEqual([each for each in chosen if each in mine], mine)
             self.assertEqual([each for each in chosen if each in others], others)
-            self.assertTrue(self.machine.isValid(chosen))
+            self.assertTrue(self.machine.isValid(chosen, START))
 
     def test_batchWithoutPredecessorWaits(self) -> None:
         """What follows a batch that is not there waits, and others do not."""
@@ -180,7 +203,7 @@ class SelectTests(MachineTestCase):
         one, two = TWINS
         waiting = [self.open(*TWINS), self.publish(one), self.publish(two), self.publish(one)]
         self.assertEqual(self.all(*waiting), waiting[:2])
-        self.assertFalse(self.machine.isValid(waiting))
+        self.assertFalse(self.machine.isValid(waiting, START))
         self.execute(*waiting[:2])
         self.assertEqual(self.all(*waiting), waiting[2:3])
 
@@ -191,9 +214,9 @@ class SelectTests(MachineTestCase):
         new = self.publish("t")
         outOfOrder = [self.publish("t"), self.publish("t")][1]
         for good in ([], [new]):
-            self.assertTrue(self.machine.isValid(good))
+            self.assertTrue(self.machine.isValid(good, START))
         for bad in ([old], [new, new], [outOfOrder], [new, outOfOrder], [b""], [new, b"x"]):
-            self.assertFalse(self.machine.isValid(bad), bad)
+            self.assertFalse(self.machine.isValid(bad, START), bad)
 
     def test_anySelectionIsValid(self) -> None:
         """Whatever waits, all validators may vote for what one of them chooses."""
@@ -214,9 +237,9 @@ class SelectTests(MachineTestCase):
             for _ in range(4):
                 waiting = chance.choices([*made, b"", b"junk"], k=15)
                 limit = chance.choice([10**6, chance.randint(0, 3000)])
-                chosen = machine.select(waiting, limit)
+                chosen = machine.select(waiting, limit, START)
                 self.assertLessEqual(sum(map(framedSize, chosen)), limit)
-                self.assertTrue(machine.isValid(chosen))
+                self.assertTrue(machine.isValid(chosen, START))
                 execution = machine.execute(chosen, machine.head.height + 1, START, KEYS[0])
                 self.assertEqual(set(execution.codes) | {Code.OK}, {Code.OK})
                 machine.apply(execution.candidate)
@@ -238,8 +261,8 @@ class ExecuteTests(MachineTestCase):
         ]
         for height, block in enumerate(blocks, 1):
             for data in block:
-                other.check(data)
-            other.select(block, 100)
+                other.check(data, START)
+            other.select(block, 100, START)
             made = [
                 machine.execute(block, height, START + height, KEYS[height % 4])
                 for machine in (self.machine, other)

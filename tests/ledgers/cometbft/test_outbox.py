@@ -237,6 +237,27 @@ class WayTests(OutboxTestCase):
         error = self.failureResultOf(other, LedgerUnavailable).value
         self.assertIn("copy of this one's key", str(error))
 
+    def test_overtakenTransactionFails(self) -> None:
+        """The chain is at a nonce far above, so it never executes this one."""
+        receipt = self.add()
+        self.clock.advance(INTERVAL)
+        self.take(Code.REPEATED)
+        error = self.failureResultOf(receipt, LedgerUnavailable).value
+        self.assertIn("copy of this one's key", str(error))
+        self.assertEqual(len(self.outbox), 0)
+
+    def test_unreportedBlockMayContainTransactions(self) -> None:
+        """What was sent may be final, what was not sent is still to come."""
+        sent = self.add(b"sent")
+        self.clock.advance(INTERVAL)
+        queued = self.add(b"queued")
+        self.outbox.missed()
+        self.failureResultOf(sent, TransactionTimeout)
+        self.take(Code.REPEATED)
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.contents(self.handed[-1]), [b"queued"])
+        self.assertNoResult(queued)
+
     def test_cancelledTransactionStaysSubmitted(self) -> None:
         """Who cancels waits no more; the transaction goes its way."""
         receipt = self.add()
@@ -335,8 +356,8 @@ class FailureTests(OutboxTestCase):
             self.clock.advance(RESEND * 0.2)
             self.assertEqual(len(self.handed), handed + 1)
         self.assertEqual(len(set(self.handed)), 1)
-        self.take(Code.REPEATED)
         self.commit(self.handed[0])
+        self.take(Code.REPEATED)
         self.clock.advance(10 * RESEND)
         self.assertEqual(len(self.handed), 5)
 

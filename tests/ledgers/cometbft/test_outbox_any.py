@@ -45,7 +45,7 @@ class AnyEngineTests(OutboxTestCase):
                     self.assertEqual(batchOf.setdefault(each.hash, data), data)
                 what = "take" if isSound else chance.choice(DEEDS)
                 try:
-                    machine.check(data)
+                    machine.check(data, START)
                     code = Code.OK
                 except Refused as refusal:
                     code = refusal.code
@@ -80,8 +80,8 @@ class AnyEngineTests(OutboxTestCase):
                 if not isSound:
                     chance.shuffle(waiting)
                     waiting = waiting[: chance.randint(0, len(waiting))]
-                chosen = machine.select(waiting, chance.choice([800, 10**6]))
-                self.assertTrue(machine.isValid(chosen))
+                chosen = machine.select(waiting, chance.choice([800, 10**6]), START)
+                self.assertTrue(machine.isValid(chosen, START))
                 height = machine.head.height + 1
                 candidate = machine.execute(chosen, height, START, KEYS[0]).candidate
                 machine.apply(candidate)

@@ -236,14 +236,14 @@ class WaitingTests(ProposingTestCase):
         once that one is gone it does not.
         """
         first, second = self.foreign(), self.foreign()
-        self.machine.check(first)
-        self.machine.check(second)
+        self.machine.check(first, START)
+        self.machine.check(second, START)
         for _ in range(3):
             self.execute()
-            self.machine.check(second, isRecheck=True)
-            self.machine.check(first, isRecheck=True)
+            self.machine.check(second, START, isRecheck=True)
+            self.machine.check(first, START, isRecheck=True)
         self.execute()
-        self.machine.check(second, isRecheck=True)
+        self.machine.check(second, START, isRecheck=True)
         self.execute()
         with self.assertRaises(Refused):
-            self.machine.check(second, isRecheck=True)
+            self.machine.check(second, START, isRecheck=True)
