@@ -24,6 +24,7 @@ from twisted.logger import Logger
 from zope.interface import directlyProvides, implementer, providedBy
 
 from ..net.addresses import addressText
+from ..net.proxied import ProxiedEndpoint
 
 _log = Logger()
 
@@ -85,6 +86,8 @@ def _explain(error: Exception) -> str:
 def _parseEndpoint(reactor: Any, text: str) -> IStreamServerEndpoint:
     endpoint: IStreamServerEndpoint
     kind, colon, rest = text.partition(":")
+    if kind == "haproxy":
+        return ProxiedEndpoint(_parseEndpoint(reactor, rest))
     if kind in _WITH_BACKLOG:
         # Comes first, as a later one by name wins. One by its place is refused beside it.
         with suppress(TypeError):

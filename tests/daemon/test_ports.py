@@ -34,6 +34,8 @@ class ServerEndpointTests(SynchronousTestCase):
             ("tcp6:8080", (8080, BACKLOG, "::")),
             ("tcp:8080:127.0.0.1:7", (8080, 7, "127.0.0.1")),
             (f"tls:{self.mktemp()}:8443", (8443, BACKLOG, "::")),
+            ("haproxy:tcp:8080:interface=127.0.0.1", (8080, BACKLOG, "127.0.0.1")),
+            ("haproxy:tcp:8080:127.0.0.1:7", (8080, 7, "127.0.0.1")),
         ):
             self.assertEqual(self.listened(text), expected, text)
 

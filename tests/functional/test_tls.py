@@ -82,6 +82,23 @@ class TLSTests(DaemonTestCase):
         operator = json.loads((self.dataDir / "operator.json").read_text())
         self.assertTrue(operator["url"].startswith("https://"), operator["url"])
 
+    async def checkProxied(self, endpoint: str) -> None:
+        """Every port negotiates its protocol, though it waits for a PROXY header."""
+        addresses = await self.serve(f"haproxy:{endpoint}")
+        for name, protocol in PROTOCOLS.items():
+            address = addresses[name]
+            self.assertEqual(await self.negotiated(address, "h2", protocol), protocol, name)
+            self.assertEqual(await self.negotiated(address), "none", name)
+            self.assertEqual(await self.negotiated(address, "other"), "refused", name)
+
+    async def test_proxiedSslEndpointsNegotiate(self) -> None:
+        key, certificate = makeCertificate(self.root)
+        await self.checkProxied(f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}")
+
+    async def test_proxiedTlsEndpointsNegotiate(self) -> None:
+        makeCertificate(self.root)
+        await self.checkProxied(f"tls:{self.root}:0:interface=\\:\\:1")
+
     async def test_sslEndpointsNegotiate(self) -> None:
         key, certificate = makeCertificate(self.root)
         await self.check(f"ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}")

@@ -13,7 +13,6 @@ from twisted.internet.endpoints import (
     TCP4ClientEndpoint,
     UNIXClientEndpoint,
     connectProtocol,
-    serverFromString,
     wrapClientTLS,
 )
 from twisted.internet.protocol import Protocol, connectionDone
@@ -24,6 +23,7 @@ from twisted.trial.unittest import TestCase
 
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.http.fastpath import FastChannel
+from svcbroker.daemon.ports import serverEndpoint
 from tests.broker.support import makeFixture
 from tests.certificates import makeCertificate
 from tests.directories import shortDirectory
@@ -78,7 +78,7 @@ class TransportTests(TestCase):
 
     async def listen(self, text: str) -> Any:
         """Serve on an endpoint."""
-        port = await serverFromString(reactor, text).listen(self.client.site)
+        port = await serverEndpoint(reactor, text).listen(self.client.site)
         self.addCleanup(port.stopListening)
         return port.getHost()
 
@@ -129,13 +129,24 @@ class TransportTests(TestCase):
         await self.check(wrapClientTLS(CertificateOptions(verify=False), plain))
 
     async def test_pipeliningBehindPROXYHeader(self) -> None:
+        host = await self.listen("haproxy:tcp:0:interface=127.0.0.1")
+        await self.checkProxied(TCP4ClientEndpoint(reactor, "127.0.0.1", host.port))
+
+    async def test_pipeliningBehindPROXYHeaderInsideTLS(self) -> None:
+        key, certificate = makeCertificate(self.root)
+        host = await self.listen(
+            f"haproxy:ssl:0:interface=127.0.0.1:privateKey={key}:certKey={certificate}"
+        )
+        options = CertificateOptions(verify=False, acceptableProtocols=[b"http/1.1"])
+        plain = TCP4ClientEndpoint(reactor, "127.0.0.1", host.port)
+        await self.checkProxied(wrapClientTLS(options, plain))
+
+    async def checkProxied(self, endpoint: Any) -> None:
         """The client that the PROXY header names is the one that the log names."""
         events: list[LogEvent] = []
         observer = cast(ILogObserver, events.append)
         globalLogPublisher.addObserver(observer)
         self.addCleanup(globalLogPublisher.removeObserver, observer)
-        host = await self.listen("haproxy:tcp:0:interface=127.0.0.1")
-        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", host.port)
         await self.check(endpoint, b"PROXY TCP4 192.0.2.7 192.0.2.8 7 8\r\n")
         peers = {event["peer"] for event in events if "path" in event and event["peer"] != "-"}
         self.assertIn("192.0.2.7", peers)

@@ -1,0 +1,49 @@
+"""
+Listening behind a proxy that sends a PROXY header: it names the client of each connection.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IListeningPort,
+    IProtocolFactory,
+    IProtocolNegotiationFactory,
+    IStreamServerEndpoint,
+)
+from twisted.protocols.haproxy._wrapper import HAProxyWrappingFactory
+from zope.interface import implementer
+
+
+@implementer(IProtocolNegotiationFactory)
+class ProxiedFactory(HAProxyWrappingFactory):
+    """
+    Reads the PROXY header of each connection before the wrapped factory's protocol sees any byte.
+
+    Twisted's wrapper hides from TLS which protocols the wrapped factory negotiates, and TLS then
+    refuses every client that offers some.
+    """
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """See C{IProtocolNegotiationFactory}."""
+        if not IProtocolNegotiationFactory.providedBy(self.wrappedFactory):
+            return []
+        return list(self.wrappedFactory.acceptableProtocols())
+
+
+@implementer(IStreamServerEndpoint)
+@frozen
+class ProxiedEndpoint:
+    """
+    Listens on another endpoint for connections that begin with a PROXY header.
+
+    @ivar endpoint: the other endpoint; on one of TLS, the header is sent inside of TLS.
+    """
+
+    endpoint: IStreamServerEndpoint
+
+    def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
+        """See C{IStreamServerEndpoint}."""
+        listening: Deferred[IListeningPort] = self.endpoint.listen(ProxiedFactory(protocolFactory))
+        return listening
