@@ -185,6 +185,12 @@ class ParameterInvalid(BrokerError):
     code, rpcCode, text = 100600, -32602, "a parameter is not valid"
 
 
+class NotAuthenticated(BrokerError):
+    """There are no credentials, or they are not valid."""
+
+    code, rpcCode, text = 101015, -32041, "not authenticated"
+
+
 class NotAuthorized(BrokerError):
     """The account may not do this."""
 
@@ -195,6 +201,19 @@ class Overloaded(BrokerError):
     """The broker refuses work that it cannot take now. It is safe to try again."""
 
     code, rpcCode, text = 200101, -32050, "the broker is overloaded, try again"
+
+
+class QuotaExceeded(Overloaded):
+    """
+    The account has used up one of its limits.
+
+    @ivar retryAfter: when it is worth trying again, in seconds from now; 0 where that depends on
+        what the account itself gives up.
+    """
+
+    def __init__(self, message: str, retryAfter: float = 0.0) -> None:
+        super().__init__(message)
+        self.retryAfter = retryAfter
 
 
 class TransactionTimeout(BrokerError):

@@ -27,6 +27,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("storage",),
     ("archive",),
     ("net",),
+    ("access",),
     ("ledgers",),
     ("broker",),
     ("operations",),

@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import MAX_PAGE_NUMBER
 from svcbroker.model import EventId
 from svcbroker.operations import (
@@ -46,7 +47,7 @@ class ReadingTests(SynchronousTestCase):
         declared = DECLARED[name]
         calls: list[Mapping[str, Any]] = []
 
-        def method(**given: Any) -> Deferred[Any]:
+        def method(principal: Principal, **given: Any) -> Deferred[Any]:
             calls.append(given)
             return Deferred()
 
@@ -62,12 +63,12 @@ class ReadingTests(SynchronousTestCase):
 
     def text(self, name: str, fields: Mapping[bytes, bytes]) -> Mapping[str, Any]:
         operation, calls = self.spied(name)
-        bindText(operation, self.broker)(fields)
+        bindText(operation, self.broker)(ANYBODY, fields)
         return calls[0]
 
     def json(self, name: str, members: Mapping[str, object]) -> Mapping[str, Any]:
         operation, calls = self.spied(name)
-        bindJSON(operation, self.broker)(members)
+        bindJSON(operation, self.broker)(ANYBODY, members)
         return calls[0]
 
     def outcome(self, call: Callable[[], object], calls: list[Mapping[str, Any]]) -> object:
@@ -100,7 +101,8 @@ class ReadingTests(SynchronousTestCase):
         given = data.draw(st.dictionaries(names, some))
         text = Raw(json.dumps(given, ensure_ascii=data.draw(st.booleans())).encode())
         self.assertEqual(
-            self.outcome(lambda: params(text), calls), self.outcome(lambda: members(given), calls)
+            self.outcome(lambda: params(ANYBODY, text), calls),
+            self.outcome(lambda: members(ANYBODY, given), calls),
         )
 
     def test_paramsMayBeAbsentOrPositional(self) -> None:
@@ -108,12 +110,12 @@ class ReadingTests(SynchronousTestCase):
         operation, calls = self.spied("list")
         params = bindParams(operation, self.broker)
         for text in (b"", b"null", b"{}", b"[]"):
-            params(Raw(text))
+            params(ANYBODY, Raw(text))
             self.assertEqual(calls[-1], {"pageIndex": 0, "pageSize": 10, "groupId": "1"})
-        params(Raw(b"[2, 3]"))
+        params(ANYBODY, Raw(b"[2, 3]"))
         self.assertEqual(calls[-1], {"pageIndex": 2, "pageSize": 3, "groupId": "1"})
         for text in (b"[1, 2, null, 4]", b"[" * 5000 + b"]" * 5000, b"[1e999]"):
-            self.assertRaises(errors.ParameterInvalid, params, Raw(text))
+            self.assertRaises(errors.ParameterInvalid, params, ANYBODY, Raw(text))
 
     def test_publishOverBothForms(self) -> None:
         wanted = {

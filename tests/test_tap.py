@@ -23,6 +23,7 @@ from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import tap
+from svcbroker.access import ANYBODY
 from svcbroker.daemon.carriers import METADATA
 from svcbroker.daemon.config import SETTINGS, GroupSetting
 from svcbroker.daemon.operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
@@ -230,7 +231,7 @@ class MakerTests(SynchronousTestCase):
             carrier = service._makeCarriers({"1": memoryLedger(Clock())}, "127.0.0.1:1")
             self.successResultOf(carrier.start())
             self.assertEqual(readOperatorFile(dataDir).url, "http://127.0.0.1:1/svcbroker")
-            error = self.failureResultOf(carrier.broker.operator.showFaults("1")).value
+            error = self.failureResultOf(carrier.broker.operator.showFaults(ANYBODY, "1")).value
             self.assertIsInstance(error, ParameterInvalid if arguments else NotAuthorized)
             self.successResultOf(carrier.drain())
             self.assertFalse((dataDir / OPERATOR_NAME).exists())

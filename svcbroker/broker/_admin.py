@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
+from ..access import Principal
 from ..errors import BrokerError
-from ..interfaces import ILedger
+from ..interfaces import Action, ILedger
 from ..model import (
     BlockRecord,
     Health,
@@ -35,7 +36,7 @@ class Administration:
 
     Paged ones count pages from 1, take a page size of 1 to 99 (anything else means 10) and
     fail with L{PageIndexInvalid<svcbroker.errors.PageIndexInvalid>} where there can be no such
-    page. Otherwise what L{Broker} says of failures holds here too.
+    page. Otherwise what L{Broker} says of principals and failures holds here too.
     """
 
     def __init__(
@@ -55,27 +56,33 @@ class Administration:
         self._version = version
         self._nodes = nodes
 
-    def listGroups(self) -> Deferred[Sequence[str]]:
-        """The ids of the groups, in the operator's order."""
-        return succeed(list(self._groups))
+    @asDeferred
+    async def listGroups(self, principal: Principal) -> Sequence[str]:
+        """The ids of the groups in which the principal may do something, in their order."""
+        return [group for group in self._groups if principal.seesGroup(group)]
 
-    def listAddresses(self) -> Deferred[Sequence[str]]:
+    @asDeferred
+    async def listAddresses(self, principal: Principal) -> Sequence[str]:
         """
         What the brokers are called that are known, this one first, C{host:port} each. See
         L{Nodes<svcbroker.broker._nodes.Nodes>}.
         """
-        return succeed(self._nodes.addresses)
+        principal.requireAny(Action.ADMIN, None)
+        return self._nodes.addresses
 
-    def getVersion(self) -> Deferred[VersionRecord]:
+    @asDeferred
+    async def getVersion(self, principal: Principal) -> VersionRecord:
         """Which svcbroker this is."""
-        return succeed(self._version)
+        principal.requireAny(Action.ADMIN, None)
+        return self._version
 
     @asDeferred
     async def listSubscriptions(
-        self, groupId: str | None, nodeIp: Sequence[str]
+        self, principal: Principal, groupId: str | None, nodeIp: Sequence[str]
     ) -> Mapping[str, Sequence[SubscriptionRecord]]:
         """
-        The live subscriptions of each of the nodes asked for.
+        The live subscriptions of each of the nodes asked for: the principal's own, and in groups
+        that it may operate those of others too.
 
         @param groupId: only those of this group; C{None} or blank asks for all.
         @param nodeIp: the nodes' addresses; none means this node; no other is asked.
@@ -84,15 +91,16 @@ class Administration:
         @raise Overloaded: one of the nodes is asked too often at the same time.
         """
         group = self._groups.resolve(groupId) if groupId and groupId.strip() else None
-        return await self._nodes.listSubscriptions(group, nodeIp)
+        return await self._nodes.listSubscriptions(principal, group, nodeIp)
 
     @asDeferred
-    async def getStatistics(self, groupId: str | None) -> Statistics:
+    async def getStatistics(self, principal: Principal, groupId: str | None) -> Statistics:
         """A group's ledger in numbers."""
-        return await self._timeouts.wait(self._groups.ledger(groupId).getStatistics())
+        return await self._timeouts.wait(self._ledger(principal, groupId).getStatistics())
 
     def listTransactions(
         self,
+        principal: Principal,
         groupId: str | None,
         pageNumber: int,
         pageSize: int,
@@ -109,10 +117,11 @@ class Administration:
         def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[TransactionRecord]]:
             return ledger.listTransactions(offset, limit, height=blockNumber, hash=transactionHash)
 
-        return self._page(groupId, pageNumber, pageSize, read)
+        return self._page(principal, groupId, pageNumber, pageSize, read)
 
     def listBlocks(
         self,
+        principal: Principal,
         groupId: str | None,
         pageNumber: int,
         pageSize: int,
@@ -129,10 +138,15 @@ class Administration:
         def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[BlockRecord]]:
             return ledger.listBlocks(offset, limit, height=blockNumber, hash=pkHash)
 
-        return self._page(groupId, pageNumber, pageSize, read)
+        return self._page(principal, groupId, pageNumber, pageSize, read)
 
     def listNodes(
-        self, groupId: str | None, pageNumber: int, pageSize: int, nodeName: str | None = None
+        self,
+        principal: Principal,
+        groupId: str | None,
+        pageNumber: int,
+        pageSize: int,
+        nodeName: str | None = None,
     ) -> Deferred[NumberedPage[NodeRecord]]:
         """
         The nodes that hold a group's ledger, in the order of their indexes.
@@ -143,7 +157,7 @@ class Administration:
         def read(ledger: ILedger, offset: int, limit: int) -> Deferred[Page[NodeRecord]]:
             return ledger.listNodes(offset, limit, name=nodeName)
 
-        return self._page(groupId, pageNumber, pageSize, read)
+        return self._page(principal, groupId, pageNumber, pageSize, read)
 
     @asDeferred
     async def getHealth(self) -> Mapping[str, Health]:
@@ -157,16 +171,27 @@ class Administration:
     @asDeferred
     async def _page(
         self,
+        principal: Principal,
         groupId: str | None,
         pageNumber: int,
         pageSize: int,
         read: Callable[[ILedger, int, int], Deferred[Page[T]]],
     ) -> NumberedPage[T]:
-        ledger = self._groups.ledger(groupId)
+        ledger = self._ledger(principal, groupId)
         size = appliedSize(pageSize)
         offset = pageOffset(pageNumber, _FIRST_PAGE, size)
         page = await self._timeouts.wait(read(ledger, offset, size))
         return NumberedPage(page=page, index=pageNumber, size=size)
+
+    def _ledger(self, principal: Principal, groupId: str | None) -> ILedger:
+        """
+        The ledger of a group that the principal may query.
+
+        @raise GroupUnknown, NotAuthorized: there is none.
+        """
+        group, ledger = self._groups.find(groupId)
+        principal.require(Action.ADMIN, group)
+        return ledger
 
 
 async def _orNot(answer: Deferred[Health]) -> Health:

@@ -5,18 +5,21 @@ The use cases: topics, publishing, reading events.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 
-from ..errors import BrokerError, TopicNotFound, TransactionFailed
-from ..interfaces import ILedger, submit
+from ..access import Principal
+from ..errors import BrokerError, EventNotFound, TopicNotFound, TransactionFailed
+from ..interfaces import Action, ILedger, submit
 from ..model import (
     CloseTopic,
     Event,
     EventId,
     Execution,
     OpenTopic,
+    Page,
     Topic,
     checkTopicName,
 )
@@ -32,6 +35,8 @@ from ._publishing import DEFAULT_POLICY, Publication, PublishBatch, Publishing, 
 from ._timeouts import TimeoutQueue
 from ._values import Answer, NumberedPage, SendResult, appliedSize, pageOffset
 
+_LIST_STEP: Final = 1000
+
 
 class Broker:
     """
@@ -42,6 +47,9 @@ class Broker:
     from what is named at a method, any of them may fail with C{GroupUnknown}, C{Overloaded},
     C{LedgerUnavailable} and, publish aside, C{TransactionTimeout}. The group is looked up
     before anything else is checked, only C{list} looks at its paging first.
+
+    Every call is made by a principal, which is given first, and fails with C{NotAuthorized}
+    where that is not granted what it asks for. What it may not read looks as if it were not there.
 
     Cancelling an answer only ends the waiting for it: what was submitted to a ledger
     stays submitted.
@@ -103,15 +111,16 @@ class Broker:
         self._timeouts.stop()
 
     @asDeferred
-    async def open(self, groupId: str | None, topic: str) -> bool:
+    async def open(self, principal: Principal, groupId: str | None, topic: str) -> bool:
         """
         Create a topic, or open it again. Always C{True}; opening an open topic changes nothing.
 
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise TransactionFailed: the chain refused.
         """
-        ledger = self.groups.ledger(groupId)
+        group, ledger = self.groups.find(groupId)
         checkTopicName(topic)
+        principal.require(Action.OPEN, group, topic)
         known = ledger.topicState(topic)
         if known is None or not known.isOpen:
             receipt = await self._timeouts.wait(submit(ledger, OpenTopic(topic=topic)))
@@ -120,7 +129,7 @@ class Broker:
         return True
 
     @asDeferred
-    async def close(self, groupId: str | None, topic: str) -> bool:
+    async def close(self, principal: Principal, groupId: str | None, topic: str) -> bool:
         """
         Close an open topic. What was published to it stays.
 
@@ -128,8 +137,9 @@ class Broker:
         @raise TopicNotFound: there is no such open topic.
         @raise TransactionFailed: the chain refused.
         """
-        ledger = self.groups.ledger(groupId)
+        group, ledger = self.groups.find(groupId)
         checkTopicName(topic)
+        principal.require(Action.CLOSE, group, topic)
         _openTopic(ledger, topic)
         receipt = await self._timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
@@ -138,22 +148,25 @@ class Broker:
             raise TransactionFailed()
         return True
 
-    def exist(self, groupId: str | None, topic: str) -> Deferred[bool]:
+    def exist(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[bool]:
         """
-        Whether there is such an open topic.
+        Whether there is such an open topic, as far as the principal may know.
 
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         """
-        return maybeDeferred(self._exist, groupId, topic)
+        return maybeDeferred(self._exist, principal, groupId, topic)
 
-    def _exist(self, groupId: str | None, topic: str) -> bool:
-        ledger = self.groups.ledger(groupId)
+    def _exist(self, principal: Principal, groupId: str | None, topic: str) -> bool:
+        group, ledger = self.groups.find(groupId)
         checkTopicName(topic)
         known = ledger.topicState(topic)
-        return known is not None and known.isOpen
+        return known is not None and known.isOpen and principal.sees(group, topic)
 
     def publish(
-        self, publications: Sequence[Publication], policy: PublishPolicy = DEFAULT_POLICY
+        self,
+        principal: Principal,
+        publications: Sequence[Publication],
+        policy: PublishPolicy = DEFAULT_POLICY,
     ) -> Deferred[Sequence[Answer]]:
         """
         Publish events that were asked for together. They enter the log in their order, each
@@ -162,20 +175,28 @@ class Broker:
         Fires when the answers to all of them are known, or at the chain's time-out. It does not
         fail: an event's answer is its result, or the error that L{publishOne} would fail with.
 
+        @param principal: who publishes.
         @param publications: the events, of any groups.
         @param policy: what the carrier wants of publishing.
         @return: the answers, in the order of the events.
         """
-        return self._publishing.publish(publications, policy).done
+        return self._publishing.publish(principal, publications, policy).done
 
-    def submit(self, publications: Sequence[Publication], policy: PublishPolicy) -> PublishBatch:
+    def submit(
+        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
+    ) -> PublishBatch:
         """
         Publish as L{publish} does, for carriers that must know at once which events were refused.
         """
-        return self._publishing.publish(publications, policy)
+        return self._publishing.publish(principal, publications, policy)
 
     def publishOne(
-        self, groupId: str | None, topic: str, content: bytes, extensions: Mapping[str, str]
+        self,
+        principal: Principal,
+        groupId: str | None,
+        topic: str,
+        content: bytes,
+        extensions: Mapping[str, str],
     ) -> Deferred[SendResult]:
         """
         Publish an event to an open topic: L{publish} for one event, with the default policy.
@@ -188,28 +209,35 @@ class Broker:
         @raise ExtensionKeyInvalid, ExtensionsTooLarge: these cannot be an event's extensions.
         @raise TopicNotFound: there is no such open topic. Nothing was submitted.
         @raise TransactionFailed: the chain refused.
+        @raise QuotaExceeded: the account has used up its rate. Nothing was submitted.
         """
         return self._publishing.publishOne(
-            Publication(groupId=groupId, topic=topic, content=content, extensions=extensions)
+            principal,
+            Publication(groupId=groupId, topic=topic, content=content, extensions=extensions),
         )
 
-    def getEvent(self, groupId: str | None, eventId: EventId) -> Deferred[Event]:
+    def getEvent(
+        self, principal: Principal, groupId: str | None, eventId: EventId
+    ) -> Deferred[Event]:
         """
         One event, of a closed topic too.
 
-        @raise EventNotFound: there is no such event.
+        @raise EventNotFound: there is no such event, or the principal may not read it.
         @raise HeightUnknown: its block is above the chain's height.
         """
         try:
-            ledger = self.groups.ledger(groupId)
+            group, ledger = self.groups.find(groupId)
         except BrokerError as error:
             return fail(error)
-        return self._timeouts.wait(ledger.getEvent(eventId))
+        event = self._timeouts.wait(ledger.getEvent(eventId))
+        return event if principal.isEverything else event.addCallback(_readable, principal, group)
 
     @asDeferred
-    async def list(self, pageIndex: int, pageSize: int, groupId: str | None) -> NumberedPage[Topic]:
+    async def list(
+        self, principal: Principal, pageIndex: int, pageSize: int, groupId: str | None
+    ) -> NumberedPage[Topic]:
         """
-        Open topics in the order of their creation.
+        Open topics in the order of their creation: those that the principal may know of.
 
         @param pageIndex: the page, from 0.
         @param pageSize: 1 to 99; anything else means 10.
@@ -217,22 +245,52 @@ class Broker:
         """
         size = appliedSize(pageSize)
         offset = pageOffset(pageIndex, 0, size)
-        page = await self._timeouts.wait(self.groups.ledger(groupId).listTopics(offset, size))
+        group, ledger = self.groups.find(groupId)
+        if principal.isEverything:
+            page = await self._timeouts.wait(ledger.listTopics(offset, size))
+        else:
+            page = await self._listVisible(principal, group, ledger, offset, size)
         return NumberedPage(page=page, index=pageIndex, size=size)
 
-    def state(self, groupId: str | None, topic: str) -> Deferred[Topic]:
+    async def _listVisible(
+        self, principal: Principal, group: str, ledger: ILedger, offset: int, size: int
+    ) -> Page[Topic]:
+        """The page of a principal that may not know of all topics: all of them are looked at."""
+        found: list[Topic] = []
+        visible = position = 0
+        total = 1
+        while position < total:
+            part = await self._timeouts.wait(ledger.listTopics(position, _LIST_STEP))
+            for topic in part.items:
+                if principal.sees(group, topic.name):
+                    if offset <= visible < offset + size:
+                        found.append(topic)
+                    visible += 1
+            total = part.total
+            position += _LIST_STEP
+        return Page(items=found, total=visible)
+
+    def state(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[Topic]:
         """
         What the chain knows of an open topic.
 
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
-        @raise TopicNotFound: there is no such open topic.
+        @raise TopicNotFound: there is no such open topic, or the principal may not know of it.
         """
-        return maybeDeferred(self._state, groupId, topic)
+        return maybeDeferred(self._state, principal, groupId, topic)
 
-    def _state(self, groupId: str | None, topic: str) -> Topic:
-        ledger = self.groups.ledger(groupId)
+    def _state(self, principal: Principal, groupId: str | None, topic: str) -> Topic:
+        group, ledger = self.groups.find(groupId)
         checkTopicName(topic)
+        if not principal.sees(group, topic):
+            raise TopicNotFound()
         return _openTopic(ledger, topic)
+
+
+def _readable(event: Event, principal: Principal, group: str) -> Event:
+    if not principal.may(Action.SUBSCRIBE, group, event.topic):
+        raise EventNotFound()
+    return event
 
 
 def _openTopic(ledger: ILedger, topic: str) -> Topic:

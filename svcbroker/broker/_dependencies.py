@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
+from ..access import Principal
 from ..model import InterfaceType, Offset, SubscriptionRecord
 
 
@@ -20,10 +21,14 @@ class ISubscriptionDirectory(Interface):
     The live subscriptions of this node.
     """
 
-    def listSubscriptions(group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+    def listSubscriptions(
+        principal: Principal, group: str | None
+    ) -> Deferred[Sequence[SubscriptionRecord]]:
         """
         The live subscriptions, for C{listSubscription}. Called by the broker, once a query.
 
+        @param principal: who asks. It is told of its own, and in groups that it may operate of
+            those of others too.
         @param group: only those of this group; C{None} asks for all.
         """
 
@@ -35,6 +40,7 @@ class IWebhooks(Interface):
     """
 
     def subscribe(
+        principal: Principal,
         interfaceType: InterfaceType,
         topic: tuple[str, ...],
         groupId: str,
@@ -52,12 +58,14 @@ class IWebhooks(Interface):
 
         Cancelling the answer does not undo it.
 
+        @param principal: who asks; events are sent as long as it may read them.
         @param interfaceType: in which form: RESTful or JsonRPC.
         @param topic: topics or patterns, each valid.
         @param groupId: the id of a group that is served.
         @param subscriptionId: a UUID in its canonical form; C{None} has one made.
         @param tag: only events whose C{svc-tag} equals it.
         @return: the subscription's id. It is on stable storage by then.
+        @raise NotAuthorized: the principal may read none of it.
         @raise UrlInvalid: events cannot be sent there, or may not be.
         @raise SubscriptionExists: the id is in use by another subscription.
         @raise TopicNotFound: a plain topic does not exist.
@@ -65,10 +73,11 @@ class IWebhooks(Interface):
         @raise Overloaded: there are too many webhooks, or too many are being made.
         """
 
-    def unSubscribe(subscriptionId: str) -> Deferred[bool]:
+    def unSubscribe(principal: Principal, subscriptionId: str) -> Deferred[bool]:
         """
         Send no more, and forget where the subscription stands.
 
+        @param principal: who asks: the account that made it, or one that may operate its group.
         @param subscriptionId: a UUID in its canonical form.
         @return: C{True}. It is on stable storage by then.
         @raise SubscriptionNotFound: there is no such webhook.

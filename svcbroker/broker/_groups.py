@@ -65,6 +65,15 @@ class Groups:
         """
         return self._ledgers[self.resolve(groupId)]
 
+    def find(self, groupId: str | None) -> tuple[str, ILedger]:
+        """
+        The id and the ledger of the group that is meant.
+
+        @raise GroupUnknown: this broker does not serve it.
+        """
+        group = self.resolve(groupId)
+        return group, self._ledgers[group]
+
     def items(self) -> list[tuple[str, ILedger]]:
         """Every group's id and its ledger."""
         return list(self._ledgers.items())

@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 
 from twisted.internet.defer import FirstError, gatherResults
 
+from ..access import Principal
 from ..errors import (
     BrokerError,
     GroupUnknown,
@@ -16,6 +17,7 @@ from ..errors import (
     Overloaded,
     ParameterInvalid,
 )
+from ..interfaces import Action
 from ..model import SubscriptionRecord
 from ..net.deferreds import asDeferred
 from ._dependencies import IPeer, ISubscriptionDirectory, PeerError
@@ -54,10 +56,12 @@ class Nodes:
 
     @asDeferred
     async def listSubscriptions(
-        self, group: str | None, addresses: Sequence[str]
+        self, principal: Principal, group: str | None, addresses: Sequence[str]
     ) -> Mapping[str, Sequence[SubscriptionRecord]]:
         """
         The live subscriptions of nodes, by their addresses: of all that were asked for, or none.
+        Of other nodes they are told only where the principal may operate all groups asked for,
+        since those do not tell whose they are.
 
         @param group: only those of this group; C{None} asks for all.
         @param addresses: the nodes; none at all means this one.
@@ -69,7 +73,7 @@ class Nodes:
         wanted = list(dict.fromkeys(addresses)) or [self._address]
         if len(wanted) > len(self.addresses):
             raise ParameterInvalid("nodeIp: there are fewer nodes than this")
-        asking = [self._outcome(group, address) for address in wanted]
+        asking = [self._outcome(principal, group, address) for address in wanted]
         try:
             outcomes = await gatherResults(asking, consumeErrors=True)
         except FirstError as error:
@@ -85,12 +89,13 @@ class Nodes:
 
     @asDeferred
     async def _outcome(
-        self, group: str | None, address: str
+        self, principal: Principal, group: str | None, address: str
     ) -> Sequence[SubscriptionRecord] | BrokerError:
         """The subscriptions of a node, or why there is no answer."""
         try:
             if address == self._address:
-                return await self._subscriptions.listSubscriptions(group)
+                return await self._subscriptions.listSubscriptions(principal, group)
+            principal.require(Action.OPERATE, group or "*")
             peer = self._peers.get(address)
             if peer is None:
                 quoted = address[:_MAX_QUOTED]

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import permutations, product
 
+from ..access import Principal
 from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NotAuthorized, ParameterInvalid
-from ..interfaces import IFaultyLedger, IValidatorSetLedger
+from ..interfaces import Action, IFaultyLedger, ILedger, IValidatorSetLedger
 from ..model import FaultReport
 from ..net.deferreds import asDeferred
 from ._groups import Groups
@@ -18,7 +19,7 @@ from ._timeouts import TimeoutQueue
 
 class Operator:
     """
-    The operator calls. Who may make them is the carrier's to check.
+    The operator calls, for principals that may operate the group.
 
     All calls about faults answer how things are afterwards. They fail with
     L{NotAuthorized<svcbroker.errors.NotAuthorized>} where faults were not allowed at the start,
@@ -35,35 +36,36 @@ class Operator:
         self._hasFaults = hasFaults
 
     @asDeferred
-    async def showFaults(self, groupId: str | None) -> FaultReport:
+    async def showFaults(self, principal: Principal, groupId: str | None) -> FaultReport:
         """How the nodes of a group and their network are."""
-        return await self._report(self._faulty(groupId))
+        return await self._report(self._faulty(principal, groupId))
 
     @asDeferred
-    async def stopNode(self, groupId: str | None, node: int) -> FaultReport:
+    async def stopNode(self, principal: Principal, groupId: str | None, node: int) -> FaultReport:
         """
         Stop a node.
 
         @raise ParameterInvalid: there is no such node.
         """
-        ledger = self._faulty(groupId)
+        ledger = self._faulty(principal, groupId)
         await self._timeouts.wait(ledger.stopNode(node))
         return await self._report(ledger)
 
     @asDeferred
-    async def startNode(self, groupId: str | None, node: int) -> FaultReport:
+    async def startNode(self, principal: Principal, groupId: str | None, node: int) -> FaultReport:
         """
         Let a stopped node go on.
 
         @raise ParameterInvalid: there is no such node.
         """
-        ledger = self._faulty(groupId)
+        ledger = self._faulty(principal, groupId)
         await self._timeouts.wait(ledger.startNode(node))
         return await self._report(ledger)
 
     @asDeferred
     async def setNetwork(
         self,
+        principal: Principal,
         groupId: str | None,
         delay: tuple[float, float] | None = None,
         loss: float | None = None,
@@ -80,7 +82,7 @@ class Operator:
         @param links: pairs (from, to) of nodes between which nothing passes, in that direction.
         @raise ParameterInvalid: there is no such node, or one is on two islands.
         """
-        ledger = self._faulty(groupId)
+        ledger = self._faulty(principal, groupId)
         cut: set[tuple[int, int]] | None = None
         if islands is not None or links is not None:
             count = len((await self._report(ledger)).nodes)
@@ -91,15 +93,19 @@ class Operator:
         return await self._report(ledger)
 
     @asDeferred
-    async def heal(self, groupId: str | None) -> FaultReport:
+    async def heal(self, principal: Principal, groupId: str | None) -> FaultReport:
         """End all faults."""
-        ledger = self._faulty(groupId)
+        ledger = self._faulty(principal, groupId)
         await self._timeouts.wait(ledger.heal())
         return await self._report(ledger)
 
     @asDeferred
     async def changeNodes(
-        self, groupId: str | None, rotate: Sequence[int] = (), count: int | None = None
+        self,
+        principal: Principal,
+        groupId: str | None,
+        rotate: Sequence[int] = (),
+        count: int | None = None,
     ) -> ValidatorSet:
         """
         Give nodes new keys, or change how many there are; without either change nothing.
@@ -111,13 +117,15 @@ class Operator:
             many, or the group's ledger does not hold the keys or is no
             L{IValidatorSetLedger<svcbroker.interfaces.IValidatorSetLedger>}.
         """
-        ledger = self._validatorSet(groupId)
+        ledger = self._validatorSet(principal, groupId)
         if not rotate and count is None:
             return await self._timeouts.wait(ledger.getNodes())
         return await self._timeouts.wait(ledger.changeNodes(rotate, count))
 
     @asDeferred
-    async def submitChange(self, groupId: str | None, change: ValidatorChange) -> ValidatorSet:
+    async def submitChange(
+        self, principal: Principal, groupId: str | None, change: ValidatorChange
+    ) -> ValidatorSet:
         """
         Hand in a change of the nodes that those whom it concerns have signed.
 
@@ -125,16 +133,24 @@ class Operator:
         @raise ParameterInvalid: the change does not hold, or the group's ledger holds the keys
             itself or is no L{IValidatorSetLedger<svcbroker.interfaces.IValidatorSetLedger>}.
         """
-        return await self._timeouts.wait(self._validatorSet(groupId).submitChange(change))
+        return await self._timeouts.wait(
+            self._validatorSet(principal, groupId).submitChange(change)
+        )
 
-    def _validatorSet(self, groupId: str | None) -> IValidatorSetLedger:
-        ledger: IValidatorSetLedger | None = IValidatorSetLedger(self._groups.ledger(groupId), None)
+    def _ledger(self, principal: Principal, groupId: str | None) -> ILedger:
+        group, ledger = self._groups.find(groupId)
+        principal.require(Action.OPERATE, group)
+        return ledger
+
+    def _validatorSet(self, principal: Principal, groupId: str | None) -> IValidatorSetLedger:
+        ledger: IValidatorSetLedger | None
+        ledger = IValidatorSetLedger(self._ledger(principal, groupId), None)
         if ledger is None:
             raise ParameterInvalid("groupId: the ledger of this group has no nodes")
         return ledger
 
-    def _faulty(self, groupId: str | None) -> IFaultyLedger:
-        ledger = self._groups.ledger(groupId)
+    def _faulty(self, principal: Principal, groupId: str | None) -> IFaultyLedger:
+        ledger = self._ledger(principal, groupId)
         if not self._hasFaults:
             raise NotAuthorized("faults are off: start the daemon with --faults")
         faulty: IFaultyLedger | None = IFaultyLedger(ledger, None)

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from ..errors import ParameterInvalid
-from ..interfaces import IProvableLedger
+from ..access import Principal
+from ..errors import EventNotFound, ParameterInvalid
+from ..interfaces import Action, IProvableLedger
 from ..model import EventId
 from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
@@ -34,7 +35,8 @@ class CheckpointAnswer:
 
 class Proving:
     """
-    The operations that prove something.
+    The operations that prove something. To prove an event needs the right to read it; everything
+    else tells hashes alone, and is for all who may do something in the group.
 
     All of it fails with L{ParameterInvalid<svcbroker.errors.ParameterInvalid>} where the group's
     ledger is no L{IProvableLedger<svcbroker.interfaces.IProvableLedger>}.
@@ -46,7 +48,7 @@ class Proving:
 
     @asDeferred
     async def prove(
-        self, groupId: str | None, eventId: EventId, checkpoint: int | None
+        self, principal: Principal, groupId: str | None, eventId: EventId, checkpoint: int | None
     ) -> EventProof:
         """
         Prove an event.
@@ -56,17 +58,24 @@ class Proving:
         @raise HeightUnknown: its block, or the checkpoint, is above the chain's height.
         @raise ParameterInvalid: the checkpoint does not come after the event's block.
         """
-        return await self._timeouts.wait(self._ledger(groupId).prove(eventId, checkpoint))
+        ledger = self._ledger(principal, groupId)
+        if not principal.isEverything:
+            event = await self._timeouts.wait(ledger.getEvent(eventId))
+            if not principal.may(Action.SUBSCRIBE, self._groups.resolve(groupId), event.topic):
+                raise EventNotFound()
+        return await self._timeouts.wait(ledger.prove(eventId, checkpoint))
 
     @asDeferred
-    async def getCheckpoint(self, groupId: str | None, height: int | None) -> CheckpointAnswer:
+    async def getCheckpoint(
+        self, principal: Principal, groupId: str | None, height: int | None
+    ) -> CheckpointAnswer:
         """
         A block to keep.
 
         @param height: its height, from 0; C{None} for the latest one.
         @raise HeightUnknown: there is no such block yet.
         """
-        ledger = self._ledger(groupId)
+        ledger = self._ledger(principal, groupId)
         genesis = await self._timeouts.wait(ledger.getGenesis())
         checkpoint = await self._timeouts.wait(ledger.getCheckpoint(height))
         timestamp = genesis.created
@@ -79,7 +88,7 @@ class Proving:
 
     @asDeferred
     async def proveConsistency(
-        self, groupId: str | None, older: int, newer: int
+        self, principal: Principal, groupId: str | None, older: int, newer: int
     ) -> ConsistencyProof:
         """
         Prove that the log up to one block is the beginning of the log up to another.
@@ -87,15 +96,20 @@ class Proving:
         @raise HeightUnknown: the newer block is above the chain's height.
         @raise ParameterInvalid: the heights are not in that order.
         """
-        return await self._timeouts.wait(self._ledger(groupId).proveConsistency(older, newer))
+        return await self._timeouts.wait(
+            self._ledger(principal, groupId).proveConsistency(older, newer)
+        )
 
     @asDeferred
-    async def getGenesis(self, groupId: str | None) -> GenesisFields:
+    async def getGenesis(self, principal: Principal, groupId: str | None) -> GenesisFields:
         """The beginning of the log's chain, from which every proof starts."""
-        return await self._timeouts.wait(self._ledger(groupId).getGenesis())
+        return await self._timeouts.wait(self._ledger(principal, groupId).getGenesis())
 
-    def _ledger(self, groupId: str | None) -> IProvableLedger:
-        provable: IProvableLedger | None = IProvableLedger(self._groups.ledger(groupId), None)
+    def _ledger(self, principal: Principal, groupId: str | None) -> IProvableLedger:
+        group, ledger = self._groups.find(groupId)
+        if not principal.seesGroup(group):
+            principal.refuse(Action.SUBSCRIBE, group)
+        provable: IProvableLedger | None = IProvableLedger(ledger, None)
         if provable is None:
             raise ParameterInvalid("groupId: the ledger of this group proves nothing")
         return provable

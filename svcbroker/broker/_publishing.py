@@ -8,13 +8,20 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from attrs import define, evolve, field, frozen
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..errors import BrokerError, LedgerUnavailable, TopicNotFound, TransactionTimeout
-from ..interfaces import ILedger, Submission
+from ..access import Principal
+from ..errors import (
+    BrokerError,
+    LedgerUnavailable,
+    QuotaExceeded,
+    TopicNotFound,
+    TransactionTimeout,
+)
+from ..interfaces import Action, ILedger, Submission
 from ..model import (
     Execution,
     OpenTopic,
@@ -24,6 +31,7 @@ from ..model import (
     checkContent,
     checkExtensions,
     checkTopicName,
+    eventSize,
 )
 from ._groups import Groups, Limits
 from ._timeouts import TimeoutQueue
@@ -94,6 +102,7 @@ class _Part:
     @ivar isWhole: whether every request is an event.
     """
 
+    group: str
     ledger: ILedger
     places: list[int | None] = field(factory=list)
     requests: list[Request] = field(factory=list)
@@ -142,23 +151,37 @@ class Publishing:
         for timeouts in self._timeouts.values():
             timeouts.stop()
 
-    def publishOne(self, publication: Publication) -> Deferred[SendResult]:
+    def publishOne(self, principal: Principal, publication: Publication) -> Deferred[SendResult]:
         """See L{Broker.publishOne<svcbroker.broker.Broker.publishOne>}."""
         # Hot path: no list and no dictionary, since most calls of REST publish one event.
         try:
-            ledger = self._groups.ledger(publication.groupId)
+            group, ledger = self._groups.find(publication.groupId)
+            if not principal.isUnlimited:
+                principal.require(Action.PUBLISH, group, publication.topic)
             if not self._check(ledger, publication, DEFAULT_POLICY):
                 raise TopicNotFound()
+            if not principal.isUnlimited:
+                principal.spend(1, eventSize(publication))
         except Exception:
             return fail()
         topic = (publication.topic,)
         done: Deferred[Any] = self._submit(ledger, (publication,), DEFAULT_POLICY).done
         return done.addCallbacks(_answerOne, _timedOut, callbackArgs=topic, errbackArgs=topic)
 
-    def publish(self, publications: Sequence[Publication], policy: PublishPolicy) -> PublishBatch:
+    def publish(
+        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
+    ) -> PublishBatch:
         """See L{Broker.submit<svcbroker.broker.Broker.submit>}."""
         batch = PublishBatch([None] * len(publications))
         answers = batch.answers
+        if principal.usage.hasRates:
+            try:
+                principal.usage.spend(len(publications), sum(map(eventSize, publications)))
+            except QuotaExceeded as error:
+                batch.hasRefused = True
+                answers[:] = [error] * len(answers)
+                batch.done = succeed(answers)
+                return batch
         parts: dict[str | None, _Part] = {}
         maxContent = self._maxContent
         like: Publication | None = None
@@ -176,7 +199,7 @@ class Publishing:
                 part.requests.append(publication)
                 continue
             try:
-                part = self._admit(place, publication, parts, policy)
+                part = self._admit(principal, place, publication, parts, policy)
                 like = publication
             except BrokerError as error:
                 batch.hasRefused = True
@@ -200,6 +223,7 @@ class Publishing:
 
     def _admit(
         self,
+        principal: Principal,
         place: int,
         publication: Publication,
         parts: dict[str | None, _Part],
@@ -213,16 +237,19 @@ class Publishing:
         part = parts.get(publication.groupId)
         if part is None:
             # A group has several names: "1" is also the absent and the blank one.
-            ledger = self._groups.ledger(publication.groupId)
+            group, ledger = self._groups.find(publication.groupId)
             known = (each for each in parts.values() if each.ledger is ledger)
-            part = parts[publication.groupId] = next(known, None) or _Part(ledger)
+            part = parts[publication.groupId] = next(known, None) or _Part(group, ledger)
         topic = publication.topic
+        if not principal.isEverything:
+            principal.require(Action.PUBLISH, part.group, topic)
         if topic in part.topics:
             self._checkEvent(publication, policy)
         else:
             if not self._check(part.ledger, publication, policy):
                 if not policy.opensTopics:
                     raise TopicNotFound()
+                principal.require(Action.OPEN, part.group, topic)
                 part.open(topic)
             part.topics.add(topic)
         part.add(place, publication)
@@ -326,7 +353,7 @@ class Publishing:
 
         @param numbers: their indexes among the requests of C{part}.
         """
-        again = _Part(part.ledger)
+        again = _Part(part.group, part.ledger)
         for number in numbers:
             place, request = part.places[number], part.requests[number]
             if place is not None:

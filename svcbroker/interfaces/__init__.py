@@ -2,6 +2,21 @@
 The interfaces between the parts of the broker, and between the broker and plugins.
 """
 
+from ._access import (
+    TOPIC_ACTIONS,
+    Action,
+    AuthenticatorContext,
+    BearerToken,
+    ClientCertificate,
+    Decision,
+    IAuthenticator,
+    IAuthenticatorFactory,
+    IBearerToken,
+    IClientCertificate,
+    Identity,
+    IGrants,
+    Quotas,
+)
 from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._faulty import IFaultyLedger
 from ._ledger import IBlockObserver, ILedger, IProvableLedger, submit
@@ -10,17 +25,30 @@ from ._subscriber import Batch, ISubscriber, ISubscription
 from ._validatorset import IValidatorSetLedger
 
 __all__ = [
+    "TOPIC_ACTIONS",
+    "Action",
+    "AuthenticatorContext",
     "Batch",
+    "BearerToken",
+    "ClientCertificate",
+    "Decision",
+    "IAuthenticator",
+    "IAuthenticatorFactory",
+    "IBearerToken",
     "IBlockObserver",
+    "IClientCertificate",
     "IFaultyLedger",
+    "IGrants",
     "ILedger",
     "ILedgerFactory",
     "IProvableLedger",
     "ISubscriber",
     "ISubscription",
     "IValidatorSetLedger",
+    "Identity",
     "InvalidDescription",
     "LedgerContext",
+    "Quotas",
     "Submission",
     "submit",
 ]

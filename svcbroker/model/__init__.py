@@ -16,7 +16,7 @@ from ._events import (
     checkExtensions,
 )
 from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
-from ._patterns import checkFilter, filterMatches, isPattern
+from ._patterns import checkFilter, filterCovers, filterMatches, filtersOverlap, isPattern
 from ._records import (
     Block,
     BlockRecord,
@@ -34,6 +34,7 @@ from ._requests import (
     PublishEvent,
     Receipt,
     Request,
+    eventSize,
 )
 from ._subscriptions import (
     Edge,
@@ -80,7 +81,10 @@ __all__ = [
     "checkExtensions",
     "checkFilter",
     "checkTopicName",
+    "eventSize",
+    "filterCovers",
     "filterMatches",
+    "filtersOverlap",
     "isPattern",
     "parseOffset",
     "topicPrefix",

@@ -61,3 +61,39 @@ def filterMatches(filter: str, topic: str) -> bool:
         if number == len(levels) or level not in (ONE_LEVEL, levels[number]):
             return False
     return len(wanted) == len(levels)
+
+
+def filtersOverlap(one: str, other: str) -> bool:
+    """Whether there can be a topic that two valid filters both match."""
+    if not isPattern(one):
+        return filterMatches(other, one)
+    if not isPattern(other):
+        return filterMatches(one, other)
+    ones, others = one.split(SEPARATOR), other.split(SEPARATOR)
+    # No leading wildcard matches a topic that begins with $.
+    if ones[0].startswith("$") is not others[0].startswith("$"):
+        return False
+    for a, b in zip(ones, others, strict=False):
+        if ALL_BELOW in (a, b):
+            return True
+        if a != b and ONE_LEVEL not in (a, b):
+            return False
+    # What is left of the longer one may only be what matches no level too.
+    return len(ones) == len(others) or (ones[len(others) :] or others[len(ones) :]) == [ALL_BELOW]
+
+
+def filterCovers(wide: str, narrow: str) -> bool:
+    """Whether a valid filter matches every topic that another one matches."""
+    if not isPattern(narrow):
+        return filterMatches(wide, narrow)
+    wides, narrows = wide.split(SEPARATOR), narrow.split(SEPARATOR)
+    if narrows[0].startswith("$") is not wides[0].startswith("$"):
+        return False
+    for number, level in enumerate(wides):
+        if level == ALL_BELOW:
+            return True
+        if number == len(narrows) or narrows[number] == ALL_BELOW:
+            return False
+        if level not in (ONE_LEVEL, narrows[number]):
+            return False
+    return len(wides) == len(narrows)

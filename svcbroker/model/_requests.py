@@ -11,7 +11,7 @@ from typing import TypeAlias
 from attrs import frozen
 from msgspec import Struct, field
 
-from ._events import EventId
+from ._events import Event, EventId
 
 
 @frozen(kw_only=True)
@@ -34,6 +34,14 @@ class PublishEvent(Struct, frozen=True, kw_only=True):
     topic: str
     content: bytes
     extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+def eventSize(event: Event | PublishEvent) -> int:
+    """How many bytes a publisher made an event of, roughly: its content and extensions."""
+    size = len(event.content)
+    for key, value in event.extensions.items():
+        size += len(key) + len(value)
+    return size
 
 
 Request: TypeAlias = OpenTopic | CloseTopic | PublishEvent

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypedDict, TypeVar
+from typing import Any, TypeAlias, TypedDict
 
 from attrs import frozen
 from msgspec import DecodeError, Raw, Struct, ValidationError
@@ -14,18 +14,17 @@ from msgspec.json import Decoder
 from msgspec.structs import astuple
 from twisted.internet.defer import Deferred
 
+from ..access import Principal
 from ..broker import Broker
 from ..errors import GroupUnknown, ParameterInvalid
 from ..model import InterfaceType
 from ._declarations import Operation, Parameter
 from ._types import ExtensionsType, GroupType
 
-TextCall: TypeAlias = Callable[[Mapping[bytes, bytes]], Deferred[Any]]
-JSONCall: TypeAlias = Callable[[Mapping[str, object]], Deferred[Any]]
-ParamsCall: TypeAlias = Callable[[Raw], Deferred[Any]]
-ManyCall: TypeAlias = Callable[[Sequence[Any]], Deferred[Sequence[Any]]]
-
-T = TypeVar("T")
+TextCall: TypeAlias = Callable[[Principal, Mapping[bytes, bytes]], Deferred[Any]]
+JSONCall: TypeAlias = Callable[[Principal, Mapping[str, object]], Deferred[Any]]
+ParamsCall: TypeAlias = Callable[[Principal, Raw], Deferred[Any]]
+ManyCall: TypeAlias = Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]
 
 _SHOWN = 100
 """How much of a wrong value is shown, in characters."""
@@ -85,12 +84,13 @@ _TYPED = _Form(InterfaceType.JSON_RPC, _typedStep, (None,))
 
 def _method(operation: Operation, broker: Broker, form: _Form) -> Callable[..., Deferred[Any]]:
     method = operation.method(broker)
-    return partial(method, form.interfaceType) if operation.isByInterface else method
+    if operation.isByInterface:
+        return partial(method, interfaceType=form.interfaceType)
+    return method
 
 
-def _bind(
-    operation: Operation, broker: Broker, form: _Form, method: Callable[..., T]
-) -> Callable[[Any], T]:
+def _reader(operation: Operation, broker: Broker, form: _Form) -> Callable[[Any], dict[str, Any]]:
+    """Make what reads the arguments of a call, by their names, from a form of input."""
     steps = []
     for parameter in operation.checkOrder:
         step = form.makeStep(parameter)
@@ -99,20 +99,20 @@ def _bind(
         steps.append(astuple(step))
     absent = form.absent
 
-    def call(given: Any) -> T:
+    def read(given: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
-        for name, key, read, fallback in steps:
+        for name, key, readValue, fallback in steps:
             if key is None:
-                arguments[name] = read(given)
+                arguments[name] = readValue(given)
                 continue
             value = given.get(key)
             try:
-                arguments[name] = fallback() if value in absent else read(value)
+                arguments[name] = fallback() if value in absent else readValue(value)
             except ParameterInvalid as error:
                 raise ParameterInvalid(f"{name}: {error.message}{_show(value)}") from None
-        return method(**arguments)
+        return arguments
 
-    return call
+    return read
 
 
 def _show(value: Any) -> str:
@@ -139,11 +139,9 @@ def _resolving(broker: Broker, step: _Step) -> _Step:
     return _Step(step.name, step.key, readGroup, lambda: resolve(fallback()))
 
 
-def _bindParams(
-    operation: Operation, broker: Broker, method: Callable[..., T]
-) -> Callable[[Raw], T]:
+def _paramsReader(operation: Operation, broker: Broker) -> Callable[[Raw], dict[str, Any]]:
     """
-    Have a method called with the C{params} of JSON-RPC, as JSON text.
+    Make what reads the arguments of a call from the C{params} of JSON-RPC, as JSON text.
 
     They are decoded into the types of the parameters at once. If that fails they are decoded again
     without types, to find which parameter is wrong and how, or that none is.
@@ -151,10 +149,10 @@ def _bindParams(
     types = {each.name: each.type.jsonType | None for each in operation.parameters}
     decoder = Decoder(TypedDict("Params", types, total=False))  # type: ignore[operator]
     names = tuple(types)
-    typed = _bind(operation, broker, _TYPED, method)
-    untyped = _bind(operation, broker, _JSON, method)
+    typed = _reader(operation, broker, _TYPED)
+    untyped = _reader(operation, broker, _JSON)
 
-    def call(params: Raw) -> T:
+    def read(params: Raw) -> dict[str, Any]:
         try:
             given = decoder.decode(params)
         except (DecodeError, RecursionError):
@@ -169,7 +167,7 @@ def _bindParams(
                 raise GroupUnknown(f"{error.message}; by position they are {order}") from None
         return typed(given)
 
-    return call
+    return read
 
 
 def _members(params: Raw, names: Sequence[str]) -> Mapping[str, object]:
@@ -194,34 +192,41 @@ def _members(params: Raw, names: Sequence[str]) -> Mapping[str, object]:
     return given or {}
 
 
+def _bind(
+    operation: Operation, broker: Broker, form: _Form, read: Callable[[Any], dict[str, Any]]
+) -> Callable[[Principal, Any], Deferred[Any]]:
+    method = _method(operation, broker, form)
+    return lambda principal, given: method(principal, **read(given))
+
+
 def bindText(operation: Operation, broker: Broker) -> TextCall:
     """
-    Make an operation of REST callable with the fields of a URL or a form: names and values as
-    bytes. Fields that it does not know are ignored.
+    Make an operation of REST callable with a principal and the fields of a URL or a form: names
+    and values as bytes. Fields that it does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, _TEXT, _method(operation, broker, _TEXT))
+    return _bind(operation, broker, _TEXT, _reader(operation, broker, _TEXT))
 
 
 def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
     """
-    Make an operation callable with the members of a JSON object. Members that it does not know
-    are ignored.
+    Make an operation callable with a principal and the members of a JSON object. Members that it
+    does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bind(operation, broker, _JSON, _method(operation, broker, _JSON))
+    return _bind(operation, broker, _JSON, _reader(operation, broker, _JSON))
 
 
 def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
     """
-    Make an operation callable with the C{params} of JSON-RPC: the JSON text of an object or an
-    array, C{null}, or nothing. Members that it does not know are ignored.
+    Make an operation callable with a principal and the C{params} of JSON-RPC: the JSON text of an
+    object or an array, C{null}, or nothing. Members that it does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
-    return _bindParams(operation, broker, _method(operation, broker, _TYPED))
+    return _bind(operation, broker, _TYPED, _paramsReader(operation, broker))
 
 
 def bindBatch(operation: Operation, broker: Broker) -> tuple[Callable[[Raw], Any], ManyCall] | None:
@@ -229,10 +234,11 @@ def bindBatch(operation: Operation, broker: Broker) -> tuple[Callable[[Raw], Any
     Make an operation callable with many calls of JSON-RPC at once.
 
     @return: a function that reads the C{params} of one call, or raises a C{BrokerError}; and one
-        that makes many calls that were read, whose Deferred fires with the outcome of each. C{None}
-        where the operation takes one call at a time.
+        that makes many calls that were read, for a principal, whose Deferred fires with the
+        outcome of each. C{None} where the operation takes one call at a time.
     """
     batch = operation.batch
     if batch is None:
         return None
-    return _bindParams(operation, broker, batch.item), batch.method(broker)
+    item, read = batch.item, _paramsReader(operation, broker)
+    return (lambda params: item(**read(params))), batch.method(broker)

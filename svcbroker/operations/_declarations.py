@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
+from ..access import Principal
 from ..broker import Broker
 from ..errors import BrokerError, ParameterInvalid
 from ._types import GroupType, ParameterType
@@ -75,12 +76,12 @@ class BatchMethod:
     How many calls of one operation are made at once.
 
     @ivar item: makes the argument of one call of its parameters, by their names.
-    @ivar method: finds the broker's method, which takes a sequence of such arguments; its Deferred
-        fires with the outcome of each: a result, or a C{BrokerError}.
+    @ivar method: finds the broker's method, which takes a principal and a sequence of such
+        arguments; its Deferred fires with the outcome of each: a result, or a C{BrokerError}.
     """
 
     item: Callable[..., Any]
-    method: Callable[[Broker], Callable[[Sequence[Any]], Deferred[Sequence[Any]]]]
+    method: Callable[[Broker], Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]]
 
 
 @frozen(kw_only=True)
@@ -95,7 +96,7 @@ class Operation:
     @ivar result: its result.
     @ivar errors: how it can fail, besides
         L{COMMON_ERRORS<svcbroker.operations._failures.COMMON_ERRORS>}.
-    @ivar method: finds the broker's method, which takes the parameters by name.
+    @ivar method: finds the broker's method, which takes a principal, and the parameters by name.
     @ivar batch: how many calls are made at once, where that is less work.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
     @ivar isByInterface: whether the method is told, as C{interfaceType}, by which of the two

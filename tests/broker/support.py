@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
+from svcbroker.access import Principal
 from svcbroker.broker import Broker, ISubscriptionDirectory, IWebhooks, Limits
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import SubscriptionRecord
@@ -30,7 +31,9 @@ class FakeDirectory:
     def __init__(self, *records: SubscriptionRecord) -> None:
         self.records = records
 
-    def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+    def listSubscriptions(
+        self, principal: Principal, group: str | None
+    ) -> Deferred[Sequence[SubscriptionRecord]]:
         return succeed([each for each in self.records if group in (None, each.group)])
 
 
@@ -44,7 +47,7 @@ class FailingWebhooks:
     def subscribe(self, *args: Any, **kwargs: Any) -> Deferred[str]:
         return fail(self.error)
 
-    def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
+    def unSubscribe(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
         return fail(self.error)
 
 

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
+from svcbroker.access import ANYBODY
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.model import InterfaceType, SubscriptionRecord
 
@@ -39,7 +40,7 @@ class AdministrationTests(SynchronousTestCase):
 
     def test_subscriptionsAreListedByGroupAndNode(self) -> None:
         def listed(group: str | None, *nodes: str) -> object:
-            return self.successResultOf(self.admin.listSubscriptions(group, nodes))
+            return self.successResultOf(self.admin.listSubscriptions(ANYBODY, group, nodes))
 
         self.assertEqual(listed(None), {NODE: [LIVE]})
         self.assertEqual(listed(" ", NODE), {NODE: [LIVE]})
@@ -50,39 +51,45 @@ class AdministrationTests(SynchronousTestCase):
             ("9", ["x:1"], errors.GroupUnknown),
             (None, [NODE, "x:1"], errors.ParameterInvalid),
         ):
-            self.failureResultOf(self.admin.listSubscriptions(group, nodes), error)
+            self.failureResultOf(self.admin.listSubscriptions(ANYBODY, group, nodes), error)
 
     def test_groupsAreListedInOrder(self) -> None:
-        self.assertEqual(self.successResultOf(self.admin.listGroups()), ["1", "2"])
+        self.assertEqual(self.successResultOf(self.admin.listGroups(ANYBODY)), ["1", "2"])
 
     def test_pagesAreNumberedFromOne(self) -> None:
         for name in "abc":
-            self.successResultOf(self.fixture.broker.open("2", name))
-        first = self.successResultOf(self.admin.listBlocks("2", 1, 2))
+            self.successResultOf(self.fixture.broker.open(ANYBODY, "2", name))
+        first = self.successResultOf(self.admin.listBlocks(ANYBODY, "2", 1, 2))
         self.assertEqual([block.height for block in first.page.items], [3, 2])
-        last = self.successResultOf(self.admin.listBlocks("2", 2, 2))
+        last = self.successResultOf(self.admin.listBlocks(ANYBODY, "2", 2, 2))
         self.assertEqual([block.height for block in last.page.items], [1])
         self.assertEqual((last.page.total, last.index, last.size), (3, 2, 2))
-        self.failureResultOf(self.admin.listBlocks("2", 0, 2), errors.PageIndexInvalid)
-        self.failureResultOf(self.admin.listBlocks("9", 0, 2), errors.GroupUnknown)
+        self.failureResultOf(self.admin.listBlocks(ANYBODY, "2", 0, 2), errors.PageIndexInvalid)
+        self.failureResultOf(self.admin.listBlocks(ANYBODY, "9", 0, 2), errors.GroupUnknown)
 
     def test_filtersFindBlocksAndTransactions(self) -> None:
         for name in "abc":
-            self.successResultOf(self.fixture.broker.open(None, name))
-        block = self.successResultOf(self.admin.listBlocks(None, 1, 1, blockNumber=2)).page.items[0]
+            self.successResultOf(self.fixture.broker.open(ANYBODY, None, name))
+        block = self.successResultOf(
+            self.admin.listBlocks(ANYBODY, None, 1, 1, blockNumber=2)
+        ).page.items[0]
         self.assertEqual(block.height, 2)
-        found = self.successResultOf(self.admin.listBlocks(None, 1, 10, pkHash=block.hash))
+        found = self.successResultOf(self.admin.listBlocks(ANYBODY, None, 1, 10, pkHash=block.hash))
         self.assertEqual(list(found.page.items), [block])
-        sent = self.successResultOf(self.admin.listTransactions(None, 1, 10, blockNumber=2))
+        sent = self.successResultOf(
+            self.admin.listTransactions(ANYBODY, None, 1, 10, blockNumber=2)
+        )
         self.assertEqual([each.height for each in sent.page.items], [2])
         again = self.successResultOf(
-            self.admin.listTransactions(None, 1, 10, transactionHash=sent.page.items[0].hash)
+            self.admin.listTransactions(
+                ANYBODY, None, 1, 10, transactionHash=sent.page.items[0].hash
+            )
         )
         self.assertEqual(again.page, sent.page)
         empty: list[Deferred[Any]] = [
-            self.admin.listBlocks(None, 1, 10, pkHash=bytes(32)),
-            self.admin.listTransactions(None, 1, 10, transactionHash=bytes(32)),
-            self.admin.listNodes(None, 1, 10, nodeName="nobody"),
+            self.admin.listBlocks(ANYBODY, None, 1, 10, pkHash=bytes(32)),
+            self.admin.listTransactions(ANYBODY, None, 1, 10, transactionHash=bytes(32)),
+            self.admin.listNodes(ANYBODY, None, 1, 10, nodeName="nobody"),
         ]
         for answer in empty:
             self.assertEqual(self.successResultOf(answer).page.total, 0)

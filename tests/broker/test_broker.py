@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.access import ANYBODY
 from svcbroker.broker import Broker, Publication, SendStatus
 from svcbroker.model import EventId, Execution, Receipt
 
@@ -30,20 +31,22 @@ class BrokerTests(SynchronousTestCase):
         self.failureResultOf(answer, error)
 
     def publish(self, content: bytes = b"x") -> Deferred[Any]:
-        return self.broker.publishOne(None, "t", content, {})
+        return self.broker.publishOne(ANYBODY, None, "t", content, {})
 
     def opened(self, topic: str = "t") -> None:
-        self.assertIs(self.successResultOf(self.broker.open(None, topic)), True)
+        self.assertIs(self.successResultOf(self.broker.open(ANYBODY, None, topic)), True)
 
     def test_publishAndRead(self) -> None:
         self.opened()
-        sent = self.successResultOf(self.broker.publishOne("1", "t", b"\xff\0", {"svc-a": "b"}))
+        sent = self.successResultOf(
+            self.broker.publishOne(ANYBODY, "1", "t", b"\xff\0", {"svc-a": "b"})
+        )
         self.assertIs(sent.status, SendStatus.SUCCESS)
         assert sent.eventId is not None
-        event = self.successResultOf(self.broker.getEvent(None, sent.eventId))
+        event = self.successResultOf(self.broker.getEvent(ANYBODY, None, sent.eventId))
         self.assertEqual(event.content, b"\xff\0")
         self.assertEqual(event.extensions, {"svc-a": "b"})
-        state = self.successResultOf(self.broker.state(" ", "t"))
+        state = self.successResultOf(self.broker.state(ANYBODY, " ", "t"))
         self.assertEqual((state.sequence, state.height), (1, 2))
 
     def test_openTwiceSubmitsOnce(self) -> None:
@@ -54,41 +57,45 @@ class BrokerTests(SynchronousTestCase):
     def test_closeAndReopen(self) -> None:
         self.opened()
         first = self.successResultOf(self.publish())
-        self.assertIs(self.successResultOf(self.broker.close(None, "t")), True)
-        self.assertIs(self.successResultOf(self.broker.exist(None, "t")), False)
-        self.assertEqual(self.successResultOf(self.broker.list(0, 10, None)).page.total, 0)
+        self.assertIs(self.successResultOf(self.broker.close(ANYBODY, None, "t")), True)
+        self.assertIs(self.successResultOf(self.broker.exist(ANYBODY, None, "t")), False)
+        self.assertEqual(self.successResultOf(self.broker.list(ANYBODY, 0, 10, None)).page.total, 0)
         submitted = len(self.ledger.submitted)
-        for answer in (self.broker.state(None, "t"), self.publish(), self.broker.close(None, "t")):
+        for answer in (
+            self.broker.state(ANYBODY, None, "t"),
+            self.publish(),
+            self.broker.close(ANYBODY, None, "t"),
+        ):
             self.fails(answer, errors.TopicNotFound)
         self.assertEqual(len(self.ledger.submitted), submitted)
         self.assertEqual(
-            self.successResultOf(self.broker.getEvent(None, first.eventId)).content, b"x"
+            self.successResultOf(self.broker.getEvent(ANYBODY, None, first.eventId)).content, b"x"
         )
         self.opened()
         self.assertEqual(self.successResultOf(self.publish()).eventId.sequence, 2)
 
     def test_groupsAreApart(self) -> None:
         self.opened()
-        self.assertIs(self.successResultOf(self.broker.exist("2", "t")), False)
+        self.assertIs(self.successResultOf(self.broker.exist(ANYBODY, "2", "t")), False)
 
     def test_groupComesFirst(self) -> None:
         calls: list[Deferred[Any]] = [
-            self.broker.open("9", ""),
-            self.broker.close("9", ""),
-            self.broker.exist("9", ""),
-            self.broker.publishOne("9", "", b"", {}),
-            self.broker.state("9", ""),
-            self.broker.getEvent("9", EventId("00000000", 1, 1)),
+            self.broker.open(ANYBODY, "9", ""),
+            self.broker.close(ANYBODY, "9", ""),
+            self.broker.exist(ANYBODY, "9", ""),
+            self.broker.publishOne(ANYBODY, "9", "", b"", {}),
+            self.broker.state(ANYBODY, "9", ""),
+            self.broker.getEvent(ANYBODY, "9", EventId("00000000", 1, 1)),
         ]
         for call in calls:
             self.fails(call, errors.GroupUnknown)
 
     def test_pagingComesFirstInList(self) -> None:
-        self.fails(self.broker.list(-1, 10, "9"), errors.PageIndexInvalid)
-        self.fails(self.broker.list(0, 10, "9"), errors.GroupUnknown)
+        self.fails(self.broker.list(ANYBODY, -1, 10, "9"), errors.PageIndexInvalid)
+        self.fails(self.broker.list(ANYBODY, 0, 10, "9"), errors.GroupUnknown)
 
     def test_topicComesBeforeContent(self) -> None:
-        self.fails(self.broker.publishOne(None, " ", b"", {}), errors.TopicBlank)
+        self.fails(self.broker.publishOne(ANYBODY, None, " ", b"", {}), errors.TopicBlank)
 
     def test_invalidTopicNamesAreRefused(self) -> None:
         for name, error in (
@@ -97,7 +104,7 @@ class BrokerTests(SynchronousTestCase):
             ("a/+", errors.TopicInvalid),
         ):
             for method in (self.broker.open, self.broker.close, self.broker.exist):
-                self.fails(method(None, name), error)
+                self.fails(method(ANYBODY, None, name), error)
 
     def test_contentIsBounded(self) -> None:
         self.opened()
@@ -113,7 +120,7 @@ class BrokerTests(SynchronousTestCase):
             ({"a": ""}, errors.ExtensionKeyInvalid),
             ({"svc-a": "x" * 8192}, errors.ExtensionsTooLarge),
         ):
-            self.fails(self.broker.publishOne(None, "t", b"x", extensions), error)
+            self.fails(self.broker.publishOne(ANYBODY, None, "t", b"x", extensions), error)
 
     def test_topicPagesAreNumberedFromZero(self) -> None:
         names = [f"t{number}" for number in range(12)]
@@ -121,7 +128,7 @@ class BrokerTests(SynchronousTestCase):
             self.opened(name)
 
         def page(index: int, size: int) -> tuple[int, int, int, list[str]]:
-            answer = self.successResultOf(self.broker.list(index, size, None))
+            answer = self.successResultOf(self.broker.list(ANYBODY, index, size, None))
             return (
                 answer.page.total,
                 answer.index,
@@ -134,7 +141,7 @@ class BrokerTests(SynchronousTestCase):
         self.assertEqual(page(0, 100), (12, 0, 10, names[:10]))
         self.assertEqual(page(1, 0), (12, 1, 10, names[10:]))
         self.assertEqual(page(10**15, 99), (12, 10**15, 99, []))
-        self.fails(self.broker.list(10**15 + 1, 10, None), errors.PageIndexInvalid)
+        self.fails(self.broker.list(ANYBODY, 10**15 + 1, 10, None), errors.PageIndexInvalid)
 
     def test_publishTimesOut(self) -> None:
         """The answer says so, and the event appears all the same when the chain goes on."""
@@ -145,12 +152,12 @@ class BrokerTests(SynchronousTestCase):
         answer = self.successResultOf(sent)
         self.assertEqual((answer.status, answer.eventId), (SendStatus.TIMEOUT, None))
         self.ledger.release()
-        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
+        self.assertEqual(self.successResultOf(self.broker.state(ANYBODY, None, "t")).sequence, 1)
 
     def test_othersTimeOut(self) -> None:
         self.opened("b")
         self.ledger.isHolding = True
-        calls = [self.broker.open(None, "a"), self.broker.close(None, "b")]
+        calls = [self.broker.open(ANYBODY, None, "a"), self.broker.close(ANYBODY, None, "b")]
         self.fixture.clock.advance(TIMEOUT)
         for call in calls:
             self.fails(call, errors.TransactionTimeout)
@@ -162,20 +169,28 @@ class BrokerTests(SynchronousTestCase):
         sent.cancel()
         self.fails(sent, CancelledError)
         self.ledger.release()
-        event = self.successResultOf(self.broker.getEvent(None, EventId("e3b98a4d", 1, 2)))
+        event = self.successResultOf(self.broker.getEvent(ANYBODY, None, EventId("e3b98a4d", 1, 2)))
         self.assertEqual(event.content, b"kept")
 
     def test_refusedReceiptsAreErrors(self) -> None:
         """What a receipt says is what is answered."""
         self.opened()
         table: list[tuple[Execution, Callable[[Broker], Deferred[Any]], type[Exception]]] = [
-            (Execution.REPEATED, lambda b: b.open(None, "n"), errors.TransactionFailed),
-            (Execution.TOPIC_NOT_FOUND, lambda b: b.open(None, "n"), errors.TransactionFailed),
-            (Execution.REPEATED, lambda b: b.close(None, "t"), errors.TransactionFailed),
-            (Execution.TOPIC_NOT_FOUND, lambda b: b.close(None, "t"), errors.TopicNotFound),
+            (Execution.REPEATED, lambda b: b.open(ANYBODY, None, "n"), errors.TransactionFailed),
+            (
+                Execution.TOPIC_NOT_FOUND,
+                lambda b: b.open(ANYBODY, None, "n"),
+                errors.TransactionFailed,
+            ),
+            (Execution.REPEATED, lambda b: b.close(ANYBODY, None, "t"), errors.TransactionFailed),
+            (
+                Execution.TOPIC_NOT_FOUND,
+                lambda b: b.close(ANYBODY, None, "t"),
+                errors.TopicNotFound,
+            ),
             (
                 Execution.REPEATED,
-                lambda b: b.publishOne(None, "t", b"x", {}),
+                lambda b: b.publishOne(ANYBODY, None, "t", b"x", {}),
                 errors.TransactionFailed,
             ),
         ]
@@ -197,12 +212,16 @@ class BrokerTests(SynchronousTestCase):
 
     def test_eventErrors(self) -> None:
         self.opened()
-        self.fails(self.broker.getEvent(None, EventId("00000000", 1, 1)), errors.EventNotFound)
-        self.fails(self.broker.getEvent(None, EventId("00000000", 1, 2)), errors.HeightUnknown)
+        self.fails(
+            self.broker.getEvent(ANYBODY, None, EventId("00000000", 1, 1)), errors.EventNotFound
+        )
+        self.fails(
+            self.broker.getEvent(ANYBODY, None, EventId("00000000", 1, 2)), errors.HeightUnknown
+        )
 
     def test_submitsWhatWasAsked(self) -> None:
         self.opened()
-        self.successResultOf(self.broker.publishOne(None, "t", b"c", {"svc-a": "b"}))
+        self.successResultOf(self.broker.publishOne(ANYBODY, None, "t", b"c", {"svc-a": "b"}))
         self.assertEqual(
             self.ledger.submitted[-1],
             Publication(topic="t", content=b"c", extensions={"svc-a": "b"}),

@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svcbroker.access import ANYBODY
 from svcbroker.broker._groups import Groups
 from svcbroker.broker._operator import Operator
 from svcbroker.broker._timeouts import TimeoutQueue
@@ -57,16 +58,16 @@ class SubmitTests(SynchronousTestCase):
         """The ledger gets the change; the nodes can be asked, but not changed otherwise."""
         ledger = Governed()
         operator = self.operator(ledger)
-        self.assertEqual(self.successResultOf(operator.submitChange(None, CHANGE)), NODES)
+        self.assertEqual(self.successResultOf(operator.submitChange(ANYBODY, None, CHANGE)), NODES)
         self.assertEqual(ledger.changes, [CHANGE])
-        self.assertEqual(self.successResultOf(operator.changeNodes(None)), NODES)
-        self.failureResultOf(operator.changeNodes(None, count=2), ParameterInvalid)
+        self.assertEqual(self.successResultOf(operator.changeNodes(ANYBODY, None)), NODES)
+        self.failureResultOf(operator.changeNodes(ANYBODY, None, count=2), ParameterInvalid)
 
     def test_notGoverned(self) -> None:
         """A ledger that nobody shares takes none."""
         operator = self.operator(object())
-        self.failureResultOf(operator.submitChange(None, CHANGE), ParameterInvalid)
-        self.failureResultOf(operator.changeNodes(None), ParameterInvalid)
+        self.failureResultOf(operator.submitChange(ANYBODY, None, CHANGE), ParameterInvalid)
+        self.failureResultOf(operator.changeNodes(ANYBODY, None), ParameterInvalid)
 
     def test_malformedChangesAreRefused(self) -> None:
         """The change comes in Base64; what is none is refused."""

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import IPeer, ISubscriptionDirectory, PeerError
 from svcbroker.broker._nodes import Nodes
 from svcbroker.errors import (
@@ -48,7 +49,9 @@ def record(id: str) -> SubscriptionRecord:
 class Directory:
     """The subscriptions of this broker: one, of group 1."""
 
-    def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+    def listSubscriptions(
+        self, principal: Principal, group: str | None
+    ) -> Deferred[Sequence[SubscriptionRecord]]:
         return succeed([record("own")] if group in (None, "1") else [])
 
 
@@ -107,7 +110,7 @@ class NodesTestCase(SynchronousTestCase):
 
     def subscriptions(self, *addresses: str, group: str | None = None) -> dict[str, list[str]]:
         """The ids of the subscriptions of nodes."""
-        answer = self.successResultOf(self.nodes.listSubscriptions(group, addresses))
+        answer = self.successResultOf(self.nodes.listSubscriptions(ANYBODY, group, addresses))
         return {
             address: [each.subscriptionId for each in records]
             for address, records in answer.items()
@@ -115,7 +118,9 @@ class NodesTestCase(SynchronousTestCase):
 
     def refused(self, error: type[BrokerError], *addresses: str, group: str | None = None) -> str:
         """The message of the error that an answer fails with."""
-        failure = self.failureResultOf(self.nodes.listSubscriptions(group, addresses), error)
+        failure = self.failureResultOf(
+            self.nodes.listSubscriptions(ANYBODY, group, addresses), error
+        )
         assert isinstance(failure.value, BrokerError)
         return failure.value.message
 
@@ -168,7 +173,7 @@ class SubscriptionTests(NodesTestCase):
     def test_severalAreAskedAtTheSameTime(self) -> None:
         """They stand in the order of the question."""
         self.b.isHolding = self.c.isHolding = True
-        answer = self.nodes.listSubscriptions(None, ["c:1", OWN, "b:1"])
+        answer = self.nodes.listSubscriptions(ANYBODY, None, ["c:1", OWN, "b:1"])
         self.c.release()
         self.assertNoResult(answer)
         self.b.release()
@@ -218,12 +223,14 @@ class SubscriptionTests(NodesTestCase):
         self.b.error = UnknownError("incident")
         self.assertEqual(self.refused(UnknownError, "b:1"), "incident")
         self.b.error = ZeroDivisionError()
-        self.failureResultOf(self.nodes.listSubscriptions(None, ["b:1"]), ZeroDivisionError)
+        self.failureResultOf(
+            self.nodes.listSubscriptions(ANYBODY, None, ["b:1"]), ZeroDivisionError
+        )
 
     def test_cancellingEndsAllQuestions(self) -> None:
         """A client that leaves leaves nothing under way."""
         self.b.isHolding = self.c.isHolding = True
-        answer = self.nodes.listSubscriptions(None, ["b:1", "c:1"])
+        answer = self.nodes.listSubscriptions(ANYBODY, None, ["b:1", "c:1"])
         answer.cancel()
         self.failureResultOf(answer, CancelledError)
         self.assertEqual((self.b.cancelled, self.c.cancelled), (1, 1))

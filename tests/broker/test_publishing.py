@@ -11,6 +11,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.access import ANYBODY
 from svcbroker.broker import (
     Broker,
     Limits,
@@ -66,22 +67,22 @@ class BatchTests(SynchronousTestCase):
         self.fixture = makeFixture()
         self.ledger, self.broker = self.fixture.ledger, self.fixture.broker
         for group, topic in (("1", "t"), ("1", "u"), ("1", "closed"), ("2", "t")):
-            self.successResultOf(self.broker.open(group, topic))
-        self.successResultOf(self.broker.close("1", "closed"))
+            self.successResultOf(self.broker.open(ANYBODY, group, topic))
+        self.successResultOf(self.broker.close(ANYBODY, "1", "closed"))
 
     def publishAll(self, *wishes: dict[str, Any]) -> Deferred[Any]:
-        return self.broker.publish([publication(**wish) for wish in wishes])
+        return self.broker.publish(ANYBODY, [publication(**wish) for wish in wishes])
 
     def oneByOne(self, *wishes: dict[str, Any]) -> list[Any]:
         fixture = makeFixture()
         for group, topic in (("1", "t"), ("1", "u"), ("1", "closed"), ("2", "t")):
-            self.successResultOf(fixture.broker.open(group, topic))
-        self.successResultOf(fixture.broker.close("1", "closed"))
+            self.successResultOf(fixture.broker.open(ANYBODY, group, topic))
+        self.successResultOf(fixture.broker.close(ANYBODY, "1", "closed"))
         answers: list[Any] = []
         for wish in wishes:
             each = publication(**wish)
             fixture.broker.publishOne(
-                each.groupId, each.topic, each.content, each.extensions
+                ANYBODY, each.groupId, each.topic, each.content, each.extensions
             ).addCallbacks(answers.append, lambda failure: answers.append(failure.value))
         return answers
 
@@ -119,7 +120,7 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual(second.status, SendStatus.SUCCESS)
         self.assertIsInstance(third, errors.TopicNotFound)
         self.ledger.release()
-        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
+        self.assertEqual(self.successResultOf(self.broker.state(ANYBODY, None, "t")).sequence, 1)
 
     def test_allGroupsTimeOutAtOnce(self) -> None:
         """However many groups there are, the time is over for all of them together."""
@@ -136,7 +137,7 @@ class BatchTests(SynchronousTestCase):
         sent.cancel()
         self.failureResultOf(sent, CancelledError)
         self.ledger.release()
-        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 2)
+        self.assertEqual(self.successResultOf(self.broker.state(ANYBODY, None, "t")).sequence, 2)
 
     def test_refusedReceiptsAreAnswers(self) -> None:
         for execution, expected in (
@@ -170,7 +171,9 @@ class BatchTests(SynchronousTestCase):
         """The caller is told of it."""
         self.ledger.error = ZeroDivisionError()
         self.failureResultOf(self.publishAll({}), ZeroDivisionError)
-        self.failureResultOf(self.broker.publishOne(None, "t", b"x", {}), ZeroDivisionError)
+        self.failureResultOf(
+            self.broker.publishOne(ANYBODY, None, "t", b"x", {}), ZeroDivisionError
+        )
 
 
 class PolicyTests(SynchronousTestCase):
@@ -179,10 +182,10 @@ class PolicyTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.fixture = makeFixture()
         self.ledger, self.broker = self.fixture.ledger, self.fixture.broker
-        self.successResultOf(self.broker.open(None, "t"))
+        self.successResultOf(self.broker.open(ANYBODY, None, "t"))
 
     def publish(self, policy: PublishPolicy, *wishes: dict[str, Any]) -> Deferred[Any]:
-        return self.broker.publish([publication(**wish) for wish in wishes], policy)
+        return self.broker.publish(ANYBODY, [publication(**wish) for wish in wishes], policy)
 
     def submitted(self) -> list[tuple[str, str]]:
         return [(type(each).__name__, each.topic) for each in self.ledger.submitted[1:]]
@@ -225,9 +228,9 @@ class PolicyTests(SynchronousTestCase):
     def test_topicsClosedMeanwhileAreOpenedAgain(self) -> None:
         """The events are published after all that was submitted with them."""
         policy = PublishPolicy(opensTopics=True)
-        self.successResultOf(self.broker.open(None, "u"))
+        self.successResultOf(self.broker.open(ANYBODY, None, "u"))
         self.ledger.isHolding = True
-        closed = self.broker.close(None, "t")
+        closed = self.broker.close(ANYBODY, None, "t")
         sent = self.publish(policy, {"content": b"1"}, {"topic": "u"}, {"content": b"2"})
         self.ledger.isHolding = False
         self.ledger.release()
@@ -280,7 +283,7 @@ class TurnTests(SynchronousTestCase):
         self.addCleanup(self.broker.stop)
 
     def publish(self, content: bytes = b"x", topic: str = "t") -> Deferred[Any]:
-        return self.broker.publishOne(None, topic, content, {})
+        return self.broker.publishOne(ANYBODY, None, topic, content, {})
 
     def test_publishesOfOneTurnShareABlock(self) -> None:
         """What comes in one turn of the reactor is in one block, in its order."""
@@ -295,17 +298,17 @@ class TurnTests(SynchronousTestCase):
         self.assertEqual([each.eventId.sequence for each in answers], [1, 2, 3, 4, 5])
         self.assertEqual(len({each.eventId.height for each in answers}), 1)
         for number, answer in enumerate(answers):
-            event = self.successResultOf(self.broker.getEvent(None, answer.eventId))
+            event = self.successResultOf(self.broker.getEvent(ANYBODY, None, answer.eventId))
             self.assertEqual(event.content, b"%d" % number)
 
     def test_callsOfOneTurnKeepTheirOrder(self) -> None:
         """Whatever is asked for in one turn of the reactor enters the log in that order."""
         first = self.publish(b"1")
-        together = self.broker.publish([publication(content=b"2")])
+        together = self.broker.publish(ANYBODY, [publication(content=b"2")])
         third = self.publish(b"3")
-        closed = self.broker.close(None, "t")
+        closed = self.broker.close(ANYBODY, None, "t")
         late = self.publish(b"4")
-        opened = self.broker.open(None, "u")
+        opened = self.broker.open(ANYBODY, None, "u")
         self.rig.clock.advance(0)
         [second] = self.successResultOf(together)
         answers: list[Any] = [self.successResultOf(first), second, self.successResultOf(third)]
@@ -314,7 +317,9 @@ class TurnTests(SynchronousTestCase):
         self.assertTrue(self.successResultOf(closed))
         self.assertEqual(self.successResultOf(late).status, SendStatus.ERROR)
         self.assertTrue(self.successResultOf(opened))
-        contents = [self.successResultOf(self.broker.getEvent(None, each)).content for each in ids]
+        contents = [
+            self.successResultOf(self.broker.getEvent(ANYBODY, None, each)).content for each in ids
+        ]
         self.assertEqual(contents, [b"1", b"2", b"3"])
 
     def test_cancelledPublishAffectsNoOther(self) -> None:
@@ -334,7 +339,7 @@ class TurnTests(SynchronousTestCase):
         answer = self.successResultOf(sent)
         self.assertEqual((answer.status, answer.eventId), (SendStatus.TIMEOUT, None))
         self.rig.disk.release()
-        self.assertEqual(self.successResultOf(self.broker.state(None, "t")).sequence, 1)
+        self.assertEqual(self.successResultOf(self.broker.state(ANYBODY, None, "t")).sequence, 1)
 
     def test_topicClosedMeanwhileIsAnswered(self) -> None:
         """A topic that is closed by the time that it is executed is an answer."""

@@ -9,8 +9,9 @@ from typing import Generic, Protocol, TypeVar
 
 from attrs import Factory, define
 
-from ...interfaces import Batch
-from ...model import TAG, Event, filterMatches
+from ...access import Principal
+from ...interfaces import Action, Batch
+from ...model import TAG, Event, eventSize, filterMatches
 from ._trie import FilterTrie
 
 MAX_BATCH_BYTES = 256 * 1024
@@ -20,7 +21,14 @@ _REMEMBERED_TOPICS = 10_000
 
 
 class Member(Protocol):
-    """Somebody who is told of the events of new blocks."""
+    """
+    Somebody who is told of the events of new blocks: of those that its principal may read.
+
+    @ivar group: the id of the group whose events these are.
+    """
+
+    principal: Principal
+    group: str
 
     def offer(self, batches: Sequence[Batch], height: int) -> None:
         """
@@ -117,9 +125,20 @@ class Dispatcher(Generic[M]):
                 batches: Sequence[Batch] = (Batch(matching),)
             else:
                 batches = tuple(inBatches(matching))
+            readable: dict[Principal, Sequence[Batch]] = {}
             for member in tuple(audience.members):
-                if member in audience.members:
+                if member not in audience.members:
+                    continue
+                principal = member.principal
+                if principal.isEverything:
                     yield member, batches
+                    continue
+                theirs = readable.get(principal)
+                if theirs is None:
+                    theirs = _readable(principal, member.group, matching, batches)
+                    readable[principal] = theirs
+                if theirs:
+                    yield member, theirs
 
     def _match(self, topic: str) -> set[Audience[M]]:
         audiences = self._remembered.get(topic)
@@ -130,12 +149,21 @@ class Dispatcher(Generic[M]):
         return audiences
 
 
-def eventSize(event: Event) -> int:
-    """How many bytes a publisher made an event of, roughly: its content and extensions."""
-    size = len(event.content)
-    for key, value in event.extensions.items():
-        size += len(key) + len(value)
-    return size
+def _readable(
+    principal: Principal, group: str, events: Sequence[Event], batches: Sequence[Batch]
+) -> Sequence[Batch]:
+    """
+    What a principal may read of a block's events.
+
+    @param batches: all of them, as others get them.
+    """
+    allowed = {
+        topic: principal.may(Action.SUBSCRIBE, group, topic)
+        for topic in {event.topic for event in events}
+    }
+    if all(allowed.values()):
+        return batches
+    return tuple(inBatches([event for event in events if allowed[event.topic]]))
 
 
 def inBatches(events: Sequence[Event]) -> Iterator[Batch]:

@@ -11,10 +11,10 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from ...interfaces import IBlockObserver, ILedger
-from ...model import Block
+from ...model import Block, eventSize
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
-from ._dispatcher import Dispatcher, Member, eventSize
+from ._dispatcher import Dispatcher, Member
 from ._walks import HistoryTurns, Walks
 
 CACHED_BYTES = 16 * 1024 * 1024

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from ...interfaces import Batch
-from ...model import Event, Position, isPattern
+from ...access import Principal
+from ...interfaces import Action, Batch
+from ...model import Event, Position, SubscribeRequest, isPattern
 from ._dispatcher import inBatches, matcher
 from ._follower import Follower
 
@@ -40,9 +41,15 @@ class History:
     Plain topics are found by the ledger's index. Patterns are looked for block by block.
     """
 
-    def __init__(self, follower: Follower, filters: tuple[str, ...], tag: str | None) -> None:
+    def __init__(self, follower: Follower, principal: Principal, request: SubscribeRequest) -> None:
+        """
+        @param principal: what it may not read is left out.
+        """
+        filters = request.filters
         self._follower = follower
-        self._matches = matcher(filters, tag)
+        self._principal = principal
+        self._group = request.group
+        self._matches = matcher(filters, request.tag)
         self._topics = None if any(map(isPattern, filters)) else filters
         self._heights: deque[int] = deque()
         self._known = 0
@@ -75,11 +82,15 @@ class History:
     def _matching(
         self, events: Sequence[Event], position: Position, skip: frozenset[Position]
     ) -> Sequence[Event]:
+        principal = self._principal
         return [
             event
             for event in events
             if event.index > position.index
             and self._matches(event)
+            and (
+                principal.isEverything or principal.may(Action.SUBSCRIBE, self._group, event.topic)
+            )
             and (not skip or event.position not in skip)
         ]
 

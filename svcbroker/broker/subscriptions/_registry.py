@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from ...access import Principal
 from ...errors import (
     EventNotFound,
     HeightUnknown,
@@ -21,7 +22,7 @@ from ...errors import (
     SubscriptionIdInvalid,
     TopicNotFound,
 )
-from ...interfaces import ILedger, ISubscriber, ISubscription
+from ...interfaces import Action, ILedger, ISubscriber, ISubscription
 from ...model import (
     Edge,
     EventId,
@@ -112,14 +113,19 @@ class Subscriptions:
             follower.stop()
 
     @asDeferred
-    async def subscribe(self, request: SubscribeRequest, subscriber: ISubscriber) -> ISubscription:
+    async def subscribe(
+        self, principal: Principal, request: SubscribeRequest, subscriber: ISubscriber
+    ) -> ISubscription:
         """
-        Subscribe. What is given is paused until its carrier resumes it.
+        Subscribe. What is given is paused until its carrier resumes it. The principal gets what it
+        may read; it must be able to read something that each filter may match.
 
         A durable subscription whose id is known resumes where it stopped; the offset only
         counts for a new one.
 
         @raise GroupUnknown: the broker does not serve the group.
+        @raise NotAuthorized: the principal may read nothing that a filter matches.
+        @raise QuotaExceeded: the account has as many subscriptions as it may have.
         @raise TopicBlank: a filter is blank.
         @raise TopicTooLong: a filter has more than 256 characters.
         @raise TopicInvalid: a filter has a character that no topic may have.
@@ -132,12 +138,27 @@ class Subscriptions:
         @raise Overloaded: too many positions of durable subscriptions are kept already.
         """
         request = evolve(request, group=self._groups.resolve(request.group))
-        follower = self._followers[request.group]
         for filter in request.filters:
             checkFilter(filter)
             if filter.count("/") >= self._maxLevels and isPattern(filter):
                 raise PatternInvalid(f"a pattern has at most {self._maxLevels} levels")
+            principal.requireAny(Action.SUBSCRIBE, request.group, filter)
         subscriptionId = self._idFor(request.subscriptionId)
+        principal.usage.take("subscriptions")
+        try:
+            return await self._subscribe(principal, request, subscriber, subscriptionId)
+        except BaseException:
+            principal.usage.free("subscriptions")
+            raise
+
+    async def _subscribe(
+        self,
+        principal: Principal,
+        request: SubscribeRequest,
+        subscriber: ISubscriber,
+        subscriptionId: str,
+    ) -> ISubscription:
+        follower = self._followers[request.group]
         self._reserved.add(subscriptionId)
         try:
             if request.mustExist:
@@ -153,6 +174,7 @@ class Subscriptions:
             self._reserved.discard(subscriptionId)
         subscription = LogSubscription(
             subscriptionId=subscriptionId,
+            principal=principal,
             request=request,
             subscriber=subscriber,
             follower=follower,
@@ -245,6 +267,7 @@ class Subscriptions:
 
     def _closed(self, subscription: LogSubscription, forget: bool) -> None:
         self._live.pop(subscription.subscriptionId, None)
+        subscription.principal.usage.free("subscriptions")
         self._advanced.pop(subscription, None)
         if not subscription.request.isDurable:
             return
@@ -254,10 +277,16 @@ class Subscriptions:
             self._keep(subscription)
 
     @asDeferred
-    async def listSubscriptions(self, group: str | None) -> Sequence[SubscriptionRecord]:
+    async def listSubscriptions(
+        self, principal: Principal, group: str | None
+    ) -> Sequence[SubscriptionRecord]:
         """See L{ISubscriptionDirectory}."""
         return [
             await subscription.record()
             for subscription in tuple(self._live.values())
-            if group in (None, subscription.request.group)
+            if group in (None, subscription.group)
+            and (
+                subscription.principal.name == principal.name
+                or principal.may(Action.OPERATE, subscription.group)
+            )
         ]

@@ -12,8 +12,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...errors import BrokerError, UnknownError
-from ...interfaces import Batch, ISubscriber, ISubscription
+from ...access import Principal
+from ...errors import BrokerError, NotAuthenticated, UnknownError
+from ...interfaces import Action, Batch, ISubscriber, ISubscription
 from ...model import Event, Position, SubscribeRequest, SubscriptionRecord, isPattern
 from ...net.deferreds import asDeferred
 from ._dispatcher import matcher
@@ -40,6 +41,7 @@ class LogSubscription:
         self,
         *,
         subscriptionId: str,
+        principal: Principal,
         request: SubscribeRequest,
         subscriber: ISubscriber,
         follower: Follower,
@@ -50,6 +52,7 @@ class LogSubscription:
         store: Callable[[LogSubscription], None],
     ) -> None:
         """
+        @param principal: who subscribes. It gets what it may read when that is handed over.
         @param now: the wall clock: seconds since the epoch.
         @param start: the place after which it begins, and what beyond it is left out.
         @param closed: called when it has ended, with whether to forget its position.
@@ -57,6 +60,8 @@ class LogSubscription:
         @param store: called to keep what L{stored} gives at once.
         """
         self.subscriptionId = subscriptionId
+        self.principal = principal
+        self.group = request.group
         self.request = request
         self._subscriber = subscriber
         self._follower = follower
@@ -84,11 +89,12 @@ class LogSubscription:
         self.createdAt = int(now() * 1000)
         self.notifiedAt = self.createdAt
         self.notified = 0
+        self._releasePrincipal = principal.onEnd(self._revoked)
         follower.join()
         self._goLiveIfThere()
 
     def _newHistory(self) -> History:
-        return History(self._follower, self.request.filters, self.request.tag)
+        return History(self._follower, self.principal, self.request)
 
     # What is known of it.
 
@@ -114,16 +120,25 @@ class LogSubscription:
     async def waiting(self) -> int:
         """
         How many events wait: those not acknowledged, and those in the log. Where there is a
-        tag, events in the log with other tags are counted too.
+        tag, events in the log with other tags are counted too. Events in the log are not counted
+        for a principal that may not read all that patterns match: the number would tell of them.
         """
         if self._feed is self._follower:
             return self._unacknowledged
         cursor = self.position
-        inLog = await self._follower.ledger.countEvents(self.request.filters, cursor.height)
+        filters = self.request.filters
+        if not self.principal.isEverything:
+            filters = tuple(filter(self._mayCount, filters))
+        if not filters:
+            return self._unacknowledged
+        inLog = await self._follower.ledger.countEvents(filters, cursor.height)
         if cursor.index >= 0 and 0 < cursor.height <= self._follower.height:
             block = await self._follower.readBlock(cursor.height)
             inLog -= sum(e.index <= cursor.index and self._matches(e) for e in block.events)
         return self._unacknowledged + max(0, inLog)
+
+    def _mayCount(self, filter: str) -> bool:
+        return not isPattern(filter) and self.principal.may(Action.SUBSCRIBE, self.group, filter)
 
     async def record(self) -> SubscriptionRecord:
         """What an operator sees of it."""
@@ -197,6 +212,7 @@ class LogSubscription:
         if not self._isClosed:
             self._isClosed = True
             self._isFlowing = False
+            self._releasePrincipal()
             self._closed(self, forget)
             self._leave()
             self._follower.leave()
@@ -324,11 +340,16 @@ class LogSubscription:
             self._isReading = False
             self._turn = None
 
+    def _revoked(self) -> None:
+        """The principal's account is gone."""
+        self._end(NotAuthenticated("the account is gone"))
+
     def _failed(self, failure: Failure) -> None:
         self._log.failure("subscription {id} cannot read the log", failure, id=self.subscriptionId)
+        error = failure.value
+        self._end(error if isinstance(error, BrokerError) else UnknownError())
+
+    def _end(self, error: BrokerError) -> None:
         if not self._isClosed:
-            error = failure.value
             self.close()
-            self._subscriber.subscriptionEnded(
-                error if isinstance(error, BrokerError) else UnknownError()
-            )
+            self._subscriber.subscriptionEnded(error)

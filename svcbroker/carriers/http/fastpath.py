@@ -14,6 +14,7 @@ from twisted.python.failure import Failure
 # Not the module: it is a proxy that warns of what is deprecated, which takes time.
 from twisted.web.http import NO_CONTENT, OK
 
+from ...access import ANYBODY
 from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
@@ -267,7 +268,7 @@ class FastChannel(BrokerChannel):
 
     def _ask(self, head: Head, body: bytes) -> None:
         endpoint, query, fields, _ = head
-        answering = endpoint.answer(query, fields.contentType, body)
+        answering = endpoint.answer(ANYBODY, query, fields.contentType, body)
         # Before the callbacks, which may be called at once.
         self._head, self._answering = head, answering
         answering.addCallbacks(self._answered, self._failed)

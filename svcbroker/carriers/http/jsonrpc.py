@@ -17,6 +17,7 @@ from msgspec.json import Decoder
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
+from ...access import Principal
 from ...broker import Broker
 from ...errors import BrokerError, NoSuchCall, Overloaded
 from ...net.deferreds import asDeferred
@@ -217,17 +218,19 @@ class JSONRPC:
         self._byText = {b'"%b"' % name.encode("ascii"): m for name, m in self._methods.items()}
         self._incidents = incidents
 
-    def answer(self, body: Call | Malformed | list[Call | Malformed]) -> Deferred[Any]:
+    def answer(
+        self, principal: Principal, body: Call | Malformed | list[Call | Malformed]
+    ) -> Deferred[Any]:
         """
-        Make a call, or all calls of a batch.
+        Make a call, or all calls of a batch, for a principal.
 
         @return: fires with the answer, or C{None} where nothing is to be answered.
         """
         if isinstance(body, Call):
-            return self._perform(body)
+            return self._perform(principal, body)
         if isinstance(body, Malformed):
             return succeed(body.answer)
-        return self._answerBatch(body)
+        return self._answerBatch(principal, body)
 
     def _method(self, call: Call) -> _Method:
         """
@@ -248,7 +251,9 @@ class JSONRPC:
         return None if method is None or method.batch is None else method
 
     @asDeferred
-    async def _answerBatch(self, batch: Sequence[Call | Malformed]) -> Raw | None:
+    async def _answerBatch(
+        self, principal: Principal, batch: Sequence[Call | Malformed]
+    ) -> Raw | None:
         """
         Publishes that follow each other are submitted in one batch; any other call waits for
         those before it.
@@ -261,29 +266,33 @@ class JSONRPC:
                 if size > MAX_BATCH_ANSWER:
                     done = [_tooLarge(entry) for entry in step]
                 elif method is None:
-                    done = [await self._performEntry(*step)]
+                    done = [await self._performEntry(principal, *step)]
                 else:
-                    done = await self._performBatch(method, step)
+                    done = await self._performBatch(principal, method, step)
                 known = [answer for answer in done if answer is not None]
                 if known:
                     answers.append(encode(known)[1:-1])
                     size += len(answers[-1])
         return Raw(b"[" + b",".join(answers) + b"]") if answers else None
 
-    async def _performEntry(self, entry: Call | Malformed) -> _Answer:
-        return entry.answer if isinstance(entry, Malformed) else await self._perform(entry)
+    async def _performEntry(self, principal: Principal, entry: Call | Malformed) -> _Answer:
+        if isinstance(entry, Malformed):
+            return entry.answer
+        return await self._perform(principal, entry)
 
-    def _perform(self, call: Call) -> Deferred[_Answer]:
+    def _perform(self, principal: Principal, call: Call) -> Deferred[_Answer]:
         try:
             method = self._method(call)
-            result = method.call(call.params)
+            result = method.call(principal, call.params)
         except Exception:
             return succeed(self._fail(Failure(), call))
         result.addCallback(_succeed, method, call)
         result.addErrback(self._fail, call)
         return result
 
-    async def _performBatch(self, method: _Method, calls: Sequence[Any]) -> Sequence[_Answer]:
+    async def _performBatch(
+        self, principal: Principal, method: _Method, calls: Sequence[Any]
+    ) -> Sequence[_Answer]:
         assert method.batch is not None
         read, perform = method.batch
         answers: list[_Answer] = [None] * len(calls)
@@ -296,7 +305,7 @@ class JSONRPC:
             except BrokerError as error:
                 answers[place] = _failed(error, call)
         try:
-            outcomes = await perform(items) if items else ()
+            outcomes = await perform(principal, items) if items else ()
         except CancelledError:
             raise
         except Exception:

@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.web.server import Request
 
+from ...access import Principal
 from ...broker import Broker
 from ...errors import ContentTooLarge, NotAuthorized, ParameterInvalid
 from ...operations import OPERATOR_CALLS, Incidents, Operation, bindJSON
@@ -142,9 +143,9 @@ class OperatorCall:
                 raise ParameterInvalid(f"{name[:100]}: there is no such parameter")
         return given
 
-    def _makeCall(self, given: Mapping[str, object]) -> Deferred[Any]:
+    def _makeCall(self, principal: Principal, given: Mapping[str, object]) -> Deferred[Any]:
         _log.info("Operator call {name}", name=self._name)
-        return self._call(given)
+        return self._call(principal, given)
 
 
 def operatorRoutes(

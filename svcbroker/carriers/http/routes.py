@@ -17,6 +17,7 @@ from twisted.web.resource import IResource, Resource
 from twisted.web.server import NOT_DONE_YET, Request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
+from ...access import ANYBODY, Principal
 from ...errors import BrokerError, NoSuchCall
 from ...operations import ErrorRecord, Incidents, Operation
 
@@ -61,6 +62,11 @@ def respond(request: Request, body: bytes | None, code: int = http.OK) -> bytes:
     return body
 
 
+def principalOf(request: Request) -> Principal:
+    """Who makes a request."""
+    return ANYBODY
+
+
 @frozen(kw_only=True, eq=False)
 class Endpoint:
     """
@@ -70,7 +76,7 @@ class Endpoint:
     @ivar path: exactly this path.
     @ivar parse: makes the call's argument of query string, content type and body. A GET has
         neither type nor body. May raise a L{BrokerError}.
-    @ivar call: makes the call. May raise, and its Deferred may fail.
+    @ivar call: makes the call for a principal. May raise, and its Deferred may fail.
     @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
     @ivar encodeError: encodes a failure.
     @ivar incidents: logs unexpected failures.
@@ -79,24 +85,25 @@ class Endpoint:
     method: str
     path: str
     parse: Callable[[bytes, bytes | None, bytes], Any]
-    call: Callable[[Any], Deferred[Any]]
+    call: Callable[[Principal, Any], Deferred[Any]]
     encode: Callable[[Any], bytes | None]
     encodeError: Callable[[BrokerError], bytes] = encodeError
     incidents: Incidents
 
     def answer(
-        self, query: bytes, contentType: bytes | None, body: bytes
+        self, principal: Principal, query: bytes, contentType: bytes | None, body: bytes
     ) -> Deferred[bytes | None]:
         """
         Parse a request, make the call and encode what comes of it. Hot path: called by the fast
         path for each of its requests, and by L{handle}.
 
+        @param principal: who makes the request.
         @param query: the query string, as it was sent.
         @return: fires with the JSON text, which may tell of a failure, or C{None} where there is
             nothing to answer. It fails only with C{CancelledError}, once the call was cancelled.
         """
         try:
-            answer = self.call(self.parse(query, contentType, body))
+            answer = self.call(principal, self.parse(query, contentType, body))
         except BrokerError as error:
             return succeed(self.encodeError(error))
         except Exception:
@@ -108,7 +115,8 @@ class Endpoint:
         """Answer a request that twisted.web has parsed. Called by L{Routes.resource}."""
         assert request.content is not None
         _, _, query = request.uri.partition(b"?")
-        answer = self.answer(query, request.getHeader(b"content-type"), request.content.read())
+        contentType, body = request.getHeader(b"content-type"), request.content.read()
+        answer = self.answer(principalOf(request), query, contentType, body)
         return answer.addCallback(lambda body: respond(request, body))
 
     def _succeed(self, result: Any) -> bytes | None:

@@ -12,6 +12,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ...access import Principal
 from ...broker import Answer, Publication, PublishPolicy
 from ...errors import (
     BrokerError,
@@ -93,10 +94,13 @@ def checkWill(context: Context, will: Will) -> None:
         raise MqttError(publishReason(error), f"the will cannot be published: {error}") from None
 
 
-def publishOne(context: Context, group: str, message: Publish, mark: str | None) -> Deferred[None]:
+def publishOne(
+    context: Context, principal: Principal, group: str, message: Publish, mark: str | None
+) -> Deferred[None]:
     """
     Publish a message that no client waits for.
 
+    @param principal: in whose name it is published.
     @param mark: the mark of the publisher, if it subscribes with No Local.
     @return: fires when the event is final and on stable storage; fails with a L{BrokerError}
         when it is not going to be.
@@ -113,7 +117,7 @@ def publishOne(context: Context, group: str, message: Publish, mark: str | None)
             extensions=extensionsOf(message, context.now, mark),
         )
         policy = policyOf(settings, stopsAtRefusal=False)
-        (error,) = await context.broker.submit((publication,), policy).done
+        (error,) = await context.broker.submit(principal, (publication,), policy).done
         if isinstance(error, BrokerError):
             raise error
 
@@ -247,7 +251,7 @@ class Receiving:
         size = sum([len(packet.payload) for packet in packets])
         self.unanswered += len(packets)
         self._bytes += size
-        batch = self._broker.submit(publications, self._policy)
+        batch = self._broker.submit(self._session.principal, publications, self._policy)
         refused = self._answerRefused(batch.answers, packets) if batch.hasRefused else _NONE
         batch.done.addErrback(self._failed, len(packets))
         batch.done.addCallback(self._answered, packets, size, refused)

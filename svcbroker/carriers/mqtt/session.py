@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 from msgspec import Struct
 
+from ...access import ANYBODY
 from ...broker import MetadataStore
 from ...errors import BrokerError
 from ...model import Position
@@ -34,6 +35,7 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     """
     A session as it stands on disk.
 
+    @ivar principal: the account that it belongs to.
     @ivar expiry: the session expiry interval in seconds.
     @ivar absentSince: when its client disconnected, in seconds since the epoch; C{None} while it
         is connected.
@@ -83,6 +85,7 @@ class Session:
 
     @ivar group: the group whose log it uses.
     @ivar name: its name on disk.
+    @ivar principal: the account that it belongs to.
     @ivar expiry: the session expiry interval in seconds.
     @ivar isPersistent: whether it outlives connections. Fixed when it is created.
     @ivar mark: the L{publisherMark} of its client.
@@ -99,6 +102,7 @@ class Session:
     def __init__(self, group: str, clientId: str, expiry: int, store: MetadataStore) -> None:
         self.group = group
         self.clientId = clientId
+        self.principal = ANYBODY
         self.expiry = expiry
         self.isPersistent = expiry > 0
         self.mark = publisherMark(clientId)

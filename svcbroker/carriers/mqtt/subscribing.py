@@ -229,7 +229,7 @@ class Subscriber:
             await subscription.group.join(subscription, self._remote, offset)
             return
         core = await self._context.subscriptions.subscribe(
-            subscription.request(self._remote, offset), subscription
+            self._session.principal, subscription.request(self._remote, offset), subscription
         )
         if self._session.delivery is None:
             # The connection has ended meanwhile.

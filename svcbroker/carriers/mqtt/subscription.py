@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from twisted.internet.defer import DeferredLock
 from zope.interface import implementer
 
+from ...access import Principal
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
@@ -247,7 +248,7 @@ class ShareGroup:
         await self._lock.acquire()
         try:
             if self._core is None:
-                await self._open(remote, offset)
+                await self._open(member.session.principal, remote, offset)
         finally:
             self._lock.release()
         member.isAcknowledged = True
@@ -255,10 +256,11 @@ class ShareGroup:
         if member.session.delivery is not None:
             self._members.append(member)
 
-    async def _open(self, remote: str, offset: Offset | None) -> None:
+    async def _open(self, principal: Principal, remote: str, offset: Offset | None) -> None:
         share = parseShare(self.kept.topicFilter)
         assert share is not None
         self._core = await self._subscriptions.subscribe(
+            principal,
             SubscribeRequest(
                 interfaceType=InterfaceType.MQTT,
                 group=self._group,

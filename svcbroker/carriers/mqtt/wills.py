@@ -15,6 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ...access import ANYBODY
 from ...errors import BrokerError
 from ...net.deferreds import asDeferred
 from .codec import encode
@@ -164,7 +165,7 @@ class Wills:
                 level("The will of a client was not published: {error}", error=result.value)
             published.callback(None)
 
-        publishOne(self._context, kept.group, message, kept.mark).addBoth(done)
+        publishOne(self._context, ANYBODY, kept.group, message, kept.mark).addBoth(done)
 
     def stop(self) -> None:
         """Cancel the timers. Delayed wills stay on disk."""

@@ -14,6 +14,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from ...access import Principal
 from ...broker import Broker
 from ...interfaces import ISubscriber, ISubscription
 from ...model import SubscribeRequest
@@ -30,7 +31,7 @@ class ISubscriptions(TypingProtocol):
     """What makes subscriptions: C{svcbroker.broker.subscriptions.Subscriptions}."""
 
     def subscribe(
-        self, request: SubscribeRequest, subscriber: ISubscriber
+        self, principal: Principal, request: SubscribeRequest, subscriber: ISubscriber
     ) -> Deferred[ISubscription]:
         """Subscribe. What is given is paused until it is resumed."""
 

@@ -15,6 +15,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from ...access import ANYBODY
 from ...broker import PublishPolicy, SendResult
 from ...errors import BrokerError, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
@@ -85,6 +86,7 @@ class StompProtocol(Protocol):
     def __init__(self, factory: StompFactory) -> None:
         self.factory = factory
         self._clock = factory.clock
+        self._principal = ANYBODY
         self._subscriptions: dict[int, ISubscription] = {}
         self._todo: deque[Effect] = deque()
         self._isBusy = False
@@ -207,7 +209,9 @@ class StompProtocol(Protocol):
             now = self._clock.seconds()
             self._perform(self._session.publishedEach(answers, outcomes, now))
 
-        publishing: Deferred[Any] = self.factory.broker.publish(effect.publications, _POLICY)
+        publishing: Deferred[Any] = self.factory.broker.publish(
+            self._principal, effect.publications, _POLICY
+        )
         publishing.addErrback(failed)
         publishing.addCallback(published)
         publishing.addErrback(self._crashed)
@@ -223,9 +227,9 @@ class StompProtocol(Protocol):
     async def _commit(self, effect: PublishAll) -> Sequence[SendResult]:
         # All or nothing, as far as can be seen before.
         for group, topic in {(each.groupId, each.topic): None for each in effect.publications}:
-            if not await self.factory.broker.exist(group, topic):
+            if not await self.factory.broker.exist(self._principal, group, topic):
                 raise TopicNotFound()
-        submitted = self.factory.broker.publish(effect.publications, _POLICY)
+        submitted = self.factory.broker.publish(self._principal, effect.publications, _POLICY)
         self._perform(self._session.proceed(effect.answer, self._clock.seconds()))
         results = []
         for outcome in await submitted:
@@ -249,7 +253,7 @@ class StompProtocol(Protocol):
         def subscribe() -> Deferred[ISubscription]:
             factory, request = self.factory, effect.request
             request = evolve(request, group=factory.broker.groups.resolve(request.group))
-            return factory.subscriptions.subscribe(request, Reader(self, number))
+            return factory.subscriptions.subscribe(self._principal, request, Reader(self, number))
 
         self._settle(effect.answer, maybeDeferred(subscribe), made)
 

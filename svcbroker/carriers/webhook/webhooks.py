@@ -5,6 +5,7 @@ All webhooks of a broker: subscribing, unsubscribing, and resuming after a resta
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from twisted.internet.interfaces import IHostnameResolver
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from ...access import ANYBODY, Principal
 from ...broker import IWebhooks, MetadataStore, TimeoutQueue
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError, Overloaded, SubscriptionExists, SubscriptionNotFound, UrlInvalid
@@ -119,7 +121,7 @@ class Webhooks:
                 self._log.failure("Webhook {id} cannot be read, and rests", id=subscriptionId)
                 continue
             request = _request(subscriptionId, kept, target, Position(*kept.start), mustExist=False)
-            delivery = self._newDelivery(request, target)
+            delivery = self._newDelivery(ANYBODY, request, target)
             self._webhooks[subscriptionId] = _Webhook(kept, delivery)
             try:
                 await delivery.attach()
@@ -154,6 +156,7 @@ class Webhooks:
 
     def subscribe(
         self,
+        principal: Principal,
         interfaceType: InterfaceType,
         topic: tuple[str, ...],
         groupId: str,
@@ -166,13 +169,14 @@ class Webhooks:
         if subscriptionId is None:
             subscriptionId = str(UUID(bytes=self._entropy(16), version=4))
         subscribing = self._subscribe(
-            subscriptionId, interfaceType, topic, groupId, url, offset, tag
+            principal, subscriptionId, interfaceType, topic, groupId, url, offset, tag
         )
         return self._timeouts.wait(subscribing)
 
     @asDeferred
     async def _subscribe(
         self,
+        principal: Principal,
         subscriptionId: str,
         interfaceType: InterfaceType,
         topic: tuple[str, ...],
@@ -202,7 +206,7 @@ class Webhooks:
         try:
             await self._checkTarget(target)
             request = _request(subscriptionId, kept, target, offset, mustExist=True)
-            delivery = self._newDelivery(request, target)
+            delivery = self._newDelivery(principal, request, target)
             position = await delivery.attach()
             if self._isStopped:
                 delivery.close(forget=True)
@@ -248,7 +252,7 @@ class Webhooks:
         finally:
             self._lookups -= 1
 
-    def unSubscribe(self, subscriptionId: str) -> Deferred[bool]:
+    def unSubscribe(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
         """See L{IWebhooks.unSubscribe}."""
         return self._timeouts.wait(self._unSubscribe(subscriptionId))
 
@@ -264,8 +268,11 @@ class Webhooks:
         await self._metadata.flush()
         return True
 
-    def _newDelivery(self, request: SubscribeRequest, target: Target) -> Delivery:
-        return Delivery(request, target, self._context, self._subscriptions.subscribe)
+    def _newDelivery(
+        self, principal: Principal, request: SubscribeRequest, target: Target
+    ) -> Delivery:
+        subscribe = partial(self._subscriptions.subscribe, principal)
+        return Delivery(request, target, self._context, subscribe)
 
 
 def _request(

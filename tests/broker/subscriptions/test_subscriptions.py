@@ -19,6 +19,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
+from svcbroker.access import ANYBODY
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.broker.subscriptions import (
     MemoryPositions,
@@ -146,7 +147,7 @@ class Fixture:
             isAcknowledged=isAcknowledged,
             mustExist=mustExist,
         )
-        reader.subscription = result(self.subscriptions.subscribe(request, reader))
+        reader.subscription = result(self.subscriptions.subscribe(ANYBODY, request, reader))
         if flow:
             reader.subscription.resume()
         return reader
@@ -220,7 +221,7 @@ class SubscriptionTests(SynchronousTestCase):
             (errors.HeightUnknown, lambda: fixture.subscribe("a", offset=Position(999, -1))),
         ):
             self.assertRaises(error, subscribe)
-        self.assertEqual(len(result(fixture.subscriptions.listSubscriptions(None))), 1)
+        self.assertEqual(len(result(fixture.subscriptions.listSubscriptions(ANYBODY, None))), 1)
         for text in ("x", "-1", "OFFSET_MIDDLE", "1" * 19, "1.5"):
             with self.assertRaises(errors.EventIdInvalid):
                 parseOffset(text)
@@ -234,7 +235,7 @@ class SubscriptionTests(SynchronousTestCase):
             subscriptionId=UUID,
             isDurable=True,
         )
-        subscription = result(self.fixture.subscriptions.subscribe(request, Reader()))
+        subscription = result(self.fixture.subscriptions.subscribe(ANYBODY, request, Reader()))
         self.assertEqual(subscription.request.group, "1")
         self.assertIsNotNone(self.fixture.positions.get(UUID, "1"))
 
@@ -270,13 +271,13 @@ class SubscriptionTests(SynchronousTestCase):
             fixture.publish("a", b"%d" % n)
             fixture.turn()
         self.assertEqual(reader.contents, [b"0"])
-        [record] = result(fixture.subscriptions.listSubscriptions("1"))
+        [record] = result(fixture.subscriptions.listSubscriptions(ANYBODY, "1"))
         self.assertEqual((record.notified, record.notifying), (1, 19))
         reader.left = None
         reader.subscription.resume()
         fixture.turn()
         self.assertEqual(reader.contents, [b"%d" % n for n in range(20)])
-        [record] = result(fixture.subscriptions.listSubscriptions("1"))
+        [record] = result(fixture.subscriptions.listSubscriptions(ANYBODY, "1"))
         self.assertEqual((record.notified, record.notifying), (20, 0))
 
     def test_blocksWithoutSubscribersAreDropped(self) -> None:
@@ -383,7 +384,7 @@ class SubscriptionTests(SynchronousTestCase):
         fixture.turn()
         self.assertIs(reader.error, failing)
         self.assertEqual(len(self.flushLoggedErrors(errors.LedgerUnavailable)), 1)
-        self.assertEqual(result(fixture.subscriptions.listSubscriptions(None)), [])
+        self.assertEqual(result(fixture.subscriptions.listSubscriptions(ANYBODY, None)), [])
 
     # Acknowledgement and resuming.
 
@@ -401,7 +402,7 @@ class SubscriptionTests(SynchronousTestCase):
         fixture.turn()
         events = reader.events
         reader.subscription.acknowledge([events[0], events[1], events[3]])
-        [record] = result(fixture.subscriptions.listSubscriptions(None))
+        [record] = result(fixture.subscriptions.listSubscriptions(ANYBODY, None))
         self.assertEqual((record.notified, record.notifying), (3, 3))
         fixture.subscriptions.stop()
         fixture.publish("a", b"6")
@@ -411,7 +412,7 @@ class SubscriptionTests(SynchronousTestCase):
         self.assertEqual(again.contents, [b"2", b"4", b"5", b"6"])
         again.subscription.acknowledge(again.events)
         again.subscription.acknowledge(again.events)
-        [record] = result(fixture.subscriptions.listSubscriptions(None))
+        [record] = result(fixture.subscriptions.listSubscriptions(ANYBODY, None))
         self.assertEqual((record.notified, record.notifying), (4, 0))
 
     def test_onDiskFirst(self) -> None:
@@ -421,7 +422,7 @@ class SubscriptionTests(SynchronousTestCase):
         request = SubscribeRequest(
             interfaceType=InterfaceType.STOMP, group="1", filters=("a",), isDurable=True
         )
-        subscribed = self.fixture.subscriptions.subscribe(request, Reader())
+        subscribed = self.fixture.subscriptions.subscribe(ANYBODY, request, Reader())
         self.assertNoResult(subscribed)
         self.assertEqual(self.fixture.positions.count(), 1)
         flushed.callback(None)

@@ -198,7 +198,7 @@ class CallTests(SynchronousTestCase):
             method="GET",
             path="/call",
             parse=lambda query, contentType, body: query,
-            call=call,
+            call=lambda _, argument: call(argument),
             encode=encode,
             incidents=Incidents(lambda: "incident-id"),
         )
@@ -299,7 +299,7 @@ class HeadTests(SynchronousTestCase):
             method="POST",
             path="/call",
             parse=lambda *_: None,
-            call=succeed,
+            call=lambda _, argument: succeed(argument),
             encode=lambda _: b"",
             incidents=Incidents(),
         )

@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
+from svcbroker.access import ANYBODY
 from svcbroker.broker import Publication
 from svcbroker.carriers.http import jsonrpc
 from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
@@ -35,7 +36,7 @@ class JSONRPCTestCase(SynchronousTestCase):
         self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents)
 
     def start(self, body: bytes) -> Deferred[bytes | None]:
-        return self.endpoint.answer(b"", None, body)
+        return self.endpoint.answer(ANYBODY, b"", None, body)
 
     def raw(self, body: bytes) -> bytes | None:
         answer: bytes | None = self.successResultOf(self.start(body))

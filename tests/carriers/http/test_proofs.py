@@ -9,6 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import ANYBODY
 from svcbroker.proofs import (
     Checkpoint,
     readCheckpoint,
@@ -123,11 +124,11 @@ class ProofTests(SynchronousTestCase):
     def test_proofAfterAChangeOfValidators(self) -> None:
         """Both an event before the change and one after it."""
         operator = self.client.fixture.broker.operator
-        change = operator.changeNodes("1", [0, 3], 5)
+        change = operator.changeNodes(ANYBODY, "1", [0, 3], 5)
         self.rig.run(5)
         nodes = self.successResultOf(change)
         self.assertEqual((nodes.generation, len(nodes.keys)), (1, 5))
-        self.assertEqual(self.successResultOf(operator.changeNodes("1")), nodes)
+        self.assertEqual(self.successResultOf(operator.changeNodes(ANYBODY, "1")), nodes)
         self.rig.receipts.clear()
         self.rig.publish()
         self.rig.settle()

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import ANYBODY
 from svcbroker.carriers.http.rest import restEndpoints
 from svcbroker.operations import OPERATIONS, Incidents
 from tests.broker.support import makeFixture
@@ -127,7 +128,7 @@ class PropertyTests(SynchronousTestCase):
 
     def ask(self, name: str, query: bytes, form: bytes | None = None) -> Any:
         endpoint = self.endpoints["GET" if form is None else "POST", f"/{name}"]
-        answer = endpoint.answer(query, FORM.encode(), form or b"")
+        answer = endpoint.answer(ANYBODY, query, FORM.encode(), form or b"")
         text = self.successResultOf(answer)
         assert text is not None
         return json.loads(text)

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svcbroker.access import Principal
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.errors import NodeUnavailable, ParameterInvalid
 from svcbroker.model import InterfaceType, SubscriptionRecord
@@ -28,7 +29,9 @@ class Directory:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def listSubscriptions(self, group: str | None) -> Deferred[Sequence[SubscriptionRecord]]:
+    def listSubscriptions(
+        self, principal: Principal, group: str | None
+    ) -> Deferred[Sequence[SubscriptionRecord]]:
         record = SubscriptionRecord(
             subscriptionId=self._name,
             interfaceType=InterfaceType.STOMP,

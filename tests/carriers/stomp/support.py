@@ -15,6 +15,7 @@ from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svcbroker.access import ANYBODY, Principal
 from svcbroker.carriers.stomp import StompFactory, StompSettings
 from svcbroker.carriers.stomp.carrier import ISubscriptions
 from svcbroker.interfaces import Batch, ISubscriber, ISubscription
@@ -165,7 +166,7 @@ class FakeSubscriptions:
         self.held: list[tuple[Deferred[ISubscription], FakeSubscription]] = []
 
     def subscribe(
-        self, request: SubscribeRequest, subscriber: ISubscriber
+        self, principal: Principal, request: SubscribeRequest, subscriber: ISubscriber
     ) -> Deferred[ISubscription]:
         """See C{Subscriptions.subscribe}."""
         if self.error is not None:
@@ -318,7 +319,7 @@ class Server:
             incidents=Incidents(lambda: "incident-id"),
         )
         for topic in topics:
-            self.fixture.broker.open("1", topic)
+            self.fixture.broker.open(ANYBODY, "1", topic)
 
     def client(self) -> Client:
         """A connection that has not said CONNECT."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import ANYBODY
 from svcbroker.carriers.stomp import FrameLimits, StompSettings
 from svcbroker.carriers.stomp.connection import ABORT, LINGER
 
@@ -302,7 +303,7 @@ class EndTests(SynchronousTestCase):
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         client.disconnect()
         server.fixture.ledger.release()
-        topic = self.successResultOf(server.fixture.broker.state("1", "a"))
+        topic = self.successResultOf(server.fixture.broker.state(ANYBODY, "1", "a"))
         self.assertEqual(topic.sequence, 1)
 
     def test_drainAnswersAndClosesAll(self) -> None:

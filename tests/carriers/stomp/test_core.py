@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import ANYBODY
 from svcbroker.broker import Broker, Limits
 from svcbroker.broker.subscriptions import Subscriptions
 from svcbroker.errors import NoSuchCall
@@ -55,7 +56,7 @@ class Node:
         fixture = Fixture(clock, ledger, ledger, broker)
         self.server = Server(fixture=fixture, subscriptions=self.subscriptions, topics=())
         for topic in ("a", "b/c", "b"):
-            broker.open(None, topic)
+            broker.open(ANYBODY, None, topic)
         self.turn()
 
     def turn(self) -> None:
@@ -225,12 +226,14 @@ class Journeys:
         client.send("SUBSCRIBE", {"id": "1", "destination": "a,b/#", "receipt": "r"})
         node.turn()
         [receipt] = client.frames()
-        [record] = self.successResultOf(node.subscriptions.listSubscriptions(None))
+        [record] = self.successResultOf(node.subscriptions.listSubscriptions(ANYBODY, None))
         self.assertEqual(record.subscriptionId, receipt["subscription-id"])
         self.assertEqual((record.interfaceType.value, record.group), ("STOMP", "1"))
         self.assertEqual((record.filters, record.remote), (("a", "b/#"), "192.168.1.1:54321"))
         client.disconnect()
-        self.assertEqual(list(self.successResultOf(node.subscriptions.listSubscriptions(None))), [])
+        self.assertEqual(
+            list(self.successResultOf(node.subscriptions.listSubscriptions(ANYBODY, None))), []
+        )
 
 
 class MemoryTests(Journeys, SynchronousTestCase):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import ANYBODY
 from svcbroker.carriers.stomp import StompSettings
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.model import Event, EventId, Execution, Receipt
@@ -20,7 +21,7 @@ class SendTests(SynchronousTestCase):
     def test_sendMakesAnEvent(self) -> None:
         """Destination, body, C{groupId} and all headers that STOMP does not use make the event."""
         server = Server()
-        self.successResultOf(server.fixture.broker.open("2", "c"))
+        self.successResultOf(server.fixture.broker.open(ANYBODY, "2", "c"))
         client = server.connect()
         headers = {"svc-k": "1\\c2", "x": "y", "groupId": "1", "content-length": "3"}
         answer = client.ask("SEND", {"destination": "a", "receipt": "r", **headers}, b"\0\xff\n")

@@ -17,6 +17,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
+from svcbroker.access import ANYBODY
 from svcbroker.broker import MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
@@ -297,7 +298,7 @@ class Harness:
     ) -> Deferred[str]:
         """Subscribe to topic C{a}, or to others."""
         answer = self.webhooks.subscribe(
-            interfaceType, topics or ("a",), "1", subscriptionId, url, offset, tag
+            ANYBODY, interfaceType, topics or ("a",), "1", subscriptionId, url, offset, tag
         )
         self.settle()
         return answer

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook.webhooks import TIMEOUT
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Batch, submit
@@ -32,7 +33,9 @@ class DeliveryTests(SynchronousTestCase):
 
     def waiting(self) -> tuple[int, int]:
         """How many events were notified and how many wait, as operators see it."""
-        (record,) = self.successResultOf(self.harness.subscriptions.listSubscriptions(None))
+        (record,) = self.successResultOf(
+            self.harness.subscriptions.listSubscriptions(ANYBODY, None)
+        )
         return record.notified, record.notifying
 
     def test_eventsAreSentOneByOneInOrder(self) -> None:
@@ -54,7 +57,9 @@ class DeliveryTests(SynchronousTestCase):
         id = self.successResultOf(
             self.harness.subscribe(URL + "?key=x", interfaceType=InterfaceType.JSON_RPC)
         )
-        (record,) = self.successResultOf(self.harness.subscriptions.listSubscriptions(None))
+        (record,) = self.successResultOf(
+            self.harness.subscriptions.listSubscriptions(ANYBODY, None)
+        )
         self.assertEqual(record.subscriptionId, id)
         self.assertEqual(record.interfaceType, InterfaceType.JSON_RPC)
         self.assertEqual(record.remote, f"{PUBLIC}:80")
@@ -112,7 +117,7 @@ class DeliveryTests(SynchronousTestCase):
         self.poster.judge = lambda post: None
         id = self.successResultOf(self.harness.subscribe())
         self.harness.publish("1", "2")
-        ended = self.harness.webhooks.unSubscribe(id)
+        ended = self.harness.webhooks.unSubscribe(ANYBODY, id)
         self.harness.settle()
         self.assertTrue(self.successResultOf(ended))
         self.assertTrue(self.poster.posts[0].isCancelled)
@@ -233,7 +238,7 @@ class RestartTests(SynchronousTestCase):
         self.harness.disk.kept[key] = value.replace(b'"group":"1"', b'"group":"9"')
         self.harness.start()
         self.harness.settle(2.0)
-        ended = self.harness.webhooks.unSubscribe(key[1])
+        ended = self.harness.webhooks.unSubscribe(ANYBODY, key[1])
         self.harness.settle()
         self.assertTrue(self.successResultOf(ended))
 

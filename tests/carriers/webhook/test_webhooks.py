@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
+from svcbroker.access import ANYBODY
 from svcbroker.broker import Broker, IWebhooks, Limits
 from svcbroker.carriers.webhook.webhooks import MAX_LOOKUPS, TIMEOUT
 from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
@@ -59,7 +60,7 @@ class SubscribeTests(SynchronousTestCase):
             self.harness.kill()
             self.harness.start()
             self.harness.settle()
-        live = self.successResultOf(self.harness.subscriptions.listSubscriptions(None))
+        live = self.successResultOf(self.harness.subscriptions.listSubscriptions(ANYBODY, None))
         self.assertEqual(len(live), 1)
 
     def test_otherFormOfUrlIsTheSame(self) -> None:
@@ -84,7 +85,7 @@ class SubscribeTests(SynchronousTestCase):
         self.successResultOf(self.harness.subscribe(subscriptionId=ID))
         self.harness.poster.judge = lambda post: False
         self.harness.publish("1")
-        self.harness.webhooks.unSubscribe(ID)
+        self.harness.webhooks.unSubscribe(ANYBODY, ID)
         self.harness.poster.judge = lambda post: True
         self.successResultOf(self.harness.subscribe(subscriptionId=ID))
         self.harness.publish("2")
@@ -161,7 +162,7 @@ class SubscribeTests(SynchronousTestCase):
         harness.resolver.held[0]()
         self.failureResultOf(coming, errors.UrlInvalid)
         self.successResultOf(harness.subscribe())
-        harness.webhooks.unSubscribe(id)
+        harness.webhooks.unSubscribe(ANYBODY, id)
         self.successResultOf(harness.subscribe())
 
     def test_answerComesAfterDisk(self) -> None:
@@ -175,7 +176,7 @@ class SubscribeTests(SynchronousTestCase):
 
         self.patch(self.harness.disk, "write", watch)
         subscribing = self.harness.webhooks.subscribe(
-            InterfaceType.RESTFUL, ("a",), "1", None, URL, Edge.LAST, None
+            ANYBODY, InterfaceType.RESTFUL, ("a",), "1", None, URL, Edge.LAST, None
         )
         self.harness.settle()
         self.successResultOf(subscribing)
@@ -214,7 +215,9 @@ class SubscribeTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors()), 1)
 
     def test_unknownIdCannotBeUnsubscribed(self) -> None:
-        self.failureResultOf(self.harness.webhooks.unSubscribe(ID), errors.SubscriptionNotFound)
+        self.failureResultOf(
+            self.harness.webhooks.unSubscribe(ANYBODY, ID), errors.SubscriptionNotFound
+        )
 
 
 class OperationTests(SynchronousTestCase):
@@ -242,13 +245,13 @@ class OperationTests(SynchronousTestCase):
     def ask(self, given: dict[Any, Any]) -> Any:
         """Subscribe by the interface that the form of the parameters belongs to."""
         isText = all(isinstance(name, bytes) for name in given)
-        answer = (self.text if isText else self.json)["subscribe"](given)
+        answer = (self.text if isText else self.json)["subscribe"](ANYBODY, given)
         self.harness.settle()
         return self.successResultOf(answer)
 
     def records(self) -> dict[str, Any]:
         """What operators see."""
-        live = self.successResultOf(self.harness.subscriptions.listSubscriptions(None))
+        live = self.successResultOf(self.harness.subscriptions.listSubscriptions(ANYBODY, None))
         return {each.subscriptionId: each for each in live}
 
     def test_deliveryHasFormOfItsInterface(self) -> None:
@@ -315,18 +318,18 @@ class OperationTests(SynchronousTestCase):
         for wrong, error in cases:
             given = {**good, **wrong}
             try:
-                answer = self.json["subscribe"](given)
+                answer = self.json["subscribe"](ANYBODY, given)
             except errors.BrokerError as raised:
                 self.assertIs(type(raised), error, wrong)
             else:
                 self.failureResultOf(answer, error)
         with self.assertRaises(errors.TopicInvalid):
-            self.text["subscribe"]({b"topic": b"\xff"})
+            self.text["subscribe"](ANYBODY, {b"topic": b"\xff"})
 
     def test_eitherInterfaceUnsubscribes(self) -> None:
         """Whichever made it."""
         id = self.ask({b"topic": b"a", b"url": URL.encode()})
-        answer = self.json["unSubscribe"]({"subscriptionId": id.upper()})
+        answer = self.json["unSubscribe"](ANYBODY, {"subscriptionId": id.upper()})
         self.harness.settle()
         self.assertIs(self.successResultOf(answer), True)
         self.assertEqual(self.records(), {})
@@ -336,7 +339,7 @@ class OperationTests(SynchronousTestCase):
             ({b"subscriptionId": b"x"}, errors.SubscriptionIdInvalid),
         ]:
             fields: dict[bytes, bytes] = given
-            self.assertRaises(error, self.text["unSubscribe"], fields)
+            self.assertRaises(error, self.text["unSubscribe"], ANYBODY, fields)
 
     def test_operationsOutlastTheirRequests(self) -> None:
         self.assertGreater(TIMEOUT, SETTINGS.timeout)

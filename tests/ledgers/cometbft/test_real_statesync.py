@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred, gatherResults
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
+from svcbroker.access import ANYBODY
 from svcbroker.archive import STORE_NAME, auditChain
 from svcbroker.broker.subscriptions import MemoryPositions, Subscriptions
 from svcbroker.errors import BrokerError
@@ -170,7 +171,7 @@ class JoiningTests(TestCase):
         request = SubscribeRequest(
             interfaceType=InterfaceType.STOMP, group="1", filters=(TOPIC,), offset=Edge.FIRST
         )
-        (await subscriptions.subscribe(request, reader)).resume()
+        (await subscriptions.subscribe(ANYBODY, request, reader)).resume()
         return reader
 
     async def offers(self, node: Node) -> Sequence[Snapshot]:

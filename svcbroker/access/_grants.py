@@ -1,0 +1,190 @@
+"""
+Grants, as the lines of roles say them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from attrs import field, frozen
+from zope.interface import implementer
+
+from ..errors import BrokerError
+from ..interfaces import TOPIC_ACTIONS, Action, Decision, IGrants
+from ..model import (
+    checkFilter,
+    filterCovers,
+    filterMatches,
+    filtersOverlap,
+)
+
+_DENY: Final = "deny"
+_ALL: Final = "*"
+_ALL_TOPICS: Final = "#"
+_USER: Final = "%u"
+_CLIENT: Final = "%c"
+_NOT_IN_NAMES: Final = ("+", "#", "/")
+
+_NOTHING: Final = Decision(False, "no grant names it")
+
+
+@frozen
+class Grant:
+    """
+    One line: C{[deny] ACTION GROUP [TOPIC-PATTERN]}.
+
+    @ivar line: the line, as it was written.
+    @ivar actions: what it grants or denies.
+    @ivar group: the id of a group; C{*} for all.
+    @ivar pattern: which topics: a topic or an MQTT pattern, in which C{%u} stands for the
+        account's name, and C{%c} for the MQTT client id.
+    """
+
+    line: str
+    isDenied: bool
+    actions: frozenset[Action]
+    group: str
+    pattern: str
+
+    @classmethod
+    def parse(cls, line: str) -> Grant:
+        """
+        Read a line.
+
+        @raise ValueError: it is no grant. The text says why and names the line.
+        """
+        words = line.split(None, 3 if line.split(None, 1)[:1] == [_DENY] else 2)
+        isDenied = words[:1] == [_DENY]
+        if isDenied:
+            words = words[1:]
+        if len(words) < 2:
+            raise ValueError(f"{line!r} is no grant: it must be [deny] ACTION GROUP TOPIC-PATTERN")
+        name, group = words[:2]
+        try:
+            actions = frozenset(Action) if name == _ALL else frozenset([Action(name)])
+        except ValueError:
+            known = ", ".join([*(each.value for each in Action), _ALL])
+            raise ValueError(f"{line!r}: the action must be one of {known}") from None
+        isForTopics = bool(actions & set(TOPIC_ACTIONS))
+        if len(words) < 3 and isForTopics:
+            raise ValueError(f"{line!r}: {name} needs a topic or pattern after the group")
+        pattern = words[2].rstrip() if len(words) > 2 else _ALL_TOPICS
+        if not isForTopics and pattern != _ALL_TOPICS:
+            raise ValueError(f"{line!r}: {name} is granted for whole groups: leave the topic out")
+        try:
+            checkFilter(pattern.replace(_USER, "u").replace(_CLIENT, "c"))
+        except BrokerError as error:
+            raise ValueError(f"{line!r}: {error.message}") from None
+        return cls(line, isDenied, actions, group, pattern)
+
+    def isFor(self, action: Action, group: str | None) -> bool:
+        """Whether it is about an action in a group; C{None} for any group."""
+        if action not in self.actions or (group is not None and self.group not in (_ALL, group)):
+            return False
+        return action in TOPIC_ACTIONS or self.pattern == _ALL_TOPICS
+
+
+@implementer(IGrants)
+@frozen
+class Grants:
+    """
+    What the lines of an account's roles grant it. A line that denies wins over all that grant.
+
+    Where a name that C{%u} or C{%c} stands for has a character of patterns, nothing is granted:
+    it would change what the pattern means.
+
+    @ivar grants: the lines.
+    @ivar name: the account's name.
+    """
+
+    grants: tuple[Grant, ...]
+    name: str = ""
+    isEverything: bool = False
+    dependsOnClient: bool = field(init=False)
+    _namesUser: bool = field(init=False)
+
+    @dependsOnClient.default
+    def _dependsOnClient(self) -> bool:
+        return any(_CLIENT in grant.pattern for grant in self.grants)
+
+    @_namesUser.default
+    def _hasUserPattern(self) -> bool:
+        return any(_USER in grant.pattern for grant in self.grants)
+
+    @classmethod
+    def parse(cls, lines: Iterable[str], name: str = "") -> Grants:
+        """
+        Read the lines of an account's roles.
+
+        @raise ValueError: one of them is no grant.
+        """
+        return cls(tuple(Grant.parse(line) for line in lines), name)
+
+    def decide(self, action: Action, group: str, topic: str, clientId: str) -> Decision:
+        """See L{IGrants}."""
+        if self.isEverything:
+            return Decision(True, "the role everything")
+        reason = self._unusableName(clientId)
+        if reason:
+            return Decision(False, reason)
+        granted: Grant | None = None
+        for grant in self.grants:
+            if grant.isFor(action, group) and (
+                action not in TOPIC_ACTIONS
+                or filterMatches(self._fill(grant.pattern, clientId), topic)
+            ):
+                if grant.isDenied:
+                    return Decision(False, grant.line)
+                granted = granted or grant
+        return _NOTHING if granted is None else Decision(True, granted.line)
+
+    def mayAny(self, action: Action, group: str | None, filter: str, clientId: str) -> bool:
+        """See L{IGrants}."""
+        if self.isEverything:
+            return True
+        if self._unusableName(clientId):
+            return False
+        isGranted = False
+        for grant in self.grants:
+            if not grant.isFor(action, group):
+                continue
+            pattern = self._fill(grant.pattern, clientId)
+            if grant.isDenied:
+                isForAll = group is not None or grant.group == _ALL
+                if isForAll and filterCovers(pattern, filter):
+                    return False
+            elif filtersOverlap(pattern, filter):
+                isGranted = True
+        return isGranted
+
+    def _fill(self, pattern: str, clientId: str) -> str:
+        if "%" in pattern:
+            # Not one after the other: a name may hold the other's sign.
+            parts = (part.replace(_CLIENT, clientId) for part in pattern.split(_USER))
+            return self.name.join(parts)
+        return pattern
+
+    def _unusableName(self, clientId: str) -> str:
+        if self._namesUser and _isUnusable(self.name):
+            return "the account's name has + or # or /, and its grants use %u"
+        if self.dependsOnClient and _isUnusable(clientId):
+            return "the client id is empty or has + or # or /, and the account's grants use %c"
+        return ""
+
+
+def _isUnusable(name: str) -> bool:
+    return not name or any(sign in name for sign in _NOT_IN_NAMES)
+
+
+EVERYTHING: Final = Grants((), isEverything=True)
+"""The grants of the role C{everything}, and of everybody where there are no accounts."""
+
+BUILT_IN_ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "publisher": ("publish * #", "open * #"),
+    "subscriber": ("subscribe * #",),
+    "operator": ("admin *", "operate *", "subscribe * $svc/#"),
+    "everything": ("* * #", "* * $svc/#"),
+}
+"""The roles that need not be declared, and their grants. An account with the role C{everything},
+and nothing that denies, has L{EVERYTHING}."""

@@ -1,0 +1,195 @@
+"""
+Principals: the accounts in whose name clients act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ..errors import NotAuthorized
+from ..interfaces import TOPIC_ACTIONS, Action, Identity
+from ._grants import EVERYTHING, Grants
+from ._usage import UNLIMITED, Usage
+
+_MAX_REMEMBERED: Final = 1000
+"""How many answers about topics a principal remembers."""
+
+
+class Principal:
+    """
+    An account that acts: who it is, what it may do now, and what it uses.
+
+    All connections of an account share one principal, and so do its webhooks; where its grants
+    depend on the MQTT client id, those of one client id. A principal stays the same object when
+    its account's grants change, so what it may do is always asked of it again.
+
+    @ivar name: the account's name; empty for clients without credentials.
+    @ivar clientId: the MQTT client id, where grants depend on it.
+    @ivar usage: what the account uses.
+    @ivar isEverything: whether it may do everything, so that nothing is kept from it.
+    @ivar isUnlimited: whether it may do everything, without quotas.
+    @ivar isRevoked: whether the account is gone. Then it may do nothing.
+    @ivar generation: changes whenever what it may do changes.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        usage: Usage,
+        clientId: str = "",
+        refused: Callable[[Principal, Action, str, str], object] | None = None,
+    ) -> None:
+        """
+        @param refused: called when something was not granted, with the action, the group and the
+            topic.
+        """
+        self.name = identity.name
+        self.clientId = clientId
+        self.usage = usage
+        self.isRevoked = False
+        self.generation = 0
+        self._onRefused = refused
+        self._endings: dict[Callable[[], object], None] = {}
+        self._set(identity)
+
+    def __repr__(self) -> str:
+        return f"<Principal {self.name or 'anonymous'}>"
+
+    # What it may do
+
+    def may(self, action: Action, group: str, topic: str = "") -> bool:
+        """
+        Whether an action is granted.
+
+        @param group: the id of a group.
+        @param topic: the topic; empty for actions on a whole group.
+        """
+        if self.isEverything:
+            return True
+        answers = self._answers[action.name]
+        answer = answers.get((group, topic))
+        if answer is None:
+            if len(answers) >= _MAX_REMEMBERED:
+                answers.clear()
+            decision = self._grants.decide(action, group, topic, self.clientId)
+            answer = answers[(group, topic)] = decision.isGranted
+        return answer
+
+    def require(self, action: Action, group: str, topic: str = "") -> None:
+        """
+        Refuse what is not granted.
+
+        @raise NotAuthorized: it is not granted.
+        """
+        if not self.may(action, group, topic):
+            self.refuse(action, group, topic)
+
+    def requireAny(self, action: Action, group: str | None, filter: str = "#") -> None:
+        """
+        Refuse what is granted for no topic that a filter may match.
+
+        @param group: the id of a group; C{None} for any group.
+        @raise NotAuthorized: it is not granted.
+        """
+        if not self.mayAny(action, group, filter):
+            self.refuse(action, group or "", filter)
+
+    def refuse(self, action: Action, group: str, topic: str = "") -> None:
+        """
+        Tell a client that something is not granted.
+
+        @raise NotAuthorized: always.
+        """
+        if self._onRefused is not None:
+            self._onRefused(self, action, group, topic)
+        what = f"{action.value} {topic}".rstrip()
+        where = f" in group {group}" if group else ""
+        raise NotAuthorized(f"this account may not {what}{where}")
+
+    def mayAny(self, action: Action, group: str | None, filter: str = "#") -> bool:
+        """
+        Whether an action is granted for some topic that a filter may match.
+
+        @param group: the id of a group; C{None} for any group.
+        """
+        if self.isEverything:
+            return True
+        return bool(self._grants.mayAny(action, group, filter, self.clientId))
+
+    def sees(self, group: str, topic: str) -> bool:
+        """Whether it may know that there is a topic: it may do something with it."""
+        return self.isEverything or any(self.may(each, group, topic) for each in TOPIC_ACTIONS)
+
+    def seesGroup(self, group: str) -> bool:
+        """Whether it may know that there is a group: it may do something in it."""
+        return self.isEverything or any(self.mayAny(each, group) for each in Action)
+
+    # What it uses
+
+    def spend(self, publishes: int, size: int) -> None:
+        """See L{Usage.spend}."""
+        if self.usage.hasRates:
+            self.usage.spend(publishes, size)
+
+    # Its life
+
+    def onEnd(self, ended: Callable[[], object]) -> Callable[[], None]:
+        """
+        Have something called when the account is removed or its log-in ends: a connection closes,
+        a webhook stops.
+
+        @return: takes that back.
+        """
+        self._endings[ended] = None
+
+        def forget() -> None:
+            self._endings.pop(ended, None)
+
+        return forget
+
+    def update(self, identity: Identity) -> None:
+        """The account's grants have changed."""
+        self._set(identity)
+        self.generation += 1
+
+    def revoke(self) -> None:
+        """The account is gone: nothing is granted any more, and its connections end."""
+        self.isRevoked = True
+        self._set(Identity(name=self.name, grants=_NOTHING))
+        self.generation += 1
+        endings, self._endings = self._endings, {}
+        for ended in endings:
+            ended()
+
+    def _set(self, identity: Identity) -> None:
+        self.identity = identity
+        self._grants = identity.grants
+        self.isEverything: bool = identity.grants.isEverything
+        self.isUnlimited = self.isEverything and self.usage.isUnlimited
+        self._answers: dict[str, dict[tuple[str, str], bool]] = {each.name: {} for each in Action}
+
+
+def _frozenClock() -> float:
+    return 0.0
+
+
+_NOTHING: Final = Grants(())
+
+
+class _Anybody(Principal):
+    """A principal that never ends, so it keeps nothing of those who act by it."""
+
+    def onEnd(self, ended: Callable[[], object]) -> Callable[[], None]:
+        """See L{Principal.onEnd}."""
+        return _nothing
+
+
+def _nothing() -> None:
+    pass
+
+
+ANYBODY: Final[Principal] = _Anybody(
+    Identity(name="", grants=EVERYTHING), Usage(UNLIMITED, _frozenClock)
+)
+"""Acts for every client where there are no accounts: it may do everything."""

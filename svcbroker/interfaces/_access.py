@@ -1,0 +1,238 @@
+"""
+Who may do what: grants, identities, and the plugins that authenticate clients.
+"""
+
+# ruff: noqa: N805
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from attrs import field, frozen
+from attrs.validators import gt, optional
+from twisted.cred.checkers import ICredentialsChecker
+from twisted.cred.credentials import ICredentials
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.plugin import IPlugin
+from zope.interface import Attribute, Interface, implementer
+
+
+class Action(Enum):
+    """
+    What can be granted.
+
+    @cvar PUBLISH: to publish events to a topic.
+    @cvar SUBSCRIBE: to subscribe to a topic and to read its events.
+    @cvar OPEN: to create or open a topic.
+    @cvar CLOSE: to close a topic.
+    @cvar ADMIN: to make the admin queries of a group.
+    @cvar OPERATE: to make the operator calls of a group, and to see the subscriptions of others.
+    """
+
+    PUBLISH = "publish"
+    SUBSCRIBE = "subscribe"
+    OPEN = "open"
+    CLOSE = "close"
+    ADMIN = "admin"
+    OPERATE = "operate"
+
+
+TOPIC_ACTIONS = (Action.PUBLISH, Action.SUBSCRIBE, Action.OPEN, Action.CLOSE)
+"""The actions that are granted for topics; the others are granted for whole groups."""
+
+
+@frozen
+class Decision:
+    """
+    Whether something is granted.
+
+    @ivar reason: the line that decided it, as the operator wrote it, or why there is none.
+    """
+
+    isGranted: bool
+    reason: str
+
+
+class IGrants(Interface):
+    """
+    What an account may do. Its answers never change; new grants are a new object.
+    """
+
+    isEverything: bool = Attribute("Whether everything is granted: nothing needs to be asked.")
+
+    dependsOnClient: bool = Attribute("Whether the answers depend on the MQTT client id.")
+
+    def decide(action: Action, group: str, topic: str, clientId: str) -> Decision:
+        """
+        Whether an action is granted. Called once for each connection or account, action and
+        topic: the answer is remembered.
+
+        @param group: the id of a group.
+        @param topic: the topic; empty for actions on a whole group.
+        @param clientId: the MQTT client id; empty on other carriers.
+        """
+
+    def mayAny(action: Action, group: str | None, filter: str, clientId: str) -> bool:
+        """
+        Whether an action is granted for some topic that a filter may match.
+
+        @param group: the id of a group; C{None} for any group.
+        """
+
+
+@frozen(kw_only=True)
+class Quotas:
+    """
+    How much an account may use. C{None} is unlimited.
+
+    @ivar publishes: events a second.
+    @ivar bytes: bytes of content and extensions a second.
+    @ivar connections: open connections.
+    @ivar subscriptions: live subscriptions.
+    @ivar sessions: MQTT sessions and durable positions that are kept while the client is away.
+    @ivar retained: retained messages.
+    @ivar inflight: publishes that wait for their answer.
+    """
+
+    publishes: float | None = field(default=None, validator=optional(gt(0)))
+    bytes: float | None = field(default=None, validator=optional(gt(0)))
+    connections: int | None = field(default=None, validator=optional(gt(0)))
+    subscriptions: int | None = field(default=None, validator=optional(gt(0)))
+    sessions: int | None = field(default=None, validator=optional(gt(0)))
+    retained: int | None = field(default=None, validator=optional(gt(0)))
+    inflight: int | None = field(default=None, validator=optional(gt(0)))
+
+
+@frozen(kw_only=True)
+class Identity:
+    """
+    An account, as an authenticator found it.
+
+    @ivar name: its name, which is unique over all authenticators; empty for clients without
+        credentials.
+    @ivar grants: what it may do.
+    @ivar quotas: how much it may use; C{None} for the default.
+    @ivar expiresAt: when the log-in ends, in seconds since the epoch; C{None} for never.
+    """
+
+    name: str
+    grants: Any
+    quotas: Quotas | None = None
+    expiresAt: float | None = None
+
+
+class IBearerToken(ICredentials):
+    """
+    A token, as HTTP sends it: C{Authorization: Bearer}.
+    """
+
+    token: str = Attribute("The token.")
+
+
+@implementer(IBearerToken)
+@frozen
+class BearerToken:
+    """See L{IBearerToken}."""
+
+    token: str = field(repr=False)
+
+
+class IClientCertificate(ICredentials):
+    """
+    A client certificate that TLS has verified.
+    """
+
+    commonName: str = Attribute("The subject's common name; empty where it has none.")
+
+    fingerprint: str = Attribute("The SHA-256 of the certificate: 64 lower-case hex digits.")
+
+
+@implementer(IClientCertificate)
+@frozen
+class ClientCertificate:
+    """See L{IClientCertificate}."""
+
+    commonName: str
+    fingerprint: str
+
+
+class IAuthenticator(ICredentialsChecker):
+    """
+    Finds the identity of credentials: a C{twisted.cred} checker whose avatar ids are
+    L{Identity} objects.
+
+    C{requestAvatarId} must not hold the reactor, and take as long for an unknown name as for a
+    known one. It fails with C{twisted.cred.error.UnauthorizedLogin} for credentials that are not
+    valid.
+    """
+
+    def start() -> Deferred[None]:
+        """
+        Read what is needed. Called once, before anything else.
+
+        @raise InvalidDescription: it cannot be used.
+        """
+
+    def reload() -> Deferred[None]:
+        """
+        Read again what has changed. Where that is not valid, everything stays as it was.
+
+        @raise InvalidDescription: why.
+        """
+
+    def identify(name: str) -> Identity | None:
+        """
+        The identity of a name as it is now, for connections that are open and webhooks that are
+        kept; C{None} where there is no such account, or none without its credentials.
+        """
+
+    def stop() -> None:
+        """Release everything."""
+
+
+@frozen(kw_only=True)
+class AuthenticatorContext:
+    """
+    What an authenticator is given.
+
+    @ivar reactor: the clock and the network.
+    @ivar now: the wall clock: seconds since the epoch.
+    @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
+    @ivar runInThread: C{runInThread(f, *args)} runs blocking work in one of a few threads.
+    """
+
+    reactor: IReactorTime
+    now: Callable[[], float]
+    entropy: Callable[[int], bytes]
+    runInThread: Callable[..., Deferred[Any]]
+
+
+class IAuthenticatorFactory(IPlugin, Interface):
+    """
+    A kind of authenticator, chosen by the first word of a description such as
+    C{mosquitto:passwords=FILE:acl=FILE}.
+
+    A plugin module under C{twisted/plugins/} provides instances of it; the option parser finds
+    them with C{twisted.plugin.getPlugins}.
+    """
+
+    name: str = Attribute("The first word of its descriptions.")
+
+    summary: str = Attribute("What it is, in a line, for --help-auth.")
+
+    settings: Mapping[str, str] = Attribute(
+        "What may follow the name: each setting's key, and its meaning in a line."
+    )
+
+    def configure(
+        settings: Mapping[str, str],
+    ) -> Callable[[AuthenticatorContext], IAuthenticator]:
+        """
+        Check a description's settings and remember them. Has no side effects.
+
+        @return: what makes the authenticator; it is called once.
+        @raise InvalidDescription: a setting is unknown or has a bad value.
+        """

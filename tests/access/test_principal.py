@@ -1,0 +1,112 @@
+"""
+Principals and what they use.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
+from svcbroker.errors import NotAuthorized, QuotaExceeded
+from svcbroker.interfaces import Action, Identity, Quotas
+
+
+def identity(*lines: str) -> Identity:
+    return Identity(name="ann", grants=Grants.parse(lines, "ann"))
+
+
+class PrincipalTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.refused: list[tuple[str, Action, str, str]] = []
+        self.principal = Principal(
+            identity("subscribe 1 a/#"),
+            Usage(Quotas(), Clock().seconds),
+            refused=lambda p, *what: self.refused.append((p.name, *what)),
+        )
+
+    def test_anybodyMayDoEverything(self) -> None:
+        self.assertTrue(ANYBODY.isUnlimited)
+        self.assertTrue(ANYBODY.may(Action.OPERATE, "1"))
+        self.assertTrue(ANYBODY.sees("1", "$svc/audit"))
+
+    def test_refusalsAreToldOf(self) -> None:
+        self.principal.require(Action.SUBSCRIBE, "1", "a/b")
+        error = self.assertRaises(NotAuthorized, self.principal.require, Action.PUBLISH, "1", "a/b")
+        self.assertEqual(error.message, "this account may not publish a/b in group 1")
+        self.assertEqual(self.refused, [("ann", Action.PUBLISH, "1", "a/b")])
+
+    def test_newGrantsCountAtOnce(self) -> None:
+        self.assertFalse(self.principal.may(Action.PUBLISH, "1", "a"))
+        self.principal.update(identity("publish 1 a"))
+        self.assertTrue(self.principal.may(Action.PUBLISH, "1", "a"))
+        self.assertFalse(self.principal.may(Action.SUBSCRIBE, "1", "a/b"))
+        self.principal.update(Identity(name="ann", grants=EVERYTHING))
+        self.assertTrue(self.principal.isUnlimited)
+
+    def test_revokingEndsEverything(self) -> None:
+        ended: list[str] = []
+        self.principal.onEnd(lambda: ended.append("kept"))
+        forget = self.principal.onEnd(lambda: ended.append("forgotten"))
+        forget()
+        self.principal.revoke()
+        self.assertEqual(ended, ["kept"])
+        self.assertFalse(self.principal.may(Action.SUBSCRIBE, "1", "a/b"))
+        self.assertTrue(self.principal.isRevoked)
+
+    def test_answersAreForgottenBeforeTheyFillMemory(self) -> None:
+        for number in range(5000):
+            self.assertTrue(self.principal.may(Action.SUBSCRIBE, "1", f"a/{number}"))
+        self.assertLessEqual(len(self.principal._answers["SUBSCRIBE"]), 1000)
+
+    def test_seesTopicsWithWhichItMayDoSomething(self) -> None:
+        self.assertTrue(self.principal.sees("1", "a/b"))
+        self.assertFalse(self.principal.sees("1", "b"))
+        self.assertTrue(self.principal.seesGroup("1"))
+        self.assertFalse(self.principal.seesGroup("2"))
+
+
+class UsageTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+
+    def usage(self, quotas: Quotas) -> Usage:
+        return Usage(quotas, self.clock.seconds)
+
+    def test_ratesRefill(self) -> None:
+        usage = self.usage(Quotas(publishes=10))
+        for _ in range(10):
+            usage.spend(1, 1000)
+        error = self.assertRaises(QuotaExceeded, usage.spend, 1, 1000)
+        self.assertIn("publishes a second", error.message)
+        self.clock.advance(0.11)
+        usage.spend(1, 1000)
+        self.assertRaises(QuotaExceeded, usage.spend, 1, 1000)
+
+    def test_aLargeUseIsPaidForAfterwards(self) -> None:
+        usage = self.usage(Quotas(bytes=100))
+        usage.spend(1, 1000)
+        error = self.assertRaises(QuotaExceeded, usage.spend, 1, 1)
+        self.assertAlmostEqual(error.retryAfter, 9.01)
+        self.assertAlmostEqual(usage.delay(), 9.01)
+        self.clock.advance(9.5)
+        usage.spend(1, 1)
+
+    def test_countsAreGivenBack(self) -> None:
+        usage = self.usage(Quotas(connections=2))
+        usage.take("connections", 2)
+        self.assertRaises(QuotaExceeded, usage.take, "connections")
+        usage.free("connections")
+        usage.take("connections")
+        self.assertEqual(usage.used("connections"), 2)
+
+    def test_newQuotasKeepWhatIsUsed(self) -> None:
+        usage = self.usage(Quotas())
+        self.assertTrue(usage.isUnlimited)
+        usage.take("sessions", 5)
+        usage.limit(Quotas(sessions=3, publishes=1))
+        self.assertRaises(QuotaExceeded, usage.take, "sessions")
+        self.assertTrue(usage.hasRates)
+        usage.limit(Quotas())
+        usage.take("sessions")
+        self.assertFalse(usage.hasRates)
