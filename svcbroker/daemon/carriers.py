@@ -39,6 +39,8 @@ _log = Logger()
 METADATA = "notes.sqlite"
 """The file of the metadata store in the data directory."""
 
+SECONDS_A_DAY = 86400
+
 ENTRY_GROUPS: Mapping[str, GroupOf] = {
     "position": positionGroup,
     "webhook": webhookGroup,
@@ -171,7 +173,14 @@ def makeCarriers(
         raise StartError(f"data-dir: {error}") from error
     bindToChains(metadata, {group: each.chain for group, each in ledgers.items()}, ENTRY_GROUPS)
     subscriptions = Subscriptions(
-        ledgers, reactor, now, entropy, KeptPositions(metadata), maxLevels=config.maxLevels
+        ledgers,
+        reactor,
+        now,
+        entropy,
+        KeptPositions(metadata),
+        maxLevels=config.maxLevels,
+        maxOwnPositions=config.maxPositions,
+        positionExpiry=config.positionExpiry,
     )
     webhooks = makeWebhooks(
         reactor,
@@ -214,7 +223,11 @@ def makeCarriers(
         reactor,
         now,
         entropy,
-        mqtt.MqttSettings(openTopics=config.mqttOpenTopics, maxContent=config.maxContent),
+        mqtt.MqttSettings(
+            openTopics=config.mqttOpenTopics,
+            maxContent=config.maxContent,
+            maxSessionExpiry=config.positionExpiry * SECONDS_A_DAY or mqtt.NEVER,
+        ),
     )
     mqttCarrier = mqtt.MqttCarrier(mqttContext)
     mqttFactory = mqtt.MqttFactory(mqttCarrier)

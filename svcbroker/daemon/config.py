@@ -199,6 +199,20 @@ class Config:
         128,
         "the most levels of a pattern that clients subscribe to",
     )
+    maxPositions: int = _setting(
+        "max-positions",
+        WholeNumber(metavar="NUMBER", minimum=1, maximum=100_000),
+        10_000,
+        "the most durable subscriptions that one account, or without accounts the clients of one "
+        "address, may have made",
+    )
+    positionExpiry: int = _setting(
+        "position-expiry",
+        WholeNumber(metavar="DAYS", minimum=0, maximum=3650),
+        30,
+        "how long the position of a durable subscription, or an MQTT session, is kept that no "
+        "client uses; 0 for ever",
+    )
     chainTimeout: float = _setting(
         "chain-timeout",
         Seconds(maximum=3600),

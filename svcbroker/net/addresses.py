@@ -4,8 +4,13 @@ Addresses as people and the interface write them.
 
 from __future__ import annotations
 
+from ipaddress import ip_address, ip_network
+from typing import Final
+
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IAddress
+
+_IPV6_PREFIX: Final = 64
 
 
 def addressText(address: IAddress) -> str:
@@ -22,6 +27,23 @@ def peerText(address: IAddress) -> str:
     A client's address: C{host:port}, C{[host]:port} for IPv6, C{unix} for all others.
     """
     return _hostAndPort(address) or "unix"
+
+
+def ownerOf(peer: str) -> str:
+    """
+    The owner of what a client makes: the host of its L{peerText}. Of an IPv6 address it is the
+    network of 64 bits, because one client may have every address of that.
+    """
+    host = peer.rpartition(":")[0]
+    try:
+        address = ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return host or peer
+    if address.version == 4:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ip_network((address, _IPV6_PREFIX), strict=False))
 
 
 def _hostAndPort(address: IAddress) -> str:

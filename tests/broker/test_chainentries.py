@@ -9,9 +9,8 @@ from pathlib import Path
 
 from twisted.internet.defer import maybeDeferred
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver, LogEvent, formatEvent, globalLogPublisher
+from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import provider
 
 from svcbroker.broker import MetadataStore, bindToChains
 from svcbroker.daemon.carriers import ENTRY_GROUPS
@@ -54,20 +53,15 @@ class ChainEntriesTests(SynchronousTestCase):
         file.write({**ENTRIES, **FOREIGN})
         file.close()
 
-        @provider(ILogObserver)
-        def observe(event: LogEvent) -> None:
-            self.written.append(formatEvent(event))
-
-        globalLogPublisher.addObserver(observe)
-        self.addCleanup(globalLogPublisher.removeObserver, observe)
-
     def start(
         self, chain: bytes, added: Mapping[tuple[str, str], bytes] | None = None
     ) -> Mapping[tuple[str, str], bytes]:
         """Serve group 1 from a chain and stop; return what the carriers of that run saw."""
         file = MetadataFile.open(self.path)
         store = MetadataStore(file, Clock(), maybeDeferred)
-        bindToChains(store, {"1": chain, "2": OTHER}, ENTRY_GROUPS)
+        with capturedLogs() as events:
+            bindToChains(store, {"1": chain, "2": OTHER}, ENTRY_GROUPS)
+        self.written += map(formatEvent, events)
         seen = {
             (kind, name): value
             for kind in store.kinds()

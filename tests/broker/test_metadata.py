@@ -280,7 +280,7 @@ class MetadataStoreTests(SynchronousTestCase):
         """Positions come back as they were, and only in their group."""
         stored = StoredPosition(Position(5, 2), (Position(5, 4), Position(6, 0)))
         for positions in (KeptPositions(self.metadata), MemoryPositions()):
-            positions.put("id", "1", stored)
+            positions.make("id", "1", stored, owner="a", day=1)
             self.assertEqual(positions.get("id", "1"), stored)
             self.assertIsNone(positions.get("id", "2"))
             positions.remove("id")

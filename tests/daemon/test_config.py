@@ -44,6 +44,8 @@ class DefaultTests(SynchronousTestCase):
                 "groups": (GroupSetting(id="1"),),
                 "maxContent": 1048576,
                 "maxLevels": 128,
+                "maxPositions": 10_000,
+                "positionExpiry": 30,
                 "chainTimeout": 10.0,
                 "logFormat": "text",
                 "accessLog": False,

@@ -9,7 +9,6 @@ or live, and keeps nothing that the log keeps.
 from ._follower import Follower
 from ._levels import LevelTree
 from ._positions import (
-    IPositions,
     KeptPositions,
     MemoryPositions,
     StoredPosition,
@@ -19,7 +18,6 @@ from ._registry import Subscriptions
 
 __all__ = [
     "Follower",
-    "IPositions",
     "KeptPositions",
     "LevelTree",
     "MemoryPositions",

@@ -2,18 +2,20 @@
 Where durable subscriptions resume.
 """
 
-# Methods of a zope.interface take no "self".
-# ruff: noqa: N805
-
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
-from zope.interface import Interface, implementer
 
 from ...model import Position
-from .._metadata import MetadataStore
+
+_KIND: Final = "position"
+_DAYS: Final = "position-days"
 
 
 @frozen
@@ -29,91 +31,178 @@ class StoredPosition:
     acknowledged: tuple[Position, ...] = ()
 
 
-class IPositions(Interface):
+class KeptPosition(msgspec.Struct, array_like=True, frozen=True):
+    """
+    A position as it stands on disk.
+
+    @ivar used: the day, counted from 1970-01-01, on which it changed last or its subscription was
+        live last; 0 if it was written before days were.
+    @ivar owner: who made it: the name of an account, or where there are none, the address of the
+        client, as L{svcbroker.net.addresses.ownerOf} gives it; empty if it was written before
+        owners were.
+    """
+
+    group: str
+    position: Position
+    acknowledged: tuple[Position, ...]
+    used: int = 0
+    owner: str = ""
+
+
+class ServedDays(NamedTuple):
+    """The days, counted from 1970-01-01, on which a group was served without a break."""
+
+    first: int
+    last: int
+
+
+class _Index(NamedTuple):
+    """What is kept of each position in memory."""
+
+    group: str
+    owner: str
+
+
+_decoder: Final = msgspec.json.Decoder(KeptPosition)
+_daysDecoder: Final = msgspec.json.Decoder(ServedDays)
+
+
+class IEntries(Protocol):
+    """Entries by kind and name: the L{MetadataStore<svcbroker.broker.MetadataStore>}."""
+
+    def get(self, kind: str, name: str) -> bytes | None: ...
+    def put(self, kind: str, name: str, value: bytes) -> None: ...
+    def remove(self, kind: str, name: str) -> None: ...
+    def names(self, kind: str) -> Sequence[str]: ...
+    def flush(self) -> Deferred[None]: ...
+
+
+def positionGroup(kind: str, name: str, value: bytes) -> str:
+    """See L{GroupOf<svcbroker.broker.GroupOf>}."""
+    return name if kind == _DAYS else _decoder.decode(value).group
+
+
+class KeptPositions:
     """
     Keeps positions through restarts. Called by L{Subscriptions
     <svcbroker.broker.subscriptions.Subscriptions>} in the reactor thread.
     """
 
-    def get(subscriptionId: str, group: str) -> StoredPosition | None:
-        """The position kept under an id in a group; C{None} where there is none."""
+    def __init__(self, entries: IEntries) -> None:
+        self._entries = entries
+        self._index: dict[str, _Index] = {}
+        self._counts: Counter[str] = Counter()
+        # Most positions have few groups and owners: equal values share one object.
+        self._shared: dict[_Index, _Index] = {}
+        for subscriptionId in entries.names(_KIND):
+            kept = self.find(subscriptionId)
+            assert kept is not None
+            self._add(subscriptionId, kept.group, kept.owner)
 
-    def put(subscriptionId: str, group: str, position: StoredPosition) -> None:
-        """
-        Keep a position from now on. It may reach the disk a little later; a crash before that
-        loses it, and events are delivered again.
-        """
-
-    def remove(subscriptionId: str) -> None:
-        """Forget a position. Removing one that is not kept changes nothing."""
-
-    def flush() -> Deferred[None]:
-        """Fires when everything until now is on stable storage."""
-
-    def count() -> int:
-        """How many positions are kept."""
-
-
-@implementer(IPositions)
-class MemoryPositions:
-    """Keeps positions in memory only."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[str, StoredPosition]] = {}
+    def find(self, subscriptionId: str) -> KeptPosition | None:
+        """What is kept under an id; C{None} where nothing is."""
+        value = self._entries.get(_KIND, subscriptionId)
+        return None if value is None else _decoder.decode(value)
 
     def get(self, subscriptionId: str, group: str) -> StoredPosition | None:
-        kept = self._kept.get(subscriptionId)
-        return kept[1] if kept is not None and kept[0] == group else None
+        """The position kept under an id in a group; C{None} where there is none."""
+        kept = self.find(subscriptionId)
+        if kept is None or kept.group != group:
+            return None
+        return StoredPosition(kept.position, kept.acknowledged)
 
-    def put(self, subscriptionId: str, group: str, position: StoredPosition) -> None:
-        self._kept[subscriptionId] = (group, position)
+    def make(
+        self, subscriptionId: str, group: str, position: StoredPosition, *, owner: str, day: int
+    ) -> None:
+        """
+        Keep a position under an id from now on, also if another group had one under it.
+
+        @param day: today, counted from 1970-01-01.
+        """
+        self.remove(subscriptionId)
+        self._add(subscriptionId, group, owner)
+        self.move(subscriptionId, position, day=day)
+
+    def move(self, subscriptionId: str, position: StoredPosition, *, day: int) -> None:
+        """
+        Replace a position that is kept. It may reach the disk a little later; a crash before that
+        loses the change, and events are delivered again. Without a position it changes nothing.
+
+        @param day: today, counted from 1970-01-01.
+        """
+        index = self._index.get(subscriptionId)
+        if index is not None:
+            value = msgspec.json.encode(
+                (index.group, position.position, position.acknowledged, day, index.owner)
+            )
+            self._entries.put(_KIND, subscriptionId, value)
 
     def remove(self, subscriptionId: str) -> None:
-        self._kept.pop(subscriptionId, None)
+        """Forget a position. Removing one that is not kept changes nothing."""
+        index = self._index.pop(subscriptionId, None)
+        if index is not None:
+            self._counts[index.owner] -= 1
+            if not self._counts[index.owner]:
+                del self._counts[index.owner]
+            self._entries.remove(_KIND, subscriptionId)
+
+    def _add(self, subscriptionId: str, group: str, owner: str) -> None:
+        index = _Index(group, owner)
+        self._index[subscriptionId] = self._shared.setdefault(index, index)
+        self._counts[owner] += 1
+
+    def flush(self) -> Deferred[None]:
+        """Fires when everything until now is on stable storage."""
+        return self._entries.flush()
+
+    def count(self) -> int:
+        """How many positions are kept."""
+        return len(self._index)
+
+    def countOf(self, owner: str) -> int:
+        """How many positions an owner has made."""
+        return self._counts[owner]
+
+    def ids(self, group: str | None = None) -> Sequence[str]:
+        """The ids of all positions, or of those of a group, in no particular order."""
+        if group is None:
+            return tuple(self._index)
+        return [each for each, index in self._index.items() if index.group == group]
+
+    def servedDays(self, group: str) -> ServedDays | None:
+        """What L{serve} has stored of a group last."""
+        value = self._entries.get(_DAYS, group)
+        return None if value is None else _daysDecoder.decode(value)
+
+    def serve(self, group: str, days: ServedDays) -> None:
+        """Store on which days a group was served."""
+        self._entries.put(_DAYS, group, msgspec.json.encode(days))
+
+
+class _MemoryEntries:
+    """Entries in memory only."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[str, str], bytes] = {}
+
+    def get(self, kind: str, name: str) -> bytes | None:
+        return self._values.get((kind, name))
+
+    def put(self, kind: str, name: str, value: bytes) -> None:
+        self._values[kind, name] = value
+
+    def remove(self, kind: str, name: str) -> None:
+        self._values.pop((kind, name), None)
+
+    def names(self, kind: str) -> Sequence[str]:
+        return [name for each, name in self._values if each == kind]
 
     def flush(self) -> Deferred[None]:
         return succeed(None)
 
-    def count(self) -> int:
-        return len(self._kept)
 
+class MemoryPositions(KeptPositions):
+    """Keeps positions in memory only."""
 
-def positionGroup(kind: str, name: str, value: bytes) -> str:
-    """See L{GroupOf<svcbroker.broker.GroupOf>}."""
-    return _FORM.decode(value)[0]
-
-
-_KIND = "position"
-_FORM = msgspec.json.Decoder(tuple[str, tuple[int, int], list[tuple[int, int]]])
-
-
-@implementer(IPositions)
-class KeptPositions:
-    """Keeps positions on disk."""
-
-    def __init__(self, metadata: MetadataStore) -> None:
-        self._metadata = metadata
-
-    def get(self, subscriptionId: str, group: str) -> StoredPosition | None:
-        kept = self._metadata.get(_KIND, subscriptionId)
-        if kept is None:
-            return None
-        keptGroup, position, acknowledged = _FORM.decode(kept)
-        if keptGroup != group:
-            return None
-        return StoredPosition(
-            Position(*position), tuple(Position(*place) for place in acknowledged)
-        )
-
-    def put(self, subscriptionId: str, group: str, position: StoredPosition) -> None:
-        value = msgspec.json.encode((group, position.position, position.acknowledged))
-        self._metadata.put(_KIND, subscriptionId, value)
-
-    def remove(self, subscriptionId: str) -> None:
-        self._metadata.remove(_KIND, subscriptionId)
-
-    def flush(self) -> Deferred[None]:
-        return self._metadata.flush()
-
-    def count(self) -> int:
-        return self._metadata.count(_KIND)
+    def __init__(self) -> None:
+        super().__init__(_MemoryEntries())

@@ -33,11 +33,13 @@ from ...model import (
     checkFilter,
     isPattern,
 )
+from ...net.addresses import ownerOf
 from ...net.deferreds import asDeferred
 from .._dependencies import ISubscriptionDirectory
 from .._groups import Groups
+from ._expiry import PositionExpiry, dayOf
 from ._follower import Follower
-from ._positions import IPositions, MemoryPositions, StoredPosition
+from ._positions import KeptPositions, MemoryPositions, StoredPosition
 from ._subscription import LogSubscription
 from ._walks import HistoryTurns
 
@@ -49,6 +51,14 @@ MAX_LEVELS = 128
 
 MAX_POSITIONS = 100_000
 """How many positions of durable subscriptions are kept, of live ones and of others."""
+
+MAX_OWN_POSITIONS = 10_000
+"""How many of those one owner may have made, by default. One client cannot take all of them."""
+
+_REMEDY = (
+    "unsubscribe from some, or have an operator delete them (svcbroker subscription DATA-DIR list, "
+    "delete)"
+)
 
 
 @implementer(ISubscriptionDirectory)
@@ -66,8 +76,10 @@ class Subscriptions:
         reactor: IReactorTime,
         now: Callable[[], float],
         entropy: Callable[[int], bytes],
-        positions: IPositions | None = None,
+        positions: KeptPositions | None = None,
         maxLevels: int = MAX_LEVELS,
+        maxOwnPositions: int = MAX_OWN_POSITIONS,
+        positionExpiry: int = 0,
     ) -> None:
         """
         @param ledgers: the ledgers by the id of their group.
@@ -75,6 +87,8 @@ class Subscriptions:
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param positions: keeps the positions of durable subscriptions.
         @param maxLevels: the most levels of a pattern.
+        @param maxOwnPositions: how many positions one owner may have made.
+        @param positionExpiry: how many days a position is kept that is not used; 0 for ever.
         """
         self._groups = Groups(ledgers)
         self._turns = HistoryTurns(reactor)
@@ -84,10 +98,16 @@ class Subscriptions:
         self._reactor = reactor
         self._now = now
         self._entropy = entropy
-        self._positions: IPositions = MemoryPositions() if positions is None else positions
+        self._positions = MemoryPositions() if positions is None else positions
         self._maxLevels = maxLevels
+        self._maxOwnPositions = maxOwnPositions
+        self._expiry = PositionExpiry(
+            self._positions, self._followers, reactor, now, positionExpiry, self._use
+        )
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
+        # Ids whose positions belong to what has an end of its own.
+        self._held: set[str] = set()
         self._advanced: dict[LogSubscription, None] = {}
         self._call: IDelayedCall | None = None
 
@@ -98,6 +118,7 @@ class Subscriptions:
         """
         for follower in self._followers.values():
             await follower.start()
+        self._expiry.start()
 
     def stop(self) -> None:
         """
@@ -108,6 +129,7 @@ class Subscriptions:
         if self._call is not None:
             self._call.cancel()
             self._call = None
+        self._expiry.stop()
         self._turns.stop()
         for follower in self._followers.values():
             follower.stop()
@@ -135,7 +157,8 @@ class Subscriptions:
         @raise HeightUnknown: the offset is a block above the chain's next one.
         @raise SubscriptionIdInvalid: the id is no UUID.
         @raise SubscriptionExists: the id is in use.
-        @raise Overloaded: too many positions of durable subscriptions are kept already.
+        @raise Overloaded: too many positions of durable subscriptions are kept already, or too
+            many of this owner.
         """
         request = evolve(request, group=self._groups.resolve(request.group))
         for filter in request.filters:
@@ -167,7 +190,11 @@ class Subscriptions:
             if start is None:
                 start = StoredPosition(await self._place(follower, request.offset))
                 if request.isDurable:
-                    self._positions.put(subscriptionId, request.group, start)
+                    owner = principal.name or ownerOf(request.remote)
+                    self._checkRoom(owner)
+                    self._positions.make(
+                        subscriptionId, request.group, start, owner=owner, day=self._today
+                    )
                     # From the answer on it resumes, also after a crash.
                     await self._positions.flush()
         finally:
@@ -195,8 +222,6 @@ class Subscriptions:
             return None
         kept = self._positions.get(subscriptionId, request.group)
         if kept is None:
-            if self._positions.count() >= MAX_POSITIONS:
-                raise Overloaded("the broker keeps as many positions as it can")
             return None
         if kept.position.height > follower.committed + 1:
             self._log.warn(
@@ -206,6 +231,21 @@ class Subscriptions:
             )
             return StoredPosition(Position(follower.committed + 1, -1))
         return kept
+
+    def _checkRoom(self, owner: str) -> None:
+        """
+        @raise Overloaded: no further position can be made.
+        """
+        if self._positions.countOf(owner) >= self._maxOwnPositions:
+            raise Overloaded(
+                f"{owner} has made {self._maxOwnPositions} durable subscriptions, as many as one "
+                f"client may (--max-positions): {_REMEDY}"
+            )
+        if self._positions.count() >= MAX_POSITIONS:
+            raise Overloaded(
+                f"the broker keeps {MAX_POSITIONS} durable subscriptions, as many as it can: "
+                f"{_REMEDY}"
+            )
 
     def _idFor(self, asked: str | None) -> str:
         if asked is None:
@@ -241,11 +281,32 @@ class Subscriptions:
                 raise EventNotFound() from None
         return Position(follower.committed + 1, -1)
 
+    def hold(self, subscriptionId: str) -> None:
+        """
+        Keep a position until L{forget}, or until its subscription is closed and forgotten: it
+        belongs to a session or a webhook, which has an end of its own.
+        """
+        self._held.add(subscriptionId)
+
     def forget(self, subscriptionId: str) -> None:
         """
         Forget the position of a durable subscription that is not live.
         """
+        self._held.discard(subscriptionId)
         self._positions.remove(subscriptionId)
+
+    @property
+    def _today(self) -> int:
+        return dayOf(self._now())
+
+    def _use(self, subscriptionId: str, isDue: bool) -> bool:
+        """See L{PositionExpiry}."""
+        subscription = self._live.get(subscriptionId)
+        if subscription is None:
+            return subscriptionId in self._held or subscriptionId in self._reserved
+        if isDue and subscription.request.isDurable:
+            self._keep(subscription)
+        return True
 
     def _moved(self, subscription: LogSubscription) -> None:
         # What is kept is put together once for all that is acknowledged in these moments.
@@ -261,9 +322,7 @@ class Subscriptions:
             self._keep(subscription)
 
     def _keep(self, subscription: LogSubscription) -> None:
-        self._positions.put(
-            subscription.subscriptionId, subscription.request.group, subscription.stored
-        )
+        self._positions.move(subscription.subscriptionId, subscription.stored, day=self._today)
 
     def _closed(self, subscription: LogSubscription, forget: bool) -> None:
         self._live.pop(subscription.subscriptionId, None)
@@ -272,7 +331,7 @@ class Subscriptions:
         if not subscription.request.isDurable:
             return
         if forget:
-            self._positions.remove(subscription.subscriptionId)
+            self.forget(subscription.subscriptionId)
         else:
             self._keep(subscription)
 

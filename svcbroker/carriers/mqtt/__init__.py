@@ -10,10 +10,11 @@ and L{sessions} hold the state that outlives a connection. Only L{carrier} touch
 """
 
 from .carrier import MqttCarrier, MqttFactory, MqttProtocol, webSocketRoute
-from .context import Context, MqttSettings, makeContext
+from .context import NEVER, Context, MqttSettings, makeContext
 from .sessions import entryGroup
 
 __all__ = [
+    "NEVER",
     "Context",
     "MqttCarrier",
     "MqttFactory",

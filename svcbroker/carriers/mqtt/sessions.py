@@ -88,7 +88,9 @@ class Sessions:
             if kept.group not in self._context.retained:
                 self._log.warn("Session {name} is of a group that is not served", name=name)
                 continue
-            session = Session(kept.group, kept.clientId, kept.expiry, store)
+            # The bound may be lower than when the session began.
+            expiry = min(kept.expiry, self._context.settings.maxSessionExpiry)
+            session = Session(kept.group, kept.clientId, expiry, store)
             session.absentSince = now if kept.absentSince is None else kept.absentSince
             for each in (*kept.subscriptions, *subscriptions.get((kept.group, kept.clientId), ())):
                 self.addSubscription(session, each)
@@ -243,6 +245,9 @@ class Sessions:
             group.sessions += 1
         subscription = SessionSubscription(session, kept, group)
         session.add(subscription)
+        if session.isPersistent or group is not None:
+            # It ends with the session or the group, however long nobody is connected.
+            self._context.subscriptions.hold(kept.subscriptionId)
         return subscription
 
     def removeSubscription(self, session: Session, subscription: SessionSubscription) -> None:

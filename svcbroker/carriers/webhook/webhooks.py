@@ -123,6 +123,7 @@ class Webhooks:
             request = _request(subscriptionId, kept, target, Position(*kept.start), mustExist=False)
             delivery = self._newDelivery(ANYBODY, request, target)
             self._webhooks[subscriptionId] = _Webhook(kept, delivery)
+            self._subscriptions.hold(subscriptionId)
             try:
                 await delivery.attach()
             except BrokerError as error:
@@ -215,6 +216,7 @@ class Webhooks:
             self._coming -= 1
         kept = msgspec.structs.replace(kept, start=tuple(position))
         self._webhooks[subscriptionId] = _Webhook(kept, delivery)
+        self._subscriptions.hold(subscriptionId)
         self._metadata.put(_KIND, subscriptionId, msgspec.json.encode(kept))
         await self._metadata.flush()
         delivery.run()

@@ -22,6 +22,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.broker.subscriptions import (
+    KeptPositions,
     MemoryPositions,
     StoredPosition,
     Subscriptions,
@@ -96,7 +97,7 @@ class Fixture:
         )
         self.ledger = MemoryLedger(context)
         result(self.ledger.start())
-        self.positions = MemoryPositions()
+        self.positions: KeptPositions = MemoryPositions()
         self.entropy = context.entropy
         self.restart()
 
@@ -432,7 +433,7 @@ class SubscriptionTests(SynchronousTestCase):
         """A position beyond the log's end, as after restoring a backup, misses nothing new."""
         fixture = self.fixture
         beyond = StoredPosition(Position(1000, 3), (Position(1000, 5),))
-        fixture.positions.put(UUID, "1", beyond)
+        fixture.positions.make(UUID, "1", beyond, owner="10.0.0.1", day=0)
         reader = self.durable()
         fixture.publish("a", b"1")
         fixture.turn()
@@ -455,7 +456,7 @@ class SubscriptionTests(SynchronousTestCase):
             fixture.publish("a", b"%d" % n)
         fixture.turn()
         puts: list[StoredPosition] = []
-        self.patch(fixture.positions, "put", lambda id, group, position: puts.append(position))
+        self.patch(fixture.positions, "move", lambda id, position, day: puts.append(position))
         for event in reader.events[:30]:
             reader.subscription.acknowledge([event])
         fixture.clock.advance(1)

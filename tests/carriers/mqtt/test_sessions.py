@@ -90,6 +90,19 @@ class ResumeTests(SynchronousTestCase):
         server.wait(61)
         self.assertEqual(len(server.carrier.sessions), 0)
 
+    def test_lowerCapHoldsForStoredSessions(self) -> None:
+        """A session from before the bound ends by it, and its positions with it."""
+        server = Server()
+        client = server.connected(expiry=0xFFFFFFFF)
+        client.subscribe("t", 1)
+        client.lose()
+        server.pump()
+        server = server.restarted(MqttSettings(maxSessionExpiry=60))
+        self.assertEqual(len(server.carrier.sessions), 1)
+        server.wait(61)
+        self.assertEqual(len(server.carrier.sessions), 0)
+        self.assertEqual([key for key in server.file.kept if key[0] == "position"], [])
+
     def test_sentMessageIsRepeatedThoughExpired(self) -> None:
         """What was sent once is sent again, expired or not."""
         server = Server()
