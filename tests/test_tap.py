@@ -301,7 +301,7 @@ class ProcessTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.reactor = FakeReactor()
         self.process = TwistdProcess(self.reactor)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # The test run itself may have been started with SIGINT ignored.
             self.addCleanup(signal.signal, number, signal.signal(number, signal.SIG_DFL))
         self.patch(sys, "excepthook", sys.excepthook)
@@ -311,7 +311,7 @@ class ProcessTests(SynchronousTestCase):
     def test_sigtermAndSigintStopReactor(self) -> None:
         """SIGTERM and SIGINT stop the reactor from its own thread, also after reactor.run."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self.process.handleSignals()
+        self.process.handleSignals(lambda: None)
         signal.raise_signal(signal.SIGTERM)
         self.assertEqual(len(self.reactor.fromThread), 1)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -326,8 +326,19 @@ class ProcessTests(SynchronousTestCase):
     def test_ignoredSignalStaysIgnored(self) -> None:
         """A signal that is ignored when the process starts stays ignored."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self.process.handleSignals()
+        self.process.handleSignals(lambda: None)
         self.assertIs(signal.getsignal(signal.SIGINT), signal.SIG_IGN)
+
+    def test_sighupReloads(self) -> None:
+        """SIGHUP reloads from the reactor's thread, also in a process that nohup has started."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        reloads: list[bool] = []
+        self.process.handleSignals(lambda: reloads.append(True))
+        signal.raise_signal(signal.SIGHUP)
+        self.assertEqual(reloads, [])
+        (f,) = self.reactor.fromThread
+        f()
+        self.assertEqual((reloads, self.reactor.stops), ([True], 0))
 
     def test_startErrorIsToldInOneLine(self) -> None:
         """A refused start is told in a line; other errors as always."""

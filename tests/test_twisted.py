@@ -10,8 +10,10 @@ from inspect import signature
 from socket import socketpair
 from typing import Any
 
+from twisted.internet.endpoints import _parse
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Protocol
+from twisted.internet.ssl import CertificateOptions
 from twisted.internet.tcp import Connection
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -111,6 +113,27 @@ class ConnectionTests(SynchronousTestCase):
         self.assertEqual(
             (connection.connected, connection.disconnecting, connection.TLS), (0, False, False)
         )
+
+
+class EndpointTests(SynchronousTestCase):
+    """
+    Descriptions of endpoints, and what is trusted on TLS.
+    """
+
+    def test_descriptionsAreParsed(self) -> None:
+        """L{svcbroker.daemon.ports} makes some types of endpoints itself."""
+        self.assertEqual(_parse("ssl:1:a\\:b=c:d=e"), (["ssl", "1"], {"a:b": "c", "d": "e"}))
+
+    def test_trustRootIsAddedToContexts(self) -> None:
+        """L{svcbroker.net.certificates} has a trust root of its own."""
+        contexts: list[Any] = []
+
+        class Root:
+            _addCACertsToContext = contexts.append
+
+        options: Any = CertificateOptions(verify=True, caCerts=[None])  # type: ignore[list-item]
+        options.trustRoot = Root
+        self.assertEqual(contexts, [options.getContext()])
 
 
 class UseTests(SynchronousTestCase):

@@ -233,6 +233,13 @@ class WebSocketTransport:
         host: IAddress = self._transport.getHost()
         return host
 
+    def getHandle(self) -> Any:
+        """
+        The handle of the transport below: L{svcbroker.net.tls.peerCertificate} asks for it.
+        """
+        getHandle = getattr(self._transport, "getHandle", None)
+        return None if getHandle is None else getHandle()
+
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         """See C{IConsumer}. Push producers only."""
         self._wire.producer = producer

@@ -5,13 +5,14 @@ Listening ports: bound before the ledgers start, accepting once the carriers hav
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from attrs import frozen
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.endpoints import serverFromString
+from twisted.internet.endpoints import _parse, serverFromString
 from twisted.internet.interfaces import (
     IAddress,
     IListeningPort,
@@ -24,7 +25,9 @@ from twisted.logger import Logger
 from zope.interface import directlyProvides, implementer, providedBy
 
 from ..net.addresses import addressText
+from ..net.certificates import CertificateError
 from ..net.proxied import ProxiedEndpoint
+from ..net.tls import ServerCertificates, sslEndpoint, tlsEndpoint
 
 _log = Logger()
 
@@ -43,8 +46,14 @@ How many connections the kernel holds until they are accepted. Twisted's 50 are 
 when many clients connect together, and a client that finds none left tries again a second later.
 """
 
-TLS_TYPES: Final = ("ssl", "tls")
+TLS_TYPES: Final = ("ssl", "tls", "mtls")
 """The types of endpoints that speak TLS."""
+
+_OWN: Final[Mapping[str, Callable[..., IStreamServerEndpoint]]] = {
+    "ssl": sslEndpoint,
+    "tls": tlsEndpoint,
+}
+"""The types of endpoints that are made here, because Twisted's never read their files again."""
 
 _WITH_BACKLOG: Final = ("tcp", "tcp6", "unix", *TLS_TYPES)
 _NO_NUMBER = re.compile(r"invalid literal for int\(\) with base 10: (.*)")
@@ -72,6 +81,8 @@ def _explain(error: Exception) -> str:
     exceptions of its own.
     """
     reason = " ".join(str(error).split())
+    if isinstance(error, CertificateError):
+        return reason
     if isinstance(error, OSError):
         return f"{error.strerror}: {error.filename}"
     if isinstance(error, ValueError):
@@ -84,16 +95,24 @@ def _explain(error: Exception) -> str:
 
 
 def _parseEndpoint(reactor: Any, text: str) -> IStreamServerEndpoint:
-    endpoint: IStreamServerEndpoint
     kind, colon, rest = text.partition(":")
     if kind == "haproxy":
         return ProxiedEndpoint(_parseEndpoint(reactor, rest))
     if kind in _WITH_BACKLOG:
         # Comes first, as a later one by name wins. One by its place is refused beside it.
         with suppress(TypeError):
-            endpoint = serverFromString(reactor, f"{kind}:backlog={BACKLOG}{colon}{rest}")
-            return endpoint
-    endpoint = serverFromString(reactor, text)
+            return _makeEndpoint(reactor, f"{kind}:backlog={BACKLOG}{colon}{rest}")
+    return _makeEndpoint(reactor, text)
+
+
+def _makeEndpoint(reactor: Any, text: str) -> IStreamServerEndpoint:
+    make = _OWN.get(text.partition(":")[0])
+    endpoint: IStreamServerEndpoint
+    if make is None:
+        endpoint = serverFromString(reactor, text)
+    else:
+        (_, *values), named = _parse(text)
+        endpoint = make(reactor, *values, **named)
     return endpoint
 
 
@@ -110,6 +129,14 @@ class PortPlan:
     name: str
     endpoint: IStreamServerEndpoint
     text: str
+
+    @property
+    def certificates(self) -> ServerCertificates | None:
+        """The certificates that can be renewed while it listens; C{None} where there are none."""
+        endpoint = self.endpoint
+        while isinstance(endpoint, ProxiedEndpoint):
+            endpoint = endpoint.endpoint
+        return getattr(endpoint, "certificates", None)
 
 
 @implementer(IProtocolFactory, ILoggingContext)

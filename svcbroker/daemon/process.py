@@ -57,12 +57,16 @@ class TwistdProcess:
         self._reactor = reactor
         self._hasFailed = False
 
-    def handleSignals(self) -> None:
+    def handleSignals(self, reload: Callable[[], object]) -> None:
         """
         Stop the reactor on SIGTERM and SIGINT: from now on, and again after reactor.run has
         installed handlers of its own. twistd ends a process that was stopped by one of those
         with the signal again, so that it could not exit with 0.
+
+        @param reload: called on SIGHUP, which neither twistd nor the reactor handles. Also where
+            nohup has the process ignore it: an operator who sends it means a reload.
         """
+        signal.signal(signal.SIGHUP, lambda *_: self._reactor.callFromThread(reload))
         self._installHandlers()
         self._reactor.callWhenRunning(self._installHandlers)
 

@@ -7,7 +7,7 @@ stop closes the ports, answers what was accepted, stops the ledgers, and unlocks
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ from twisted.internet.defer import (
     Deferred,
     TimeoutError,
     maybeDeferred,
+    succeed,
 )
 from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver, Logger
@@ -27,6 +28,7 @@ from twisted.python.failure import Failure
 from ..errors import BrokerError
 from ..interfaces import ILedger, LedgerContext
 from ..net.deferreds import asDeferred
+from ..net.tls import CertificateReloader
 from .directory import DataDirectoryError, lockDataDirectory
 from .operatorfile import OperatorFileError
 from .plan import GroupPlan, Plan
@@ -75,8 +77,10 @@ class IProcess(Protocol):
     What the service does to the process that it runs in.
     """
 
-    def handleSignals(self) -> None:
-        """Have SIGTERM and SIGINT stop the service in order from now on."""
+    def handleSignals(self, reload: Callable[[], object]) -> None:
+        """
+        From now on, have SIGTERM and SIGINT stop the service in order, and SIGHUP call C{reload}.
+        """
 
     def started(self, announce: Callable[[], None]) -> None:
         """The service has started. Calls C{announce} once the reactor runs."""
@@ -139,6 +143,7 @@ class BrokerService(Service):
         self._ledgers: dict[str, ILedger] = {}
         self._threads: list[LedgerThread] = []
         self._carriers: ICarriers | None = None
+        self._reloader: CertificateReloader | None = None
         self._standing = AsyncExitStack()
         self._deadline: float | None = None
 
@@ -172,7 +177,7 @@ class BrokerService(Service):
         self._starting.addErrback(self._explain)
         self._raiseFailure(self._starting)
         # A signal before this ends the process at once: no client was accepted yet.
-        self._dependencies.process.handleSignals()
+        self._dependencies.process.handleSignals(self.reload)
         self._starting.addErrback(self._failLater)
 
     @asDeferred
@@ -196,10 +201,24 @@ class BrokerService(Service):
             for port in self._ports:
                 port.factory.open(carriers.factories[port.plan.name])
             stack.push_async_callback(self._stopListening)
+            self._startReloader(stack)
             for port in self._ports:
                 port.resume()
             self._standing = stack.pop_all()
         self._dependencies.process.started(self._announce)
+
+    def _startReloader(self, stack: AsyncExitStack) -> None:
+        certificates = {
+            port.plan.name.upper(): port.plan.certificates
+            for port in self._ports
+            if port.plan.certificates is not None
+        }
+        if certificates:
+            reactor = self._dependencies.reactor
+            thread = self._dependencies.makeThread(reactor, "certificates")
+            self._reloader = CertificateReloader(certificates, reactor, thread.run)
+            self._reloader.start()
+            stack.push_async_callback(self._stopReloader, self._reloader, thread)
 
     async def _startLedger(self, group: GroupPlan) -> ILedger:
         dependencies = self._dependencies
@@ -223,6 +242,16 @@ class BrokerService(Service):
             raise StartError(f"group {group.id}: {error.message}") from error
         self._threads.append(thread)
         return ledger
+
+    def reload(self) -> Deferred[Sequence[str]]:
+        """
+        Read again what may change while the daemon runs: the certificates of its endpoints. New
+        connections get them.
+
+        @return: fires with a line for each file that cannot be used, which changes nothing. Does
+            not fail.
+        """
+        return succeed(()) if self._reloader is None else self._reloader.reload()
 
     def _announce(self) -> None:
         if self._plan.hasFaults:
@@ -309,6 +338,16 @@ class BrokerService(Service):
                 await self._within(pending, CLOSE_SHARE)
             except TimeoutError:
                 _log.warn("The {name} port did not close in time", name=name)
+
+    async def _stopReloader(self, reloader: CertificateReloader, thread: LedgerThread) -> None:
+        self._reloader = None
+        try:
+            await self._within(reloader.stop(), CLOSE_SHARE)
+        except TimeoutError:
+            # Waiting for the thread would hang, too.
+            _log.warn("The files of certificates are still being read")
+        else:
+            thread.stop()
 
     async def _drain(self, carriers: ICarriers) -> None:
         try:

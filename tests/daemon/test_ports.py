@@ -4,6 +4,8 @@ Where to listen.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from twisted.internet.interfaces import ILoggingContext
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactorClock
@@ -11,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import Interface, implementer
 
 from svcbroker.daemon.ports import BACKLOG, GatedFactory, serverEndpoint
+from tests.certificates import makeCertificate
 
 
 class ServerEndpointTests(SynchronousTestCase):
@@ -27,15 +30,19 @@ class ServerEndpointTests(SynchronousTestCase):
 
     def test_backlogIsRaisedUnlessGiven(self) -> None:
         """Many clients may come at once, unless the operator has said how many."""
+        root = Path(self.mktemp())
+        root.mkdir()
+        key, certificate = makeCertificate(root)
         for text, expected in (
             ("tcp:8080", (8080, BACKLOG, "")),
             ("tcp:8080:interface=127.0.0.1", (8080, BACKLOG, "127.0.0.1")),
             ("tcp:port=8080", (8080, BACKLOG, "")),
             ("tcp6:8080", (8080, BACKLOG, "::")),
             ("tcp:8080:127.0.0.1:7", (8080, 7, "127.0.0.1")),
-            (f"tls:{self.mktemp()}:8443", (8443, BACKLOG, "::")),
             ("haproxy:tcp:8080:interface=127.0.0.1", (8080, BACKLOG, "127.0.0.1")),
             ("haproxy:tcp:8080:127.0.0.1:7", (8080, 7, "127.0.0.1")),
+            (f"tls:{certificate.parent}:8443", (8443, BACKLOG, "::")),
+            (f"ssl:8443:privateKey={key}:certKey={certificate}", (8443, BACKLOG, "")),
         ):
             self.assertEqual(self.listened(text), expected, text)
 
@@ -51,15 +58,16 @@ class ServerEndpointTests(SynchronousTestCase):
             ("tcp:no", "'no' is not a number"),
             ("tcp", "missing 1 required positional argument: 'port'"),
             ("tcp:1:nosuch=2", "got an unexpected keyword argument 'nosuch'"),
+            ("ssl:1:sslmethod=no", "sslmethod: OpenSSL has no 'no'"),
             ("haproxy:tcp\\:1\\:interface=a", "it cannot be read to its end"),
             ("tcp:1:interface=\\", "it cannot be read to its end"),
         ):
             error = self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), text)
             self.assertTrue(str(error).startswith(f"{reason}; an endpoint is, "), str(error))
             self.assertIn("a colon inside of a value is written \\:", str(error))
-        text = "ssl:1:privateKey=/nosuch"
-        error = self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), text)
-        self.assertEqual(str(error), "No such file or directory: /nosuch")
+        for text in ("ssl:1:privateKey=/nosuch", "tls:/nosuch:1"):
+            error = self.assertRaises(ValueError, serverEndpoint, MemoryReactorClock(), text)
+            self.assertEqual(str(error), "No such file or directory: /nosuch")
 
 
 class INamed(Interface):

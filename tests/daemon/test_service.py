@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from attrs import define, field
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IListeningPort,
@@ -30,9 +30,10 @@ from zope.interface.verify import verifyObject
 from svcbroker.daemon.directory import DataDirectoryError, lockDataDirectory
 from svcbroker.daemon.plan import GroupPlan, Plan
 from svcbroker.daemon.ports import GatedFactory, PortPlan
-from svcbroker.daemon.service import BrokerService, Dependencies, StartError
+from svcbroker.daemon.service import CLOSE_SHARE, BrokerService, Dependencies, StartError
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import LedgerContext
+from svcbroker.net.tls import INTERVAL
 
 
 @implementer(IListeningPort)
@@ -62,6 +63,7 @@ class FakeEndpoint:
     story: list[str]
     answer: Deferred[Any]
     factory: Any = None
+    certificates: Any = None
 
     def listen(self, protocolFactory: Any) -> Deferred[Any]:
         self.story.append("listen")
@@ -95,7 +97,7 @@ class FakeThread:
     name: str
 
     def run(self, f: Callable[..., Any], *args: Any) -> Deferred[Any]:
-        return succeed(f(*args))
+        return maybeDeferred(f, *args)
 
     runBriefly = run
 
@@ -109,7 +111,7 @@ class FakeProcess:
 
     story: list[str]
 
-    def handleSignals(self) -> None:
+    def handleSignals(self, reload: Callable[[], object]) -> None:
         self.story.append("signals")
 
     def started(self, announce: Callable[[], None]) -> None:
@@ -312,6 +314,41 @@ class ServiceTests(SynchronousTestCase):
         self.assertIsNone(self.successResultOf(stopping))
         lockDataDirectory(self.dataDir).release()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_certificatesAreReadInAThread(self) -> None:
+        """From the start of a port that serves some until its stop, and on a reload."""
+        readings: list[bool] = []
+
+        class Certificates:
+            def read(self, isForced: bool) -> None:
+                readings.append(isForced)
+
+        self.endpoint.certificates = Certificates()
+        service = self.makeService()
+        self.start(service)
+        self.clock.advance(INTERVAL)
+        self.assertEqual(self.successResultOf(service.reload()), [])
+        self.assertEqual(readings, [False, True])
+        del self.story[:]
+        self.successResultOf(service.stopService())
+        self.assertEqual(self.story[:3], ["end certificates", "stop listening", "drain"])
+        self.assertEqual(self.successResultOf(service.reload()), ())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_hangingCertificatesDoNotStopTheStop(self) -> None:
+        class Certificates:
+            def read(self, isForced: bool) -> Deferred[None]:
+                return Deferred()
+
+        self.endpoint.certificates = Certificates()
+        service = self.makeService()
+        self.start(service)
+        self.clock.advance(INTERVAL)
+        stopping = service.stopService()
+        self.assertNotIn("stop listening", self.story)
+        self.clock.advance(10.0 * CLOSE_SHARE)
+        self.successResultOf(stopping)
+        self.assertNotIn("end certificates", self.story)
 
     def test_startsWithoutHttp(self) -> None:
         """A service without HTTP starts and stops its ledgers."""

@@ -1,0 +1,240 @@
+"""
+Certificates in PEM files, as servers read them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+)
+from cryptography.x509 import (
+    BasicConstraints,
+    CertificateBuilder,
+    DNSName,
+    Name,
+    NameAttribute,
+    NameOID,
+    SubjectAlternativeName,
+    random_serial_number,
+)
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import Clock
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.commands.certificates import certificatePem, keyPem
+from svcbroker.net.certificates import (
+    MAX_PEM,
+    CertificateDirectory,
+    CertificateError,
+    CertificateFiles,
+    CertificateSource,
+)
+from svcbroker.net.tls import ServerCertificates
+from tests.certificates import MemoryClient, makeAuthority, writeAuthority, writeIdentity
+
+DATES = datetime(2026, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)
+
+
+class SourceTestCase(SynchronousTestCase):
+    """
+    Certificates of one authority in a directory.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp())
+        self.certs = self.root / "certs"
+        self.certs.mkdir(parents=True)
+        self.authority = makeAuthority()
+        self.trusted = writeAuthority(self.root / "ca.pem", self.authority)
+
+    def source(self) -> CertificateSource:
+        """What reads the files."""
+        return CertificateDirectory(path=self.certs)
+
+    def served(self, host: str | None) -> int:
+        """The serial number of the certificate that a client gets, and takes."""
+        factory = TLSMemoryBIOFactory(
+            ServerCertificates(self.source()), False, Factory.forProtocol(Protocol), clock=Clock()
+        )
+        client = MemoryClient(factory, self.trusted, host)
+        self.assertIsNone(client.error)
+        return client.serial
+
+    def write(self, path: str, *hosts: str, year: int = 0) -> int:
+        """Write a certificate and its key; the serial number."""
+        authority = self.authority
+        if year:
+            authority = makeAuthority(year)
+            with self.trusted.open("ab") as file:
+                file.write(certificatePem(authority.certificate))
+        made = authority.server(hosts)
+        writeIdentity(self.certs / path, made)
+        return made[0].serial_number
+
+    def assertRefused(self, expected: str) -> None:
+        """The files cannot be used, for a reason that is one line."""
+        error = self.assertRaises(CertificateError, self.source().load)
+        self.assertNotIn("\n", str(error))
+        self.assertIn(expected, str(error))
+
+
+class CertificateDirectoryTests(SourceTestCase):
+    """
+    L{CertificateDirectory}
+    """
+
+    def test_nameChoosesCertificate(self) -> None:
+        first = self.write("a.pem", "a.example", "also.example")
+        second = self.write("deep/b.pem", "b.example", "*.b.example")
+        for host, expected in (
+            ("a.example", first),
+            ("also.example", first),
+            ("b.example", second),
+            ("B.example", second),
+            ("www.b.example", second),
+        ):
+            self.assertEqual(self.served(host), expected, host)
+
+    def test_firstFileServesOtherNames(self) -> None:
+        self.write("b.pem", "b.example")
+        first = self.write("a.pem", "a.example", "127.0.0.1")
+        for host in (None, "127.0.0.1"):
+            self.assertEqual(self.served(host), first, host)
+
+    def test_lastIssuedCertificateWins(self) -> None:
+        """The one with the latest start, whatever the order of the files."""
+        self.write("a.pem", "a.example", year=2024)
+        newest = self.write("b.pem", "a.example", year=2025)
+        self.write("c.pem", "a.example", year=2023)
+        for host in ("a.example", None):
+            self.assertEqual(self.served(host), newest)
+
+    def test_certificateAndKeyMayBeApart(self) -> None:
+        """As certbot has them: the certificate alone, and again with its chain."""
+        certificate, key = self.authority.server(["a.example"])
+        for name in ("cert.pem", "fullchain.pem"):
+            (self.certs / name).write_bytes(certificatePem(certificate))
+        (self.certs / "privkey.pem").write_bytes(keyPem(key))
+        (self.certs / "README").write_bytes(b"-----BEGIN")
+        self.assertEqual(self.served("a.example"), certificate.serial_number)
+
+    def test_linksAreFollowedOnce(self) -> None:
+        live = self.root / "live"
+        writeIdentity(live / "a.pem", self.authority.server(["a.example"]))
+        (self.certs / "live").symlink_to(live.absolute())
+        (live / "again").symlink_to(self.certs.absolute())
+        (live / "gone.pem").symlink_to(self.root / "nothing")
+        self.assertEqual(len(self.source().files()), 1)
+        self.served("a.example")
+
+    def test_authorityIsNotTheDefault(self) -> None:
+        """An authority's certificate and key may lie beside those that it has signed."""
+        writeIdentity(self.certs / "a.pem", (self.authority.certificate, self.authority.key))
+        serial = self.write("b.pem", "b.example")
+        self.assertEqual(self.served(None), serial)
+
+    def test_intermediateCertificatesAreSent(self) -> None:
+        """The client knows the root only; two intermediate certificates have the same name."""
+        keys = [generate_private_key(SECP256R1()) for _ in range(3)]
+        name = Name([NameAttribute(NameOID.COMMON_NAME, "between")])
+        own = Name([NameAttribute(NameOID.COMMON_NAME, "a.example")])
+        root = self.makeRoot()
+        between = [
+            CertificateBuilder(
+                root[0].subject, name, key.public_key(), random_serial_number(), *DATES
+            )
+            .add_extension(BasicConstraints(True, None), critical=True)
+            .sign(root[1], SHA256())
+            for key in keys[:2]
+        ]
+        leaf = (
+            CertificateBuilder(name, own, keys[2].public_key(), random_serial_number(), *DATES)
+            .add_extension(SubjectAlternativeName([DNSName("a.example")]), critical=False)
+            .sign(keys[1], SHA256())
+        )
+        writeIdentity(self.certs / "leaf.pem", (leaf, keys[2]))
+        (self.certs / "chain.pem").write_bytes(b"".join(map(certificatePem, between)))
+        self.trusted.write_bytes(certificatePem(root[0]))
+        self.assertEqual(self.served("a.example"), leaf.serial_number)
+
+    def makeRoot(self) -> tuple[Any, Any]:
+        """An authority that may sign others, and its key."""
+        key = generate_private_key(SECP256R1())
+        name = Name([NameAttribute(NameOID.COMMON_NAME, "root")])
+        builder = CertificateBuilder(name, name, key.public_key(), random_serial_number(), *DATES)
+        return builder.add_extension(BasicConstraints(True, None), critical=True).sign(
+            key, SHA256()
+        ), key
+
+    def test_unusableFilesAreExplained(self) -> None:
+        certificate, key = self.authority.server(["a.example"])
+        good = certificatePem(certificate) + keyPem(key)
+        encrypted = key.private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x")
+        )
+        self.assertRefused("certs has no certificate with its private key in files named *.pem")
+        for data, reason in (
+            (certificatePem(certificate), "certs has no certificate with its private key"),
+            (good[:-30], "a.pem is cut off"),
+            (good.replace(b"MII", b"AAA"), "a.pem has a certificate that cannot be read"),
+            (good.replace(b"MIG", b"AAA"), "a.pem has a private key that cannot be read"),
+            (keyPem(key), "a.pem has a private key that matches no certificate in"),
+            (certificatePem(certificate) + encrypted, "a.pem has a private key that needs a pass"),
+            (b" " * (MAX_PEM + 1), f"a.pem has more than {MAX_PEM} bytes"),
+        ):
+            (self.certs / "a.pem").write_bytes(data)
+            self.assertRefused(reason)
+
+    def test_missingDirectoryIsRefused(self) -> None:
+        source = CertificateDirectory(path=self.root / "nothing")
+        error = self.assertRaises(FileNotFoundError, source.load)
+        self.assertTrue(str(error.filename).endswith("/nothing"))
+
+
+class CertificateFilesTests(SourceTestCase):
+    """
+    L{CertificateFiles}
+    """
+
+    def source(self) -> CertificateSource:
+        return CertificateFiles(
+            privateKey=self.certs / "key.pem",
+            certKey=self.certs / "cert.pem",
+            extraCertChain=self.certs / "chain.pem",
+        )
+
+    def setUp(self) -> None:
+        super().setUp()
+        made = self.authority.server(["a.example"])
+        self.serial = made[0].serial_number
+        (self.certs / "cert.pem").write_bytes(certificatePem(made[0]))
+        (self.certs / "key.pem").write_bytes(keyPem(made[1]))
+        (self.certs / "chain.pem").write_bytes(certificatePem(self.authority.certificate))
+
+    def test_certificateIsServed(self) -> None:
+        for host in ("a.example", None):
+            self.assertEqual(self.served(host), self.serial)
+
+    def test_allFilesAreNamed(self) -> None:
+        self.assertEqual(
+            [path.name for path in self.source().files()], ["key.pem", "cert.pem", "chain.pem"]
+        )
+
+    def test_unusableFilesAreExplained(self) -> None:
+        (self.certs / "chain.pem").write_bytes(b"")
+        self.assertRefused("chain.pem has no certificate")
+        (self.certs / "key.pem").write_bytes(keyPem(self.authority.key))
+        self.assertRefused("does not match the certificate in")
+        (self.certs / "key.pem").write_bytes(keyPem(self.authority.key) * 2)
+        self.assertRefused("key.pem has 2 private keys instead of one")
+        (self.certs / "key.pem").unlink()
+        self.assertRaises(FileNotFoundError, self.source().load)
