@@ -2,6 +2,7 @@
 Who may do what: the grants of accounts, and the principals that act through the broker.
 """
 
+from ._access import Access
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
 from ._principal import ANYBODY, Principal
 from ._usage import Usage
@@ -10,6 +11,7 @@ __all__ = [
     "ANYBODY",
     "BUILT_IN_ROLES",
     "EVERYTHING",
+    "Access",
     "Grants",
     "Principal",
     "Usage",

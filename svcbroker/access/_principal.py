@@ -156,7 +156,7 @@ class Principal:
     def revoke(self) -> None:
         """The account is gone: nothing is granted any more, and its connections end."""
         self.isRevoked = True
-        self._set(Identity(name=self.name, grants=_NOTHING))
+        self._set(Identity(name=self.name, grants=NO_GRANTS))
         self.generation += 1
         endings, self._endings = self._endings, {}
         for ended in endings:
@@ -174,7 +174,7 @@ def _frozenClock() -> float:
     return 0.0
 
 
-_NOTHING: Final = Grants(())
+NO_GRANTS: Final = Grants(())
 
 
 class _Anybody(Principal):
@@ -182,10 +182,10 @@ class _Anybody(Principal):
 
     def onEnd(self, ended: Callable[[], object]) -> Callable[[], None]:
         """See L{Principal.onEnd}."""
-        return _nothing
+        return _keepNothing
 
 
-def _nothing() -> None:
+def _keepNothing() -> None:
     pass
 
 

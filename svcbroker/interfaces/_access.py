@@ -164,9 +164,9 @@ class IAuthenticator(ICredentialsChecker):
     Finds the identity of credentials: a C{twisted.cred} checker whose avatar ids are
     L{Identity} objects.
 
-    C{requestAvatarId} must not hold the reactor, and take as long for an unknown name as for a
-    known one. It fails with C{twisted.cred.error.UnauthorizedLogin} for credentials that are not
-    valid.
+    C{requestAvatarId}, whose Deferred fires with one, must not hold the reactor, and take as long
+    for an unknown name as for a known one. It fails with
+    C{twisted.cred.error.UnauthorizedLogin} for credentials that are not valid.
     """
 
     def start() -> Deferred[None]:

@@ -1,0 +1,236 @@
+"""
+Log-ins: from the credentials of clients to principals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+from twisted.cred.checkers import ICredentialsChecker
+from twisted.cred.credentials import ICredentials
+from twisted.cred.error import UnauthorizedLogin
+from twisted.cred.portal import IRealm, Portal
+from twisted.internet.defer import maybeDeferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from zope.interface import Interface, implementer
+
+from ..errors import NotAuthenticated
+from ..interfaces import Action, IAuthenticator, Identity, Quotas
+from ..net.deferreds import asDeferred
+from ._principal import ANYBODY, Principal
+from ._usage import UNLIMITED, Usage
+
+
+class IPrincipal(Interface):
+    """What a log-in gives: a L{Principal}."""
+
+
+@implementer(ICredentialsChecker)
+class _Authenticators:
+    """
+    Several authenticators as one checker: the first that knows the credentials counts. Credentials
+    that are not valid are checked by all, so that the time tells nothing.
+    """
+
+    def __init__(self, authenticators: Sequence[IAuthenticator]) -> None:
+        self._authenticators = authenticators
+        self.credentialInterfaces = tuple(
+            {each for one in authenticators for each in one.credentialInterfaces}
+        )
+
+    @asDeferred
+    async def requestAvatarId(self, credentials: Any) -> Any:
+        """See C{ICredentialsChecker}."""
+        for authenticator in self._authenticators:
+            if any(each.providedBy(credentials) for each in authenticator.credentialInterfaces):
+                try:
+                    checked: Any = maybeDeferred(authenticator.requestAvatarId, credentials)
+                    identity: Identity = await checked
+                except UnauthorizedLogin:
+                    continue
+                return identity
+        raise UnauthorizedLogin()
+
+
+@implementer(IRealm)
+class Access:
+    """
+    Who may use the broker: the authenticators, and the principals of all who are logged in.
+
+    Carriers call L{login} with the credentials of a client, and act by the principal that it
+    gives. Where there are no accounts, L{anonymous} is L{ANYBODY}, and nobody logs in.
+
+    @ivar isOpen: whether there are no accounts, so that everybody may do everything.
+    @ivar anonymous: the principal of clients without credentials; C{None} where they are refused.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        authenticators: Sequence[IAuthenticator],
+        clock: IReactorTime,
+        now: Callable[[], float],
+        *,
+        anonymous: Identity | None = None,
+        quotas: Quotas = UNLIMITED,
+        refused: Callable[[Principal, Action, str, str], object] | None = None,
+    ) -> None:
+        """
+        @param clock: for quotas.
+        @param now: the wall clock: seconds since the epoch.
+        @param anonymous: what clients without credentials may do; C{None} refuses them.
+        @param quotas: of accounts that have none of their own.
+        @param refused: called when something was not granted to a principal, with the action, the
+            group and the topic.
+        """
+        self._authenticators = authenticators
+        self._clock = clock
+        self._now = now
+        self._quotas = quotas
+        self._refused = refused
+        self._portal = Portal(self, [_Authenticators(authenticators)])
+        # By the account's name; the client id, or "" where its grants do not depend on it; and the
+        # identity, where that holds for some credentials alone.
+        self._principals: WeakValueDictionary[tuple[str, str, Identity | None], Principal]
+        self._principals = WeakValueDictionary()
+        self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
+        self._expiries: dict[Principal, IDelayedCall] = {}
+        self.isOpen = not authenticators and anonymous is None
+        self.anonymous: Principal | None = None
+        if self.isOpen:
+            self.anonymous = ANYBODY
+        elif anonymous is not None:
+            self.anonymous = self._principal(anonymous, "")
+
+    @asDeferred
+    async def start(self) -> None:
+        """
+        Start the authenticators.
+
+        @raise InvalidDescription: one of them cannot be used.
+        """
+        for authenticator in self._authenticators:
+            await authenticator.start()
+
+    def stop(self) -> None:
+        """Release everything."""
+        for call in self._expiries.values():
+            call.cancel()
+        self._expiries.clear()
+        for authenticator in self._authenticators:
+            authenticator.stop()
+
+    @asDeferred
+    async def login(self, credentials: ICredentials, address: str, clientId: str = "") -> Principal:
+        """
+        Log in.
+
+        @param credentials: C{IUsernamePassword}, L{IBearerToken<svcbroker.interfaces.IBearerToken>}
+            or L{IClientCertificate<svcbroker.interfaces.IClientCertificate>}.
+        @param address: the client's IP address; empty where it has none.
+        @param clientId: the MQTT client id.
+        @raise NotAuthenticated: the credentials are not valid.
+        @raise Overloaded: too many log-ins are being checked.
+        """
+        try:
+            avatar: Any = await self._portal.login(credentials, clientId, IPrincipal)
+        except UnauthorizedLogin:
+            raise NotAuthenticated("the credentials are not valid") from None
+        principal: Principal = avatar[1]
+        return principal
+
+    def requestAvatar(
+        self, avatarId: Any, mind: Any, *interfaces: Any
+    ) -> tuple[Any, Principal, Callable[[], None]]:
+        """
+        See C{IRealm}: the principal of an L{Identity}. Called by the portal.
+
+        @param mind: the MQTT client id.
+        """
+        if IPrincipal not in interfaces:
+            raise NotImplementedError()
+        return IPrincipal, self._principal(avatarId, mind), lambda: None
+
+    def forClient(self, principal: Principal, clientId: str) -> Principal:
+        """The principal of the same account for an MQTT client."""
+        if principal is ANYBODY:
+            return principal
+        return self._principal(principal.identity, clientId)
+
+    def find(self, name: str) -> Principal | None:
+        """
+        The principal of an account by its name, for webhooks and sessions that are kept.
+
+        @param name: empty for clients without credentials.
+        @return: C{None} where there is no such account, or none without its credentials.
+        """
+        if not name:
+            return self.anonymous
+        identity = self._identify(name)
+        return None if identity is None else self._principal(identity, "")
+
+    @asDeferred
+    async def reload(self) -> None:
+        """
+        Read accounts, grants and limits again. Rights of running connections change at once;
+        those of accounts that are gone end.
+
+        @raise InvalidDescription: an authenticator's files are not valid; it stays as it was.
+        """
+        for authenticator in self._authenticators:
+            await authenticator.reload()
+        for principal in list(self._principals.values()):
+            if principal is self.anonymous or principal.isRevoked:
+                continue
+            # An account whose credentials are needed lasts as long as they do.
+            if principal.identity.expiresAt is not None:
+                continue
+            identity = self._identify(principal.name)
+            if identity is None:
+                self._end(principal)
+            else:
+                principal.usage.limit(identity.quotas or self._quotas)
+                principal.update(identity)
+
+    def _identify(self, name: str) -> Identity | None:
+        for authenticator in self._authenticators:
+            identity = authenticator.identify(name)
+            if identity is not None:
+                return identity
+        return None
+
+    def _principal(self, identity: Identity, clientId: str) -> Principal:
+        name = identity.name
+        clientId = clientId if identity.grants.dependsOnClient else ""
+        key = (name, clientId, None if identity.expiresAt is None else identity)
+        principal = self._principals.get(key)
+        if principal is None or principal.isRevoked:
+            usage = self._usages.get(name)
+            if usage is None:
+                usage = self._usages[name] = Usage(UNLIMITED, self._clock.seconds)
+            usage.limit(identity.quotas or self._quotas)
+            principal = Principal(identity, usage, clientId, self._refused)
+            self._principals[key] = principal
+        elif principal.identity != identity:
+            principal.usage.limit(identity.quotas or self._quotas)
+            principal.update(identity)
+        self._limitTime(principal, identity)
+        return principal
+
+    def _limitTime(self, principal: Principal, identity: Identity) -> None:
+        """End a log-in when its credentials expire."""
+        call = self._expiries.pop(principal, None)
+        if call is not None:
+            call.cancel()
+        if identity.expiresAt is not None:
+            delay = max(0.0, identity.expiresAt - self._now())
+            self._expiries[principal] = self._clock.callLater(delay, self._end, principal)
+
+    def _end(self, principal: Principal) -> None:
+        self._expiries.pop(principal, None)
+        self._log.info("The account {name} is gone: its connections end", name=principal.name)
+        principal.revoke()

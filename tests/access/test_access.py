@@ -1,0 +1,141 @@
+"""
+Log-ins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.cred.credentials import IUsernamePassword, UsernamePassword
+from twisted.cred.error import UnauthorizedLogin
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import implementer
+
+from svcbroker.access import ANYBODY, Access, Grants, Principal
+from svcbroker.errors import NotAuthenticated
+from svcbroker.interfaces import Action, IAuthenticator, Identity, Quotas
+
+
+@implementer(IAuthenticator)
+class FakeAuthenticator:
+    """Knows identities; the password of each is its name."""
+
+    credentialInterfaces = (IUsernamePassword,)
+
+    def __init__(self, *identities: Identity) -> None:
+        self.identities = {each.name: each for each in identities}
+
+    def start(self) -> Deferred[None]:
+        return succeed(None)
+
+    reload = start
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def identify(self, name: str) -> Identity | None:
+        found = self.identities.get(name)
+        return None if found is None or found.expiresAt is not None else found
+
+    def requestAvatarId(self, credentials: UsernamePassword) -> Deferred[Any]:
+        name = credentials.username.decode()
+        if name in self.identities and credentials.password == credentials.username:
+            return succeed(self.identities[name])
+        return fail(UnauthorizedLogin())
+
+
+def account(name: str, *lines: str, **more: Any) -> Identity:
+    return Identity(name=name, grants=Grants.parse(lines, name), **more)
+
+
+class AccessTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.first = FakeAuthenticator(account("ann", "publish 1 a"))
+        self.second = FakeAuthenticator(account("bob", "publish 1 %c"))
+        self.access = self.make(self.first, self.second)
+
+    def make(self, *authenticators: FakeAuthenticator, **more: Any) -> Access:
+        access = Access(authenticators, self.clock, lambda: 1000 + self.clock.seconds(), **more)
+        self.successResultOf(access.start())
+        self.addCleanup(access.stop)
+        return access
+
+    def login(self, name: str, clientId: str = "") -> Principal:
+        credentials = UsernamePassword(name.encode(), name.encode())
+        return self.successResultOf(self.access.login(credentials, "127.0.0.1", clientId))
+
+    def test_withoutAccountsEverybodyMayDoEverything(self) -> None:
+        access = self.make()
+        self.assertTrue(access.isOpen)
+        self.assertIs(access.anonymous, ANYBODY)
+
+    def test_withAccountsNobodyIsLetInWithoutCredentials(self) -> None:
+        self.assertFalse(self.access.isOpen)
+        self.assertIsNone(self.access.anonymous)
+
+    def test_anonymousClientsMayDoWhatIsGranted(self) -> None:
+        access = self.make(anonymous=account("", "subscribe 1 news/#"))
+        assert access.anonymous is not None
+        self.assertTrue(access.anonymous.may(Action.SUBSCRIBE, "1", "news/x"))
+        self.assertFalse(access.anonymous.may(Action.PUBLISH, "1", "news/x"))
+        self.assertFalse(access.isOpen)
+        self.assertIs(access.find(""), access.anonymous)
+
+    def test_eachAuthenticatorIsAsked(self) -> None:
+        self.assertEqual(self.login("ann").name, "ann")
+        self.assertEqual(self.login("bob", "c").name, "bob")
+
+    def test_wrongCredentialsAreRefused(self) -> None:
+        answer = self.access.login(UsernamePassword(b"ann", b"x"), "127.0.0.1")
+        self.failureResultOf(answer, NotAuthenticated)
+
+    def test_connectionsOfAnAccountShareAPrincipal(self) -> None:
+        self.assertIs(self.login("ann", "1"), self.login("ann", "2"))
+
+    def test_clientsHaveTheirOwnWhereGrantsDependOnThem(self) -> None:
+        one, two = self.login("bob", "1"), self.login("bob", "2")
+        self.assertTrue(one.may(Action.PUBLISH, "1", "1"))
+        self.assertFalse(two.may(Action.PUBLISH, "1", "1"))
+        self.assertIs(one.usage, two.usage)
+
+    def test_reloadChangesRunningPrincipals(self) -> None:
+        ann = self.login("ann")
+        self.first.identities["ann"] = account("ann", "publish 1 b")
+        self.successResultOf(self.access.reload())
+        self.assertTrue(ann.may(Action.PUBLISH, "1", "b"))
+        self.assertFalse(ann.may(Action.PUBLISH, "1", "a"))
+
+    def test_reloadEndsAccountsThatAreGone(self) -> None:
+        ann, ended = self.login("ann"), []
+        ann.onEnd(lambda: ended.append("ann"))
+        del self.first.identities["ann"]
+        self.successResultOf(self.access.reload())
+        self.assertEqual(ended, ["ann"])
+        self.assertIsNone(self.access.find("ann"))
+        self.first.identities["ann"] = account("ann", "publish 1 a")
+        self.assertIsNot(self.login("ann"), ann)
+
+    def test_expiredLoginsEnd(self) -> None:
+        self.first.identities["tok"] = account("tok", "publish 1 a", expiresAt=1005.0)
+        principal, ended = self.login("tok"), []
+        principal.onEnd(lambda: ended.append("tok"))
+        self.successResultOf(self.access.reload())
+        self.clock.advance(4)
+        self.assertEqual(ended, [])
+        self.clock.advance(1)
+        self.assertEqual(ended, ["tok"])
+
+    def test_aNarrowerTokenLeavesOthersAsTheyAre(self) -> None:
+        self.first.identities["tok"] = account("tok", "publish 1 a", expiresAt=1005.0)
+        wide = self.login("tok")
+        self.first.identities["tok"] = account("tok", expiresAt=1004.0)
+        narrow = self.login("tok")
+        self.assertTrue(wide.may(Action.PUBLISH, "1", "a"))
+        self.assertFalse(narrow.may(Action.PUBLISH, "1", "a"))
+
+    def test_accountsWithoutQuotasHaveTheDefault(self) -> None:
+        self.access = Access([self.first], self.clock, lambda: 0.0, quotas=Quotas(connections=1))
+        self.assertEqual(self.login("ann").usage.quotas.connections, 1)
