@@ -11,6 +11,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.logger import Logger
 
+from ..access import Access
 from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
 from ..broker.subscriptions import KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
@@ -182,10 +183,12 @@ def makeCarriers(
         maxOwnPositions=config.maxPositions,
         positionExpiry=config.positionExpiry,
     )
+    access = Access([], reactor, now)
     webhooks = makeWebhooks(
         reactor,
         subscriptions,
         metadata,
+        access,
         webhookSettings,
         now=now,
         entropy=entropy,

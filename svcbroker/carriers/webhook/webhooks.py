@@ -5,21 +5,29 @@ All webhooks of a broker: subscribing, unsubscribing, and resuming after a resta
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
 from attrs import frozen
-from twisted.internet.defer import Deferred, TimeoutError, gatherResults, succeed
+from twisted.internet.defer import Deferred, TimeoutError, fail, gatherResults, succeed
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...access import ANYBODY, Principal
+from ...access import Access, Principal
 from ...broker import IWebhooks, MetadataStore, TimeoutQueue
 from ...broker.subscriptions import Subscriptions
-from ...errors import BrokerError, Overloaded, SubscriptionExists, SubscriptionNotFound, UrlInvalid
+from ...errors import (
+    BrokerError,
+    NotAuthenticated,
+    NotAuthorized,
+    Overloaded,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    UrlInvalid,
+)
+from ...interfaces import Action, ISubscriber, ISubscription
 from ...model import InterfaceType, Offset, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
 from ...net.endpoints import hasPermittedAddress
@@ -41,7 +49,11 @@ _IDLE_PER_HOST = 2
 
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A webhook in the metadata store."""
+    """
+    A webhook in the metadata store.
+
+    @ivar account: the name of the account that made it; empty where there were no credentials.
+    """
 
     interfaceType: InterfaceType
     group: str
@@ -49,6 +61,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: str | None
     url: str
     start: tuple[int, int]
+    account: str = ""
 
 
 _form = msgspec.json.Decoder(_Record)
@@ -73,7 +86,8 @@ class Webhooks:
     Subscriptions whose events are sent to URLs.
 
     Each is in the metadata store from before C{subscribe} is answered until C{unSubscribe} is
-    called, and so is its position.
+    called, and so is its position. It sends what the account that made it may read at that time;
+    while there is no such account, it sends nothing.
     """
 
     _log = Logger()
@@ -82,18 +96,21 @@ class Webhooks:
         self,
         subscriptions: Subscriptions,
         metadata: MetadataStore,
+        access: Access,
         resolver: IHostnameResolver,
         context: DeliveryContext,
         entropy: Callable[[int], bytes],
         closeConnections: Callable[[], Deferred[Any]] = lambda: succeed(None),
     ) -> None:
         """
+        @param access: finds the principals of the accounts that have made webhooks.
         @param resolver: resolves the hosts of URLs when C{subscribe} is called.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param closeConnections: closes the poster's idle connections. Called once, at the end.
         """
         self._subscriptions = subscriptions
         self._metadata = metadata
+        self._access = access
         self._resolver = resolver
         self._context = context
         self._settings = context.settings
@@ -121,7 +138,7 @@ class Webhooks:
                 self._log.failure("Webhook {id} cannot be read, and rests", id=subscriptionId)
                 continue
             request = _request(subscriptionId, kept, target, Position(*kept.start), mustExist=False)
-            delivery = self._newDelivery(ANYBODY, request, target)
+            delivery = self._newDelivery(kept.account, request, target)
             self._webhooks[subscriptionId] = _Webhook(kept, delivery)
             self._subscriptions.hold(subscriptionId)
             try:
@@ -167,6 +184,12 @@ class Webhooks:
         tag: str | None,
     ) -> Deferred[str]:
         """See L{IWebhooks.subscribe}."""
+        if self._access.find(principal.name) is None:
+            return fail(
+                NotAuthorized(
+                    "a webhook needs an account that the broker knows without its credentials"
+                )
+            )
         if subscriptionId is None:
             subscriptionId = str(UUID(bytes=self._entropy(16), version=4))
         subscribing = self._subscribe(
@@ -194,6 +217,7 @@ class Webhooks:
             tag=tag,
             url=target.url,
             start=(0, 0),
+            account=principal.name,
         )
         known = self._webhooks.get(subscriptionId)
         if known is not None:
@@ -207,7 +231,7 @@ class Webhooks:
         try:
             await self._checkTarget(target)
             request = _request(subscriptionId, kept, target, offset, mustExist=True)
-            delivery = self._newDelivery(principal, request, target)
+            delivery = self._newDelivery(principal.name, request, target)
             position = await delivery.attach()
             if self._isStopped:
                 delivery.close(forget=True)
@@ -256,13 +280,14 @@ class Webhooks:
 
     def unSubscribe(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
         """See L{IWebhooks.unSubscribe}."""
-        return self._timeouts.wait(self._unSubscribe(subscriptionId))
+        return self._timeouts.wait(self._unSubscribe(principal, subscriptionId))
 
     @asDeferred
-    async def _unSubscribe(self, subscriptionId: str) -> bool:
-        webhook = self._webhooks.pop(subscriptionId, None)
-        if webhook is None:
+    async def _unSubscribe(self, principal: Principal, subscriptionId: str) -> bool:
+        webhook = self._webhooks.get(subscriptionId)
+        if webhook is None or not _mayEnd(principal, webhook.kept):
             raise SubscriptionNotFound()
+        del self._webhooks[subscriptionId]
         webhook.delivery.close(forget=True)
         # It may not have been live.
         self._subscriptions.forget(subscriptionId)
@@ -270,11 +295,21 @@ class Webhooks:
         await self._metadata.flush()
         return True
 
-    def _newDelivery(
-        self, principal: Principal, request: SubscribeRequest, target: Target
-    ) -> Delivery:
-        subscribe = partial(self._subscriptions.subscribe, principal)
+    def _newDelivery(self, account: str, request: SubscribeRequest, target: Target) -> Delivery:
+        def subscribe(
+            request: SubscribeRequest, subscriber: ISubscriber
+        ) -> Deferred[ISubscription]:
+            principal = self._access.find(account)
+            if principal is None:
+                error = f"there is no account {account}" if account else "credentials are needed"
+                return fail(NotAuthenticated(error))
+            return self._subscriptions.subscribe(principal, request, subscriber)
+
         return Delivery(request, target, self._context, subscribe)
+
+
+def _mayEnd(principal: Principal, kept: _Record) -> bool:
+    return principal.name == kept.account or principal.may(Action.OPERATE, kept.group)
 
 
 def _request(
@@ -298,6 +333,7 @@ def makeWebhooks(
     reactor: Any,
     subscriptions: Subscriptions,
     metadata: MetadataStore,
+    access: Access,
     settings: WebhookSettings,
     *,
     now: Callable[[], float],
@@ -325,4 +361,6 @@ def makeWebhooks(
         slots=Slots(settings.connections, settings.connectionsPerHost),
         settings=settings,
     )
-    return Webhooks(subscriptions, metadata, reactor.nameResolver, context, entropy, client.close)
+    return Webhooks(
+        subscriptions, metadata, access, reactor.nameResolver, context, entropy, client.close
+    )

@@ -17,7 +17,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svcbroker.access import ANYBODY
+from svcbroker.access import Access
 from svcbroker.broker import MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
@@ -25,7 +25,7 @@ from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.messages import NotAcknowledged
 from svcbroker.carriers.webhook.slots import Slots
 from svcbroker.carriers.webhook.targets import Target
-from svcbroker.interfaces import submit
+from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
     Edge,
     Event,
@@ -219,6 +219,7 @@ class Harness:
         self.resolver = FakeResolver()
         self.poster = FakePoster()
         self.settings = settings
+        self.authenticators: list[IAuthenticator] = []
         self._numbers = itertools.count(1)
         self.start()
         if test is not None:
@@ -243,8 +244,9 @@ class Harness:
             slots=self.slots,
             settings=self.settings,
         )
+        self.access = Access(self.authenticators, self.clock, self.clock.seconds)
         self.webhooks = Webhooks(
-            self.subscriptions, self.metadata, self.resolver, context, self.entropy
+            self.subscriptions, self.metadata, self.access, self.resolver, context, self.entropy
         )
         self.webhooks.start()
 
@@ -295,10 +297,13 @@ class Harness:
         subscriptionId: str | None = None,
         offset: Offset = Edge.LAST,
         tag: str | None = None,
+        account: str = "",
     ) -> Deferred[str]:
         """Subscribe to topic C{a}, or to others."""
+        principal = self.access.find(account)
+        assert principal is not None
         answer = self.webhooks.subscribe(
-            ANYBODY, interfaceType, topics or ("a",), "1", subscriptionId, url, offset, tag
+            principal, interfaceType, topics or ("a",), "1", subscriptionId, url, offset, tag
         )
         self.settle()
         return answer

@@ -1,0 +1,47 @@
+"""
+Accounts for tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.cred.credentials import IUsernamePassword, UsernamePassword
+from twisted.cred.error import UnauthorizedLogin
+from twisted.internet.defer import Deferred, fail, succeed
+from zope.interface import implementer
+
+from svcbroker.access import Grants
+from svcbroker.interfaces import IAuthenticator, Identity
+
+
+@implementer(IAuthenticator)
+class FakeAuthenticator:
+    """Knows identities; the password of each is its name."""
+
+    credentialInterfaces = (IUsernamePassword,)
+
+    def __init__(self, *identities: Identity) -> None:
+        self.identities = {each.name: each for each in identities}
+
+    def start(self) -> Deferred[None]:
+        return succeed(None)
+
+    reload = start
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def identify(self, name: str) -> Identity | None:
+        found = self.identities.get(name)
+        return None if found is None or found.expiresAt is not None else found
+
+    def requestAvatarId(self, credentials: UsernamePassword) -> Deferred[Any]:
+        name = credentials.username.decode()
+        if name in self.identities and credentials.password == credentials.username:
+            return succeed(self.identities[name])
+        return fail(UnauthorizedLogin())
+
+
+def account(name: str, *lines: str, **more: Any) -> Identity:
+    return Identity(name=name, grants=Grants.parse(lines, name), **more)
