@@ -167,7 +167,9 @@ class FaceTests(SynchronousTestCase):
         """What somebody checks proofs with who has nothing else of ours."""
         self.check(
             proofs,
+            "CERTIFIED",
             "MAX_PROOF_SIZE",
+            "UNCERTIFIED",
             "AnyCertificate",
             "Checkpoint",
             "CheckpointFields",
@@ -184,6 +186,9 @@ class FaceTests(SynchronousTestCase):
             "ProofInvalid",
             "ProvedEvent",
             "ProvedGrowth",
+            "ProvedTopic",
+            "TopicFields",
+            "TopicProof",
             "checkFinal",
             "checkLightBlock",
             "contentFields",
@@ -193,8 +198,10 @@ class FaceTests(SynchronousTestCase):
             "readCheckpoint",
             "readGenesis",
             "storedCertificate",
+            "verifyComplete",
             "verifyConsistency",
             "verifyProof",
+            "verifyTopic",
         )
 
     def test_everyErrorIsExported(self) -> None:

@@ -44,6 +44,13 @@ class EngineExample:
         proof: Json = to_builtins(self.chain.prover.event(eventId, checkpoint))
         return proof
 
+    def topic(self) -> Json:
+        """A topic proof as it is written."""
+        prover = self.chain.prover
+        made = prover.topic("weather/zurich", self.chain.state)
+        proof: Json = to_builtins(prover.certified(made))
+        return proof
+
     def voted(self, after: int, nodes: ValidatorSet, /, *voters: int, **changes: Any) -> Json:
         """The light block after one of ours, changed, with true votes."""
         header = msgspec.structs.replace(self.chain.lights[after].header, **changes)
@@ -59,7 +66,13 @@ def good(example: EngineExample) -> Iterator[tuple[str, Json]]:
     yield "the first event", proof(example.first)
     yield "decided by five, after a change from four", proof(example.grown)
     yield "decided by three, after two changes", proof(example.shrunk)
-    yield "with a checkpoint of later nodes", proof(example.first, example.shrunk.height)
+    later = proof(example.first, example.shrunk.height)
+    yield "with a checkpoint of later nodes", later
+    block = {"header": later["block"]["header"]}
+    yield (
+        "without a certificate of the event's block, which a later one has in its history",
+        {**later, "format": "svcbroker/event-proof/2", "block": block},
+    )
 
 
 def bad(example: EngineExample, changed: Change) -> Iterator[tuple[str, Json]]:
@@ -145,6 +158,7 @@ def engineVectors(directory: Path, changed: Change) -> Mapping[str, Any]:
             "genesis": to_builtins(example.chain.prover.genesis()),
             "chain": example.chain.genesis.chain.hex(),
             "events": [{"name": name, "proof": proof} for name, proof in good(example)],
+            "topics": [{"name": "after two changes", "proof": example.topic()}],
             "badEvents": [{"why": why, "proof": proof} for why, proof in bad(example, changed)],
         }
     finally:

@@ -17,77 +17,14 @@ from typing import Any
 from attrs import evolve
 from msgspec import to_builtins
 
-from svcbroker.chain import Header, ValidatorSet
+from svcbroker.chain import ValidatorSet
 from svcbroker.ledgers.pbft._keys import publicKey
-from svcbroker.model import EventId
-from svcbroker.proofs import HeaderFields, PbftCertificate
 from tools.enginevectors import engineVectors
-from tools.signedchain import SignedChain, seedOf
+from tools.proofchain import FIRST, THIRD, Example, Json, changed, uncertified
+from tools.signedchain import seedOf
+from tools.trustvectors import badTopics, topics, trusting, verified
 
 DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "proofs.json"
-Json = dict[str, Any]
-
-FIRST = ("node 0", "node 1", "node 2", "node 3")
-SECOND = ("node 0", "second 1", "node 2", "node 3")
-THIRD = ("node 0", "second 1", "node 2", "node 3", "third 4", "third 5", "third 6")
-
-
-class Example:
-    """
-    The chain of the vectors, and a fork of it.
-    """
-
-    def __init__(self, directory: Path, *, word: str = "first", name: str = "node") -> None:
-        directory.mkdir()
-        self.chain = chain = SignedChain(directory, name=name)
-        chain.open("weather/zurich", "b")
-        (self.first,) = chain.publish("weather/zurich", word.encode())
-        self.five = chain.publish("b", *[b"%d" % number for number in range(5)])
-        chain.changeNodes(*SECOND)
-        (self.binary,) = chain.publish("weather/zurich", b"\xff\x00\xfe\xff")
-        extensions = {"svc-\uffff": "after", "svc-\U0001f600": "last", "svc-a": ""}
-        (self.text,) = chain.publish("weather/zurich", "21,5\xb0".encode(), extensions=extensions)
-        chain.changeNodes(*THIRD)
-        (self.empty,) = chain.publish("b", b"")
-        for _ in range(5):
-            chain.decide()
-        self.tip = chain.head.height
-
-    def proof(self, eventId: EventId, checkpoint: int | None = None) -> Json:
-        """An event proof as it is written."""
-        proof: Json = to_builtins(self.chain.prover.event(eventId, checkpoint))
-        return proof
-
-    def growth(self, older: int, newer: int) -> Json:
-        """A consistency proof as it is written."""
-        proof: Json = to_builtins(self.chain.prover.consistency(older, newer))
-        return proof
-
-    def checkpoint(self, height: int) -> str:
-        """A checkpoint as it is written."""
-        return str(self.chain.prover.checkpoint(height))
-
-    def final(self, header: Header, names: Sequence[str], signers: Sequence[int]) -> Json:
-        """Any header with true signatures of nodes of any set."""
-        self.chain._seeds = [seedOf(name) for name in names]
-        certificate = self.chain.certify(header, signers)
-        return {
-            "header": to_builtins(HeaderFields.of(header)),
-            "certificate": to_builtins(PbftCertificate.of(certificate)),
-        }
-
-
-def changed(document: Json, *path: str | int, to: Any) -> Json:
-    """A copy with another value at a place; what is C{None} is taken out."""
-    copy: Json = json.loads(json.dumps(document))
-    place: Any = copy
-    for key in path[:-1]:
-        place = place[key]
-    if to is None:
-        del place[path[-1]]
-    else:
-        place[path[-1]] = to
-    return copy
 
 
 def good(example: Example) -> Iterator[tuple[str, Json]]:
@@ -101,6 +38,10 @@ def good(example: Example) -> Iterator[tuple[str, Json]]:
     yield "no content, after two changes of nodes", proof(example.empty)
     yield "with a checkpoint of later nodes", proof(example.first, example.tip)
     yield "with the next block as checkpoint", proof(example.empty, example.empty.height + 1)
+    yield (
+        "without a certificate of the event's block, which a later one has in its history",
+        uncertified(proof(example.first, example.tip)),
+    )
 
 
 def bad(example: Example, fork: Example, stranger: Json) -> Iterator[tuple[str, Json]]:
@@ -111,7 +52,8 @@ def bad(example: Example, fork: Example, stranger: Json) -> Iterator[tuple[str, 
     """
     first, five = example.proof(example.first), example.proof(example.five[1])
     empty, later = example.proof(example.empty), example.proof(example.first, example.tip)
-    yield "the format is not known", changed(first, "format", to="svcbroker/event-proof/2")
+    yield "the format is not known", changed(first, "format", to="svcbroker/event-proof/3")
+    yield from badFormats(example, first, later)
     yield "there is a member that is not known", changed(first, "note", to="x")
     yield "the content is another", changed(first, "event", "content", to="First")
     yield "there are two contents", changed(first, "event", "contentBase64", to="Zmlyc3Q=")
@@ -165,6 +107,31 @@ def bad(example: Example, fork: Example, stranger: Json) -> Iterator[tuple[str, 
     yield (
         "without its checkpoint it has more changes than it takes",
         changed(later, "checkpoint", to=None),
+    )
+
+
+def badFormats(example: Example, first: Json, later: Json) -> Iterator[tuple[str, Json]]:
+    """Proofs with certificates that their format does not have, or without."""
+    bare = uncertified(later)
+    yield (
+        "the event's block has no certificate, in format 1",
+        {**bare, "format": later["format"]},
+    )
+    yield (
+        "the checkpoint has no certificate, in format 1",
+        changed(later, "checkpoint", "certificate", to=None),
+    )
+    yield "the event's block has a certificate, in format 2", {**later, "format": bare["format"]}
+    yield (
+        "nothing is signed, and there are changes",
+        changed(bare, "checkpoint", "certificate", to=None),
+    )
+    yield "nothing is signed", example.kept(example.first, example.tip)
+    yield "nothing is signed, and there is no checkpoint", uncertified(first)
+    signature = bare["checkpoint"]["certificate"]["signatures"][1]["signature"]
+    yield (
+        "a signature under the checkpoint does not hold, in format 2",
+        changed(bare, "checkpoint", "certificate", "signatures", 0, "signature", to=signature),
     )
 
 
@@ -340,14 +307,24 @@ def vectors() -> Mapping[str, Any]:
         fork = Example(Path(directory) / "fork", word="forged")
         other = Example(Path(directory) / "other", name="other")
         stranger = other.proof(other.first)
+        chain = example.chain.genesis.chain.hex()
         other.chain.close()
         try:
             return {
                 "genesis": to_builtins(example.chain.prover.genesis()),
-                "chain": example.chain.genesis.chain.hex(),
+                "chain": chain,
                 "checkpoints": [example.checkpoint(height) for height in range(example.tip + 1)],
                 "fork": [fork.checkpoint(height) for height in range(fork.tip + 1)],
-                "events": [{"name": name, "proof": proof} for name, proof in good(example)],
+                "events": [
+                    {"name": name, "proof": proof, "verified": verified(proof, chain)}
+                    for name, proof in good(example)
+                ],
+                "trusting": list(trusting(example, fork)),
+                "topics": [
+                    {"name": name, "proof": proof, "verified": verified(proof, chain)}
+                    for name, proof in topics(example)
+                ],
+                "badTopics": [{"why": why, "proof": proof} for why, proof in badTopics(example)],
                 "growth": list(growth(example)),
                 "badGrowth": list(badGrowth(example, fork)),
                 "badEvents": [

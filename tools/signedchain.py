@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from svcbroker.archive import Prover, appendOf
 from svcbroker.chain import (
     Certificate,
+    ChainState,
     Genesis,
     Header,
     Kind,
@@ -72,6 +73,11 @@ class SignedChain:
     def seeds(self) -> Sequence[bytes]:
         """The private keys of the nodes that decide the next block."""
         return self._seeds
+
+    @property
+    def state(self) -> ChainState:
+        """The state after its last block."""
+        return self._state
 
     def close(self) -> None:
         """Close its store."""

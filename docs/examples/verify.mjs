@@ -1,8 +1,8 @@
-// Verify an event proof of svcbroker with nothing but Node, from docs/proofs.rst:
+// Verify an event proof or a topic proof of svcbroker with nothing but Node, from docs/proofs.rst:
 //
-//     node verify.mjs PROOF.json CHAIN
+//     node verify.mjs PROOF.json TRUSTED
 //
-// CHAIN is the hash of the genesis that you trust.
+// TRUSTED is what you trust: the hash of a genesis, or a checkpoint, HEIGHT:HASH.
 
 import { createHash, createPublicKey, verify as verifySignature } from "node:crypto";
 import { readFileSync } from "node:fs";
@@ -99,15 +99,20 @@ function isSigned(key, message, signature) {
   return verifySignature(null, message, publicKey, signature);
 }
 
-// Check that a header is signed by the nodes whose turn it was; its hash.
-function checkFinal({ header, certificate }, chain, sets) {
+// The hash of a header of this chain.
+function headerHash(header, chain) {
   members(header, HEADER.map(([name]) => name));
   const encoded = HEADER.map(([name, bits]) =>
     bits ? number(header[name], bits) : unhex(header[name], 32));
-  const hash = H("svcbroker/header\x02", ...encoded);
+  need(header.chain === chain.toString("hex") && header.height, "a header is of another chain");
+  return H("svcbroker/header\x02", ...encoded);
+}
+
+// Check that a header is signed by the nodes whose turn it was; its hash.
+function checkFinal({ header, certificate }, { chain, sets }) {
+  const hash = headerHash(header, chain);
   members(certificate, ["kind", "round", "signatures"]);
   need(certificate.kind === "pbft", "certificates of this kind are not known");
-  need(header.chain === chain.toString("hex"), "a header is of another chain");
   const deciding = sets.filter(({ since }) => since < header.height).at(-1);
   need(deciding, "a header has the height of genesis");
   const { generation, keys } = deciding;
@@ -150,41 +155,73 @@ function transactionHash(event) {
       [number(key.length, 16), number(value.length, 16), key, value]));
 }
 
-/** Check a proof from the hash of a genesis that is trusted; the proof, if it holds. */
-export function verify(data, chain) {
-  const proof = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data));
-  members(proof, ["format", "event", "index", "transactionPath", "receiptPath", "block", "genesis"],
-    ["changes", "checkpoint"]);
-  need(proof.format === "svcbroker/event-proof/1", "the format is not known");
-
-  // 1. Genesis
-  const genesis = members(proof.genesis, ["group", "created", "nodes", "chain"]);
+// The nodes of each height, from the genesis and the changes of a proof.
+function begin({ genesis, ...proof }) {
+  members(genesis, ["group", "created", "nodes", "chain"]);
   let keys = items(genesis.nodes).map((key) => unhex(key, 32));
   const group = text(genesis.group);
-  const found = H("svcbroker/genesis\x01", number(group.length, 16), group,
+  const chain = H("svcbroker/genesis\x01", number(group.length, 16), group,
     number(genesis.created), number(keys.length, 16), ...keys);
-  need(found.equals(chain), "the genesis is not trusted");
   need(genesis.chain === chain.toString("hex"), "the genesis names another chain");
   validators(0, keys);
-
-  // 2. Changes of the nodes
   const sets = [{ since: 0, generation: 0, keys }];
   for (const change of items("changes" in proof ? proof.changes : [])) {
     members(change, ["header", "certificate", "nodes"]);
-    checkFinal(change, chain, sets);
+    checkFinal(change, { chain, sets });
     const { since, generation } = sets.at(-1);
     keys = items(change.nodes).map((key) => unhex(key, 32));
     need(change.header.height > since, "changes are not in order");
     need(change.header.nextValidators === validators(generation + 1, keys), "other nodes");
     sets.push({ since: change.header.height, generation: generation + 1, keys });
   }
+  return { chain, sets };
+}
 
-  // 3. The event's block
-  members(proof.block, ["header", "certificate"]);
-  const hash = checkFinal(proof.block, chain, sets);
-  const { header } = proof.block;
+// Check that the proof leads to what is trusted.
+function end({ chain, sets }, last, trusted, isSigned, blocks) {
+  need(sets.at(-1).since < last.height, "there are more changes than it takes");
+  const named = blocks.map((header) => `${header.height}:${headerHash(header, chain).toString("hex")}`);
+  const byChain = isSigned && trusted === chain.toString("hex");
+  need(byChain || named.includes(trusted), "it does not lead to what is trusted");
+}
 
-  // 4. The event
+function verifyTopic(proof, trusted) {
+  members(proof, ["format", "topic", "index", "topicPath", "topicCount", "accountRoot",
+    "accountCount", "block", "genesis"], ["changes"]);
+  const known = begin(proof);
+  const { header } = members(proof.block, ["header", "certificate"]);
+  checkFinal(proof.block, known);
+  const topic = members(proof.topic,
+    ["topicName", "address", "sender", "created", "isOpen", "sequence", "height"]);
+  need(typeof topic.isOpen === "boolean", "a topic is open or not");
+  const name = text(topic.topicName);
+  const leaf = H("\0", number(name.length, 16), name, unhex(topic.address, 20),
+    unhex(topic.sender, 20), number(topic.created), topic.isOpen ? "\x01" : "\0",
+    number(topic.sequence), number(topic.height));
+  const topics = number(proof.topicCount);
+  const root = Buffer.from(rootOf(leaf, proof.index, proof.topicCount, proof.topicPath), "hex");
+  const state = H("svcbroker/state\x01", topics, root, number(proof.accountCount),
+    unhex(proof.accountRoot, 32));
+  need(state.toString("hex") === header.stateRoot, "the topic is not in the state");
+  end(known, header, trusted, true, [header]);
+  return proof;
+}
+
+function verifyEvent(proof, trusted) {
+  members(proof, ["format", "event", "index", "transactionPath", "receiptPath", "block", "genesis"],
+    ["changes", "checkpoint"]);
+  const isWhole = proof.format === "svcbroker/event-proof/1";
+  need(isWhole || proof.format === "svcbroker/event-proof/2", "the format is not known");
+
+  // 1. Genesis, and changes of the nodes
+  const known = begin(proof);
+
+  // 2. The event's block
+  const { header, certificate } = members(proof.block, ["header"], ["certificate"]);
+  need(isWhole || (certificate ?? null) === null, "a certificate is there");
+  const hash = isWhole ? checkFinal(proof.block, known) : headerHash(header, known.chain);
+
+  // 3. The event
   const leaf = transactionHash(proof.event);
   const eventId = text(proof.event.eventId).toString();
   const named = /^([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})$/.exec(eventId);
@@ -199,23 +236,37 @@ export function verify(data, chain) {
   need(rootOf(receipt, proof.index, size, proof.receiptPath) === header.receiptRoot,
     "the event was not published as this one");
 
-  // 5. The checkpoint, if there is one
+  // 4. The checkpoint, if there is one
   let last = header;
+  let isSigned = isWhole;
   if (proof.checkpoint !== undefined && proof.checkpoint !== null) {
-    const later = members(proof.checkpoint, ["header", "certificate", "path"]);
-    checkFinal(later, chain, sets);
+    const later = members(proof.checkpoint, ["header", "path"], ["certificate"]);
     last = later.header;
+    if (isWhole || (later.certificate !== undefined && later.certificate !== null)) {
+      checkFinal(later, known);
+      isSigned = true;
+    } else {
+      headerHash(last, known.chain);
+    }
     need(rootOf(H("\0", hash), header.height, last.height, later.path) === last.history,
       "the block is not in the checkpoint's history");
   }
-  need(sets.at(-1).since < last.height, "there are more changes than it takes");
+  need(isSigned || known.sets.length === 1, "there are changes, and nothing is signed");
+  end(known, last, trusted, isSigned, [header, last]);
   return proof;
+}
+
+/** Check a proof from what is trusted, a chain or a checkpoint; the proof, if it holds. */
+export function verify(data, trusted) {
+  const proof = JSON.parse(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(data));
+  return proof?.format === "svcbroker/topic-proof/1" ? verifyTopic(proof, trusted)
+    : verifyEvent(proof, trusted);
 }
 
 if (process.argv[2] !== undefined) {
   try {
-    const proof = verify(readFileSync(process.argv[2]), Buffer.from(process.argv[3] ?? "", "hex"));
-    console.log(`PROVED: ${JSON.stringify(proof.event)}`);
+    const proof = verify(readFileSync(process.argv[2]), process.argv[3] ?? "");
+    console.log(`PROVED: ${JSON.stringify(proof.event ?? proof.topic)}`);
   } catch (error) {
     console.log(`NOT PROVED: ${error.message}`);
     process.exitCode = 1;

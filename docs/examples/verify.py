@@ -1,10 +1,10 @@
 """
-Verify an event proof of svcbroker without svcbroker, from docs/proofs.rst:
+Verify an event proof or a topic proof of svcbroker without svcbroker, from docs/proofs.rst:
 
-    python verify.py PROOF.json CHAIN
+    python verify.py PROOF.json TRUSTED
 
-CHAIN is the hash of the genesis that you trust. It needs an Ed25519 of any kind; this one is
-that of the package "cryptography".
+TRUSTED is what you trust: the hash of a genesis, or a checkpoint, HEIGHT:HASH. It needs an Ed25519
+of any kind; this one is that of the package "cryptography".
 """
 
 import json
@@ -334,28 +334,18 @@ def transactionHash(event):
     return H(b"\0", *head)
 
 
-def verify(data, chain):
-    """Check a proof from the hash of a genesis that is trusted; the proof, if it holds."""
-    proof = json.loads(data.decode("utf-8"), object_pairs_hook=once)
-    names = "format event index transactionPath receiptPath block genesis"
-    format, event, index, transactionPath, receiptPath, block, genesis, changes, checkpoint = (
-        fields(proof, names, "changes checkpoint")
-    )
-    need(format == "svcbroker/event-proof/1", "the format is not known")
-
-    # 1. Genesis
+def begin(genesis, changes):
+    """The validators of each height, from the genesis and the changes of a proof."""
     group, created, nodes, said = fields(genesis, "group created nodes chain")
     keys = [unhex(key, 32) for key in items(nodes)]
     start = [number(len(text(group)), 16), text(group), number(created), number(len(keys), 16)]
-    need(H(b"svcbroker/genesis\1", *start, *keys) == chain, "the genesis is not trusted")
+    chain = H(b"svcbroker/genesis\1", *start, *keys)
     need(said == chain.hex(), "the genesis names another chain")
     validators(0, keys)
-
-    # 2. Changes of the nodes
     sets = [(0, 0, keys)]
     known = {"chain": chain, "group": text(group), "created": created, "sets": sets}
     known |= {"kinds": set(), "engine": []}
-    for change in items(changes if "changes" in proof else []):
+    for change in items(changes):
         header, certificate, nodes = fields(change, "header certificate nodes")
         checkFinal(header, certificate, known)
         since, generation, _ = sets[-1]
@@ -367,12 +357,75 @@ def verify(data, chain):
             *_, next, power = known["engine"][-1]
             need(next == engineSet(keys, power)[0], "the engine knows of no change")
         sets.append((header["height"], generation + 1, keys))
+    return known
 
-    # 3. The event's block
+
+def end(known, last, trusted, isSigned, blocks):
+    """Check what is left, and that the proof leads to what is trusted."""
+    need(known["sets"][-1][0] < last["height"], "there are more changes than it takes")
+    checkEngine(known)
+    named = [f"{header['height']}:{headerHash(header).hex()}" for header in blocks]
+    byChain = isSigned and trusted == known["chain"].hex()
+    need(byChain or trusted in named, "it does not lead to what is trusted")
+
+
+def checkHeader(header, known):
+    """Check that a header without certificate may be of the chain; its hash."""
+    hash = headerHash(header)
+    need(
+        header["chain"] == known["chain"].hex() and header["height"], "a header is of another chain"
+    )
+    return hash
+
+
+def verifyTopic(proof, trusted):
+    """Check a topic proof."""
+    names = "format topic index topicPath topicCount accountRoot accountCount block genesis"
+    _, topic, index, path, topics, accountRoot, accounts, block, genesis, changes = fields(
+        proof, names, "changes"
+    )
+    known = begin(genesis, changes if "changes" in proof else [])
     header, certificate = fields(block, "header certificate")
-    hash = checkFinal(header, certificate, known)
+    checkFinal(header, certificate, known)
+    names = "topicName address sender created isOpen sequence height"
+    name, address, sender, created, isOpen, sequence, height = fields(topic, names)
+    need(type(isOpen) is bool, "a topic is open or not")
+    leaf = [number(len(text(name)), 16), text(name), unhex(address, 20), unhex(sender, 20)]
+    leaf += [number(created), bytes([isOpen]), number(sequence), number(height)]
+    root = rootOf(H(b"\0", *leaf), index, int.from_bytes(number(topics), "big"), path)
+    counts = number(topics) + root + number(accounts) + unhex(accountRoot, 32)
+    need(H(b"svcbroker/state\1", counts).hex() == header["stateRoot"], "the topic is not there")
+    end(known, header, trusted, True, [header])
+    return proof
 
-    # 4. The event
+
+def verify(data, trusted):
+    """Check a proof from what is trusted; the proof, if it holds."""
+    proof = json.loads(data.decode("utf-8"), object_pairs_hook=once)
+    need(isinstance(proof, dict), "an object is missing")
+    if proof.get("format") == "svcbroker/topic-proof/1":
+        return verifyTopic(proof, trusted)
+    return verifyEvent(proof, trusted)
+
+
+def verifyEvent(proof, trusted):
+    """Check an event proof."""
+    names = "format event index transactionPath receiptPath block genesis"
+    format, event, index, transactionPath, receiptPath, block, genesis, changes, checkpoint = (
+        fields(proof, names, "changes checkpoint")
+    )
+    isWhole = format == "svcbroker/event-proof/1"
+    need(isWhole or format == "svcbroker/event-proof/2", "the format is not known")
+
+    # 1. Genesis and changes of the nodes
+    known = begin(genesis, changes if "changes" in proof else [])
+
+    # 2. The event's block
+    header, certificate = fields(block, "header", "certificate")
+    need(isWhole or certificate is None, "a certificate is there")
+    hash = checkFinal(header, certificate, known) if isWhole else checkHeader(header, known)
+
+    # 3. The event
     leaf, topic = transactionHash(event), sha256(text(event["topicName"])).hexdigest()
     named = EVENT_ID.fullmatch(text(event["eventId"]).decode())
     need(named, "the event's id is not one")
@@ -386,22 +439,27 @@ def verify(data, chain):
     root = rootOf(receipt, index, size, receiptPath)
     need(root.hex() == header["receiptRoot"], "the event was not published as this one")
 
-    # 5. The checkpoint, if there is one
-    last = header
+    # 4. The checkpoint, if there is one
+    last, isSigned = header, isWhole
     if checkpoint is not None:
-        last, certificate, path = fields(checkpoint, "header certificate path")
-        checkFinal(last, certificate, known)
+        last, path, certificate = fields(checkpoint, "header path", "certificate")
+        if certificate is None:
+            need(not isWhole, "a certificate is missing")
+            checkHeader(last, known)
+        else:
+            checkFinal(last, certificate, known)
+            isSigned = True
         root = rootOf(H(b"\0", hash), header["height"], last["height"], path)
         need(root.hex() == last["history"], "the block is not in the checkpoint's history")
-    need(sets[-1][0] < last["height"], "there are more changes than it takes")
-    checkEngine(known)
+    need(isSigned or not known["sets"][1:], "there are changes, and nothing is signed")
+    end(known, last, trusted, isSigned, [header, last])
     return proof
 
 
 if __name__ == "__main__":
     try:
         with open(sys.argv[1], "rb") as file:
-            proof = verify(file.read(), bytes.fromhex(sys.argv[2]))
-        sys.stdout.write(f"PROVED: {json.dumps(proof['event'])}\n")
+            proof = verify(file.read(), sys.argv[2])
+        sys.stdout.write(f"PROVED: {json.dumps(proof.get('event') or proof['topic'])}\n")
     except (ValueError, InvalidSignature, RecursionError) as error:
         sys.exit(f"NOT PROVED: {error or 'a signature does not hold'}")

@@ -14,6 +14,7 @@ import msgspec
 from attrs import frozen
 
 from ..chain import (
+    ChainState,
     Genesis,
     Header,
     Malformed,
@@ -27,9 +28,11 @@ from ..chain import (
     rootOfPath,
     transactionHashes,
 )
-from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
+from ..errors import EventNotFound, HeightUnknown, ParameterInvalid, TopicNotFound
 from ..model import EventId
 from ..proofs import (
+    CERTIFIED,
+    UNCERTIFIED,
     AnyCertificate,
     Checkpoint,
     CheckpointFields,
@@ -41,16 +44,19 @@ from ..proofs import (
     HeaderFields,
     NodeChange,
     ProofInvalid,
+    TopicFields,
+    TopicProof,
     contentFields,
     isEngineCertificate,
     storedCertificate,
     verifyProof,
+    verifyTopic,
 )
 from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDamaged
 from ._layout import STORE_NAME
 from ._replay import storedHistory
 
-_NONE: Mapping[int, AnyCertificate] = MappingProxyType({})
+_NONE: Mapping[int, AnyCertificate | None] = MappingProxyType({})
 
 
 class NotCertified(Exception):
@@ -146,10 +152,7 @@ class Prover:
         @param height: its height; C{None} for the latest one.
         @raise HeightUnknown: there is no such block.
         """
-        if height is None:
-            tip = self._store.tip()
-            height = tip.height if tip else 0
-        header = self._header(self._anchor(height))
+        header = self._header(self._anchor(self._tipHeight() if height is None else height))
         self._checkInChain(header)
         return Checkpoint.of(header)
 
@@ -189,52 +192,138 @@ class Prover:
         self,
         eventId: EventId,
         checkpoint: int | None = None,
-        certificates: Mapping[int, AnyCertificate] = _NONE,
+        certificates: Mapping[int, AnyCertificate | None] = _NONE,
+        *,
+        trusted: int | None = None,
     ) -> EventProof:
         """
         A proof of an event.
 
         @param checkpoint: the height of a later block that the proof leads to as well; see
             L{checkpoint}.
-        @param certificates: by height, of blocks that have none in the store.
+        @param certificates: by height, of blocks that have none in the store; C{None} where there
+            is none. The proof then leads to a later block with a certificate.
+        @param trusted: the height of a checkpoint that the verifier trusts. The proof leads to it,
+            and has no certificates.
         @raise HeightUnknown: its block, or the checkpoint's, is above the chain's height.
         @raise EventNotFound: there is no such event.
-        @raise ParameterInvalid: the checkpoint is not after the event's block.
+        @raise ParameterInvalid: the checkpoint is not after the event's block, or the trusted one
+            is before it.
         @raise NotCertified: a block's certificate is neither in the store nor given.
         """
         height = eventId.height
         self._row(height)
         offset, length = self._place(eventId)
-        final, last, later = self._final(height, certificates), height, None
-        if checkpoint is not None:
-            last = self._anchor(checkpoint)
-            self._below(height, checkpoint)
-        if last > height:
-            anchor = self._final(last, certificates)
-            later = CheckpointFields(
-                header=anchor.header,
-                certificate=anchor.certificate,
-                path=self._path(height, last),
-            )
+        block, last, later = self._leading(height, checkpoint, trusted, certificates)
         trees = self._treesOf(height)
         index = bisect_left(trees.offsets, offset)
         entry = self._store.bodySlice(height, offset, length)
         proof = EventProof(
-            format="svcbroker/event-proof/1",
+            format=UNCERTIFIED if block.certificate is None else CERTIFIED,
             event=_eventFields(eventId, Transaction.decode(entry)),
             index=index,
             transactionPath=_hex(trees.transactions.path(index)),
             receiptPath=_hex(trees.receipts.path(index)),
-            block=final,
+            block=block,
             genesis=self.genesis(),
-            changes=self._changes(last, certificates),
+            changes=self._changes(last, certificates) if trusted is None else (),
             checkpoint=later,
         )
+        kept = None if trusted is None else Checkpoint.of(self._header(last))
         try:
-            verifyProof(msgspec.json.encode(proof), chain=self._genesis.chain)
+            verifyProof(msgspec.json.encode(proof), chain=self._genesis.chain, checkpoint=kept)
         except ProofInvalid as error:
             raise Malformed(f"the proof of {eventId} does not hold: {error}") from None
         return proof
+
+    def topic(self, name: str, state: ChainState) -> TopicProof:
+        """
+        A proof of how many events a topic has. Its block has no certificate until L{certified}
+        adds it, because a state cannot be proved any more when the next block has changed it.
+
+        @param state: the chain's state after one of its stored blocks.
+        @raise TopicNotFound: the topic was never opened.
+        """
+        index = state.topicIndex(name)
+        if index is None:
+            raise TopicNotFound()
+        # Blocks without transactions have the state of the block before.
+        height = self._anchor(state.history.size - 1)
+        path, topic = state.topicPath(index), state.topicAt(index)
+        return TopicProof(
+            format="svcbroker/topic-proof/1",
+            topic=TopicFields.of(topic),
+            index=index,
+            topicPath=_hex(path.path),
+            topicCount=path.topics,
+            accountRoot=path.accountRoot.hex(),
+            accountCount=path.accounts,
+            block=self._uncertified(height),
+            genesis=self.genesis(),
+        )
+
+    def certified(
+        self, proof: TopicProof, certificates: Mapping[int, AnyCertificate | None] = _NONE
+    ) -> TopicProof:
+        """
+        A topic proof with its certificates.
+
+        @param certificates: by height, of blocks that have none in the store.
+        @raise NotCertified: a block's certificate is neither in the store nor given.
+        """
+        height = proof.block.header.height
+        whole = msgspec.structs.replace(
+            proof,
+            block=self._final(height, certificates),
+            changes=self._changes(height, certificates),
+        )
+        try:
+            verifyTopic(msgspec.json.encode(whole), chain=self._genesis.chain)
+        except ProofInvalid as error:
+            raise Malformed(f"the proof of a topic does not hold: {error}") from None
+        return whole
+
+    def _leading(
+        self,
+        height: int,
+        checkpoint: int | None,
+        trusted: int | None,
+        certificates: Mapping[int, AnyCertificate | None],
+    ) -> tuple[FinalHeader, int, CheckpointFields | None]:
+        """
+        The header of a block, and the later header that a proof leads to, if any.
+
+        @return: the block's, the height of the last one of both, and the later one.
+        """
+        if trusted is not None:
+            if checkpoint is not None or trusted < height:
+                raise ParameterInvalid(
+                    f"trusted: it is a block from {height} on, and the only checkpoint"
+                )
+            block, last = self._uncertified(height), self._anchor(trusted)
+            anchor = self._uncertified(last)
+        else:
+            last = height
+            if checkpoint is not None:
+                last = self._anchor(checkpoint)
+                self._below(height, checkpoint)
+            try:
+                block = self._final(height, certificates)
+            except NotCertified:
+                if last == height:
+                    last = self._anchor(self._tipHeight())
+                if last == height or height not in certificates:
+                    raise
+                block = self._uncertified(height)
+            anchor = block if last == height else self._final(last, certificates)
+        if last == height:
+            return block, last, None
+        path = self._path(height, last)
+        later = CheckpointFields(header=anchor.header, certificate=anchor.certificate, path=path)
+        return block, last, later
+
+    def _uncertified(self, height: int) -> FinalHeader:
+        return FinalHeader(header=HeaderFields.of(self._header(height)))
 
     def _treesOf(self, height: int) -> BlockTrees:
         kept, trees = self._latest
@@ -253,7 +342,7 @@ class Prover:
         raise EventNotFound()
 
     def _changes(
-        self, height: int, certificates: Mapping[int, AnyCertificate]
+        self, height: int, certificates: Mapping[int, AnyCertificate | None]
     ) -> Sequence[NodeChange]:
         """The changes of the validator set below a height."""
         # Cached: every proof has all of them, and they only grow in number.
@@ -277,7 +366,7 @@ class Prover:
     def _header(self, height: int) -> Header:
         return Header.decode(self._row(height).header) if height else self._genesis.header()
 
-    def _final(self, height: int, certificates: Mapping[int, AnyCertificate]) -> FinalHeader:
+    def _final(self, height: int, certificates: Mapping[int, AnyCertificate | None]) -> FinalHeader:
         row = self._row(height)
         certificate = storedCertificate(row.certificate) or certificates.get(height)
         if certificate is None:
@@ -296,6 +385,10 @@ class Prover:
             return height
         place = self._store.locateTransaction(row.transactionTotal - 1)
         return 0 if place is None else place.height
+
+    def _tipHeight(self) -> int:
+        tip = self._store.tip()
+        return tip.height if tip else 0
 
     def _row(self, height: int) -> BlockHeadRow:
         row = self._store.blockHead(height) if 0 < height < 2**63 else None

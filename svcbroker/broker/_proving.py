@@ -7,11 +7,11 @@ from __future__ import annotations
 from attrs import frozen
 
 from ..access import Principal
-from ..errors import EventNotFound, ParameterInvalid
+from ..errors import EventNotFound, ParameterInvalid, TopicNotFound
 from ..interfaces import Action, IProvableLedger
-from ..model import EventId
+from ..model import EventId, checkTopicName
 from ..net.deferreds import asDeferred
-from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
+from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ._groups import Groups
 from ._timeouts import TimeoutQueue
 
@@ -48,12 +48,19 @@ class Proving:
 
     @asDeferred
     async def prove(
-        self, principal: Principal, groupId: str | None, eventId: EventId, checkpoint: int | None
+        self,
+        principal: Principal,
+        groupId: str | None,
+        eventId: EventId,
+        checkpoint: int | None,
+        trusted: int | None,
     ) -> EventProof:
         """
         Prove an event.
 
         @param checkpoint: the height of a later block that is to vouch for it too.
+        @param trusted: the height of a checkpoint that the verifier trusts, instead; the proof then
+            has no certificates.
         @raise EventNotFound: there is no such event.
         @raise HeightUnknown: its block, or the checkpoint, is above the chain's height.
         @raise ParameterInvalid: the checkpoint does not come after the event's block.
@@ -63,7 +70,23 @@ class Proving:
             event = await self._timeouts.wait(ledger.getEvent(eventId))
             if not principal.may(Action.SUBSCRIBE, self._groups.resolve(groupId), event.topic):
                 raise EventNotFound()
-        return await self._timeouts.wait(ledger.prove(eventId, checkpoint))
+        return await self._timeouts.wait(ledger.prove(eventId, checkpoint, trusted=trusted))
+
+    @asDeferred
+    async def proveTopic(
+        self, principal: Principal, groupId: str | None, topic: str
+    ) -> TopicProof:
+        """
+        Prove how many events a topic has, in the state after the latest block.
+
+        @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
+        @raise TopicNotFound: the topic was never opened, or the principal may not know of it.
+        """
+        ledger = self._ledger(principal, groupId)
+        checkTopicName(topic)
+        if not principal.sees(self._groups.resolve(groupId), topic):
+            raise TopicNotFound()
+        return await self._timeouts.wait(ledger.proveTopic(topic))
 
     @asDeferred
     async def getCheckpoint(

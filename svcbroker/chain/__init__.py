@@ -38,7 +38,7 @@ from ._receipts import (
     receiptLeaf,
     receiptLeaves,
 )
-from ._state import ChainState, Outcome
+from ._state import ChainState, Outcome, TopicPath
 from ._table import BodyTable, bodyCount
 from ._transaction import (
     MAX_HEAD_SIZE,
@@ -84,6 +84,7 @@ __all__ = [
     "Outcome",
     "Phase",
     "PrefixConflict",
+    "TopicPath",
     "Transaction",
     "TransactionReceipt",
     "TransactionSummary",

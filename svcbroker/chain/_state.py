@@ -16,7 +16,7 @@ from ._accounts import Account
 from ._encoding import U16, U64
 from ._execution import BlockExecution
 from ._history import History
-from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash
+from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash, rootOfPath
 from ._receipts import TransactionReceipt
 from ._transaction import Transaction
 from ._validators import ValidatorSet
@@ -56,6 +56,34 @@ def stateRoot(topicRoot: bytes, topics: int, accountRoot: bytes, accounts: int) 
 
 
 EMPTY_STATE_ROOT = stateRoot(EMPTY_ROOT, 0, EMPTY_ROOT, 0)
+
+
+@frozen(kw_only=True)
+class TopicPath:
+    """
+    What leads from a topic to the root of a state.
+
+    @ivar index: the topic's number in the order of creation, from 0.
+    @ivar path: the path from the topic's leaf to the root of the topics.
+    @ivar topics: how many topics there are.
+    @ivar accountRoot: the root of the accounts.
+    @ivar accounts: how many accounts there are.
+    """
+
+    index: int
+    path: Sequence[bytes]
+    topics: int
+    accountRoot: bytes
+    accounts: int
+
+    def rootWith(self, topic: Topic) -> bytes:
+        """
+        The root of the state that has this topic there.
+
+        @raise Malformed: the path is not of this length, or there is no such place.
+        """
+        root = rootOfPath(topicLeaf(topic), self.index, self.topics, self.path)
+        return stateRoot(root, self.topics, self.accountRoot, self.accounts)
 
 
 @frozen(kw_only=True)
@@ -131,6 +159,16 @@ class ChainState:
         """A topic, open or closed; C{None} where it was never opened."""
         index = self._topicIndexes.get(name)
         return None if index is None else self._topics[index]
+
+    def topicPath(self, index: int) -> TopicPath:
+        """What leads from a topic to the state's root."""
+        return TopicPath(
+            index=index,
+            path=self._topicTree.path(index),
+            topics=len(self._topics),
+            accountRoot=self._accountTree.root,
+            accounts=len(self._accounts),
+        )
 
     @property
     def topicCount(self) -> int:

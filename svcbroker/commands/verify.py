@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,15 +18,21 @@ from ..proofs import (
     ProofInvalid,
     ProvedEvent,
     ProvedGrowth,
+    ProvedTopic,
     contentFields,
     formatOf,
     readCheckpoint,
     readGenesis,
+    verifyComplete,
     verifyConsistency,
     verifyProof,
+    verifyTopic,
 )
 from ._command import CommandError, CommandOptions, Console, Exit
-from ._words import contentText, quoted, timeText
+from ._words import contentText, counted, quoted, timeText
+
+_SIGNED = "PROVED: a quorum of this chain's validators has signed it."
+_UNSIGNED = "PROVED: the trusted checkpoint has it in its history. The proof has no signatures."
 
 
 class Options(CommandOptions):
@@ -36,20 +42,25 @@ class Options(CommandOptions):
 
     synopsis = (
         "[options] PROOF (--genesis FILE | --chain HASH | --checkpoint CHECKPOINT)"
-        " [--checkpoint CHECKPOINT]"
+        " [--checkpoint CHECKPOINT] [--complete EVENT-PROOFS ...]"
     )
     longdesc = (
-        "PROOF is a file with what the operation proof or consistency has answered; - reads "
-        "standard input. Say what you trust: the genesis, the chain (its hash), or a checkpoint "
-        "that you have kept: HEIGHT:HASH, or a file that holds it. For a consistency proof give "
-        "--checkpoint twice, or once with --genesis. Exit codes: 0 proved, 1 not proved, 2 wrong "
-        "usage."
+        "PROOF is a file with the answer of the operation proof, topicProof or consistency; - "
+        "reads standard input. Say what you trust: the genesis, the chain (its hash), or a "
+        "checkpoint that you have kept: HEIGHT:HASH, or a file that holds it. For a consistency "
+        "proof give --checkpoint twice, or once with --genesis. With --complete PROOF is a topic "
+        "proof, and files with the proofs of all its events follow, one proof in each file or on "
+        "each line, requested with trusted=HEIGHT of the topic proof's block. Exit codes: 0 "
+        "proved, 1 not proved, 2 wrong usage."
     )
     optParameters = [
         ["genesis", None, None, "A file with the genesis that is trusted."],
         ["chain", None, None, "The hash of the genesis that is trusted."],
     ]
-    optFlags = [["json", None, "Tell what is proved in JSON."]]
+    optFlags = [
+        ["json", None, "Tell what is proved in JSON."],
+        ["complete", None, "Prove that the event proofs are those of all events of the topic."],
+    ]
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,9 +70,12 @@ class Options(CommandOptions):
         """A block that is trusted: HEIGHT:HASH, or a file that holds it."""
         self["checkpoints"].append(value)
 
-    def parseArgs(self, proof: str) -> None:  # type: ignore[override]
+    def parseArgs(self, proof: str, *events: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
+        if events and not self["complete"]:
+            raise usage.UsageError(f"Wrong number of arguments: {self.synopsis}")
         self["proof"] = proof
+        self["events"] = events
 
     def postOptions(self) -> None:
         """See C{usage.Options}."""
@@ -128,10 +142,13 @@ def run(options: Options, console: Console) -> int:
     name = options["proof"]
     data = _read(sys.stdin.buffer) if name == "-" else _readFile(Path(name))
     try:
-        if formatOf(data).startswith("svcbroker/consistency-proof"):
+        kind = formatOf(data)
+        if kind.startswith("svcbroker/consistency-proof"):
             if options["genesis"]:
                 checkpoints.append(Checkpoint.of(genesis.header()))
             found, lines = _growth(data, chain, checkpoints)
+        elif options["complete"] or kind.startswith("svcbroker/topic-proof"):
+            found, lines = _topic(data, chain, checkpoints, options)
         else:
             found, lines = _event(data, chain, checkpoints)
     except ProofInvalid as error:
@@ -147,16 +164,42 @@ def run(options: Options, console: Console) -> int:
         console.say(line)
     for number, each in enumerate(trusted):
         console.say(_line("" if number else "trusted", quoted(each)))
+    if found.get("ledger") == "pbft" and not options["checkpoints"]:
+        # One operator has all keys of such a ledger.
+        console.say(_line("not proved", "nothing here shows that there is no other history: trust"))
+        console.say(_line("", "a checkpoint that was kept where the operator cannot change it"))
     return Exit.GOOD
 
 
 def _event(
-    data: bytes, chain: bytes | None, checkpoints: list[Checkpoint]
+    data: bytes, chain: bytes | None, checkpoints: Sequence[Checkpoint]
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
-    if len(checkpoints) > 1:
-        raise CommandError("two checkpoints are for a consistency proof; this is of an event")
-    proved = verifyProof(data, chain=chain, checkpoint=checkpoints[0] if checkpoints else None)
+    proved = verifyProof(data, chain=chain, checkpoint=_only(checkpoints))
     return eventFields(proved), eventLines(proved)
+
+
+def _only(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    if len(checkpoints) > 1:
+        raise CommandError("two checkpoints are for a consistency proof, which this is not")
+    return checkpoints[0] if checkpoints else None
+
+
+def _topic(
+    data: bytes, chain: bytes | None, checkpoints: Sequence[Checkpoint], options: Options
+) -> tuple[Mapping[str, Any], Iterator[str]]:
+    proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
+    if not options["complete"]:
+        return topicFields(proved), topicLines(proved)
+    files = (_readFile(Path(name)) for name in options["events"])
+    events = verifyComplete(proved, (proof for file in files for proof in _proofsIn(file)))
+    return topicFields(proved, events), topicLines(proved, events)
+
+
+def _proofsIn(data: bytes) -> Sequence[bytes]:
+    """The proofs in a file: one on each line, or one on many lines."""
+    lines = [line for line in data.splitlines() if line.strip()]
+    isOneEach = bool(lines) and lines[0].rstrip().endswith(b"}")
+    return lines if isOneEach else [data]
 
 
 def _growth(
@@ -187,18 +230,26 @@ def eventFields(proved: ProvedEvent) -> Mapping[str, Any]:
         "group": proved.group,
         "chain": proved.chain.hex(),
         "block": str(proved.block),
+        **_signedFields(proved),
+        "checkpoint": None if proved.checkpoint is None else str(proved.checkpoint),
+    }
+
+
+def _signedFields(proved: ProvedEvent | ProvedTopic) -> Mapping[str, Any]:
+    return {
+        "signed": None if proved.signed is None else str(proved.signed),
+        "ledger": proved.ledger,
         "signers": [
             {"node": index, "publicKey": key.hex()} for index, key in proved.signers.items()
         ],
         "nodes": proved.nodes,
         "changes": proved.changes,
-        "checkpoint": None if proved.checkpoint is None else str(proved.checkpoint),
     }
 
 
 def eventLines(proved: ProvedEvent) -> Iterator[str]:
     """What is proved of an event, for people."""
-    yield "PROVED: this event is in the log."
+    yield _UNSIGNED if proved.signed is None else _SIGNED
     yield _line("event", f"{proved.eventId}, the topic's event number {proved.sequence}")
     yield _line("topic", quoted(proved.topic))
     yield _line("content", contentText(proved.content))
@@ -206,16 +257,58 @@ def eventLines(proved: ProvedEvent) -> Iterator[str]:
         yield _line("extension", f"{quoted(name)}: {quoted(value)}")
     yield _line("submitted", f"{timeText(proved.submitted)} by the broker's clock")
     yield _line("block", f"{proved.block}")
-    yield _line("", f"of {timeText(proved.timestamp)}, a time that its signers found plausible")
+    yield _line("", f"of {timeText(proved.timestamp)}, a time that its validators accepted")
+    if proved.checkpoint is not None:
+        yield _line("", f"in the history of block {proved.checkpoint}")
+    yield from _signedLines(proved)
+
+
+def _signedLines(proved: ProvedEvent | ProvedTopic) -> Iterator[str]:
+    """The chain, and the validators that signed."""
     yield _line("chain", f"{proved.chain.hex()}, group {quoted(proved.group)}")
-    yield _line("signed by", f"{len(proved.signers)} of {proved.nodes} nodes")
+    if proved.signed is None:
+        return
+    which = "" if proved.signed == proved.block else f", block {proved.signed}"
+    yield _line("signed by", f"{len(proved.signers)} of {proved.nodes} validators{which}")
     for index, key in proved.signers.items():
-        yield _line("", f"node {index}, key {key.hex()}")
+        yield _line("", f"validator {index}, key {key.hex()}")
     if proved.changes:
         times = "once" if proved.changes == 1 else f"{proved.changes} times"
-        yield _line("", f"the nodes had changed {times}; those before signed each change")
-    if proved.checkpoint is not None:
-        yield _line("vouched for", f"by block {proved.checkpoint}, too")
+        yield _line("", f"the set had changed {times}; the validators before signed each change")
+
+
+def topicFields(
+    proved: ProvedTopic, events: Sequence[ProvedEvent] | None = None
+) -> Mapping[str, Any]:
+    """What is proved of a topic, for programs."""
+    complete = {} if events is None else {"complete": [event.eventId for event in events]}
+    return {
+        "topic": proved.topic,
+        "isOpen": proved.isOpen,
+        "count": proved.count,
+        "latest": proved.latest,
+        **complete,
+        "timestamp": proved.timestamp,
+        "group": proved.group,
+        "chain": proved.chain.hex(),
+        "block": str(proved.block),
+        **_signedFields(proved),
+    }
+
+
+def topicLines(proved: ProvedTopic, events: Sequence[ProvedEvent] | None = None) -> Iterator[str]:
+    """What is proved of a topic, for people."""
+    if events is None:
+        yield _SIGNED
+    else:
+        yield f"PROVED: complete: all {counted(proved.count, 'event')} of the topic."
+    yield _line("topic", f"{quoted(proved.topic)}, {'open' if proved.isOpen else 'closed'}")
+    yield _line("events", f"exactly {proved.count} up to this block")
+    yield _line("block", str(proved.block))
+    yield _line("", f"of {timeText(proved.timestamp)}, a time that its validators accepted")
+    yield from _signedLines(proved)
+    for event in events or ():
+        yield _line(f"event {event.sequence}", f"{event.eventId} {contentText(event.content)}")
 
 
 def growthFields(proved: ProvedGrowth) -> Mapping[str, Any]:

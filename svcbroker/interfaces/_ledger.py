@@ -32,7 +32,7 @@ from ._submission import Submission
 
 if TYPE_CHECKING:
     # Listing the plugins imports the interfaces, but no chain.
-    from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
+    from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
 
 
 class IBlockObserver(Interface):
@@ -281,8 +281,8 @@ class IProvableLedger(ILedger):
     """
     A ledger that can prove what it holds to somebody who trusts neither it nor the broker.
 
-    The broker calls it for the operations C{proof}, C{checkpoint}, C{consistency} and
-    C{genesis}. What it answers is checked with L{svcbroker.proofs}, without the ledger. All of
+    The broker calls it for the operations C{proof}, C{topicProof}, C{checkpoint}, C{consistency}
+    and C{genesis}. What it answers is checked with L{svcbroker.proofs}, without the ledger. All of
     it may fail with L{LedgerUnavailable<svcbroker.errors.LedgerUnavailable>}.
     """
 
@@ -301,16 +301,27 @@ class IProvableLedger(ILedger):
         @raise svcbroker.errors.HeightUnknown: there is no such block (yet).
         """
 
-    def prove(eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
+    def prove(
+        eventId: EventId, checkpoint: int | None, *, trusted: int | None = None
+    ) -> Deferred[EventProof]:
         """
         Prove an event.
 
         @param checkpoint: the height of a later block that is to vouch for it too, or the
             checkpoint of that height; C{None} where the event's own is enough.
+        @param trusted: the height of a checkpoint that the verifier trusts, instead: the proof
+            leads to it, and has no certificates. It may be the event's own block.
         @raise svcbroker.errors.HeightUnknown: its block, or the checkpoint's, is above the
             chain's height.
         @raise svcbroker.errors.EventNotFound: there is no such event.
         @raise svcbroker.errors.ParameterInvalid: the checkpoint is not after the event's block.
+        """
+
+    def proveTopic(name: str) -> Deferred[TopicProof]:
+        """
+        Prove how many events a topic has, in the state after the latest block.
+
+        @raise svcbroker.errors.TopicNotFound: the topic was never opened.
         """
 
     def proveConsistency(older: int, newer: int) -> Deferred[ConsistencyProof]:

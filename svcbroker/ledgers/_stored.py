@@ -27,7 +27,7 @@ from ..model import (
     TransactionRecord,
 )
 from ..net.deferreds import asDeferred
-from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields
+from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ..storage import StorageError, Store
 from ._observers import Observers
 from ._reader import ChainReader
@@ -99,11 +99,16 @@ class StoredLedger:
     def getCheckpoint(self, height: int | None) -> Deferred[Checkpoint]:
         return self._read(lambda: self._prover.checkpoint(height))
 
-    def prove(self, eventId: EventId, checkpoint: int | None) -> Deferred[EventProof]:
-        return self._read(lambda: self._prover.event(eventId, checkpoint))
+    def prove(
+        self, eventId: EventId, checkpoint: int | None, *, trusted: int | None = None
+    ) -> Deferred[EventProof]:
+        return self._read(lambda: self._prover.event(eventId, checkpoint, trusted=trusted))
 
     def proveConsistency(self, older: int, newer: int) -> Deferred[ConsistencyProof]:
         return self._read(lambda: self._prover.consistency(older, newer))
+
+    def proveTopic(self, name: str) -> Deferred[TopicProof]:
+        return self._read(lambda: self._prover.certified(self._prover.topic(name, self._state)))
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)

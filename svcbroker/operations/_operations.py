@@ -45,6 +45,7 @@ from ._results import (
     SEND_RESULT,
     STRING,
     TOPIC_PAGE,
+    TOPIC_PROOF,
     TOPIC_STATE,
 )
 from ._types import (
@@ -261,10 +262,24 @@ OPERATIONS: Final = (
                 "The height of a later block that is to vouch for the event too.",
                 default=None,
             ),
+            _height(
+                "trusted",
+                "The height of a checkpoint that the verifier trusts, instead: the proof leads to "
+                "it and has no signatures. It may be the event's own block.",
+                default=None,
+            ),
         ),
         result=EVENT_PROOF,
         errors=_EVENT_ID_ERRORS,
         method=lambda broker: broker.proving.prove,
+    ),
+    Operation(
+        name="topicProof",
+        summary="Prove how many events a topic has, so that a reader knows that none is left out.",
+        parameters=(TOPIC, GROUP),
+        result=TOPIC_PROOF,
+        errors=(*_TOPIC_ERRORS, TopicNotFound),
+        method=lambda broker: broker.proving.proveTopic,
     ),
     Operation(
         name="checkpoint",

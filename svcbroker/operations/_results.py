@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import Struct
 
 from .. import broker, model
-from ..proofs import ConsistencyProof, EventProof, GenesisFields
+from ..proofs import ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ..version import VersionRecord
 from ._declarations import Result
 
@@ -318,6 +318,7 @@ TOPIC_PAGE = Result(type=TopicPage, render=_topicPage)
 TOPIC_STATE = Result(type=TopicState, render=_topicState)
 
 EVENT_PROOF = Result(type=EventProof, render=same)
+TOPIC_PROOF = Result(type=TopicProof, render=same)
 CHECKPOINT = Result(type=Checkpoint, render=_checkpoint)
 CONSISTENCY_PROOF = Result(type=ConsistencyProof, render=same)
 GENESIS = Result(type=GenesisFields, render=same)

@@ -23,6 +23,8 @@ from ._certificates import (
 )
 from ._checkpoint import Checkpoint
 from ._format import (
+    CERTIFIED,
+    UNCERTIFIED,
     CheckpointFields,
     ConsistencyProof,
     EventFields,
@@ -31,13 +33,18 @@ from ._format import (
     GenesisFields,
     HeaderFields,
     NodeChange,
+    TopicFields,
+    TopicProof,
     contentFields,
 )
 from ._reading import MAX_PROOF_SIZE, ProofInvalid, formatOf, readCheckpoint, readGenesis
+from ._topics import ProvedTopic, verifyComplete, verifyTopic
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
 
 __all__ = [
+    "CERTIFIED",
     "MAX_PROOF_SIZE",
+    "UNCERTIFIED",
     "AnyCertificate",
     "Checkpoint",
     "CheckpointFields",
@@ -54,6 +61,9 @@ __all__ = [
     "ProofInvalid",
     "ProvedEvent",
     "ProvedGrowth",
+    "ProvedTopic",
+    "TopicFields",
+    "TopicProof",
     "checkFinal",
     "checkLightBlock",
     "contentFields",
@@ -63,6 +73,8 @@ __all__ = [
     "readCheckpoint",
     "readGenesis",
     "storedCertificate",
+    "verifyComplete",
     "verifyConsistency",
     "verifyProof",
+    "verifyTopic",
 ]

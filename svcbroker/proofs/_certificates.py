@@ -105,6 +105,11 @@ AnyCertificate: TypeAlias = PbftCertificate | CometCertificate
 """What makes a header final, by the kind of ledger."""
 
 
+def kindOf(certificate: AnyCertificate) -> str:
+    """The kind of a certificate, as documents name it: C{pbft} or C{cometbft}."""
+    return str(certificate.__struct_config__.tag)
+
+
 def isEngineCertificate(data: bytes) -> bool:
     """Whether a store's certificate is of a block that an engine decided."""
     return not data or data.startswith(MARK)

@@ -11,12 +11,12 @@ from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from struct import error as StructError
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from ..chain import Genesis, Header, Malformed
-from ..model import EventId, topicPrefix
+from ..model import EventId, Topic, topicPrefix
 from ._certificates import AnyCertificate
 from ._hex import unhex
 
@@ -109,16 +109,23 @@ class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise Malformed(f"a header is not one: {error}") from None
 
 
-class FinalHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A header, and what makes it final."""
+class FinalHeader(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """
+    A header, and what makes it final.
+
+    @ivar certificate: C{None} where something else shows that the header is in the chain: a later
+        header with a certificate and a path, or a checkpoint that the verifier trusts.
+    """
 
     header: HeaderFields
-    certificate: AnyCertificate
+    certificate: AnyCertificate | None = None
 
 
 class NodeChange(FinalHeader, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    The header of a block that changed the validator set. The set before vouches for it.
+    The header of a block that changed the validator set, signed by the set before.
 
     @ivar nodes: the public keys of the set that decides from the next block on.
     """
@@ -202,20 +209,31 @@ class CheckpointFields(FinalHeader, frozen=True, kw_only=True, forbid_unknown_fi
     path: Sequence[str]
 
 
+CERTIFIED: Final = "svcbroker/event-proof/1"
+"""The format of an event proof in which every header has a certificate."""
+
+UNCERTIFIED: Final = "svcbroker/event-proof/2"
+"""The format of an event proof whose event's block has no certificate."""
+
+
 class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
-    An event, and everything that proves it from the beginning of its chain.
+    An event, and everything that proves it.
 
+    @ivar format: L{CERTIFIED} or L{UNCERTIFIED}. Verifiers that know the first one only refuse the
+        other one by its name.
     @ivar genesis: the beginning of the chain.
-    @ivar changes: every change of the validator set up to the last header of the proof.
+    @ivar changes: every change of the validator set up to the last header of the proof; none where
+        no header has a certificate.
     @ivar block: the header of the event's block.
     @ivar index: which transaction of the block the event's is, from 0.
     @ivar transactionPath: the way from the transaction to the header's C{transactionRoot}.
     @ivar receiptPath: the way from its receipt to the header's C{receiptRoot}.
-    @ivar checkpoint: a later header that vouches for the block too, if one was asked for.
+    @ivar checkpoint: a later header that has the block in its history, if one was asked for, or
+        if the block has no certificate.
     """
 
-    format: Literal["svcbroker/event-proof/1"]
+    format: Literal["svcbroker/event-proof/1", "svcbroker/event-proof/2"]
     event: EventFields
     index: int
     transactionPath: Sequence[str]
@@ -224,6 +242,81 @@ class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     genesis: GenesisFields
     changes: Sequence[NodeChange] = ()
     checkpoint: CheckpointFields | None = None
+
+
+class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A topic in the state after a block; see L{Topic<svcbroker.model.Topic>}.
+
+    @ivar address: the topic's address.
+    @ivar sender: the address of the account that created it.
+    @ivar created: the time of the block that created it, in milliseconds since the epoch.
+    @ivar sequence: how many events were published to it.
+    @ivar height: the height of the block of its latest event; 0 if there is none.
+    """
+
+    topicName: str
+    address: str
+    sender: str
+    created: int
+    isOpen: bool
+    sequence: int
+    height: int
+
+    @classmethod
+    def of(cls, topic: Topic) -> TopicFields:
+        """The fields of a topic."""
+        return cls(
+            topicName=topic.name,
+            address=topic.address.hex(),
+            sender=topic.sender.hex(),
+            created=topic.created,
+            isOpen=topic.isOpen,
+            sequence=topic.sequence,
+            height=topic.height,
+        )
+
+    def topic(self) -> Topic:
+        """
+        The topic that they are of.
+
+        @raise Malformed: they are not of one.
+        """
+        return Topic(
+            name=self.topicName,
+            address=unhex(self.address, 20),
+            sender=unhex(self.sender, 20),
+            created=self.created,
+            isOpen=self.isOpen,
+            sequence=self.sequence,
+            height=self.height,
+        )
+
+
+class TopicProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    How many events a topic has in the state after a block.
+
+    @ivar index: the topic's number in the order of creation, from 0.
+    @ivar topicPath: the way from the topic's leaf to the root of the topics.
+    @ivar topicCount: how many topics there are.
+    @ivar accountRoot: the root of the accounts.
+    @ivar accountCount: how many accounts there are.
+    @ivar block: the header with the root of the state.
+    @ivar genesis: the beginning of the chain.
+    @ivar changes: every change of the validator set before the block.
+    """
+
+    format: Literal["svcbroker/topic-proof/1"]
+    topic: TopicFields
+    index: int
+    topicPath: Sequence[str]
+    topicCount: int
+    accountRoot: str
+    accountCount: int
+    block: FinalHeader
+    genesis: GenesisFields
+    changes: Sequence[NodeChange] = ()
 
 
 class ConsistencyProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,18 +4,35 @@ Verifying the headers of a proof: the validator sets, the certificates, and how 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from attrs import frozen
+
 from ..chain import CertificateInvalid, Genesis, Header, Malformed, ValidatorSet
-from ._certificates import CometCertificate, checkFinal, engineSet
-from ._format import FinalHeader, NodeChange
+from ._certificates import AnyCertificate, CometCertificate, checkFinal, engineSet
+from ._format import FinalHeader, HeaderFields, NodeChange
 from ._hex import unhex
 from .cometbft import Header as EngineHeader
 from .cometbft import headerHash
 
 _NANOSECONDS = 1_000_000
 """In a millisecond."""
+
+
+@frozen(kw_only=True)
+class SignedHeader:
+    """
+    A header that a quorum has signed.
+
+    @ivar validators: the set that decided it.
+    @ivar signers: the public keys of those that signed, by their indexes.
+    """
+
+    header: Header
+    validators: ValidatorSet
+    signers: Mapping[int, bytes]
+    certificate: AnyCertificate
 
 
 class HeaderVerifier:
@@ -36,7 +53,7 @@ class HeaderVerifier:
             self._follow(change)
 
     def _follow(self, change: NodeChange) -> None:
-        header, _, _ = self.check(change)
+        header = self.check(change).header
         since, current = self._sets[-1]
         following = ValidatorSet.decode(
             ValidatorSet(
@@ -51,27 +68,43 @@ class HeaderVerifier:
                 raise Malformed(f"the engine does not have the change in block {header.height}")
         self._sets.append((header.height, following))
 
-    def check(self, final: FinalHeader) -> tuple[Header, ValidatorSet, Sequence[int]]:
+    def read(self, fields: HeaderFields) -> Header:
+        """
+        The header that some fields are of.
+
+        @raise Malformed: it is not of this chain, or it is the genesis header.
+        """
+        header = fields.header()
+        if header.chain != self._genesis.chain or not header.height:
+            raise Malformed(f"block {header.height} is not of this chain")
+        return header
+
+    def check(self, final: FinalHeader) -> SignedHeader:
         """
         Make sure that a header is final.
 
-        @return: the header, the validator set that decided it, and the indexes of those of them
-            that signed.
-        @raise Malformed: it is not of this chain and of the validator set of its height.
+        @raise Malformed: it is not of this chain and of the validator set of its height, or there
+            is no certificate.
         @raise CertificateInvalid: a quorum of them has not signed it.
         """
-        header, certificate = final.header.header(), final.certificate
-        before = [validators for since, validators in self._sets if since < header.height]
-        if header.chain != self._genesis.chain or not before:
-            raise Malformed(f"block {header.height} is not of this chain")
-        validators = before[-1]
+        header, certificate = self.read(final.header), final.certificate
+        if certificate is None:
+            raise Malformed(f"there is no certificate of block {header.height}")
+        validators = next(
+            validators for since, validators in reversed(self._sets) if since < header.height
+        )
         if header.validators != validators.hash:
             raise Malformed(f"block {header.height} is decided by another validator set")
         signers = checkFinal(certificate, header, validators, self._genesis.group)
         self._kinds.add(type(certificate))
         if isinstance(certificate, CometCertificate):
             self._engine.append(certificate.block().header)
-        return header, validators, signers
+        return SignedHeader(
+            header=header,
+            validators=validators,
+            signers={index: validators.keys[index] for index in signers},
+            certificate=certificate,
+        )
 
     def finish(self, last: Header) -> None:
         """

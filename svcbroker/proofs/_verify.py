@@ -21,9 +21,10 @@ from ..chain import (
 )
 from ..errors import BrokerError
 from ..model import Execution, checkExtensions, checkTopicName
+from ._certificates import kindOf
 from ._checkpoint import Checkpoint
-from ._format import ConsistencyProof, EventFields, EventProof
-from ._headers import HeaderVerifier
+from ._format import CERTIFIED, ConsistencyProof, EventFields, EventProof
+from ._headers import HeaderVerifier, SignedHeader
 from ._hex import unhex
 from ._reading import ProofInvalid, readFields
 
@@ -45,7 +46,10 @@ class ProvedEvent:
     @ivar timestamp: the time of its block, which a quorum of validators accepted, in
         milliseconds since the epoch.
     @ivar block: its block.
-    @ivar signers: the public keys of the validators that signed its block, by their indexes.
+    @ivar signed: the block that validators signed: the event's, or the later one where the event's
+        has no certificate; C{None} where the proof has no signatures.
+    @ivar ledger: the kind of the certificates; C{None} where there are none.
+    @ivar signers: the public keys of the validators that signed it, by their indexes.
     @ivar nodes: the size of the validator set, of which a quorum had to sign.
     @ivar changes: how often the validator set had changed since the genesis.
     @ivar checkpoint: the later block that the proof leads to, where it has one.
@@ -61,6 +65,8 @@ class ProvedEvent:
     submitted: int
     timestamp: int
     block: Checkpoint
+    signed: Checkpoint | None
+    ledger: str | None
     signers: Mapping[int, bytes]
     nodes: int
     changes: int
@@ -109,6 +115,8 @@ def verifyProof(
         raise ProofInvalid(error.message) from None
     if chain is not None and proved.chain != chain:
         raise ProofInvalid(f"it is of chain {proved.chain.hex()}, which is not the trusted one")
+    if checkpoint is None and proved.signed is None:
+        raise ProofInvalid("it has no signatures: it needs a checkpoint that is trusted")
     if checkpoint is not None and checkpoint not in (proved.block, proved.checkpoint):
         raise ProofInvalid(_leadsElsewhere(proved, checkpoint))
     return proved
@@ -137,7 +145,8 @@ def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> P
 def _checkedEvent(proof: EventProof) -> ProvedEvent:
     genesis = proof.genesis.genesis()
     headers = HeaderVerifier(genesis, proof.changes)
-    header, validators, signers = headers.check(proof.block)
+    header = headers.read(proof.block.header)
+    signed = _signedBlock(proof, headers)
     eventId = proof.event.id()
     if eventId.height != header.height:
         raise Malformed("the event's id names another block")
@@ -155,11 +164,10 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
         siblings = [unhex(sibling, 32) for sibling in path]
         if rootOfPath(leaf, proof.index, header.transactionCount, siblings) != root:
             raise Malformed(f"the event's {what} is not in its block")
-    last, checkpoint = header, None
+    last = header
     if proof.checkpoint is not None:
-        last, _, _ = headers.check(proof.checkpoint)
+        last = headers.read(proof.checkpoint.header)
         _checkHistory(header.hash, header.height, last, proof.checkpoint.path)
-        checkpoint = Checkpoint.of(last)
     headers.finish(last)
     return ProvedEvent(
         group=genesis.group,
@@ -172,11 +180,35 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
         submitted=transaction.timestamp,
         timestamp=header.timestamp,
         block=Checkpoint.of(header),
-        signers={index: validators.keys[index] for index in signers},
-        nodes=len(validators.keys),
-        changes=validators.generation,
-        checkpoint=checkpoint,
+        signed=None if signed is None else Checkpoint.of(signed.header),
+        ledger=None if signed is None else kindOf(signed.certificate),
+        signers={} if signed is None else signed.signers,
+        nodes=0 if signed is None else len(signed.validators.keys),
+        changes=0 if signed is None else signed.validators.generation,
+        checkpoint=None if proof.checkpoint is None else Checkpoint.of(last),
     )
+
+
+def _signedBlock(proof: EventProof, headers: HeaderVerifier) -> SignedHeader | None:
+    """
+    Check the certificates of a proof's headers.
+
+    @return: the event's block, or the later one; C{None} where there are no certificates.
+    @raise Malformed: a certificate is missing, or is there where the format has none.
+    """
+    later = proof.checkpoint
+    if proof.format == CERTIFIED:
+        signed = headers.check(proof.block)
+        if later is not None:
+            headers.check(later)
+        return signed
+    if proof.block.certificate is not None:
+        raise Malformed("the event's block has a certificate, which this format does not have")
+    if later is not None and later.certificate is not None:
+        return headers.check(later)
+    if proof.changes:
+        raise Malformed("there are changes of the validators, and nothing that they sign")
+    return None
 
 
 def _transactionOf(event: EventFields) -> Transaction:

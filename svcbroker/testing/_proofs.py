@@ -12,10 +12,18 @@ from msgspec.json import encode
 from twisted.trial.unittest import TestCase
 from zope.interface.verify import verifyObject
 
-from ..errors import EventNotFound, HeightUnknown, ParameterInvalid
+from ..errors import EventNotFound, HeightUnknown, ParameterInvalid, TopicNotFound
 from ..interfaces import IProvableLedger
 from ..model import EventId, OpenTopic, PublishEvent
-from ..proofs import Checkpoint, ProvedEvent, readGenesis, verifyConsistency, verifyProof
+from ..proofs import (
+    Checkpoint,
+    ProvedEvent,
+    readGenesis,
+    verifyComplete,
+    verifyConsistency,
+    verifyProof,
+    verifyTopic,
+)
 from ._fixtures import LedgerFixture
 from ._kit import LedgerKit
 
@@ -100,6 +108,41 @@ class ProofTests(LedgerKit):
             block = await self.settle(ledger.readBlock(event.eventId.height))
             self.assertEqual(found.timestamp, block.timestamp)
             self.assertEqual(found.block, Checkpoint(block.height, block.hash))
+
+    async def test_trustedCheckpointsProveEventsWithoutSignatures(self) -> None:
+        """A proof for a verifier that trusts a checkpoint has no signatures."""
+        ledger = await self.beginProvable()
+        [first] = await self.publish("t", b"first")
+        own = await self.settle(ledger.getCheckpoint(first.height))
+        await self.publish("u", b"second")
+        for kept in (own, await self.settle(ledger.getCheckpoint(None))):
+            data = encode(await self.settle(ledger.prove(first, None, trusted=kept.height)))
+            found = verifyProof(data, checkpoint=kept)
+            self.assertEqual((found.content, found.signed), (b"first", None))
+        for wrong in (
+            ledger.prove(first, None, trusted=first.height - 1),
+            ledger.prove(first, kept.height, trusted=kept.height),
+        ):
+            await self.fails(wrong, ParameterInvalid)
+
+    async def test_topicProofCountsItsEvents(self) -> None:
+        """A topic proof tells how many events a topic has, and their proofs are complete."""
+        ledger = await self.beginProvable()
+        identifiers = [*await self.publish("t", b"a"), *await self.publish("t", b"b")]
+        data = encode(await self.settle(ledger.proveTopic("t")))
+        topic = verifyTopic(data, chain=self.chain)
+        self.assertEqual((topic.topic, topic.isOpen, topic.count), ("t", True, 2))
+        height = topic.block.height
+        self.assertGreaterEqual(height, identifiers[-1].height)
+        proofs = [
+            encode(await self.settle(ledger.prove(each, None, trusted=height)))
+            for each in identifiers
+        ]
+        events = verifyComplete(topic, proofs)
+        self.assertEqual([event.content for event in events], [b"a", b"b"])
+        empty = verifyTopic(encode(await self.settle(ledger.proveTopic("u"))), chain=self.chain)
+        self.assertEqual((empty.topic, empty.count, empty.latest), ("u", 0, 0))
+        await self.fails(ledger.proveTopic("never opened"), TopicNotFound)
 
     async def test_laterCheckpointsProveEarlierEvents(self) -> None:
         """A checkpoint is a block's hash; a later one vouches for any event before it."""

@@ -21,6 +21,7 @@ from svcbroker.commands.verify import eventLines
 from svcbroker.proofs import GenesisFields, verifyProof
 from svcbroker.proofs import _reading as reading
 from tests.proofs.support import BINARY, proofs
+from tools.enginechain import EngineChain
 from tools.signedchain import SignedChain
 
 
@@ -78,7 +79,7 @@ class VerifyTests(CommandTestCase):
         output = self.good("verify", self.proof("unicode"), "--genesis", self.genesis)
         words = " ".join(output.split())
         for each in (
-            "PROVED: this event is in the log.",
+            "PROVED: a quorum of this chain's validators has signed it.",
             "event c14cddc0-3-6, the topic's event number 3",
             "topic a/b",
             'content "größer\\x00\\r\\n\U0001f600" (15 bytes, SHA-256 80724b1000d1',
@@ -86,9 +87,10 @@ class VerifyTests(CommandTestCase):
             "submitted 2023-11-14 22:13:21.375 UTC by the broker's clock",
             f"block {self.made.checkpoints[6]} of 2023-11-14 22:13:21.500 UTC",
             f"chain {self.chain}, group 1",
-            "signed by 3 of 4 nodes node 0, key f10b5386db2f9da0",
-            "the nodes had changed once",
+            "signed by 3 of 4 validators validator 0, key f10b5386db2f9da0",
+            "the set had changed once",
             f"trusted the genesis in {self.genesis}",
+            "nothing here shows that there is no other history",
         ):
             self.assertIn(each, words)
 
@@ -113,7 +115,7 @@ class VerifyTests(CommandTestCase):
         ):
             output = self.good("verify", self.proof("with a checkpoint"), *trusted)
             self.assertIn("PROVED", output)
-            self.assertIn("vouched for", output)
+            self.assertIn(f"in the history of block {kept}", output)
 
     def test_resultAsJson(self) -> None:
         """For programs everything is there, binary content too."""
@@ -192,6 +194,102 @@ class VerifyTests(CommandTestCase):
         code, output, _ = self.run_("verify", "/dev/zero", "--chain", self.chain)
         self.assertEqual(code, 1)
         self.assertIn("never as long as 1001 bytes", output)
+
+    def test_historyIsOpenWithoutCheckpoint(self) -> None:
+        """
+        On one operator's chain that other histories may exist is told, unless a checkpoint is
+        trusted.
+        """
+        tip = self.made.checkpoints[max(self.made.checkpoints)]
+        path, words = self.proof("with a checkpoint"), "no other history"
+        self.assertIn(words, self.good("verify", path, "--chain", self.chain))
+        self.assertNotIn(
+            words, self.good("verify", path, "--chain", self.chain, "--checkpoint", str(tip))
+        )
+        network = proofs(EngineChain)
+        engine = self.save("engine.json", network.events["first block with events"])
+        output = self.good("verify", engine, "--chain", network.genesis.chain.hex())
+        self.assertNotIn(words, output)
+
+    def test_proofWithoutSignatures(self) -> None:
+        """A proof without signatures holds with the trusted checkpoint only, and says so."""
+        tip = self.made.checkpoints[max(self.made.checkpoints)]
+        path = self.save("unsigned.json", self.made.unsigned["after two changes"])
+        output = self.good("verify", path, "--checkpoint", str(tip))
+        self.assertIn("PROVED: the trusted checkpoint has it in its history.", output)
+        self.assertNotIn("signed by", output)
+        found = json.loads(self.good("verify", path, "--checkpoint", str(tip), "--json"))
+        self.assertEqual((found["signed"], found["signers"], found["nodes"]), (None, [], 0))
+        code, output, _ = self.run_("verify", path, "--chain", self.chain)
+        self.assertEqual(code, 1)
+        self.assertIn("it has no signatures", output)
+
+
+class TopicTests(CommandTestCase):
+    """
+    Topic proofs.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        directory = self.directory / "chain"
+        directory.mkdir()
+        chain = SignedChain(directory)
+        self.addCleanup(chain.close)
+        chain.open("t")
+        self.ids = [*chain.publish("t", b"one", b"two"), *chain.publish("t", b"three")]
+        self.prover = chain.prover
+        self.chain = chain.genesis.chain.hex()
+        made = chain.prover.certified(chain.prover.topic("t", chain.state))
+        self.topic = self.save("topic.json", encode(made))
+        self.height = made.block.header.height
+
+    def event(self, number: int) -> str:
+        """The path of an event's proof."""
+        proof = self.prover.event(self.ids[number], trusted=self.height)
+        return self.save(f"{number}.json", encode(proof))
+
+    def test_topicProofIsDescribed(self) -> None:
+        """What a topic proof proves."""
+        words = " ".join(self.good("verify", self.topic, "--chain", self.chain).split())
+        for each in (
+            "PROVED: a quorum of this chain's validators has signed it.",
+            "topic t, open events exactly 3 up to this block",
+            f"block {self.prover.checkpoint(self.height)}",
+            "signed by 3 of 4 validators",
+            "no other history",
+        ):
+            self.assertIn(each, words)
+        found = json.loads(self.good("verify", self.topic, "--chain", self.chain, "--json"))
+        self.assertEqual((found["topic"], found["isOpen"], found["count"]), ("t", True, 3))
+
+    def test_allEventsAreComplete(self) -> None:
+        """With the proofs of all events, in files of one or of several, nothing is left out."""
+        trusted = ["--checkpoint", str(self.prover.checkpoint(self.height))]
+        files = [self.event(number) for number in range(3)]
+        lines = self.save("all.jsonl", b"\n".join(Path(each).read_bytes() for each in files))
+        pretty = self.save(
+            "pretty.json", json.dumps(json.loads(Path(files[2]).read_bytes()), indent=1).encode()
+        )
+        for given in (files, [lines], [pretty, files[0], files[1]]):
+            output = self.good("verify", "--complete", self.topic, *given, *trusted)
+            self.assertIn("PROVED: complete: all 3 events of the topic.", output)
+            self.assertIn(f'event 2      {self.ids[1]} "two"', output)
+        output = self.good("verify", "--complete", self.topic, lines, *trusted, "--json")
+        self.assertEqual(json.loads(output)["complete"], [str(each) for each in self.ids])
+
+    def test_missingEventIsTold(self) -> None:
+        """Without one of the proofs, or with another proof for the topic's, it is not proved."""
+        files = [self.event(0), self.event(2)]
+        for arguments, reason in (
+            ([self.topic, *files], "1 of the topic's 3 events are missing"),
+            ([self.topic], "3 of the topic's 3 events are missing"),
+            ([files[0], *files], "this is not a topic proof"),
+            ([self.topic, self.topic], "event proof 1: this is not an event proof"),
+        ):
+            code, output, _ = self.run_("verify", "--complete", *arguments, "--chain", self.chain)
+            self.assertEqual(code, 1)
+            self.assertIn(reason, output)
 
 
 class GrowthTests(CommandTestCase):

@@ -10,6 +10,8 @@ from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 
+from svcbroker.proofs import Checkpoint
+
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
@@ -24,12 +26,14 @@ def _load() -> Any:
 _example = _load()
 
 
-def accepts(data: bytes, chain: bytes) -> bool:
+def accepts(data: bytes, trusted: bytes | Checkpoint) -> bool:
     """
     Whether the example takes a proof. What it raises otherwise is what it says that it raises.
+
+    @param trusted: a chain, or a checkpoint.
     """
     try:
-        _example.verify(data, chain)
+        _example.verify(data, trusted.hex() if isinstance(trusted, bytes) else str(trusted))
     except (ValueError, InvalidSignature, RecursionError):
         return False
     return True

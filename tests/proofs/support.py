@@ -12,9 +12,10 @@ from typing import Any
 
 from attrs import frozen
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from svcbroker.chain import Genesis
-from svcbroker.proofs import Checkpoint
+from svcbroker.proofs import UNCERTIFIED, Checkpoint, EventProof
 from tools.signedchain import SignedChain
 
 UNICODE = {"svc-größe": "große \U0001f600", "svc-a": "", "svc-": "x" * 300}
@@ -27,12 +28,16 @@ class Proofs:
     A chain's proofs.
 
     @ivar events: event proofs by what is special about them.
+    @ivar unsigned: event proofs for those who trust the last block, likewise.
+    @ivar topics: topic proofs, by topic.
     @ivar growth: consistency proofs with the two checkpoints, likewise.
     @ivar checkpoints: that of each block, by its height.
     """
 
     genesis: Genesis
     events: Mapping[str, bytes]
+    unsigned: Mapping[str, bytes]
+    topics: Mapping[str, bytes]
     growth: Mapping[str, tuple[bytes, Checkpoint, Checkpoint]]
     checkpoints: Mapping[int, Checkpoint]
 
@@ -46,6 +51,11 @@ def proofs(kind: type[SignedChain] = SignedChain) -> Proofs:
             return _made(chain)
         finally:
             chain.close()
+
+
+def withoutCertificate(proof: EventProof) -> EventProof:
+    """A proof whose event's block has no certificate."""
+    return replace(proof, format=UNCERTIFIED, block=replace(proof.block, certificate=None))
 
 
 def _made(chain: SignedChain) -> Proofs:
@@ -72,6 +82,14 @@ def _made(chain: SignedChain) -> Proofs:
         "with a checkpoint": prove(pair[1], tip),
         "with a checkpoint that other nodes signed": prove(binary, tip),
         "with the next block as checkpoint": prove(first, first.height + 1),
+        "without a certificate of its block": withoutCertificate(prove(binary, tip)),
+    }
+    unsigned = {
+        "of the first events": prove(first, trusted=tip),
+        "after two changes": prove(pair[0], trusted=tip),
+    }
+    topics = {
+        name: chain.prover.certified(chain.prover.topic(name, chain.state)) for name in ("a/b", "c")
     }
     checkpoints = {height: chain.prover.checkpoint(height) for height in range(tip + 1)}
     growth = {
@@ -85,6 +103,8 @@ def _made(chain: SignedChain) -> Proofs:
     return Proofs(
         genesis=chain.genesis,
         events={name: encode(proof) for name, proof in events.items()},
+        unsigned={name: encode(proof) for name, proof in unsigned.items()},
+        topics={name: encode(proof) for name, proof in topics.items()},
         growth=growth,
         checkpoints=checkpoints,
     )

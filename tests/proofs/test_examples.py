@@ -8,11 +8,13 @@ import json
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.proofs import ProofInvalid, verifyProof
+from svcbroker.proofs import Checkpoint, ProofInvalid, verifyProof, verifyTopic
 from tools.enginechain import EngineChain
 
 from .examples import EXAMPLES, accepts
@@ -47,6 +49,26 @@ class AgreementTests(SynchronousTestCase):
                 except ProofInvalid:
                     isGood = False
                 self.assertEqual(accepts(text, chain), isGood, f"{name}: {what}")
+
+    def test_unsignedAndTopicProofsAgree(self) -> None:
+        """Both say the same of proofs without signatures, and of topic proofs."""
+        made, seed = proofs(), random.Random(5)
+        chain, tip = made.genesis.chain, made.checkpoints[max(made.checkpoints)]
+        cases: list[tuple[bytes, bytes | Checkpoint, Callable[[bytes], object]]] = [
+            *((data, tip, partial(verifyProof, checkpoint=tip)) for data in made.unsigned.values()),
+            *((data, chain, partial(verifyTopic, chain=chain)) for data in made.topics.values()),
+        ]
+        for data, trusted, ours in cases:
+            ours(data)
+            self.assertTrue(accepts(data, trusted))
+            for what, changed in seed.sample(list(mutations(json.loads(data))), 500):
+                text = written(changed)
+                try:
+                    ours(text)
+                    isGood = True
+                except ProofInvalid:
+                    isGood = False
+                self.assertEqual(accepts(text, trusted), isGood, what)
 
     def test_engineProofsAgree(self) -> None:
         """So it is with proofs of chains that an engine decided."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.json import encode
@@ -27,9 +28,15 @@ from svcbroker.chain import (
     receiptLeaves,
     transactionHashes,
 )
-from svcbroker.errors import EventNotFound, HeightUnknown, ParameterInvalid
-from svcbroker.model import EventId, Execution
-from svcbroker.proofs import verifyConsistency, verifyProof
+from svcbroker.errors import EventNotFound, HeightUnknown, ParameterInvalid, TopicNotFound
+from svcbroker.model import EventId, Execution, topicPrefix
+from svcbroker.proofs import (
+    ProofInvalid,
+    verifyComplete,
+    verifyConsistency,
+    verifyProof,
+    verifyTopic,
+)
 from tools.signedchain import SignedChain
 
 few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -136,6 +143,57 @@ class ProverTests(SynchronousTestCase):
             self.assertRaises(ParameterInvalid, prover.event, known, checkpoint)
         for older, newer in ((1, 1), (2, 1), (-1, 1)):
             self.assertRaises(ParameterInvalid, prover.consistency, older, newer)
+
+    def test_trustedCheckpointNeedsNoCertificates(self) -> None:
+        """A proof for who trusts a checkpoint does not grow with the changes of the nodes."""
+        prover, known = self.chain.prover, self.ids[0]
+        sizes = []
+        for word in "abc":
+            self.chain.changeNodes("node 0", "node 1", "node 2", word)
+            height = self.chain.head.height
+            for trusted in (known.height, height):
+                proof = encode(prover.event(known, trusted=trusted))
+                proved = verifyProof(proof, checkpoint=prover.checkpoint(trusted))
+                self.assertEqual((proved.signed, proved.signers), (None, {}))
+            sizes.append(len(proof))
+        self.assertLess(sizes[-1] - sizes[0], 200)
+        self.assertRaises(ParameterInvalid, prover.event, known, trusted=known.height - 1)
+        self.assertRaises(ParameterInvalid, prover.event, known, height, trusted=height)
+        self.assertRaises(HeightUnknown, prover.event, known, trusted=height + 1)
+
+    def test_unknownTopicIsRefused(self) -> None:
+        """That a topic was never opened is not proved."""
+        self.assertRaises(TopicNotFound, self.chain.prover.topic, "u", self.chain.state)
+
+    def test_allEventsOfTopicAreComplete(self) -> None:
+        """All events of a topic, in any order and more than once, are complete; fewer are not."""
+        self.chain.open("u")
+        self.chain.publish("u", b"other")
+        more = self.chain.publish("t", b"d", b"e")
+        prover, state = self.chain.prover, self.chain.state
+        made = encode(prover.certified(prover.topic("t", state)))
+        topic = verifyTopic(made, chain=self.chain.genesis.chain)
+        self.assertEqual(topic.count, 5)
+        height = topic.block.height
+        proofs = [encode(prover.event(each, trusted=height)) for each in (*self.ids, *more)]
+        for some in (proofs, proofs[::-1], proofs * 2):
+            events = verifyComplete(topic, some)
+            self.assertEqual([event.content for event in events], [b"a", b"b", b"c", b"d", b"e"])
+        for missing in range(5):
+            with self.assertRaisesRegex(
+                ProofInvalid, f"1 of .* first of them is number {missing + 1}"
+            ):
+                verifyComplete(topic, proofs[:missing] + proofs[missing + 1 :])
+        other = encode(prover.event(EventId(topicPrefix("u"), 1, height - 1), trusted=height))
+        with self.assertRaisesRegex(ProofInvalid, "of another topic"):
+            verifyComplete(topic, [*proofs, other])
+        # A proof that leads elsewhere may be of another history.
+        with self.assertRaisesRegex(ProofInvalid, "does not lead"):
+            verifyComplete(topic, [*proofs[:-1], encode(prover.event(self.ids[0]))])
+        fewer = evolve(topic, count=4)
+        with self.assertRaisesRegex(ProofInvalid, "number 5 is beyond"):
+            verifyComplete(fewer, proofs)
+        self.assertEqual(verifyComplete(evolve(topic, count=0), []), [])
 
     def test_damagedBlockGivesNoProof(self) -> None:
         """A proof that would not hold is not given."""

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.proofs import ProofInvalid, verifyConsistency, verifyProof
+from svcbroker.proofs import ProofInvalid, verifyConsistency, verifyProof, verifyTopic
 
 from .mutations import mutations
 from .support import proofs
@@ -58,9 +58,44 @@ class EventTests(SynchronousTestCase):
             except ProofInvalid:
                 continue
             # Without its checkpoint a proof is a whole proof, of the same event.
+            self.assertIsNotNone(document["block"].get("certificate"))
             self.assertIn(what, ("$.checkpoint: dropped", "$.checkpoint: None"), name)
             self.assertEqual(found, evolve(proved, checkpoint=None))
         self.assertGreater(count, 1000)
+
+    def test_everyChangeOfUnsignedProofIsRefused(self) -> None:
+        """With a trusted checkpoint, nothing in a proof without signatures can be changed."""
+        made = proofs()
+        tip = made.checkpoints[max(made.checkpoints)]
+        for name, data in made.unsigned.items():
+            with self.assertRaisesRegex(ProofInvalid, "no signatures"):
+                verifyProof(data, chain=made.genesis.chain)
+            verifyProof(data, checkpoint=tip, chain=made.genesis.chain)
+            document = json.loads(data)
+            count = 0
+            for what, changed in mutations(document):
+                if meant(changed) == meant(document):
+                    continue
+                count += 1
+                with self.assertRaises(ProofInvalid, msg=f"{name}: {what}"):
+                    verifyProof(written(changed), checkpoint=tip)
+            self.assertGreater(count, 1000)
+
+    def test_everyChangeOfTopicProofIsRefused(self) -> None:
+        """Nothing in a topic proof can be changed."""
+        made = proofs()
+        chain = made.genesis.chain
+        for name, data in made.topics.items():
+            verifyTopic(data, chain=chain)
+            document = json.loads(data)
+            count = 0
+            for what, changed in mutations(document):
+                if json.dumps(changed) == json.dumps(document):
+                    continue
+                count += 1
+                with self.assertRaises(ProofInvalid, msg=f"{name}: {what}"):
+                    verifyTopic(written(changed), chain=chain)
+            self.assertGreater(count, 1000)
 
     def test_byBytes(self) -> None:
         """No byte of a proof can be another one, whatever it is part of."""

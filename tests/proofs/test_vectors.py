@@ -10,7 +10,15 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.proofs import Checkpoint, ProofInvalid, readGenesis, verifyConsistency, verifyProof
+from svcbroker.commands.verify import eventFields, topicFields
+from svcbroker.proofs import (
+    Checkpoint,
+    ProofInvalid,
+    readGenesis,
+    verifyConsistency,
+    verifyProof,
+    verifyTopic,
+)
 from tools.make_proof_vectors import DEFAULT, vectors
 
 from .examples import accepts
@@ -46,8 +54,49 @@ class VectorTests(SynchronousTestCase):
             proved = verifyProof(data, chain=CHAIN)
             self.assertEqual(str(proved.block), VECTORS["checkpoints"][proved.block.height])
             self.assertTrue(accepts(data, CHAIN), vector["name"])
+            self.assertEqual(vector["verified"], {"proved": True, **eventFields(proved)})
             names.add(vector["name"])
-        self.assertEqual(len(names), 8)
+        self.assertEqual(len(names), 9)
+
+    def test_trustedCheckpointsMatchVectors(self) -> None:
+        """With a trusted checkpoint, a proof needs no signatures."""
+        count = 0
+        for vector in VECTORS["trusting"]:
+            data, checkpoint = written(vector["proof"]), Checkpoint.parse(vector["checkpoint"])
+            chain = None if vector["chain"] is None else bytes.fromhex(vector["chain"])
+            if "why" in vector:
+                with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                    verifyProof(data, chain=chain, checkpoint=checkpoint)
+                # The example trusts one thing at a time.
+                isTaken = accepts(data, checkpoint) and (chain is None or accepts(data, chain))
+                self.assertFalse(isTaken, vector["why"])
+            else:
+                count += 1
+                proved = verifyProof(data, chain=chain, checkpoint=checkpoint)
+                self.assertEqual(vector["verified"], {"proved": True, **eventFields(proved)})
+                self.assertTrue(accepts(data, checkpoint), vector["name"])
+        self.assertEqual((count, len(VECTORS["trusting"])), (7, 15))
+
+    def test_topicProofsMatchVectors(self) -> None:
+        """Topic proofs hold or are refused by ours and by the example."""
+        for vector in VECTORS["topics"]:
+            data = written(vector["proof"])
+            proved = verifyTopic(data, chain=CHAIN)
+            self.assertEqual(vector["verified"], {"proved": True, **topicFields(proved)})
+            for trusted in (CHAIN, proved.block):
+                self.assertTrue(accepts(data, trusted), vector["name"])
+            verifyTopic(data, checkpoint=proved.block)
+            self.assertFalse(accepts(data, bytes(32)))
+            for wrong in ({"chain": bytes(32)}, {"checkpoint": Checkpoint(1, bytes(32))}, {}):
+                self.assertRaises(ProofInvalid, verifyTopic, data, **wrong)
+        reasons = set()
+        for vector in VECTORS["badTopics"]:
+            data = written(vector["proof"])
+            with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                verifyTopic(data, chain=CHAIN)
+            self.assertFalse(accepts(data, CHAIN), vector["why"])
+            reasons.add(vector["why"])
+        self.assertEqual(len(reasons), 15)
 
     def test_badProofsAreRefused(self) -> None:
         """What does not hold is refused by both."""
@@ -66,7 +115,11 @@ class VectorTests(SynchronousTestCase):
         made = VECTORS["cometbft"]
         chain = bytes.fromhex(made["chain"])
         self.assertEqual(readGenesis(written(made["genesis"])).chain, chain)
-        self.assertEqual(len(made["events"]), 4)
+        self.assertEqual(len(made["events"]), 5)
+        for vector in made["topics"]:
+            data = written(vector["proof"])
+            self.assertEqual(verifyTopic(data, chain=chain).count, 3)
+            self.assertTrue(accepts(data, chain), vector["name"])
         for vector in made["events"]:
             data = written(vector["proof"])
             verifyProof(data, chain=chain)

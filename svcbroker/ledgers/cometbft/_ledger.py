@@ -4,7 +4,7 @@ The ledger of a CometBFT network, as the broker beside one of its engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -38,7 +38,7 @@ from ...model import (
     Statistics,
 )
 from ...net.deferreds import asDeferred
-from ...proofs import CometCertificate, EventProof
+from ...proofs import AnyCertificate, EventProof, TopicProof
 from ...proofs.cometbft import engineOrder
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
@@ -316,13 +316,34 @@ class CometLedger(StoredLedger):
     # Proofs.
 
     @asDeferred
-    async def prove(self, eventId: EventId, checkpoint: int | None) -> EventProof:
-        given: dict[int, CometCertificate] = {}
+    async def prove(
+        self, eventId: EventId, checkpoint: int | None, *, trusted: int | None = None
+    ) -> EventProof:
+        return await self._certified(
+            lambda given: self._prover.event(eventId, checkpoint, given, trusted=trusted)
+        )
+
+    @asDeferred
+    async def proveTopic(self, name: str) -> TopicProof:
+        proof = await self._read(lambda: self._prover.topic(name, self._state))
+        return await self._certified(lambda given: self._prover.certified(proof, given))
+
+    async def _certified(self, make: Callable[[Mapping[int, AnyCertificate | None]], T]) -> T:
+        """Make a proof with certificates that the store may not have yet."""
+        given: dict[int, AnyCertificate | None] = {}
+        reasons: dict[int, LedgerUnavailable] = {}
         while True:
             try:
-                return await self._read(lambda: self._prover.event(eventId, checkpoint, given))
+                return await self._read(lambda: make(given))
             except NotCertified as missing:
-                given[missing.height] = await self._certifier.certificate(missing.height)
+                height = missing.height
+                if height in reasons:
+                    raise reasons[height] from None
+                try:
+                    given[height] = await self._certifier.certificate(height)
+                except LedgerUnavailable as reason:
+                    # The proof may do with a later block that has a certificate.
+                    given[height], reasons[height] = None, reason
 
     # The end.
 

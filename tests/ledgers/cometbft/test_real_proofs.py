@@ -7,7 +7,7 @@ from __future__ import annotations
 from msgspec.json import encode
 from twisted.trial.unittest import TestCase
 
-from svcbroker.errors import EventNotFound, HeightUnknown, ParameterInvalid
+from svcbroker.errors import EventNotFound, HeightUnknown, LedgerUnavailable, ParameterInvalid
 from svcbroker.interfaces import submit
 from svcbroker.ledgers.cometbft._certifier import Certifier
 from svcbroker.ledgers.cometbft._home import readValidatorSeed
@@ -15,11 +15,14 @@ from svcbroker.ledgers.pbft._keys import publicKey, signChange
 from svcbroker.model import EventId, OpenTopic, PublishEvent
 from svcbroker.proofs import (
     Checkpoint,
+    CometCertificate,
     ProvedEvent,
     readGenesis,
     storedCertificate,
+    verifyComplete,
     verifyConsistency,
     verifyProof,
+    verifyTopic,
 )
 from svcbroker.proofs.cometbft import engineOrder
 
@@ -98,6 +101,16 @@ class RealProofTests(TestCase):
             self.assertEqual(await node.ledger.getCheckpoint(higher.height), checkpoint)
             proof = await node.ledger.prove(late, higher.height)
             verifyProof(encode(proof), chain=self.chain, checkpoint=checkpoint)
+        for node in network.nodes:
+            data = encode(await node.ledger.proveTopic("a"))
+            topic = verifyTopic(data, chain=self.chain)
+            self.assertEqual((topic.count, topic.block), (2, checkpoint))
+            kept = [
+                encode(await node.ledger.prove(each, None, trusted=checkpoint.height))
+                for each in (oldest, late)
+            ]
+            events = verifyComplete(topic, kept)
+            self.assertEqual([event.content for event in events], [b"early", b"late"])
         growth = await first.ledger.proveConsistency(0, checkpoint.height)
         verifyConsistency(encode(growth), older=beginning, newer=checkpoint)
         for asked, error in (
@@ -112,6 +125,22 @@ class RealProofTests(TestCase):
         self.patch(Certifier, "certificate", None)
         proved = await self.proved(first, oldest, checkpoint)
         self.assertEqual(proved.content, b"early")
+
+        # Where a block's certificate cannot be had, a later one stands behind it.
+        async def refuse(certifier: Certifier, height: int) -> CometCertificate:
+            raise LedgerUnavailable("the engine is gone")
+
+        self.patch(Certifier, "certificate", refuse)
+        store = first.ledger._application.store
+        assert store is not None
+        store._writing.execute(
+            "UPDATE head SET certificate = x'' WHERE height = ?", (oldest.height,)
+        )
+        proved = await self.proved(first, oldest)
+        self.assertEqual((proved.signed, proved.nodes), (checkpoint, 3))
+        store._writing.execute("UPDATE head SET certificate = x'' WHERE height = ?", (late.height,))
+        for asked in (oldest, late):
+            await self.assertFailure(first.ledger.prove(asked, None), LedgerUnavailable)
 
     def isCertified(self, node: Node, height: int) -> bool:
         """Whether a node has stored what makes a block and all before it final."""

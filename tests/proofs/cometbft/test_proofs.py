@@ -20,6 +20,8 @@ from svcbroker.chain import Certificate, Header
 from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.model import EventId
 from svcbroker.proofs import (
+    UNCERTIFIED,
+    AnyCertificate,
     Checkpoint,
     CometCertificate,
     EventProof,
@@ -32,6 +34,7 @@ from svcbroker.proofs import (
     storedCertificate,
     verifyConsistency,
     verifyProof,
+    verifyTopic,
 )
 from svcbroker.proofs.cometbft import (
     MARK,
@@ -346,6 +349,53 @@ class EngineTests(SynchronousTestCase):
             given[height] = CometCertificate.of(chain.lights[height])
         proof = chain.prover.event(event, None, given)
         verifyProof(encode(proof), chain=chain.genesis.chain)
+
+    def test_laterCertificateStandsBehindMissingOne(self) -> None:
+        """
+        Where there is no certificate of an event's block, a later one proves the event; the same
+        holds with the checkpoint that was asked for. A change needs its own.
+        """
+        chain = self.makeChain(keeps=False)
+        first = chain.publish("t", b"first")[0]
+        second = chain.publish("t", b"second")[0]
+        chain.decide()
+        prove, lights = chain.prover.event, chain.lights
+        for checkpoint in (None, second.height):
+            given: dict[int, AnyCertificate | None] = {first.height: None}
+            with self.assertRaises(NotCertified) as raised:
+                prove(first, checkpoint, given)
+            self.assertEqual(raised.exception.height, second.height)
+            given[second.height] = CometCertificate.of(lights[second.height])
+            proof = prove(first, checkpoint, given)
+            self.assertEqual(proof.format, UNCERTIFIED)
+            proved = verifyProof(encode(proof), chain=chain.genesis.chain)
+            self.assertEqual(proved.content, b"first")
+            self.assertEqual(proved.signed, chain.prover.checkpoint(second.height))
+            self.assertEqual((len(proved.signers), proved.nodes), (3, 4))
+        # There is no later block, and none of a change can be left out.
+        self.assertRaises(NotCertified, prove, second, None, {second.height: None})
+        changed = chain.changeNodes("node 0", "node 1", "new 2")
+        (last,) = chain.publish("t", b"last")
+        given = {last.height: CometCertificate.of(lights[last.height]), changed.height: None}
+        self.assertRaises(NotCertified, prove, last, None, given)
+        # Who trusts a checkpoint needs no certificate at all.
+        proof = prove(last, trusted=last.height)
+        self.assertLess(len(encode(proof)), 2500)
+        verifyProof(encode(proof), checkpoint=chain.prover.checkpoint(None))
+
+    def test_topicIsProvedFromLastBlockWithTransactions(self) -> None:
+        """Blocks without transactions have no certificate, and the state of the one before."""
+        chain = self.makeChain(keeps=False)
+        (event,) = chain.publish("t", b"x")
+        chain.decide()
+        proof = chain.prover.topic("t", chain.state)
+        chain.publish("t", b"later")
+        self.assertRaises(NotCertified, chain.prover.certified, proof)
+        given = {event.height: CometCertificate.of(chain.lights[event.height])}
+        proved = verifyTopic(
+            encode(chain.prover.certified(proof, given)), chain=chain.genesis.chain
+        )
+        self.assertEqual((proved.count, proved.block.height), (1, event.height))
 
 
 class StoredTests(SynchronousTestCase):
