@@ -68,8 +68,8 @@ class VectorTests(SynchronousTestCase):
                 with self.assertRaises(ProofInvalid, msg=vector["why"]):
                     verifyProof(data, chain=chain, checkpoint=checkpoint)
                 # The example trusts one thing at a time.
-                isTaken = accepts(data, checkpoint) and (chain is None or accepts(data, chain))
-                self.assertFalse(isTaken, vector["why"])
+                isAccepted = accepts(data, checkpoint) and (chain is None or accepts(data, chain))
+                self.assertFalse(isAccepted, vector["why"])
             else:
                 count += 1
                 proved = verifyProof(data, chain=chain, checkpoint=checkpoint)
