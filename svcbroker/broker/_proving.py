@@ -73,9 +73,7 @@ class Proving:
         return await self._timeouts.wait(ledger.prove(eventId, checkpoint, trusted=trusted))
 
     @asDeferred
-    async def proveTopic(
-        self, principal: Principal, groupId: str | None, topic: str
-    ) -> TopicProof:
+    async def proveTopic(self, principal: Principal, groupId: str | None, topic: str) -> TopicProof:
         """
         Prove how many events a topic has, in the state after the latest block.
 
