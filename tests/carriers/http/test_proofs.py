@@ -7,15 +7,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.access import ANYBODY
+from svcbroker.access import ANYBODY, Grants, Principal, Usage
+from svcbroker.errors import TopicNotFound
+from svcbroker.interfaces import Identity, Quotas
 from svcbroker.proofs import (
     Checkpoint,
     readCheckpoint,
     readGenesis,
+    verifyComplete,
     verifyConsistency,
     verifyProof,
+    verifyTopic,
 )
 from tests.broker.support import makeFixture
 from tests.ledgers.pbft.rig import LedgerRig
@@ -74,6 +79,25 @@ class ProofTests(SynchronousTestCase):
         data = self.raw(f"proof?eventId={self.ids[0]}&checkpoint={tip.height}")
         self.assertEqual(verifyProof(data, checkpoint=tip).checkpoint, tip)
 
+    def test_topicAndAllItsEventsAreProved(self) -> None:
+        """Over both interfaces, and with proofs that the topic's block is trusted for."""
+        data = self.raw("topicProof?topic=t")
+        topic = verifyTopic(data, chain=self.chain)
+        self.assertEqual((topic.topic, topic.count), ("t", 3))
+        self.assertEqual(json.loads(data), self.client.rpc("topicProof", {"topic": "t"})["result"])
+        height = topic.block.height
+        proofs = [self.raw(f"proof?eventId={each}&trusted={height}") for each in self.ids]
+        found = verifyComplete(topic, proofs)
+        self.assertEqual([event.eventId for event in found], self.ids)
+
+    def test_hiddenTopicIsNotProved(self) -> None:
+        """A topic that a principal may not know of looks as if it were not there."""
+        proving = self.client.fixture.broker.proving
+        identity = Identity(name="ann", grants=Grants.parse(("subscribe 1 a/#",), "ann"))
+        stranger = Principal(identity, Usage(Quotas(), Clock().seconds))
+        self.failureResultOf(proving.proveTopic(stranger, None, "t"), TopicNotFound)
+        self.successResultOf(proving.proveTopic(ANYBODY, None, "t"))
+
     def test_consistencyOfAnyTwoBlocks(self) -> None:
         kept = [
             readCheckpoint(self.raw(f"checkpoint?height={height}"))
@@ -96,6 +120,12 @@ class ProofTests(SynchronousTestCase):
             (f"proof?eventId={one}&checkpoint={height}", 100600),
             (f"proof?eventId={one}&checkpoint=x", 100600),
             (f"proof?eventId={one}&groupId=9", 200211),
+            (f"proof?eventId={one}&trusted={height + 1}", 100304),
+            (f"proof?eventId={one}&trusted=1", 100600),
+            (f"proof?eventId={one}&checkpoint={height}&trusted={height}", 100600),
+            ("topicProof", 100103),
+            ("topicProof?topic=%23", 100106),
+            ("topicProof?topic=unopened", 100101),
             (f"checkpoint?height={height + 1}", 100304),
             ("checkpoint?height=-1", 100600),
             ("checkpoint?height=1000000000000000", 100304),
@@ -112,6 +142,7 @@ class ProofTests(SynchronousTestCase):
             ("genesis", {}),
             ("checkpoint", {}),
             ("proof", {"eventId": self.ids[0]}),
+            ("topicProof", {"topic": "t"}),
             ("consistency", {"older": 0, "newer": 1}),
         ):
             given: dict[str, Any] = {**params, "groupId": "2"}
