@@ -125,6 +125,7 @@ class FaceTests(SynchronousTestCase):
             "BackedUp",
             "BackupRefused",
             "Begin",
+            "Certificates",
             "End",
             "Finding",
             "Findings",

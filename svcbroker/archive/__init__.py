@@ -23,7 +23,7 @@ from ._layout import (
     groupDirectory,
     groupsIn,
 )
-from ._prover import NotCertified, Prover, readChain
+from ._prover import Certificates, NotCertified, Prover, readChain
 from ._replay import ROUNDS_ASIDE, Replay, StoredChain, appendOf, loadChain, storedHistory
 from ._stream import Begin, End, StreamBroken, StreamedBlock, StreamReader, StreamWriter
 
@@ -38,6 +38,7 @@ __all__ = [
     "BackedUp",
     "BackupRefused",
     "Begin",
+    "Certificates",
     "End",
     "Finding",
     "Findings",

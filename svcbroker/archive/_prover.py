@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeAlias
 
 import msgspec
 from attrs import frozen
@@ -56,7 +57,10 @@ from ..storage import BlockHeadRow, BlockRow, ChainReader, Snapshot, StorageDama
 from ._layout import STORE_NAME
 from ._replay import storedHistory
 
-_NONE: Mapping[int, AnyCertificate | None] = MappingProxyType({})
+Certificates: TypeAlias = Mapping[int, AnyCertificate | None]
+"""Certificates that a store does not have, by height; C{None} for one that cannot be had."""
+
+_NONE: Certificates = MappingProxyType({})
 
 
 class NotCertified(Exception):
@@ -192,7 +196,7 @@ class Prover:
         self,
         eventId: EventId,
         checkpoint: int | None = None,
-        certificates: Mapping[int, AnyCertificate | None] = _NONE,
+        certificates: Certificates = _NONE,
         *,
         trusted: int | None = None,
     ) -> EventProof:
@@ -262,9 +266,7 @@ class Prover:
             genesis=self.genesis(),
         )
 
-    def certified(
-        self, proof: TopicProof, certificates: Mapping[int, AnyCertificate | None] = _NONE
-    ) -> TopicProof:
+    def certified(self, proof: TopicProof, certificates: Certificates = _NONE) -> TopicProof:
         """
         A topic proof with its certificates.
 
@@ -288,7 +290,7 @@ class Prover:
         height: int,
         checkpoint: int | None,
         trusted: int | None,
-        certificates: Mapping[int, AnyCertificate | None],
+        certificates: Certificates,
     ) -> tuple[FinalHeader, int, CheckpointFields | None]:
         """
         The header of a block, and the later header that a proof leads to, if any.
@@ -341,9 +343,7 @@ class Prover:
             return place.offset, place.length
         raise EventNotFound()
 
-    def _changes(
-        self, height: int, certificates: Mapping[int, AnyCertificate | None]
-    ) -> Sequence[NodeChange]:
+    def _changes(self, height: int, certificates: Certificates) -> Sequence[NodeChange]:
         """The changes of the validator set below a height."""
         # Cached: every proof has all of them, and they only grow in number.
         for row in self._store.validatorSets():
@@ -366,7 +366,7 @@ class Prover:
     def _header(self, height: int) -> Header:
         return Header.decode(self._row(height).header) if height else self._genesis.header()
 
-    def _final(self, height: int, certificates: Mapping[int, AnyCertificate | None]) -> FinalHeader:
+    def _final(self, height: int, certificates: Certificates) -> FinalHeader:
         row = self._row(height)
         certificate = storedCertificate(row.certificate) or certificates.get(height)
         if certificate is None:

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from ..archive import Prover
+from ..archive import Certificates, Prover
 from ..chain import ChainState, Genesis, Malformed
 from ..errors import BrokerError, LedgerUnavailable
 from ..interfaces import IBlockObserver
@@ -102,13 +102,17 @@ class StoredLedger:
     def prove(
         self, eventId: EventId, checkpoint: int | None, *, trusted: int | None = None
     ) -> Deferred[EventProof]:
-        return self._read(lambda: self._prover.event(eventId, checkpoint, trusted=trusted))
+        return self._prove(
+            lambda given: self._prover.event(eventId, checkpoint, given, trusted=trusted)
+        )
 
     def proveConsistency(self, older: int, newer: int) -> Deferred[ConsistencyProof]:
         return self._read(lambda: self._prover.consistency(older, newer))
 
-    def proveTopic(self, name: str) -> Deferred[TopicProof]:
-        return self._read(lambda: self._prover.certified(self._prover.topic(name, self._state)))
+    @asDeferred
+    async def proveTopic(self, name: str) -> TopicProof:
+        proof = await self._read(lambda: self._prover.topic(name, self._state))
+        return await self._prove(lambda given: self._prover.certified(proof, given))
 
     def addObserver(self, observer: IBlockObserver) -> None:
         self._observers.add(observer)
@@ -125,6 +129,14 @@ class StoredLedger:
         self, offset: int, limit: int, *, height: int | None = None, hash: bytes | None = None
     ) -> Deferred[Page[TransactionRecord]]:
         return self._search(lambda: self._reader.listTransactions(offset, limit, height, hash))
+
+    def _prove(self, make: Callable[[Certificates], T]) -> Deferred[T]:
+        """
+        Make a proof.
+
+        @param make: makes it with the certificates that the store does not have.
+        """
+        return self._read(lambda: make({}))
 
     def _read(self, read: Callable[[], T]) -> Deferred[T]:
         try:

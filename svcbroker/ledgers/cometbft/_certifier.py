@@ -18,10 +18,11 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ...archive import Certificates, NotCertified
 from ...chain import Genesis, Header, ValidatorSet
 from ...errors import LedgerUnavailable
 from ...net.deferreds import asDeferred
-from ...proofs import CometCertificate, checkLightBlock
+from ...proofs import AnyCertificate, CometCertificate, checkLightBlock
 from ...proofs.cometbft import LightBlock, LightBlockInvalid
 from ...storage import ChainReader, Store
 from ._calls import EngineError
@@ -106,6 +107,30 @@ class Certifier:
         if self._asking is not None:
             self._asking.cancel()
         return stopped
+
+    @asDeferred
+    async def complete(self, make: Callable[[Certificates], Deferred[T]]) -> T:
+        """
+        Make a proof that may need certificates that are not stored yet.
+
+        @param make: makes it. It may fail with
+            L{NotCertified<svcbroker.archive.NotCertified>}.
+        @raise LedgerUnavailable: it cannot be made without a certificate that cannot be had now.
+        """
+        given: dict[int, AnyCertificate | None] = {}
+        reasons: dict[int, LedgerUnavailable] = {}
+        while True:
+            try:
+                return await make(given)
+            except NotCertified as missing:
+                height = missing.height
+                if height in reasons:
+                    raise reasons[height] from None
+                try:
+                    given[height] = await self.certificate(height)
+                except LedgerUnavailable as reason:
+                    # A later block that has a certificate may do instead.
+                    given[height], reasons[height] = None, reason
 
     async def certificate(self, height: int) -> CometCertificate:
         """

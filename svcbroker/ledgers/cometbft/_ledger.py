@@ -4,7 +4,7 @@ The ledger of a CometBFT network, as the broker beside one of its engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, fail
@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...archive import NotCertified
+from ...archive import Certificates
 from ...chain import (
     Candidate,
     ChainState,
@@ -29,7 +29,6 @@ from ...chain import (
 from ...errors import LedgerUnavailable, ParameterInvalid
 from ...interfaces import IProvableLedger, IValidatorSetLedger, LedgerContext, Submission
 from ...model import (
-    EventId,
     Execution,
     Health,
     NodeRecord,
@@ -38,7 +37,6 @@ from ...model import (
     Statistics,
 )
 from ...net.deferreds import asDeferred
-from ...proofs import AnyCertificate, EventProof, TopicProof
 from ...proofs.cometbft import engineOrder
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
@@ -315,35 +313,8 @@ class CometLedger(StoredLedger):
 
     # Proofs.
 
-    @asDeferred
-    async def prove(
-        self, eventId: EventId, checkpoint: int | None, *, trusted: int | None = None
-    ) -> EventProof:
-        return await self._certified(
-            lambda given: self._prover.event(eventId, checkpoint, given, trusted=trusted)
-        )
-
-    @asDeferred
-    async def proveTopic(self, name: str) -> TopicProof:
-        proof = await self._read(lambda: self._prover.topic(name, self._state))
-        return await self._certified(lambda given: self._prover.certified(proof, given))
-
-    async def _certified(self, make: Callable[[Mapping[int, AnyCertificate | None]], T]) -> T:
-        """Make a proof with certificates that the store may not have yet."""
-        given: dict[int, AnyCertificate | None] = {}
-        reasons: dict[int, LedgerUnavailable] = {}
-        while True:
-            try:
-                return await self._read(lambda: make(given))
-            except NotCertified as missing:
-                height = missing.height
-                if height in reasons:
-                    raise reasons[height] from None
-                try:
-                    given[height] = await self._certifier.certificate(height)
-                except LedgerUnavailable as reason:
-                    # The proof may do with a later block that has a certificate.
-                    given[height], reasons[height] = None, reason
+    def _prove(self, make: Callable[[Certificates], T]) -> Deferred[T]:
+        return self._certifier.complete(lambda given: self._read(lambda: make(given)))
 
     # The end.
 
