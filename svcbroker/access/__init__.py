@@ -2,7 +2,7 @@
 Who may do what: the grants of accounts, and the principals that act through the broker.
 """
 
-from ._access import Access
+from ._access import Access, Admission, credentialsOf
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
 from ._principal import ANYBODY, Principal
 from ._usage import Usage
@@ -12,7 +12,9 @@ __all__ = [
     "BUILT_IN_ROLES",
     "EVERYTHING",
     "Access",
+    "Admission",
     "Grants",
     "Principal",
     "Usage",
+    "credentialsOf",
 ]

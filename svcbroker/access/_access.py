@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
+from attrs import frozen
 from twisted.cred.checkers import ICredentialsChecker
-from twisted.cred.credentials import ICredentials
+from twisted.cred.credentials import ICredentials, UsernamePassword
 from twisted.cred.error import UnauthorizedLogin
 from twisted.cred.portal import IRealm, Portal
 from twisted.internet.defer import maybeDeferred
@@ -18,10 +19,51 @@ from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
 from ..errors import NotAuthenticated
-from ..interfaces import Action, IAuthenticator, Identity, Quotas
+from ..interfaces import (
+    Action,
+    ClientCertificate,
+    IAuthenticator,
+    IClientCertificate,
+    Identity,
+    Quotas,
+)
 from ..net.deferreds import asDeferred
+from ..net.tls import peerCertificate
 from ._principal import ANYBODY, Principal
 from ._usage import UNLIMITED, Usage
+
+
+def credentialsOf(transport: Any, name: bytes | None, password: bytes | None) -> Any:
+    """
+    The credentials of a connection that logs in inside its protocol.
+
+    @param transport: the connection. Its client's certificate counts where there is neither name
+        nor password.
+    @return: C{ICredentials}; C{None} where there are none.
+    """
+    if name is not None or password is not None:
+        return UsernamePassword(name or b"", password or b"")
+    certificate = peerCertificate(transport)
+    if certificate is None:
+        return None
+    return ClientCertificate(certificate.commonName, certificate.fingerprint)
+
+
+@frozen(eq=False)
+class Admission:
+    """
+    A connection that has logged in. It counts as a connection of its account.
+
+    @ivar principal: in whose name it acts.
+    """
+
+    principal: Principal
+    _forget: Callable[[], None]
+
+    def release(self) -> None:
+        """The connection is closed. Called once."""
+        self._forget()
+        self.principal.usage.free("connections")
 
 
 class IPrincipal(Interface):
@@ -139,9 +181,41 @@ class Access:
         try:
             avatar: Any = await self._portal.login(credentials, clientId, IPrincipal)
         except UnauthorizedLogin:
-            raise NotAuthenticated("the credentials are not valid") from None
+            raise NotAuthenticated() from None
         principal: Principal = avatar[1]
         return principal
+
+    @asDeferred
+    async def admit(
+        self,
+        credentials: ICredentials | None,
+        address: str,
+        ended: Callable[[], object],
+        clientId: str = "",
+    ) -> Admission:
+        """
+        Log a connection in. Called by carriers whose connections keep their log-in.
+
+        @param credentials: see L{credentialsOf}.
+        @param ended: called when the account goes or the log-in expires: the connection closes.
+        @raise NotAuthenticated: the credentials are not valid, or there are none and none are not
+            enough.
+        @raise QuotaExceeded: the account has as many connections as it may have.
+        @raise Overloaded: too many log-ins are being checked.
+        """
+        principal = self.anonymous
+        if credentials is not None and not self.isOpen:
+            try:
+                principal = await self.login(credentials, address, clientId)
+            except NotAuthenticated:
+                # A certificate is shown unasked.
+                if principal is None or not IClientCertificate.providedBy(credentials):
+                    raise
+        if principal is None:
+            raise NotAuthenticated()
+        principal = self.forClient(principal, clientId)
+        principal.usage.take("connections")
+        return Admission(principal, principal.onEnd(ended))
 
     def requestAvatar(
         self, avatarId: Any, mind: Any, *interfaces: Any

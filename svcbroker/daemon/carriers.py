@@ -214,6 +214,7 @@ def makeCarriers(
     stomp = StompFactory(
         broker,
         subscriptions,
+        access,
         entropy,
         version=version.version,
         settings=StompSettings(frames=FrameLimits(maxBody=config.maxContent)),

@@ -14,7 +14,7 @@ from twisted.internet.protocol import Factory
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...access import Principal
+from ...access import Access, Principal
 from ...broker import Broker
 from ...interfaces import ISubscriber, ISubscription
 from ...model import SubscribeRequest
@@ -51,6 +51,7 @@ class StompFactory(Factory):
         self,
         broker: Broker,
         subscriptions: ISubscriptions,
+        access: Access,
         entropy: Callable[[int], bytes],
         *,
         version: str,
@@ -58,12 +59,14 @@ class StompFactory(Factory):
         incidents: Incidents | None = None,
     ) -> None:
         """
+        @param access: logs clients in.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param version: the version of the broker, which CONNECTED tells.
         @param incidents: keeps the causes of unexpected failures.
         """
         self.broker = broker
         self.subscriptions = subscriptions
+        self.access = access
         self.clock: IReactorTime = broker.clock
         self.settings = StompSettings() if settings is None else settings
         self.incidents = Incidents() if incidents is None else incidents

@@ -15,9 +15,9 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...access import ANYBODY
+from ...access import Admission, Principal, credentialsOf
 from ...broker import PublishPolicy, SendResult
-from ...errors import BrokerError, TopicNotFound
+from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
@@ -28,6 +28,7 @@ from .effects import (
     Acknowledge,
     Close,
     Effect,
+    LogIn,
     Pause,
     Publish,
     PublishAll,
@@ -86,7 +87,7 @@ class StompProtocol(Protocol):
     def __init__(self, factory: StompFactory) -> None:
         self.factory = factory
         self._clock = factory.clock
-        self._principal = ANYBODY
+        self._admission: Admission | None = None
         self._subscriptions: dict[int, ISubscription] = {}
         self._todo: deque[Effect] = deque()
         self._isBusy = False
@@ -119,6 +120,8 @@ class StompProtocol(Protocol):
         """See C{IProtocol}."""
         self._isClosed = True
         self._endSubscriptions()
+        if self._admission is not None:
+            self._admission.release()
         self._timer.close()
         if self._closing is not None and self._closing.active():
             self._closing.cancel()
@@ -147,7 +150,11 @@ class StompProtocol(Protocol):
     def subscriptionEnded(self, number: int, error: BrokerError) -> None:
         """A subscription has ended."""
         self._subscriptions.pop(number, None)
-        self._perform(self._session.subscriptionEnded(error, self._clock.seconds()))
+        self._perform(self._session.end(error, self._clock.seconds()))
+
+    def _accountEnded(self) -> None:
+        """The client's account is gone."""
+        self._perform(self._session.end(NotAuthenticated(), self._clock.seconds()))
 
     def shutDown(self) -> None:
         """The broker stops: answer what came, and close."""
@@ -198,6 +205,31 @@ class StompProtocol(Protocol):
             self._unread += len(effect.data)
         assert self.transport is not None
         self.transport.write(effect.data)
+
+    @property
+    def _principal(self) -> Principal:
+        assert self._admission is not None
+        return self._admission.principal
+
+    def _logIn(self, effect: LogIn) -> None:
+        login, passcode, transport = effect.login, effect.passcode, self.transport
+        assert transport is not None
+        credentials = credentialsOf(
+            transport,
+            None if login is None else login.encode("utf-8"),
+            None if passcode is None else passcode.encode("utf-8"),
+        )
+        address = getattr(transport.getPeer(), "host", "")
+
+        def admitted(admission: Admission) -> Iterable[Effect]:
+            if self._isClosed:
+                admission.release()
+                return ()
+            self._admission = admission
+            return self._session.loggedIn(effect.answer, self._clock.seconds())
+
+        admitting = self.factory.access.admit(credentials, address, self._accountEnded)
+        self._settle(effect.answer, admitting, admitted)
 
     def _publish(self, effect: Publish) -> None:
         answers = effect.answers
@@ -323,6 +355,7 @@ class StompProtocol(Protocol):
 
 _PERFORM: Final[dict[type[Any], Callable[[StompProtocol, Any], None]]] = {
     Write: StompProtocol._write,
+    LogIn: StompProtocol._logIn,
     Publish: StompProtocol._publish,
     PublishAll: StompProtocol._publishAll,
     Subscribe: StompProtocol._subscribe,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ...broker import Publication
 from ...model import Event, SubscribeRequest
@@ -19,6 +19,20 @@ class Write:
     """Send bytes to the client."""
 
     data: bytes
+
+
+@frozen
+class LogIn:
+    """
+    Log the client in. What comes of it is told by C{Session.loggedIn} or C{failed}.
+
+    @ivar login: the account's name, if the client gives one.
+    @ivar passcode: its password, if the client gives one.
+    """
+
+    answer: Answer
+    login: str | None
+    passcode: str | None = field(repr=False)
 
 
 @frozen
@@ -106,5 +120,14 @@ class Close:
 
 
 Effect: TypeAlias = (
-    Write | Publish | PublishAll | Subscribe | Resume | Pause | Acknowledge | Unsubscribe | Close
+    Write
+    | LogIn
+    | Publish
+    | PublishAll
+    | Subscribe
+    | Resume
+    | Pause
+    | Acknowledge
+    | Unsubscribe
+    | Close
 )

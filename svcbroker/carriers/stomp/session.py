@@ -17,7 +17,7 @@ from ...errors import BrokerError, ParameterInvalid, TopicNotFound, TransactionT
 from ...interfaces import Batch
 from .answers import Answer, Answers
 from .deliveries import Deliveries
-from .effects import Close, Effect, Publish, PublishAll, Subscribe, Unsubscribe, Write
+from .effects import Close, Effect, LogIn, Publish, PublishAll, Subscribe, Unsubscribe, Write
 from .frames import HEARTBEAT, Frame, FrameParser, Version, encodeFrame
 from .heartbeats import HeartBeats
 from .requests import (
@@ -39,7 +39,7 @@ class State(Enum):
     """How far a session has come."""
 
     CONNECTING = "connecting"
-    """The client has yet to say CONNECT."""
+    """The client has yet to say CONNECT, or is being logged in."""
     OPEN = "open"
     """Frames are taken."""
     ENDING = "ending"
@@ -154,7 +154,7 @@ class Session:
         return self._go(now)
 
     def failed(self, answer: Answer, error: BrokerError, now: float) -> list[Effect]:
-        """L{PublishAll} or L{Subscribe} was refused."""
+        """L{LogIn}, L{PublishAll} or L{Subscribe} was refused."""
         self._settleWithError(answer, error)
         return self._go(now)
 
@@ -171,8 +171,11 @@ class Session:
         self._deliveries.deliver(number, batch)
         return self._go(now)
 
-    def subscriptionEnded(self, error: BrokerError, now: float) -> list[Effect]:
-        """The broker has ended a subscription. STOMP has no words for it but ERROR."""
+    def end(self, error: BrokerError, now: float) -> list[Effect]:
+        """
+        The broker has ended a subscription, or the client's account is gone. STOMP has no words for
+        it but ERROR.
+        """
         self._refuse(error)
         return self._go(now)
 
@@ -319,7 +322,7 @@ class Session:
 
     def _connect(self, frame: Frame) -> None:
         # "CONNECT or STOMP Frame". The header host is not looked at: every name means this
-        # broker, and common clients leave it out. Nor are login and passcode.
+        # broker, and common clients leave it out.
         version = chooseVersion(frame.headers)
         if version is None:
             raise ParameterInvalid("none of the versions in accept-version is spoken here")
@@ -327,16 +330,28 @@ class Session:
         if beats is not None and version is not Version.V10:
             self._beats.agree(beats, self._settings.canBeatEvery, self._settings.wantsBeatEvery)
         self.version = self._parser.version = self._deliveries.version = version
-        self.state = State.OPEN
+        # Its receipt is CONNECTED.
+        self._before = answer = self._answers.add(Answer())
+        self._effects.append(
+            LogIn(answer, frame.headers.get("login"), frame.headers.get("passcode"))
+        )
+
+    def loggedIn(self, answer: Answer, now: float) -> list[Effect]:
+        """L{LogIn} was done."""
+        if self.state is State.CONNECTING:
+            self.state = State.OPEN
+        assert self.version is not None
         headers = [
-            ("version", version.value),
+            ("version", self.version.value),
             ("session", self._sessionId),
             ("server", self._server),
         ]
-        if version is not Version.V10:
+        if self.version is not Version.V10:
             beats = f"{self._settings.canBeatEvery},{self._settings.wantsBeatEvery}"
             headers.insert(1, ("heart-beat", beats))
-        self._output.append(encodeFrame("CONNECTED", headers, version=None))
+        answer.data = encodeFrame("CONNECTED", headers, version=None)
+        self._before = None
+        return self._go(now)
 
     def _send(self, frame: Frame) -> None:
         publication = readPublication(frame)

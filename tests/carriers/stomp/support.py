@@ -15,10 +15,10 @@ from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svcbroker.access import ANYBODY, Principal
+from svcbroker.access import ANYBODY, Access, Principal
 from svcbroker.carriers.stomp import StompFactory, StompSettings
 from svcbroker.carriers.stomp.carrier import ISubscriptions
-from svcbroker.interfaces import Batch, ISubscriber, ISubscription
+from svcbroker.interfaces import Batch, IAuthenticator, ISubscriber, ISubscription
 from svcbroker.model import Event, EventId, Position, SubscribeRequest
 from svcbroker.operations import Incidents
 from tests.broker.support import Fixture, makeFixture
@@ -306,13 +306,17 @@ class Server:
         fixture: Fixture | None = None,
         subscriptions: ISubscriptions | None = None,
         topics: Iterable[str] = ("a", "b"),
+        authenticators: Sequence[IAuthenticator] = (),
     ) -> None:
         self.fixture = makeFixture() if fixture is None else fixture
         self.fake = FakeSubscriptions()
+        clock = self.fixture.clock
+        self.access = Access(authenticators, clock, clock.seconds)
         numbers = itertools.count(1)
         self.factory = StompFactory(
             self.fixture.broker,
             self.fake if subscriptions is None else subscriptions,
+            self.access,
             lambda size: next(numbers).to_bytes(size, "big"),
             version="9.8.7",
             settings=settings,

@@ -1,0 +1,78 @@
+"""
+Log-ins and grants over STOMP.
+"""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.interfaces import Quotas
+
+from ...access.support import FakeAuthenticator, account
+from .support import Client, Received, Server
+
+
+class AccessTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.accounts = FakeAuthenticator(
+            account("ann", "publish 1 a", "subscribe 1 a"),
+            account("one", "* 1 #", quotas=Quotas(connections=1, publishes=1)),
+        )
+        self.server = Server(authenticators=[self.accounts])
+
+    def connected(self, name: str = "ann") -> Client:
+        return self.server.client().connect(login=name, passcode=name)
+
+    def refused(self, client: Client, **headers: str) -> Received:
+        """The last frame is an ERROR, after which the connection is closed."""
+        frame = client.frames()[-1]
+        self.assertEqual(frame.command, "ERROR")
+        self.assertTrue(client.transport.isEnding)
+        for name, value in headers.items():
+            self.assertEqual(frame.headers[name], value)
+        return frame
+
+    def test_wrongOrNoCredentialsAreRefused(self) -> None:
+        for headers in ({}, {"login": "ann"}, {"login": "ann", "passcode": "x"}):
+            client = self.server.client()
+            client.send("CONNECT", {"accept-version": "1.2", **headers})
+            self.refused(client, message="not authenticated", code="101015")
+
+    def test_framesBehindCONNECTWaitForTheLogIn(self) -> None:
+        client = self.server.client()
+        client.send("CONNECT", {"accept-version": "1.2", "login": "ann", "passcode": "x"})
+        client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
+        self.refused(client)
+
+    def test_grantedFramesAreTaken(self) -> None:
+        client = self.connected()
+        client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
+        self.server.fixture.ledger.release()
+        self.assertEqual(client.frames()[0].headers["receipt-id"], "1")
+
+    def test_othersAreRefusedWithTheDestination(self) -> None:
+        client = self.connected()
+        client.send("SEND", {"destination": "b", "receipt": "1"}, b"x")
+        frame = self.refused(client, **{"receipt-id": "1", "code": "101016"})
+        self.assertIn("publish b in group 1", frame.headers["message"])
+
+    def test_accountsThatGoAreDisconnected(self) -> None:
+        client = self.connected()
+        del self.accounts.identities["ann"]
+        self.successResultOf(self.server.access.reload())
+        self.refused(client, message="not authenticated")
+
+    def test_connectionsAreCounted(self) -> None:
+        first = self.connected("one")
+        second = self.server.client()
+        second.send("CONNECT", {"accept-version": "1.2", "login": "one", "passcode": "one"})
+        self.assertIn("connections", self.refused(second).headers["message"])
+        first.disconnect()
+        self.connected("one")
+
+    def test_publishesAboveTheRateAreRefused(self) -> None:
+        client = self.connected("one")
+        client.send("SEND", {"destination": "a"}, b"x")
+        client.send("SEND", {"destination": "a"}, b"x")
+        self.server.fixture.ledger.release()
+        self.assertIn("publishes a second", self.refused(client).headers["message"])
