@@ -1,0 +1,93 @@
+"""
+paho-mqtt and stomp.py with certificates of their own. What curl and mosquitto do with theirs is in
+C{tests.functional.test_certificates}.
+
+Each test is skipped where its client is not installed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from twisted.internet.threads import deferToThread
+from twisted.trial.unittest import SkipTest
+
+from tests.functional.daemon import LOCAL
+from tests.functional.test_certificates import CertificatesTestCase, Made
+
+from .test_mqtt_clients import Paho, hasPaho
+from .test_stomp import Frames
+
+try:
+    import stomp
+except ImportError:
+    stomp = None
+
+with contextlib.suppress(ImportError):
+    from paho.mqtt.enums import MQTTProtocolVersion
+
+
+class MutualTLSTests(CertificatesTestCase):
+    """
+    A daemon that refuses clients without a certificate.
+    """
+
+    host = "localhost"
+
+    async def serve(self, name: str) -> Made:
+        """Start it, with one port on C{mtls:}."""
+        made = await self.make()
+        daemon = await self.start(f"--{name}={made.endpoint(require='yes')}", http=LOCAL)
+        self.assertIs(await daemon.call("/rest/open", topic="tls/one"), True)
+        self.port = int(await self.portOf(daemon, name.upper()))
+        self.certificate, self.key = made.identity("", "")[1::2]
+        self.authority = str(made.root / "ca.pem")
+        return made
+
+    async def test_pahoPublishes(self) -> None:
+        if not hasPaho:
+            raise SkipTest("paho-mqtt is not installed")
+        await self.serve("mqtt")
+        await deferToThread(self.withPaho)
+
+    def withPaho(self) -> None:
+        """Publish to itself, with version 5; paho's calls are waited for."""
+        test: Any = self
+        client = Paho(test, MQTTProtocolVersion.MQTTv5, "paho")
+        client.client.tls_set(self.authority, self.certificate, self.key)
+        _, reason = client.connect()
+        self.assertFalse(reason.is_failure)
+        client.client.subscribe("tls/one", 1)
+        client.next("subscribe")
+        client.client.publish("tls/one", b"over mtls", 1)
+        self.assertEqual(client.next("message").payload, b"over mtls")
+        client.leave()
+        without = Paho(test, MQTTProtocolVersion.MQTTv5, "without")
+        without.client.tls_set(self.authority)
+        # With TLS 1.3 the client has sent CONNECT by the time that it is refused.
+        without.client.connect(self.host, self.port)
+        without.client.loop_start()
+        self.assertTrue(without.next("disconnect").is_failure)
+
+    async def test_stompPySends(self) -> None:
+        if stomp is None:
+            raise SkipTest("stomp.py is not installed")
+        await self.serve("stomp")
+        await deferToThread(self.withStompPy)
+
+    def withStompPy(self) -> None:
+        """Send to itself; stomp.py does it in threads."""
+        address = self.host, self.port
+        connection = stomp.StompConnection12([address], auto_decode=False)
+        connection.set_ssl(
+            [address], ca_certs=self.authority, cert_file=self.certificate, key_file=self.key
+        )
+        frames = Frames()
+        connection.set_listener("", frames)
+        connection.connect(wait=True, with_connect_command=True)
+        connection.subscribe("tls/one", id="1", headers={"receipt": "subscribed"})
+        frames.next("RECEIPT")
+        connection.send("tls/one", b"over mtls")
+        self.assertEqual(frames.next("MESSAGE")[1], b"over mtls")
+        connection.disconnect()
