@@ -37,6 +37,7 @@ MAX_PEM: Final = 4 * 1024 * 1024
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 _BEGIN: Final = b"-----BEGIN "
+_NO_AUTO_CHAIN: Final = 0x8  # SSL_MODE_NO_AUTO_CHAIN, which pyOpenSSL does not name
 
 
 class CertificateError(Exception):
@@ -203,6 +204,9 @@ class _TrustRoot:
         store = context.get_cert_store()
         assert store is not None
         store.set_flags(X509StoreFlags.PARTIAL_CHAIN)
+        # Or OpenSSL would look for intermediate certificates of the server among these, and send
+        # them.
+        context.set_mode(_NO_AUTO_CHAIN)
         for each in self._authorities:
             store.add_cert(X509.from_cryptography(each))
             context.add_client_ca(each)

@@ -60,7 +60,7 @@ class Problem(Enum):
     NO_ADDRESS = "cannot be found: its name has no address"
     NOT_PERMITTED = "has no address and port that may be connected to"
     UNREACHABLE = "cannot be reached"
-    TLS = "speaks no TLS, or has a certificate that is not trusted"
+    TLS = "speaks no TLS, has a certificate that is not trusted, or requires one of ours"
     CLOSED = "closed the connection before it had answered"
     NOT_HTTP = "answered with something that is not HTTP"
     PACKED = "packed its answer, which it was not asked to"

@@ -190,7 +190,7 @@ class FailureTests(AskingTestCase):
             (ResponseFailed(gone, None), "closed the connection before it had answered"),
             (
                 ResponseNeverReceived([Failure(SSL.Error())]),
-                "speaks no TLS, or has a certificate that is not trusted",
+                "speaks no TLS, has a certificate that is not trusted, or requires one of ours",
             ),
             (
                 ResponseFailed([Failure(ParseError("x", b""))], None),
