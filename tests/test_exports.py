@@ -68,6 +68,8 @@ class FaceTests(SynchronousTestCase):
             "BlockRecord",
             "CloseTopic",
             "Contradiction",
+            "DurablePage",
+            "DurableRecord",
             "Edge",
             "Event",
             "EventId",

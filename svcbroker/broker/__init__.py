@@ -8,7 +8,13 @@ L{BrokerError<svcbroker.errors.BrokerError>}s.
 from ._admin import Administration
 from ._broker import Broker
 from ._chainentries import GroupOf, bindToChains
-from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks, PeerError
+from ._dependencies import (
+    IDurableSubscriptions,
+    IPeer,
+    ISubscriptionDirectory,
+    IWebhooks,
+    PeerError,
+)
 from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._metadata import MetadataStore
 from ._operator import Operator
@@ -36,6 +42,7 @@ __all__ = [
     "CheckpointAnswer",
     "GroupOf",
     "Groups",
+    "IDurableSubscriptions",
     "IPeer",
     "ISubscriptionDirectory",
     "IWebhooks",

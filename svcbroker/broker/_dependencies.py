@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from ..access import Principal
-from ..model import InterfaceType, Offset, SubscriptionRecord
+from ..model import DurablePage, InterfaceType, Offset, SubscriptionRecord
 
 
 class ISubscriptionDirectory(Interface):
@@ -30,6 +30,44 @@ class ISubscriptionDirectory(Interface):
         @param principal: who asks. It is told of its own, and in groups that it may operate of
             those of others too.
         @param group: only those of this group; C{None} asks for all.
+        """
+
+
+class IDurableSubscriptions(Interface):
+    """
+    Subscriptions of one protocol that outlive the connections of their clients: the durable ones
+    of STOMP by their ids, the sessions of MQTT by their client ids. Called by operator calls.
+
+    Those that a client uses now are only listed: the client would not notice a change, or make
+    the subscription again at once.
+    """
+
+    def listDurable(group: str, after: str, limit: int) -> DurablePage:
+        """
+        A page of a group, those in use included.
+
+        @param after: only ids greater than this one.
+        @param limit: the most to answer, 1 or more. There may be fewer though there is a next page.
+        """
+
+    def resetDurable(group: str, id: str, offset: Offset) -> Deferred[None]:
+        """
+        Have a subscription, or all of a session but its shared ones, resume at an offset. It is on
+        stable storage once this fires.
+
+        @raise SubscriptionNotFound: there is no such one in the group.
+        @raise SubscriptionExists: a client uses it now.
+        @raise EventNotFound, HeightUnknown: the offset is no place in the log.
+        """
+
+    def deleteDurable(group: str, ids: Sequence[str]) -> Deferred[int]:
+        """
+        End subscriptions or sessions, and forget where they stand.
+
+        @return: fires with how many were ended, once that is on stable storage. They are fewer if
+            clients came back meanwhile.
+        @raise SubscriptionNotFound: there is no such one in the group. None is ended.
+        @raise SubscriptionExists: a client uses one now. None is ended.
         """
 
 

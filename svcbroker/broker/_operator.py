@@ -11,8 +11,9 @@ from ..access import Principal
 from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NotAuthorized, ParameterInvalid
 from ..interfaces import Action, IFaultyLedger, ILedger, IValidatorSetLedger
-from ..model import FaultReport
+from ..model import DurablePage, FaultReport, InterfaceType, Offset
 from ..net.deferreds import asDeferred
+from ._dependencies import IDurableSubscriptions
 from ._groups import Groups
 from ._timeouts import TimeoutQueue
 
@@ -34,6 +35,76 @@ class Operator:
         self._groups = groups
         self._timeouts = timeouts
         self._hasFaults = hasFaults
+        self._durable: dict[InterfaceType, IDurableSubscriptions] = {}
+
+    def manage(self, interfaceType: InterfaceType, durable: IDurableSubscriptions) -> None:
+        """
+        Have the durable subscriptions of a protocol listed, reset and deleted. Called once for
+        each, before any call.
+        """
+        self._durable[interfaceType] = durable
+
+    @asDeferred
+    async def listDurable(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        interfaceType: InterfaceType,
+        after: str = "",
+        limit: int = 100,
+    ) -> DurablePage:
+        """
+        Durable subscriptions of STOMP, or sessions of MQTT, those in use included.
+
+        @param after: only those with an id greater than this one.
+        @param limit: the most to answer.
+        """
+        group, durable = self._durableOf(principal, groupId, interfaceType)
+        return durable.listDurable(group, after, limit)
+
+    @asDeferred
+    async def resetDurable(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        interfaceType: InterfaceType,
+        id: str,
+        offset: Offset,
+    ) -> bool:
+        """
+        Have a durable subscription, or a session, resume at an offset. Always C{True}.
+
+        @raise SubscriptionNotFound, SubscriptionExists, EventNotFound, HeightUnknown: see
+            L{IDurableSubscriptions.resetDurable}.
+        """
+        group, durable = self._durableOf(principal, groupId, interfaceType)
+        await self._timeouts.wait(durable.resetDurable(group, id, offset))
+        return True
+
+    @asDeferred
+    async def deleteDurable(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        interfaceType: InterfaceType,
+        ids: Sequence[str],
+    ) -> int:
+        """
+        End durable subscriptions, or sessions.
+
+        @return: fires with how many were ended.
+        @raise SubscriptionNotFound, SubscriptionExists: see
+            L{IDurableSubscriptions.deleteDurable}.
+        """
+        group, durable = self._durableOf(principal, groupId, interfaceType)
+        return await self._timeouts.wait(durable.deleteDurable(group, ids))
+
+    def _durableOf(
+        self, principal: Principal, groupId: str | None, interfaceType: InterfaceType
+    ) -> tuple[str, IDurableSubscriptions]:
+        group = self._groups.resolve(groupId)
+        principal.require(Action.OPERATE, group)
+        return group, self._durable[interfaceType]
 
     @asDeferred
     async def showFaults(self, principal: Principal, groupId: str | None) -> FaultReport:

@@ -13,7 +13,7 @@ from twisted.logger import Logger
 
 from ..access import Access
 from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
-from ..broker.subscriptions import KeptPositions, Subscriptions, positionGroup
+from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
 from ..carriers.http import HttpSettings, makeSite
 from ..carriers.peers import makePeers
@@ -26,6 +26,7 @@ from ..carriers.webhook import (
     webhookGroup,
 )
 from ..interfaces import ILedger
+from ..model import InterfaceType
 from ..net.deferreds import asDeferred
 from ..net.policy import AddressPolicy
 from ..storage import MetadataFile, StorageError
@@ -39,8 +40,6 @@ _log = Logger()
 
 METADATA = "notes.sqlite"
 """The file of the metadata store in the data directory."""
-
-SECONDS_A_DAY = 86400
 
 ENTRY_GROUPS: Mapping[str, GroupOf] = {
     "position": positionGroup,
@@ -234,6 +233,8 @@ def makeCarriers(
         ),
     )
     mqttCarrier = mqtt.MqttCarrier(mqttContext)
+    broker.operator.manage(InterfaceType.STOMP, subscriptions)
+    broker.operator.manage(InterfaceType.MQTT, mqttCarrier.sessions)
     mqttFactory = mqtt.MqttFactory(mqttCarrier)
     # A converter that is a generic class hides from mypy what it takes.
     corsOrigins: Any = config.corsOrigins

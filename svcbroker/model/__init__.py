@@ -37,6 +37,8 @@ from ._requests import (
     eventSize,
 )
 from ._subscriptions import (
+    DurablePage,
+    DurableRecord,
     Edge,
     InterfaceType,
     Offset,
@@ -55,6 +57,8 @@ __all__ = [
     "BlockRecord",
     "CloseTopic",
     "Contradiction",
+    "DurablePage",
+    "DurableRecord",
     "Edge",
     "Event",
     "EventId",

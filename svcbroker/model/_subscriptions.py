@@ -5,6 +5,7 @@ Subscriptions: what is asked for, where it starts, and what operators read of it
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import TypeAlias
 
@@ -88,6 +89,43 @@ class SubscribeRequest:
     mustExist: bool = True
     isDurable: bool = False
     isAcknowledged: bool = False
+
+
+@frozen(kw_only=True)
+class DurableRecord:
+    """
+    A durable subscription, or an MQTT session, as an operator sees it.
+
+    @ivar id: the subscription's id; of a session the client id.
+    @ivar owner: who made it: an account, or the address of a client; empty if it is not known.
+    @ivar isLive: whether a client uses it now.
+    @ivar subscriptions: how many subscriptions it has.
+    @ivar usedAt: when a client used it last, in milliseconds since the epoch. For a subscription it
+        is the day. For a live one it is now.
+    @ivar position: where it resumes: up to there everything is acknowledged, by all of its
+        subscriptions; C{None} if it has none.
+    """
+
+    id: str
+    interfaceType: InterfaceType
+    group: str
+    owner: str
+    isLive: bool
+    subscriptions: int
+    usedAt: int
+    position: Position | None
+
+
+@frozen(kw_only=True)
+class DurablePage:
+    """
+    Some durable subscriptions, in the order of their ids.
+
+    @ivar next: the id after which the next page begins; C{None} on the last page.
+    """
+
+    items: Sequence[DurableRecord]
+    next: str | None
 
 
 @frozen(kw_only=True)

@@ -15,6 +15,7 @@ from msgspec import Struct
 from .. import chain, model
 from ..errors import NotAuthorized, ParameterInvalid
 from ._declarations import Operation, Parameter
+from ._durable import DURABLE_CALLS
 from ._operations import GROUP
 from ._results import envelope
 from ._types import NumberType, ParameterType
@@ -310,5 +311,6 @@ OPERATOR_CALLS: Final = (
         errors=(NotAuthorized,),
         method=lambda broker: broker.operator.heal,
     ),
+    *DURABLE_CALLS,
 )
 """Every operator call; its name is its path below C{/admin/operator/}."""

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
+from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 
 from .daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reactor
@@ -160,3 +162,53 @@ class PositionsTests(DaemonTestCase):
         await mqtt.receives(rb"\0\x01t..two.*\0\x01t..three.*\0\x01t..four")
         self.assertIn(PRESENT, mqtt.received)
         self.assertNotIn(b"one", mqtt.received)
+
+    async def svcbroker(self, *arguments: str) -> tuple[int, list[str]]:
+        """The exit code of C{svcbroker subscription}, and the lines that it writes."""
+        output, errors, code = await getProcessOutputAndValue(
+            sys.executable,
+            ["-m", "svcbroker.commands", "subscription", str(self.dataDir), *arguments],
+            env=self.environment,
+            reactor=reactor,
+        )
+        return code, (output + errors).decode().splitlines()
+
+    async def test_operatorsListResetAndDelete(self) -> None:
+        """By the command, of both protocols: those without clients; others are listed only."""
+        await self.leaveUnfinished()
+        daemon = await self.serve(PBFT)
+        code, lines = await self.svcbroker()
+        for line, start in zip(lines, (f"STOMP {UUID}", "MQTT c"), strict=True):
+            self.assertRegex(line, start + r": last used .* UTC.*, resumes in block \d+, of 127")
+        for name, id in (("stomp", UUID), ("MQTT", "c")):
+            self.assertEqual(
+                await self.svcbroker("reset", name, id, "OFFSET_FIRST"), (0, ["reset"])
+            )
+        stomp, mqtt = await self.stomp(daemon), await self.mqtt(daemon, isSubscribing=False)
+        await stomp.receives(b"\n\none\0.*\n\ntwo\0.*\n\nthree\0")
+        await mqtt.receives(rb"\0\x01t..one.*\0\x01t..two.*\0\x01t..three")
+        self.assertIn(PRESENT, mqtt.received)
+
+        code, lines = await self.svcbroker("list", "--owner", "127.0.0.1")
+        self.assertEqual([line.split(": ")[1][:4] for line in lines], ["live", "live"])
+        for arguments in (
+            ("reset", "STOMP", UUID, "OFFSET_LAST"),
+            ("delete", "STOMP", UUID),
+            ("delete", "MQTT", "c"),
+            ("delete", "MQTT", "nosuch"),
+        ):
+            code, [line] = await self.svcbroker(*arguments)
+            self.assertEqual(code, 1, line)
+        self.assertEqual(
+            await self.svcbroker("delete", "--owner", "127.0.0.1"), (0, ["deleted: 0"])
+        )
+
+        await stomp.leave()
+        await mqtt.leave(DISCONNECT)
+        self.assertEqual(
+            await self.svcbroker("delete", "--owner", "127.0.0.1"), (0, ["deleted: 2"])
+        )
+        self.assertEqual(await self.svcbroker(), (0, ["no durable subscriptions"]))
+        self.assertEqual(await daemon.stop(), 0)
+        daemon = await self.serve(PBFT)
+        self.assertEqual(await self.svcbroker("--json"), (0, ["[]"]))

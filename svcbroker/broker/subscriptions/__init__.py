@@ -6,6 +6,7 @@ match; a L{LogSubscription} hands its subscriber every event that is meant for i
 or live, and keeps nothing that the log keeps.
 """
 
+from ._expiry import SECONDS_A_DAY
 from ._follower import Follower
 from ._levels import LevelTree
 from ._positions import (
@@ -17,6 +18,7 @@ from ._positions import (
 from ._registry import Subscriptions
 
 __all__ = [
+    "SECONDS_A_DAY",
     "Follower",
     "KeptPositions",
     "LevelTree",

@@ -19,12 +19,12 @@ INTERVAL: Final = 3600.0
 PIECE: Final = 500
 """How many positions a turn of the reactor looks at: some milliseconds."""
 
-_SECONDS_A_DAY: Final = 86400
+SECONDS_A_DAY: Final = 86400
 
 
 def dayOf(seconds: float) -> int:
     """The day of a time since the epoch, counted from 1970-01-01."""
-    return int(seconds // _SECONDS_A_DAY)
+    return int(seconds // SECONDS_A_DAY)
 
 
 class PositionExpiry:

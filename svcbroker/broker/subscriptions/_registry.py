@@ -5,6 +5,7 @@ All live subscriptions of this node.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import nsmallest
 from uuid import UUID
 
 from attrs import evolve
@@ -20,12 +21,16 @@ from ...errors import (
     PatternInvalid,
     SubscriptionExists,
     SubscriptionIdInvalid,
+    SubscriptionNotFound,
     TopicNotFound,
 )
 from ...interfaces import Action, ILedger, ISubscriber, ISubscription
 from ...model import (
+    DurablePage,
+    DurableRecord,
     Edge,
     EventId,
+    InterfaceType,
     Offset,
     Position,
     SubscribeRequest,
@@ -35,11 +40,11 @@ from ...model import (
 )
 from ...net.addresses import ownerOf
 from ...net.deferreds import asDeferred
-from .._dependencies import ISubscriptionDirectory
+from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
-from ._expiry import PositionExpiry, dayOf
+from ._expiry import SECONDS_A_DAY, PositionExpiry, dayOf
 from ._follower import Follower
-from ._positions import KeptPositions, MemoryPositions, StoredPosition
+from ._positions import KeptPosition, KeptPositions, MemoryPositions, StoredPosition
 from ._subscription import LogSubscription
 from ._walks import HistoryTurns
 
@@ -61,7 +66,7 @@ _REMEDY = (
 )
 
 
-@implementer(ISubscriptionDirectory)
+@implementer(ISubscriptionDirectory, IDurableSubscriptions)
 class Subscriptions:
     """
     Makes subscriptions and knows them all. Carriers call L{subscribe}; the daemon starts and
@@ -294,6 +299,90 @@ class Subscriptions:
         """
         self._held.discard(subscriptionId)
         self._positions.remove(subscriptionId)
+
+    # What operators do.
+
+    def findDurable(self, subscriptionId: str) -> KeptPosition | None:
+        """The position that is kept of a subscription, live or not; C{None} if there is none."""
+        return self._positions.find(subscriptionId)
+
+    @asDeferred
+    async def locate(self, group: str, offset: Offset) -> Position:
+        """
+        The position in a group's log after which a subscription begins at an offset.
+
+        @raise EventNotFound: the offset is the id of no event.
+        @raise HeightUnknown: the offset is a block above the chain's next one.
+        """
+        return await self._place(self._followers[group], offset)
+
+    def reset(self, subscriptionId: str, position: Position) -> None:
+        """
+        Have a durable subscription that is not live resume after another position.
+        """
+        self._positions.move(subscriptionId, StoredPosition(position), day=self._today)
+
+    def listDurable(self, group: str, after: str, limit: int) -> DurablePage:
+        """See L{IDurableSubscriptions}."""
+        ids = nsmallest(
+            limit + 1,
+            (
+                each
+                for each in self._positions.ids(group)
+                if each > after and each not in self._held
+            ),
+        )
+        items = []
+        for subscriptionId in ids[:limit]:
+            kept = self._positions.find(subscriptionId)
+            assert kept is not None
+            isLive = subscriptionId in self._live
+            items.append(
+                DurableRecord(
+                    id=subscriptionId,
+                    interfaceType=InterfaceType.STOMP,
+                    group=group,
+                    owner=kept.owner,
+                    isLive=isLive,
+                    subscriptions=1,
+                    usedAt=int((self._now() if isLive else kept.used * SECONDS_A_DAY) * 1000),
+                    position=kept.position,
+                )
+            )
+        return DurablePage(items=items, next=ids[limit - 1] if len(ids) > limit else None)
+
+    @asDeferred
+    async def resetDurable(self, group: str, id: str, offset: Offset) -> None:
+        """See L{IDurableSubscriptions}."""
+        self._checkAbsent(group, id)
+        self._reserved.add(id)
+        try:
+            self.reset(id, await self.locate(group, offset))
+            await self._positions.flush()
+        finally:
+            self._reserved.discard(id)
+
+    @asDeferred
+    async def deleteDurable(self, group: str, ids: Sequence[str]) -> int:
+        """See L{IDurableSubscriptions}."""
+        ids = tuple(dict.fromkeys(ids))
+        for each in ids:
+            self._checkAbsent(group, each)
+        for each in ids:
+            self._positions.remove(each)
+        await self._positions.flush()
+        return len(ids)
+
+    def _checkAbsent(self, group: str, subscriptionId: str) -> None:
+        """
+        @raise SubscriptionNotFound: there is no such durable subscription.
+        @raise SubscriptionExists: it is live, or about to be.
+        """
+        kept = self._positions.find(subscriptionId)
+        if kept is None or kept.group != group or subscriptionId in self._held:
+            raise SubscriptionNotFound(f"there is no durable subscription {subscriptionId[:100]}")
+        if subscriptionId in self._live or subscriptionId in self._reserved:
+            raise SubscriptionExists(f"a client uses subscription {subscriptionId} now")
 
     @property
     def _today(self) -> int:

@@ -4,7 +4,7 @@ The state of one session (section 4.1), with or without a connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -236,6 +236,24 @@ class Session:
         self._hasChanged = self._hasChanged or bool(done)
         for key in [key for key in self._unacknowledged if isDone(key)]:
             self.takeUnacknowledged(key)
+
+    def forgetDeliveries(self, subscriptionIds: Container[str]) -> None:
+        """
+        Forget the messages that these subscriptions have sent to an absent client: their positions
+        are others now. What the client has received of QoS 2 is still completed.
+        """
+
+        def isKept(key: Key | None) -> bool:
+            return key is None or key[0] not in subscriptionIds
+
+        self._unacknowledged = {k: each for k, each in self._unacknowledged.items() if isKept(k)}
+        self._reserved = {each: key for each, key in self._reserved.items() if isKept(key)}
+        self._sent = {each: key for each, key in self._sent.items() if isKept(key)}
+        self.released = {each: key if isKept(key) else None for each, key in self.released.items()}
+        self._completed = set(filter(isKept, self._completed))
+        self._settle()
+        self._packetIds.ended()
+        self._hasChanged = True
 
     def takeOrphans(self) -> dict[int, InFlight]:
         """Remove and return sent messages that the log does not deliver again."""

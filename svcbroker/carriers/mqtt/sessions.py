@@ -4,13 +4,21 @@ All sessions of this broker: find, open, expire, end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from heapq import nsmallest
 from uuid import UUID
 
 import msgspec
 from attrs import frozen
 from twisted.internet.interfaces import IDelayedCall
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
+from zope.interface import implementer
 
+from ...broker import IDurableSubscriptions
+from ...errors import SubscriptionExists, SubscriptionNotFound
+from ...model import DurablePage, DurableRecord, InterfaceType, Offset
+from ...net.deferreds import asDeferred
 from .context import Context
 from .delivery import Delivery
 from .frames import InFlight
@@ -23,6 +31,8 @@ from .subscription import KeptSubscription, SessionSubscription, ShareGroup, Sha
 from .wills import Wills
 
 _SIZE_OF_ID = 16
+_LOOKS_A_PAGE = 5000
+"""Of how many subscriptions the positions are looked up for a page of sessions."""
 
 
 @frozen
@@ -50,6 +60,7 @@ def entryGroup(kind: str, name: str, value: bytes) -> str:
     return group
 
 
+@implementer(IDurableSubscriptions)
 class Sessions:
     """
     Finds the session of a client, and ends expired ones.
@@ -222,6 +233,93 @@ class Sessions:
         for subscription in tuple(session.subscriptions.values()):
             self.removeSubscription(session, subscription)
         session.discard()
+
+    # What operators do.
+
+    def listDurable(self, group: str, after: str, limit: int) -> DurablePage:
+        """See L{IDurableSubscriptions}."""
+        ids = nsmallest(
+            limit + 1,
+            (
+                session.clientId
+                for session in self._sessions.values()
+                if session.group == group and session.clientId > after and session.isPersistent
+            ),
+        )
+        items: list[DurableRecord] = []
+        looks = 0
+        for clientId in ids[:limit]:
+            if looks >= _LOOKS_A_PAGE:
+                break
+            session = self._sessions[group, clientId]
+            looks += len(session.subscriptions)
+            items.append(self._describe(session))
+        isLast = len(items) == len(ids)
+        return DurablePage(items=items, next=None if isLast else items[-1].id)
+
+    def _describe(self, session: Session) -> DurableRecord:
+        find = self._context.subscriptions.findDurable
+        ids = [each.kept.subscriptionId for each in session.subscriptions.values()]
+        kept = [position for position in map(find, ids) if position is not None]
+        now = self._context.now()
+        return DurableRecord(
+            id=session.clientId,
+            interfaceType=InterfaceType.MQTT,
+            group=session.group,
+            owner=kept[0].owner if kept else "",
+            isLive=session.client is not None,
+            subscriptions=len(ids),
+            usedAt=int((now if session.absentSince is None else session.absentSince) * 1000),
+            position=min((each.position for each in kept), default=None),
+        )
+
+    @asDeferred
+    async def resetDurable(self, group: str, id: str, offset: Offset) -> None:
+        """See L{IDurableSubscriptions}."""
+        self._absent(group, id)
+        position = await self._context.subscriptions.locate(group, offset)
+        session = self._absent(group, id)
+        own = {
+            each.kept.subscriptionId
+            for each in session.subscriptions.values()
+            if each.group is None
+        }
+        for subscriptionId in own:
+            self._context.subscriptions.reset(subscriptionId, position)
+        session.forgetDeliveries(own)
+        session.takeChange()
+        await self._context.store.flush()
+
+    @asDeferred
+    async def deleteDurable(self, group: str, ids: Sequence[str]) -> int:
+        """See L{IDurableSubscriptions}."""
+        sessions = [self._absent(group, each) for each in dict.fromkeys(ids)]
+        count = 0
+        for session in sessions:
+            if session.client is None and self.find(group, session.clientId) is session:
+                call = self._expiring.pop(session, None)
+                if call is not None:
+                    call.cancel()
+                self.end(session)
+                count += 1
+            # A session may have many subscriptions.
+            await deferLater(self._context.clock, 0)
+        await self._context.store.flush()
+        return count
+
+    def _absent(self, group: str, clientId: str) -> Session:
+        """
+        The session of a client that is not connected.
+
+        @raise SubscriptionNotFound: there is none.
+        @raise SubscriptionExists: the client is connected.
+        """
+        session = self.find(group, clientId)
+        if session is None or not session.isPersistent:
+            raise SubscriptionNotFound(f"there is no session of client {clientId[:100]}")
+        if session.client is not None:
+            raise SubscriptionExists(f"client {clientId[:100]} is connected now")
+        return session
 
     # Subscriptions.
 

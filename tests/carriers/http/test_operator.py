@@ -5,20 +5,34 @@ Tests of the operator calls: authorization, parameters and answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.address import HostnameAddress, IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IAddress
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import directlyProvides
+from zope.interface import directlyProvides, implementer
+from zope.interface.verify import verifyObject
 
+from svcbroker.broker import IDurableSubscriptions
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.carriers.http.operator import MAX_BODY
 from svcbroker.carriers.http.origins import isLoopback
+from svcbroker.errors import SubscriptionExists, SubscriptionNotFound
 from svcbroker.interfaces import IFaultyLedger
-from svcbroker.model import Contradiction, FaultReport, NodeCondition
+from svcbroker.model import (
+    Contradiction,
+    DurablePage,
+    DurableRecord,
+    Edge,
+    FaultReport,
+    InterfaceType,
+    NodeCondition,
+    Offset,
+    Position,
+)
 from svcbroker.operations import OPERATOR_CALLS, Incidents
 from tests.broker.support import makeFixture
 
@@ -62,6 +76,40 @@ class FaultyDouble:
 
     def describeFaults(self) -> Deferred[FaultReport]:
         return succeed(REPORT)
+
+
+@implementer(IDurableSubscriptions)
+class DurableDouble:
+    """Records the calls, and always answers the same."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.error: Exception | None = None
+
+    def listDurable(self, group: str, after: str, limit: int) -> DurablePage:
+        self.told.append(("list", group, after, limit))
+        record = DurableRecord(
+            id="x",
+            interfaceType=InterfaceType.STOMP,
+            group="2",
+            owner="10.0.0.1",
+            isLive=False,
+            subscriptions=1,
+            usedAt=1_700_000_000_000,
+            position=Position(7, 3),
+        )
+        other = evolve(record, id="y", owner="", isLive=True, subscriptions=0, position=None)
+        return DurablePage(items=[record, other], next="y")
+
+    def resetDurable(self, group: str, id: str, offset: Offset) -> Deferred[None]:
+        self.told.append(("reset", id, offset))
+        return succeed(None)
+
+    def deleteDurable(self, group: str, ids: Sequence[str]) -> Deferred[int]:
+        if self.error is not None:
+            return fail(self.error)
+        self.told.append(("delete", ids))
+        return succeed(len(ids))
 
 
 class OperatorTests(SynchronousTestCase):
@@ -246,6 +294,91 @@ class OperatorTests(SynchronousTestCase):
                 body = json.dumps({"groupId": "2", member: value}).encode()
                 message = self.refused(100600, f"faults/{name}", body)
                 self.assertTrue(message.startswith(f"{member}: "), message)
+
+    def manage(self) -> DurableDouble:
+        """Have subscriptions of STOMP listed and changed by a double."""
+        durable = DurableDouble()
+        verifyObject(IDurableSubscriptions, durable)
+        self.fixture.broker.operator.manage(InterfaceType.STOMP, durable)
+        return durable
+
+    def test_durableSubscriptionsAreListed(self) -> None:
+        durable = self.manage()
+        body = b'{"groupId":"2","interfaceType":"STOMP","after":"a","limit":2}'
+        answer = self.ask("subscriptions/list", body).json()
+        self.assertEqual(answer["code"], 0, answer)
+        self.assertEqual(
+            answer["data"],
+            {
+                "subscriptions": [
+                    {
+                        "id": "x",
+                        "interfaceType": "STOMP",
+                        "groupId": "2",
+                        "owner": "10.0.0.1",
+                        "live": False,
+                        "usedTimeStamp": "2023-11-14 22:13:20",
+                        "subscriptions": 1,
+                        "blockNumber": 7,
+                    },
+                    {
+                        "id": "y",
+                        "interfaceType": "STOMP",
+                        "groupId": "2",
+                        "owner": "",
+                        "live": True,
+                        "usedTimeStamp": "2023-11-14 22:13:20",
+                        "subscriptions": 0,
+                        "blockNumber": None,
+                    },
+                ],
+                "next": "y",
+            },
+        )
+        self.assertEqual(durable.told, [("list", "2", "a", 2)])
+
+    def test_durableSubscriptionsAreResetAndDeleted(self) -> None:
+        durable = self.manage()
+        for name, members, data, told in (
+            ("reset", {"id": "x", "offset": "OFFSET_FIRST"}, True, ("reset", "x", Edge.FIRST)),
+            ("reset", {"id": "x", "offset": 7}, True, ("reset", "x", Position(7, -1))),
+            ("delete", {"ids": ["x", "y"]}, 2, ("delete", ("x", "y"))),
+        ):
+            given = {"groupId": "2", "interfaceType": "STOMP", **members}
+            answer = self.ask(f"subscriptions/{name}", json.dumps(given).encode()).json()
+            self.assertEqual(answer, {"code": 0, "message": "success", "data": data})
+            self.assertEqual(durable.told.pop(), told)
+        for error, code in ((SubscriptionNotFound("why"), 100504), (SubscriptionExists(), 100507)):
+            durable.error = error
+            body = b'{"groupId":"2","interfaceType":"STOMP","ids":["x"]}'
+            self.assertEqual(self.refused(code, "subscriptions/delete", body), error.message)
+
+    def test_wrongDurableSubscriptionsAreRefused(self) -> None:
+        """The message names the parameter, and where webhooks are."""
+        durable = self.manage()
+        good = {"groupId": "2", "interfaceType": "STOMP"}
+        for name, members in (
+            ("list", {"interfaceType": None}),
+            ("list", {"interfaceType": "RESTful"}),
+            ("list", {"limit": 0}),
+            ("list", {"limit": 1001}),
+            ("list", {"limit": True}),
+            ("list", {"after": 1}),
+            ("reset", {"id": None}),
+            ("reset", {"offset": None}),
+            ("delete", {"ids": None}),
+            ("delete", {"ids": []}),
+            ("delete", {"ids": "x"}),
+            ("delete", {"ids": [1]}),
+            ("delete", {"ids": ["x"] * 1001}),
+        ):
+            needed = {"id": "x", "offset": "0"} if name == "reset" else {}
+            body = json.dumps({**good, **needed, **members}).encode()
+            message = self.refused(100600, f"subscriptions/{name}", body)
+            self.assertTrue(message.startswith(f"{next(iter(members))}: "), message)
+        body = json.dumps({**good, "interfaceType": "JsonRPC"}).encode()
+        self.assertIn("listSubscription", self.refused(100600, "subscriptions/list", body))
+        self.assertEqual(durable.told, [])
 
     def test_onlyPostOfKnownCalls(self) -> None:
         answer = self.ask(method="GET")

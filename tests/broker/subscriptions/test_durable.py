@@ -1,0 +1,163 @@
+"""
+Tests of what operators do with durable subscriptions: list, reset, delete.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from svcbroker import errors
+from svcbroker.broker import IDurableSubscriptions
+from svcbroker.broker.subscriptions import StoredPosition
+from svcbroker.model import DurableRecord, Edge, EventId, InterfaceType, Position
+
+from .test_expiry import DAY, DaysFixture
+from .test_subscriptions import ABSENT, UUID, result
+
+
+def uuid(number: int) -> str:
+    """An id; those of lower numbers come first."""
+    return f"0b7b1e0c-5b7a-4c7a-9b0e-{number:012d}"
+
+
+class DurableTests(SynchronousTestCase):
+    """
+    Durable subscriptions of STOMP.
+    """
+
+    def setUp(self) -> None:
+        self.fixture = DaysFixture()
+        self.durable = self.fixture.subscriptions
+
+    def record(self, id: str = UUID) -> DurableRecord:
+        """What is listed of a subscription."""
+        [record] = [each for each in self.durable.listDurable("1", "", 100).items if each.id == id]
+        return record
+
+    def test_interfaceIsProvided(self) -> None:
+        verifyObject(IDurableSubscriptions, self.durable)
+
+    def test_listTellsUseAndPosition(self) -> None:
+        fixture = self.fixture
+        reader = fixture.durable()
+        fixture.publish("a", b"1")
+        fixture.turn()
+        reader.subscription.acknowledge(reader.events)
+        fixture.pass_(3)
+        now = int(fixture.clock.seconds() * 1000)
+        record = self.record()
+        self.assertEqual(
+            record,
+            DurableRecord(
+                id=UUID,
+                interfaceType=InterfaceType.STOMP,
+                group="1",
+                owner="10.0.0.1",
+                isLive=True,
+                subscriptions=1,
+                usedAt=now,
+                position=Position(3, -1),
+            ),
+        )
+        reader.subscription.close()
+        closedOn = now // (DAY * 1000) * DAY * 1000
+        fixture.pass_(5)
+        record = self.record()
+        self.assertEqual((record.isLive, record.usedAt), (False, closedOn))
+
+    def test_pagesHoldEachOnce(self) -> None:
+        """In the order of their ids, also if those of a page are deleted before the next."""
+        for isDeleting in (False, True):
+            for number in (4, 1, 3, 0, 2):
+                self.fixture.durable(uuid(number)).subscription.close()
+            found: list[str] = []
+            sizes: list[int] = []
+            after: str | None = ""
+            while after is not None:
+                page = self.durable.listDurable("1", after, 2)
+                ids = [each.id for each in page.items]
+                found += ids
+                sizes.append(len(ids))
+                after = page.next
+                if isDeleting:
+                    self.assertEqual(result(self.durable.deleteDurable("1", ids)), len(ids))
+            self.assertEqual(found, [uuid(number) for number in range(5)])
+            self.assertEqual(sizes, [2, 2, 1])
+        self.assertEqual(self.durable.listDurable("1", "", 9).items, [])
+
+    def test_othersAreNotListed(self) -> None:
+        """Those of other groups, and those that belong to sessions and webhooks."""
+        self.fixture.durable().subscription.close()
+        self.durable.hold(UUID)
+        self.fixture.positions.make(uuid(2), "2", StoredPosition(Position(1, -1)), owner="a", day=1)
+        self.assertEqual(self.durable.listDurable("1", "", 9).items, [])
+        for each in (UUID, uuid(2), uuid(3)):
+            self.failureResultOf(
+                self.durable.deleteDurable("1", [each]), errors.SubscriptionNotFound
+            )
+            self.failureResultOf(
+                self.durable.resetDurable("1", each, Edge.FIRST), errors.SubscriptionNotFound
+            )
+        self.assertEqual(self.fixture.positions.count(), 2)
+
+    def test_resetMovesThePosition(self) -> None:
+        """To any offset at which a subscription can begin, of which nothing is left out then."""
+        fixture = self.fixture
+        ids = [fixture.publish("a", b"%d" % number) for number in range(4)]
+        for offset, first in (
+            (Edge.FIRST, 0),
+            (EventId.parse(ids[1]), 2),
+            (Position(int(ids[3].rpartition("-")[2]), -1), 3),
+            (Edge.LAST, 4),
+            (Position(0, -1), 0),
+        ):
+            reader = fixture.durable()
+            fixture.turn()
+            reader.subscription.acknowledge(reader.events[1:2])
+            reader.subscription.close()
+            result(self.durable.resetDurable("1", UUID, offset))
+            fixture.kill()
+            self.durable = fixture.subscriptions
+            reader = fixture.durable()
+            fixture.turn()
+            self.assertEqual(reader.contents, [b"%d" % n for n in range(first, 4)], offset)
+            reader.subscription.close()
+
+    def test_unknownOffsetChangesNothing(self) -> None:
+        self.fixture.durable().subscription.close()
+        before = self.record()
+        for offset, error in (
+            (EventId.parse(ABSENT), errors.EventNotFound),
+            (Position(999, -1), errors.HeightUnknown),
+        ):
+            self.failureResultOf(self.durable.resetDurable("1", UUID, offset), error)
+        self.assertEqual(self.record(), before)
+        self.fixture.durable()
+
+    def test_liveOnesAreRefused(self) -> None:
+        """Nothing of the call is done then."""
+        fixture = self.fixture
+        fixture.durable()
+        fixture.durable(uuid(1)).subscription.close()
+        self.failureResultOf(
+            self.durable.deleteDurable("1", [uuid(1), UUID]), errors.SubscriptionExists
+        )
+        self.failureResultOf(
+            self.durable.resetDurable("1", UUID, Edge.FIRST), errors.SubscriptionExists
+        )
+        self.assertEqual(fixture.positions.count(), 2)
+
+    def test_resetKeepsClientsAway(self) -> None:
+        """While a reset is under way, no client can subscribe from the position before."""
+        self.fixture.durable().subscription.close()
+        flushed: Deferred[None] = Deferred()
+        self.patch(self.fixture.positions, "flush", lambda: flushed)
+        resetting = self.durable.resetDurable("1", UUID, Edge.FIRST)
+        self.assertRaises(errors.SubscriptionExists, self.fixture.durable)
+        self.failureResultOf(self.durable.deleteDurable("1", [UUID]), errors.SubscriptionExists)
+        flushed.callback(None)
+        self.successResultOf(resetting)
+        self.patch(self.fixture.positions, "flush", lambda: succeed(None))
+        self.fixture.durable()
