@@ -30,9 +30,13 @@ WARM_UP = 1.0
 IDLE = 5.0
 """Seconds in which nobody publishes."""
 
-NETWORK, EMBEDDED = "cometbft", "pbft"
+REDUCED_SECONDS = 10.0
+"""Seconds of a measurement with a validator down, at least: a block in four waits for it."""
+
+NETWORK, REDUCED, EMBEDDED = "cometbft", "reduced", "pbft"
 TITLES: Mapping[str, str] = {
     NETWORK: f"CometBFT, {NODES} nodes",
+    REDUCED: f"CometBFT, {NODES - 1} of {NODES} nodes",
     EMBEDDED: "embedded, default settings",
 }
 
@@ -62,6 +66,8 @@ CASES: Sequence[CometCase] = [
     CometCase(name="JSON-RPC publish, batches of 100", clients=16, load=rpc(100)),
     CometCase(name="JSON-RPC publish, batches of 100", clients=64, load=rpc(100)),
 ]
+REDUCED_CASES = CASES[:2]
+"""What is measured while one validator is down."""
 
 
 @frozen(kw_only=True)
@@ -100,7 +106,7 @@ def measureNetwork(
     """
     found: dict[tuple[str, CometCase], list[CometRound]] = {}
     idle: list[tuple[float, float]] = []
-    names = list(TITLES)
+    names = [NETWORK, EMBEDDED]
     for turn in range(rounds):
         for name in names if turn % 2 == 0 else reversed(names):
             directory = home / f"{name}{turn}"
@@ -111,9 +117,12 @@ def measureNetwork(
                 else:
                     server = startDaemon(directory, os.sched_getaffinity(0))
                     stack.callback(server.stop)
-                _measureAll(name, server, seconds, found)
+                _measureAll(name, server, CASES, seconds, found)
                 if isinstance(server, Network):
                     idle.append(_measureIdle(server))
+                    reduced = server.stopLast()
+                    atLeast = max(seconds, REDUCED_SECONDS)
+                    _measureAll(REDUCED, reduced, REDUCED_CASES, atLeast, found)
             shutil.rmtree(directory)
     return _report(found, idle), [
         {"server": TITLES[name], "load": case.name, "clients": case.clients}
@@ -125,6 +134,7 @@ def measureNetwork(
 def _measureAll(
     name: str,
     server: Server | Network,
+    cases: Sequence[CometCase],
     seconds: float,
     found: dict[tuple[str, CometCase], list[CometRound]],
 ) -> None:
@@ -133,8 +143,8 @@ def _measureAll(
     if isinstance(server, Network):
         brokers = server.brokers
         awaitGood(lambda: [broker.call("/rest/exist", topic=TOPIC) for broker in brokers], all)
-    total = 0
-    for case in CASES:
+    total = server.call("/rest/state", topic=TOPIC)["sequenceNumber"]
+    for case in cases:
         if not case.isSpread and isinstance(server, Server):
             continue
         events, one = _measure(case, server, seconds)

@@ -42,6 +42,11 @@ class Network:
     brokers: Sequence[Server]
     engines: Sequence[int]
 
+    def stopLast(self) -> Network:
+        """Stop the last broker with its engine; the network of the others."""
+        self.brokers[-1].stop()
+        return Network(self.brokers[:-1], self.engines[:-1])
+
     @property
     def ports(self) -> Sequence[int]:
         """Where the brokers serve."""
