@@ -4,22 +4,24 @@ Log-ins: from the credentials of clients to principals.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.cred.checkers import ICredentialsChecker
-from twisted.cred.credentials import ICredentials, UsernamePassword
-from twisted.cred.error import UnauthorizedLogin
+from twisted.cred.credentials import ICredentials, IUsernamePassword, UsernamePassword
+from twisted.cred.error import LoginFailed, UnauthorizedLogin
 from twisted.cred.portal import IRealm, Portal
-from twisted.internet.defer import maybeDeferred
+from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
 from ..errors import NotAuthenticated
 from ..interfaces import (
+    AccountToken,
     Action,
     ClientCertificate,
     IAuthenticator,
@@ -29,6 +31,8 @@ from ..interfaces import (
 )
 from ..net.deferreds import asDeferred
 from ..net.tls import peerCertificate
+from ._http import HttpLogins
+from ._logins import LoginLimits, LoginQueue
 from ._principal import ANYBODY, Principal
 from ._usage import UNLIMITED, Usage
 
@@ -107,6 +111,8 @@ class Access:
 
     @ivar isOpen: whether there are no accounts, so that everybody may do everything.
     @ivar anonymous: the principal of clients without credentials; C{None} where they are refused.
+    @ivar recall: see L{HttpLogins.recall}.
+    @ivar loginHttp: see L{HttpLogins.login}.
     """
 
     _log = Logger()
@@ -118,14 +124,17 @@ class Access:
         now: Callable[[], float],
         *,
         anonymous: Identity | None = None,
-        quotas: Quotas = UNLIMITED,
+        quotas: Callable[[str], Quotas] = lambda name: UNLIMITED,
+        entropy: Callable[[int], bytes] = os.urandom,
+        limits: LoginLimits | None = None,
         refused: Callable[[Principal, Action, str, str], object] | None = None,
     ) -> None:
         """
-        @param clock: for quotas.
+        @param clock: for quotas and log-ins.
         @param now: the wall clock: seconds since the epoch.
         @param anonymous: what clients without credentials may do; C{None} refuses them.
-        @param quotas: of accounts that have none of their own.
+        @param quotas: gives the quotas of an account that has none of its own, by its name.
+        @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param refused: called when something was not granted to a principal, with the action, the
             group and the topic.
         """
@@ -141,6 +150,10 @@ class Access:
         self._principals = WeakValueDictionary()
         self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
         self._expiries: dict[Principal, IDelayedCall] = {}
+        self._queue = LoginQueue(clock, limits)
+        self._http = HttpLogins(self.login, clock, entropy(32))
+        self.recall = self._http.recall
+        self.loginHttp = self._http.login
         self.isOpen = not authenticators and anonymous is None
         self.anonymous: Principal | None = None
         if self.isOpen:
@@ -178,10 +191,28 @@ class Access:
         @raise NotAuthenticated: the credentials are not valid.
         @raise Overloaded: too many log-ins are being checked.
         """
+        quick, check = credentials, _refuse
+        if IUsernamePassword.providedBy(credentials):
+            quick = _accountToken(credentials)
+
+            def check() -> Deferred[Principal]:
+                return self._check(credentials, clientId)
+
         try:
-            avatar: Any = await self._portal.login(credentials, clientId, IPrincipal)
-        except UnauthorizedLogin:
+            return await self._check(quick, clientId)
+        except LoginFailed:
+            # No one can guess certificates. Passwords have not been looked at yet, and answers to
+            # all others may be slowed down.
+            if IClientCertificate.providedBy(credentials):
+                raise NotAuthenticated() from None
+        try:
+            return await self._queue.check(address, check)
+        except LoginFailed:
             raise NotAuthenticated() from None
+
+    @asDeferred
+    async def _check(self, credentials: Any, clientId: str) -> Principal:
+        avatar: Any = await self._portal.login(credentials, clientId, IPrincipal)
         principal: Principal = avatar[1]
         return principal
 
@@ -253,22 +284,31 @@ class Access:
         Read accounts, grants and limits again. Rights of running connections change at once;
         those of accounts that are gone end.
 
-        @raise InvalidDescription: an authenticator's files are not valid; it stays as it was.
+        @raise InvalidDescription: a file of an authenticator is not valid. Nothing has changed.
         """
-        for authenticator in self._authenticators:
-            await authenticator.reload()
-        for principal in list(self._principals.values()):
-            if principal is self.anonymous or principal.isRevoked:
+        changes = [await authenticator.reload() for authenticator in self._authenticators]
+        principals = [each for each in self._principals.values() if not each.isRevoked]
+        before = {each: self._identify(each.name) for each in principals}
+        for change in changes:
+            change()
+        self._http.forget()
+        for principal in principals:
+            old = principal.identity
+            if principal is self.anonymous:
+                principal.usage.limit(self._quotasOf(old))
                 continue
-            # An account whose credentials are needed lasts as long as they do.
-            if principal.identity.expiresAt is not None:
+            account = before[principal]
+            # The log-in of an account by a token that expires. Where the credentials say what is
+            # granted, they last as long as they do.
+            isOfAccount = account is not None and evolve(account, expiresAt=old.expiresAt) == old
+            if old.expiresAt is not None and not isOfAccount:
                 continue
             identity = self._identify(principal.name)
             if identity is None:
                 self._end(principal)
             else:
-                principal.usage.limit(identity.quotas or self._quotas)
-                principal.update(identity)
+                principal.usage.limit(self._quotasOf(identity))
+                principal.update(evolve(identity, expiresAt=old.expiresAt))
 
     def _identify(self, name: str) -> Identity | None:
         for authenticator in self._authenticators:
@@ -276,6 +316,9 @@ class Access:
             if identity is not None:
                 return identity
         return None
+
+    def _quotasOf(self, identity: Identity) -> Quotas:
+        return self._quotas(identity.name) if identity.quotas is None else identity.quotas
 
     def _principal(self, identity: Identity, clientId: str) -> Principal:
         name = identity.name
@@ -286,11 +329,11 @@ class Access:
             usage = self._usages.get(name)
             if usage is None:
                 usage = self._usages[name] = Usage(UNLIMITED, self._clock.seconds)
-            usage.limit(identity.quotas or self._quotas)
+            usage.limit(self._quotasOf(identity))
             principal = Principal(identity, usage, clientId, self._refused)
             self._principals[key] = principal
         elif principal.identity != identity:
-            principal.usage.limit(identity.quotas or self._quotas)
+            principal.usage.limit(self._quotasOf(identity))
             principal.update(identity)
         self._limitTime(principal, identity)
         return principal
@@ -305,6 +348,21 @@ class Access:
             self._expiries[principal] = self._clock.callLater(delay, self._end, principal)
 
     def _end(self, principal: Principal) -> None:
-        self._expiries.pop(principal, None)
+        call = self._expiries.pop(principal, None)
+        if call is not None and call.active():
+            call.cancel()
         self._log.info("The account {name} is gone: its connections end", name=principal.name)
         principal.revoke()
+
+
+def _refuse() -> Deferred[Principal]:
+    return fail(UnauthorizedLogin())
+
+
+def _accountToken(credentials: Any) -> AccountToken:
+    # What is not UTF-8 is no name and no token.
+    name, token = (
+        each.decode("utf-8", "replace") if isinstance(each, bytes) else each
+        for each in (credentials.username, credentials.password)
+    )
+    return AccountToken(name, token)

@@ -4,11 +4,13 @@ The interfaces between the parts of the broker, and between the broker and plugi
 
 from ._access import (
     TOPIC_ACTIONS,
+    AccountToken,
     Action,
     AuthenticatorContext,
     BearerToken,
     ClientCertificate,
     Decision,
+    IAccountToken,
     IAuthenticator,
     IAuthenticatorFactory,
     IBearerToken,
@@ -26,12 +28,14 @@ from ._validatorset import IValidatorSetLedger
 
 __all__ = [
     "TOPIC_ACTIONS",
+    "AccountToken",
     "Action",
     "AuthenticatorContext",
     "Batch",
     "BearerToken",
     "ClientCertificate",
     "Decision",
+    "IAccountToken",
     "IAuthenticator",
     "IAuthenticatorFactory",
     "IBearerToken",

@@ -140,6 +140,26 @@ class BearerToken:
     token: str = field(repr=False)
 
 
+class IAccountToken(ICredentials):
+    """
+    The name and the password of a client, to be compared with the tokens of that account. Unlike a
+    password, a token is checked at once, before the log-in has to wait for anything.
+    """
+
+    name: str = Attribute("The account's name.")
+
+    token: str = Attribute("What may be a token.")
+
+
+@implementer(IAccountToken)
+@frozen
+class AccountToken:
+    """See L{IAccountToken}."""
+
+    name: str
+    token: str = field(repr=False)
+
+
 class IClientCertificate(ICredentials):
     """
     A client certificate that TLS has verified.
@@ -166,7 +186,9 @@ class IAuthenticator(ICredentialsChecker):
 
     C{requestAvatarId}, whose Deferred fires with one, must not hold the reactor, and take as long
     for an unknown name as for a known one. It fails with
-    C{twisted.cred.error.UnauthorizedLogin} for credentials that are not valid.
+    C{twisted.cred.error.UnauthorizedLogin} for credentials that are not valid. Passwords
+    (C{IUsernamePassword}) are checked in turn, two at a time and one of an address; all other
+    credentials are checked as they come, so that must cost next to nothing.
     """
 
     def start() -> Deferred[None]:
@@ -176,11 +198,13 @@ class IAuthenticator(ICredentialsChecker):
         @raise InvalidDescription: it cannot be used.
         """
 
-    def reload() -> Deferred[None]:
+    def reload() -> Deferred[Callable[[], None]]:
         """
-        Read again what has changed. Where that is not valid, everything stays as it was.
+        Read again what may have changed, and check it. Nothing changes yet, because another file
+        may be wrong.
 
-        @raise InvalidDescription: why.
+        @return: fires with what applies it. That is called at once or never, and does not fail.
+        @raise InvalidDescription: it is not valid.
         """
 
     def identify(name: str) -> Identity | None:

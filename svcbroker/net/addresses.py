@@ -34,11 +34,18 @@ def ownerOf(peer: str) -> str:
     The owner of what a client makes: the host of its L{peerText}. Of an IPv6 address it is the
     network of 64 bits, because one client may have every address of that.
     """
-    host = peer.rpartition(":")[0]
+    return networkOf(peer.rpartition(":")[0]) or peer
+
+
+def networkOf(host: str) -> str:
+    """
+    What one client may have of addresses: an IPv4 address, or the network of an IPv6 address. What
+    is no address stays as it is.
+    """
     try:
         address = ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
-        return host or peer
+        return host
     if address.version == 4:
         return host
     if address.ipv4_mapped is not None:

@@ -104,5 +104,7 @@ class AccessTests(SynchronousTestCase):
         self.assertFalse(narrow.may(Action.PUBLISH, "1", "a"))
 
     def test_accountsWithoutQuotasHaveTheDefault(self) -> None:
-        self.access = Access([self.first], self.clock, lambda: 0.0, quotas=Quotas(connections=1))
+        self.access = Access(
+            [self.first], self.clock, lambda: 0.0, quotas=lambda name: Quotas(connections=1)
+        )
         self.assertEqual(self.login("ann").usage.quotas.connections, 1)

@@ -18,10 +18,10 @@ from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Position, SubscribeRequest
 from ...net.deferreds import asDeferred
+from ...net.slots import Slots
 from .messages import NotAcknowledged, encodeEvents
 from .posting import IPoster
 from .settings import WebhookSettings
-from .slots import Slots
 from .targets import Target
 
 

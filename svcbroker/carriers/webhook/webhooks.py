@@ -32,10 +32,10 @@ from ...model import InterfaceType, Offset, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
 from ...net.endpoints import hasPermittedAddress
 from ...net.http import makeClient
+from ...net.slots import Slots
 from .delivery import Delivery, DeliveryContext
 from .posting import MAX_ANSWER, Poster
 from .settings import WebhookSettings
-from .slots import Slots
 from .targets import Target, parseUrl
 
 MAX_LOOKUPS: Final = 16

@@ -23,7 +23,6 @@ from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
 from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.messages import NotAcknowledged
-from svcbroker.carriers.webhook.slots import Slots
 from svcbroker.carriers.webhook.targets import Target
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
@@ -35,6 +34,7 @@ from svcbroker.model import (
     PublishEvent,
 )
 from svcbroker.net.policy import AddressPolicy
+from svcbroker.net.slots import Slots
 from svcbroker.testing.doubles import memoryLedger
 
 PUBLIC = "93.184.215.14"

@@ -1,5 +1,5 @@
 """
-A bound on the requests under way, shared fairly between hosts.
+A bound on the work under way, shared fairly between those who want it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 
 class Slots:
     """
-    Slots for requests: a total, and a smaller number for each lane (a host and port), so that a
-    host which is slow to answer cannot have all of them. Lanes that wait take turns; within a
+    Slots for work: a total, and a smaller number for each lane (a host, an address), so that one
+    which is slow or greedy cannot have all of them. Lanes that wait take turns; within a
     lane, the first to wait is the first to go.
     """
 
