@@ -64,6 +64,13 @@ def writeIdentity(path: Path, made: tuple[Any, Any]) -> Path:
     return path
 
 
+class TcpTransport(StringTransportWithDisconnection):
+    """A memory transport that HTTP takes for one of TCP."""
+
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """See C{ITCPTransport}."""
+
+
 class MemoryClient:
     """
     A TLS client of Python's own C{ssl}, connected in memory to a protocol that a factory has made.
@@ -80,15 +87,18 @@ class MemoryClient:
         host: str | None = None,
         identity: Path | None = None,
         protocols: Sequence[str] = (),
+        version: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED,
     ) -> None:
         """
         @param authorities: the file of the authorities that the client trusts.
         @param host: the name that it asks for; C{None} to ask for none, and accept any.
         @param identity: the file with its own certificate and private key.
         @param protocols: what it offers over ALPN.
+        @param version: the highest version of TLS that it offers.
         """
         context = ssl.create_default_context(cafile=str(authorities))
         context.check_hostname = host is not None
+        context.maximum_version = version
         if identity is not None:
             context.load_cert_chain(str(identity))
         if protocols:
@@ -97,9 +107,7 @@ class MemoryClient:
         self._client = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self.received = b""
         self.error: Exception | None = None
-        self.transport = StringTransportWithDisconnection(
-            peerAddress=IPv4Address("TCP", "127.0.0.1", 5)
-        )
+        self.transport = TcpTransport(peerAddress=IPv4Address("TCP", "127.0.0.1", 5))
         protocol: Any = factory.buildProtocol(self.transport.getPeer())
         self.protocol = self.transport.protocol = protocol
         self.protocol.makeConnection(self.transport)
@@ -121,12 +129,16 @@ class MemoryClient:
                 self.error = error
             sent = self._outgoing.read()
             if sent and self.transport.connected:
-                self.protocol.dataReceived(sent)
+                self.deliver(sent)
             answered = self.transport.value()
             self.transport.clear()
             self._incoming.write(answered)
             if not sent and not answered:
                 return
+
+    def deliver(self, data: bytes) -> None:
+        """Bytes of the network reach the server."""
+        self.protocol.dataReceived(data)
 
     def send(self, data: bytes) -> None:
         """Send bytes of the application."""

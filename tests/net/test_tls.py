@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from ssl import TLSVersion
 from typing import Any
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -19,7 +20,8 @@ from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
-from svcbroker.carriers.websocket import WebSocketTransport
+from svcbroker.carriers.http import HttpSettings
+from svcbroker.carriers.websocket import WebSocketResource, routeTo
 from svcbroker.commands.certificates import certificatePem, keyPem
 from svcbroker.daemon.ports import GatedFactory, PortPlan, serverEndpoint
 from svcbroker.net.certificates import CertificateError
@@ -30,6 +32,8 @@ from svcbroker.net.tls import (
     ServerCertificates,
     peerCertificate,
 )
+from tests.carriers.http.support import Client, requestBytes
+from tests.carriers.test_websocket import UPGRADE
 from tests.certificates import MemoryClient, makeAuthority, writeAuthority, writeIdentity
 
 
@@ -42,8 +46,6 @@ class Echo(Protocol):
     def dataReceived(self, data: bytes) -> None:
         transport: Any = self.transport
         found = peerCertificate(transport)
-        # A WebSocket's transport wraps that of its connection.
-        assert peerCertificate(WebSocketTransport(None, transport)) == found  # type: ignore[arg-type]
         text = "none" if found is None else f"{found.commonName} {found.fingerprint}"
         transport.write(text.encode())
 
@@ -187,6 +189,79 @@ class MutualTLSTests(EndpointTestCase):
             error = self.assertRaises(ValueError, serverEndpoint, self.reactor, text)
             self.assertTrue(str(error).startswith(reason), str(error))
             self.assertNotIn("\n", str(error))
+
+
+class Recorder(Protocol):
+    """
+    A protocol above a WebSocket.
+
+    @ivar found: the client's certificate, when the WebSocket is opened.
+    """
+
+    found: PeerCertificate | None = None
+
+    def connectionMade(self) -> None:
+        self.found = peerCertificate(self.transport)
+
+
+class SlowClient(MemoryClient):
+    """
+    A client whose bytes arrive one by one.
+
+    @ivar shown: for each byte, whether OpenSSL has a certificate of the client, and whether we
+        give it.
+    """
+
+    def deliver(self, data: bytes) -> None:
+        self.shown: list[tuple[bool, bool]] = []
+        for number in range(len(data)):
+            self.protocol.dataReceived(data[number : number + 1])
+            shown = self.protocol.getPeerCertificate() is not None
+            self.shown.append((shown, peerCertificate(self.protocol) is not None))
+
+
+class HandshakeTests(EndpointTestCase):
+    """
+    A client's certificate while it has not proved that it has the private key.
+    """
+
+    def test_certificateIsGivenAfterTheHandshake(self) -> None:
+        """With the last byte, which is that of the client's Finished."""
+        identity, _ = self.identity()
+        for version in (TLSVersion.TLSv1_2, TLSVersion.TLSv1_3):
+            _, factory = self.listen(self.mtls)
+            client = SlowClient(factory, self.trusted, None, identity, version=version)
+            self.assertIsNone(client.error)
+            self.assertIn((True, False), client.shown)
+            self.assertEqual(
+                [given for _, given in client.shown].index(True) + 1, len(client.shown)
+            )
+
+
+class WebSocketTests(EndpointTestCase):
+    """
+    The certificate of a client of a WebSocket, through HTTP's channel.
+    """
+
+    def check(self, text: str, preamble: bytes) -> None:
+        """Open a WebSocket on an endpoint."""
+        recorder = Recorder()
+        factory = Factory.forProtocol(lambda: recorder)
+        route = routeTo("/ws", WebSocketResource(factory, (), self.reactor))
+        gated = GatedFactory("http")
+        gated.open(Client(HttpSettings(hostNames={"broker"}), (route,)).site)
+        self.successResultOf(serverEndpoint(self.reactor, text).listen(gated))
+        identity, fingerprint = self.identity()
+        listening = self.reactor.tcpServers[-1][1]
+        client = MemoryClient(listening, self.trusted, "a.example", identity)
+        client.send(preamble + requestBytes("GET", "/ws", headers=UPGRADE))
+        self.assertEqual(recorder.found, PeerCertificate(commonName="me", fingerprint=fingerprint))
+
+    def test_certificateIsGiven(self) -> None:
+        self.check(self.mtls, b"")
+
+    def test_certificateIsGivenBehindProxy(self) -> None:
+        self.check(f"haproxy:{self.mtls}", b"PROXY TCP4 192.0.2.7 192.0.2.8 7 8\r\n")
 
 
 class PeerCertificateTests(SynchronousTestCase):
