@@ -20,7 +20,7 @@ from ._messages import DecidedBlock
 from ._network import Conditions, Envelope, SimulatedNetwork
 from ._ports import Application, Timing
 from ._replica import Replica
-from ._rounds import Rules
+from ._rounds import Refused, Rules
 
 EVIDENCE_KEPT = 100
 
@@ -238,7 +238,7 @@ class ReplicaSet:
                 for timer in slot.timers.values():
                     timer.stop()
             elif isinstance(effect, Decide):
-                self._decide(effect.candidate, effect.certificate)
+                self._decide(index, effect.candidate, effect.certificate)
             else:
                 self._reportEvidence(effect)
         self.network.flush()
@@ -254,9 +254,24 @@ class ReplicaSet:
             round=first.round,
         )
 
-    def _decide(self, candidate: Candidate, certificate: Certificate) -> None:
-        if candidate.header.height <= self._height:
+    def _decide(self, index: int, candidate: Candidate, certificate: Certificate) -> None:
+        header = candidate.header
+        if header.height <= self._height:
             return
-        self._height = candidate.header.height
+        try:
+            # A faulty replica must not have a block stored that cannot be proved. The signatures
+            # of correct ones are verified by now, so this takes some microseconds.
+            self._rules.checkDecided(
+                DecidedBlock(sender=index, header=header, certificate=certificate)
+            )
+        except Refused as error:
+            self._log.error(
+                "replica {index} decided block {height} without a valid certificate: {reason}",
+                index=index,
+                height=header.height,
+                reason=str(error),
+            )
+            return
+        self._height = header.height
         self._hasWork = False
         self._decided(candidate, certificate)

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from attrs import evolve
 from msgspec.structs import replace
 from nacl.bindings import crypto_sign
+from twisted.logger import capturedLogs, formatEvent
 
 from svcbroker.chain import Phase, votePayload
 from svcbroker.ledgers.pbft import Conditions
-from svcbroker.ledgers.pbft._effects import Effect, Send
+from svcbroker.ledgers.pbft._effects import Decide, Effect, Send
 from svcbroker.ledgers.pbft._messages import DecidedBlock, Message, Proposal
 from svcbroker.ledgers.pbft._replica import Replica
 from tests.ledgers.pbft.test_replicaset import SetTestCase
@@ -64,6 +65,25 @@ class Forger(Replica):
         return effects
 
 
+class Unproven(Replica):
+    """
+    Decides each block with fewer signatures than a quorum.
+    """
+
+    def receive(self, message: Message, isLast: bool = True) -> Sequence[Effect]:
+        return [
+            replace(
+                effect,
+                certificate=evolve(
+                    effect.certificate, signatures=effect.certificate.signatures[:2]
+                ),
+            )
+            if isinstance(effect, Decide)
+            else effect
+            for effect in super().receive(message, isLast)
+        ]
+
+
 class SilentAfterDeciding(Replica):
     """
     Sends nothing once it has decided a block.
@@ -107,6 +127,18 @@ class FaultyTests(SetTestCase):
         rig.settle()
         rig.run(2)
         self.assertEqual(self.heights(rig)[0], rig.height)
+        rig.check()
+
+    def test_blockWithoutQuorumIsNotStored(self) -> None:
+        """A replica decides first, without a valid certificate: another one's is stored."""
+        rig = self.rig(worse=dict.fromkeys(range(3), Unproven))
+        with capturedLogs() as events:
+            rig.publish()
+            rig.settle()
+        self.assertEqual(rig.sequences(), [1])
+        told = [text for text in map(formatEvent, events) if "without a valid certificate" in text]
+        self.assertTrue(told)
+        self.assertIn("2 signatures are fewer than the 3 needed", told[0])
         rig.check()
 
     def test_silenceAfterDecidingDelaysNothing(self) -> None:
