@@ -8,8 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from attrs import frozen
+from twisted.logger import Logger
 
 from ...access import Principal
+from ...errors import LedgerUnavailable
 from ...interfaces import Action, Batch
 from ...model import Event, Position, SubscribeRequest, isPattern
 from ._dispatcher import inBatches, matcher
@@ -41,6 +43,8 @@ class History:
     Plain topics are found by the ledger's index. Patterns are looked for block by block.
     """
 
+    _log = Logger()
+
     def __init__(self, follower: Follower, principal: Principal, request: SubscribeRequest) -> None:
         """
         @param principal: what it may not read is left out.
@@ -59,6 +63,7 @@ class History:
         The next events after a place, as far as the follower has come.
 
         @param skip: places of events to leave out.
+        @raise LedgerUnavailable: the ledger is damaged: going on would leave out events.
         """
         last = self._follower.height
         for _ in range(BLOCKS_A_STEP):
@@ -68,6 +73,14 @@ class History:
             if height > position.height:
                 position = Position(height, -1)
             block = await self._follower.readBlock(height)
+            if self._topics and not any(event.topic in self._topics for event in block.events):
+                self._log.error(
+                    "the index of group {group} is damaged: block {height} has none of the events "
+                    "that it leads to",
+                    group=self._follower.ledger.group,
+                    height=height,
+                )
+                raise LedgerUnavailable("the ledger's disk cannot be read")
             events = self._matching(block.events, position, skip)
             batch = next(inBatches(events), None)
             if batch is not None:

@@ -345,9 +345,13 @@ class LogSubscription:
         self._end(NotAuthenticated("the account is gone"))
 
     def _failed(self, failure: Failure) -> None:
-        self._log.failure("subscription {id} cannot read the log", failure, id=self.subscriptionId)
         error = failure.value
-        self._end(error if isinstance(error, BrokerError) else UnknownError())
+        if not isinstance(error, BrokerError):
+            self._log.failure(
+                "subscription {id} cannot read the log", failure, id=self.subscriptionId
+            )
+            error = UnknownError()
+        self._end(error)
 
     def _end(self, error: BrokerError) -> None:
         if not self._isClosed:
