@@ -5,6 +5,7 @@ Reading a chain that is in a store.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import pairwise
 
 from twisted.internet.defer import Deferred
 
@@ -15,10 +16,13 @@ from ..chain import (
     Header,
     Malformed,
     Transaction,
+    TransactionReceipt,
     TransactionSummary,
     bodyCount,
     decodeBody,
     decodeReceipts,
+    decodeTable,
+    encodeReceipts,
     tableSize,
     topicAddress,
 )
@@ -28,14 +32,17 @@ from ..model import (
     BlockRecord,
     Event,
     EventId,
+    Execution,
     Page,
     Position,
     Statistics,
     Topic,
     TransactionRecord,
     filterMatches,
+    topicPrefix,
 )
-from ..storage import BlockHeadRow, EventPlace, Store
+from ..storage import BlockHeadRow, BlockRow, EventPlace, Store, TopicBlockRow, findItem
+from ._verifying import EventVerifier, checkedHeader, checkReceipts
 from ._views import blockOf, blockRecordOf, eventOf
 
 _MAX_HEIGHT = 2**63 - 1
@@ -56,13 +63,19 @@ class ChainReader:
     """
 
     def __init__(
-        self, state: ChainState, store: Store, yieldToReactor: Callable[[], Deferred[None]]
+        self,
+        state: ChainState,
+        store: Store,
+        seconds: Callable[[], float],
+        yieldToReactor: Callable[[], Deferred[None]],
     ) -> None:
         """
+        @param seconds: the reactor's clock.
         @param yieldToReactor: gives the reactor its turn in the middle of a long search.
         """
         self._state = state
         self._store = store
+        self._verifier = EventVerifier(store, seconds)
         self._yieldToReactor = yieldToReactor
 
     def listTopics(self, offset: int, limit: int) -> Page[Topic]:
@@ -73,19 +86,43 @@ class ChainReader:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
         place = self._place(eventId)
         entry = self._store.bodySlice(eventId.height, place.offset, place.length)
-        event = eventOf(Transaction.decode(entry), eventId.sequence, eventId.height, 0)
-        if event.eventId != eventId:
-            raise Malformed(f"event {eventId} is stored as {event.eventId}")
-        return event
+        try:
+            transaction = Transaction.decode(entry)
+        except Malformed as error:
+            raise Malformed(f"event {eventId}: {error}") from None
+        self._check(eventId, transaction.topic, transaction.hash)
+        return eventOf(transaction, eventId.sequence, eventId.height, 0)
 
     def locate(self, eventId: EventId) -> Position:
         """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""
         height, place = eventId.height, self._place(eventId)
+        size = min(place.length, MAX_HEAD_SIZE)
+        entry = self._store.bodySlice(height, place.offset, size)
+        try:
+            summary = TransactionSummary.decode(entry)
+        except Malformed as error:
+            raise Malformed(f"event {eventId}: {error}") from None
+        self._check(eventId, summary.topic, summary.hash)
         count = bodyCount(self._store.bodySlice(height, 0, tableSize(0)))
-        if place.count == count:
-            return Position(height, place.number)
-        table = self._store.bodySlice(height, 0, tableSize(count))
-        return Position(height, BodyTable(table).index(place.offset))
+        index = place.number
+        if place.count != count:
+            table = self._store.bodySlice(height, 0, tableSize(count))
+            index = BodyTable(table).index(place.offset)
+        if not self._verifier.isAt(eventId, summary.hash, index):
+            raise Malformed(f"event {eventId} is not where the table of its block says")
+        return Position(height, index)
+
+    def _check(self, eventId: EventId, topic: str, hash: bytes) -> None:
+        """
+        Check that a transaction is the one that published an event.
+
+        @param topic: the transaction's topic.
+        @param hash: its hash.
+        @raise Malformed: it is not.
+        """
+        if topicPrefix(topic) != eventId.prefix:
+            raise Malformed(f"event {eventId} is one of another topic")
+        self._verifier.check(eventId, hash)
 
     def _place(self, eventId: EventId) -> EventPlace:
         """
@@ -99,26 +136,55 @@ class ChainReader:
             return place
         if not places and eventId.height > self._height():
             raise HeightUnknown()
+        self._checkAbsent(eventId)
         raise EventNotFound()
+
+    def _checkAbsent(self, eventId: EventId) -> None:
+        """
+        Check that a block has no event that the index does not have.
+
+        @raise Malformed: the index is damaged.
+        """
+        if not eventId.sequence:
+            return
+        receipt = encodeReceipts([TransactionReceipt(Execution.DONE, eventId.sequence)])
+        indexes = findItem(self._store.receipts(eventId.height), receipt)
+        row = self._store.block(eventId.height) if indexes else None
+        if row is None:
+            return
+        entries = list(pairwise(decodeTable(row.body)))
+        for index in indexes:
+            if index >= len(entries):
+                raise Malformed(f"block {eventId.height} has more receipts than transactions")
+            start, end = entries[index]
+            topic = TransactionSummary.decode(row.body[start:end]).topic
+            if topicPrefix(topic) == eventId.prefix:
+                raise Malformed(f"event {eventId} is not in the index")
 
     def mayHold(self, height: int, extension: str) -> bool:
         """
         See L{ILedger.mayHold<svcbroker.interfaces.ILedger.mayHold>}. A body has each extension's
         name as it is, so a block whose body has it nowhere needs no decoding.
         """
-        row = self._store.block(height) if 1 <= height <= _MAX_HEIGHT else None
-        if row is None:
-            raise HeightUnknown()
-        return extension.encode("utf-8") in row.body
+        return extension.encode("utf-8") in self._block(height).body
 
     def readBlock(self, height: int) -> Block:
         """See L{ILedger.readBlock<svcbroker.interfaces.ILedger.readBlock>}."""
+        row = self._block(height)
+        try:
+            header, transactions = checkedHeader(row), decodeBody(row.body)
+            checkReceipts(header, [transaction.hash for transaction in transactions], row.receipts)
+            return blockOf(header, transactions, decodeReceipts(row.receipts))
+        except Malformed as error:
+            raise Malformed(f"block {height}: {error}") from None
+
+    def _block(self, height: int) -> BlockRow:
         row = self._store.block(height) if 1 <= height <= _MAX_HEIGHT else None
         if row is None:
+            if 1 <= height <= self._height():
+                raise Malformed(f"block {height} is missing")
             raise HeightUnknown()
-        return blockOf(
-            Header.decode(row.header), decodeBody(row.body), decodeReceipts(row.receipts)
-        )
+        return row
 
     def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Sequence[int]:
         """See L{ILedger.findBlocks<svcbroker.interfaces.ILedger.findBlocks>}."""
@@ -126,9 +192,29 @@ class ChainReader:
         for name in set(topics):
             index = self._state.topicIndex(name)
             if index is not None:
-                rows = self._store.topicBlocks(index, first - 1, limit)
+                rows = self._topicBlocks(index, first, limit)
                 heights.update(row.height for row in rows)
         return sorted(heights)[:limit]
+
+    def _topicBlocks(self, index: int, first: int, limit: int) -> Sequence[TopicBlockRow]:
+        """
+        The index of a topic from a height on.
+
+        @raise Malformed: it leaves out events.
+        """
+        topic = self._state.topicAt(index)
+        before = self._store.lastTopicBlock(index, first - 1) if first > 1 else None
+        rows = self._store.topicBlocks(index, first - 1, limit)
+        sequence = 0 if before is None else before.firstSequence + before.count - 1
+        height = first - 1
+        for row in rows:
+            if row.firstSequence != sequence + 1 or row.height <= height:
+                raise Malformed(f"the index of topic {topic.name} leaves out events")
+            sequence, height = sequence + row.count, row.height
+        isLast = sequence == topic.sequence and rows
+        if (isLast and height != topic.height) or (len(rows) < limit and sequence < topic.sequence):
+            raise Malformed(f"the index of topic {topic.name} does not lead to its last event")
+        return rows
 
     async def countEvents(self, filters: Sequence[str], first: int) -> int:
         """See L{ILedger.countEvents<svcbroker.interfaces.ILedger.countEvents>}."""
@@ -217,7 +303,7 @@ class ChainReader:
         start = max(0, end - limit)
         if end <= start:
             return ()
-        header = Header.decode(row.header)
+        header = checkedHeader(row)
         records = []
         for entry in reversed(self._entries(row.height, header.transactionCount, start, end)):
             summary = TransactionSummary.decode(entry)
@@ -253,4 +339,4 @@ class ChainReader:
 
 
 def _record(row: BlockHeadRow) -> BlockRecord:
-    return blockRecordOf(Header.decode(row.header))
+    return blockRecordOf(checkedHeader(row))

@@ -34,6 +34,12 @@ from ._reader import ChainReader
 
 T = TypeVar("T")
 
+LOG_PERIOD = 60.0
+"""The period, in seconds, in which each reason why the chain cannot be read is logged once."""
+
+MAX_REASONS = 10
+"""How many reasons are logged in a period."""
+
 
 class StoredLedger:
     """
@@ -54,12 +60,14 @@ class StoredLedger:
         self.chain = b""
         self._reactor = reactor
         self._observers = Observers()
+        self._logged: set[str] = set()
+        self._loggedAt = -LOG_PERIOD
 
     def _openReads(self, genesis: Genesis, state: ChainState, store: Store) -> None:
         """There is a chain to read."""
         self.chain = genesis.chain
         self._state = state
-        self._reader = ChainReader(state, store, self._yieldToReactor)
+        self._reader = ChainReader(state, store, self._reactor.seconds, self._yieldToReactor)
         self._prover = Prover(genesis, store)
 
     def _checkOpen(self) -> None:
@@ -144,19 +152,34 @@ class StoredLedger:
             return succeed(read())
         except BrokerError as error:
             return fail(error)
-        except (StorageError, Malformed):
-            return fail(self._unreadable())
+        except (StorageError, Malformed) as error:
+            return fail(self._unreadable(error))
 
     @asDeferred
     async def _search(self, search: Callable[[], Coroutine[Deferred[Any], Any, T]]) -> T:
         try:
             self._checkOpen()
             return await search()
-        except (StorageError, Malformed):
-            raise self._unreadable() from None
+        except (StorageError, Malformed) as error:
+            raise self._unreadable(error) from None
 
-    def _unreadable(self) -> LedgerUnavailable:
-        self._log.failure("the chain of group {group} cannot be read", group=self.group)
+    def _unreadable(self, error: StorageError | Malformed) -> LedgerUnavailable:
+        """
+        Log why the chain cannot be read, and make the error for the client.
+        """
+        # Clients may ask for damaged events without end.
+        now = self._reactor.seconds()
+        if not 0 <= now - self._loggedAt < LOG_PERIOD:
+            self._loggedAt = now
+            self._logged.clear()
+        reason = str(error)
+        if reason not in self._logged and len(self._logged) < MAX_REASONS:
+            self._logged.add(reason)
+            self._log.error(
+                "the chain of group {group} cannot be read: {reason}",
+                group=self.group,
+                reason=reason,
+            )
         return LedgerUnavailable("the ledger's disk cannot be read")
 
     def _yieldToReactor(self) -> Deferred[None]:

@@ -8,7 +8,7 @@ two use connections of their own, and a read sees what was synced before it bega
 
 from ._errors import StorageDamaged, StorageError, StorageFailed, StorageLost, StorageRefused
 from ._metadata import MetadataFile, metadataChecksum
-from ._reader import PRINT_SIZE, SEGMENT, ChainReader
+from ._reader import PRINT_SIZE, SEGMENT, ChainReader, findItem
 from ._rows import (
     POSITION_SIZE,
     AccountRow,
@@ -53,6 +53,7 @@ __all__ = [
     "TopicRow",
     "TransactionPlace",
     "ValidatorsRow",
+    "findItem",
     "metadataChecksum",
     "packPositions",
     "readTip",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ..model import Topic
+from ..model import Topic, topicPrefix
 from ._errors import StorageDamaged, translated
 from ._rows import (
     POSITION_SIZE,
@@ -56,14 +56,14 @@ class ChainReader:
         The latest block; C{None} where there is none yet.
         """
         rows = self._rows(f"SELECT {_HEAD} FROM head ORDER BY height DESC LIMIT 1")
-        return _head(rows[0]) if rows else None
+        return self._head(rows[0]) if rows else None
 
     def blockHead(self, height: int) -> BlockHeadRow | None:
         """
         One block without its body; C{None} where there is no such block.
         """
         rows = self._rows(f"SELECT {_HEAD} FROM head WHERE height = ?", height)
-        return _head(rows[0]) if rows else None
+        return self._head(rows[0]) if rows else None
 
     def blockHeads(self, first: int, last: int) -> Sequence[BlockHeadRow]:
         """
@@ -73,7 +73,7 @@ class ChainReader:
         rows = self._rows(
             f"SELECT {_HEAD} FROM head WHERE height BETWEEN ? AND ? ORDER BY height", first, last
         )
-        return [_head(row) for row in rows]
+        return [self._head(row) for row in rows]
 
     def block(self, height: int) -> BlockRow | None:
         """
@@ -90,12 +90,15 @@ class ChainReader:
         number, hash, header, certificate, total, body, receipts = rows[0]
         if body is None:
             raise self._damage(f"block {height} has no body")
+        head = self._head((number, hash, header, certificate, total))
+        if not (isinstance(body, bytes) and isinstance(receipts, bytes)):
+            raise self._damage(f"the body of block {height} is not made of bytes")
         return BlockRow(
-            height=number,
-            hash=hash,
-            header=header,
-            certificate=certificate,
-            transactionTotal=total,
+            height=height,
+            hash=head.hash,
+            header=head.header,
+            certificate=head.certificate,
+            transactionTotal=head.transactionTotal,
             body=body,
             receipts=receipts,
         )
@@ -112,7 +115,7 @@ class ChainReader:
         try:
             with self._reading.blobopen("body", "body", height, readonly=True) as blob:
                 blob.seek(min(offset, len(blob)))
-                piece = blob.read(length)
+                piece = blob.read(min(length, len(blob)))
         except sqlite3.Error as error:
             if not self._rows("SELECT 1 FROM body WHERE height = ?", height):
                 if self.blockHead(height) is not None:
@@ -122,6 +125,33 @@ class ChainReader:
         if len(piece) != length:
             raise self._damage(f"block {height} is shorter than its positions say")
         return piece
+
+    def receipts(self, height: int) -> bytes:
+        """
+        The receipts of a block; empty where there is no such block.
+        """
+        rows = self._rows("SELECT CAST(receipts AS BLOB) FROM body WHERE height = ?", height)
+        return rows[0][0] or b"" if rows else b""
+
+    def fingerprints(self, height: int) -> bytes:
+        """
+        The fingerprints of a block's transactions, in order; fewer where some are missing.
+        """
+        rows = self._rows(
+            "SELECT before, total, CAST(prints AS BLOB) FROM (SELECT coalesce((SELECT "
+            "transaction_total FROM head WHERE height = ?1 - 1), 0) AS before, transaction_total "
+            "AS total FROM head WHERE height = ?1) JOIN fingerprint ON segment BETWEEN "
+            f"before / {SEGMENT} AND (total - 1) / {SEGMENT} ORDER BY segment",
+            height,
+        )
+        if not rows:
+            return b""
+        before, total, _ = rows[0]
+        if not (isinstance(before, int) and isinstance(total, int)):
+            raise self._damage(f"block {height} does not say how many transactions it has")
+        prints = b"".join([prints or b"" for _, _, prints in rows])
+        skip = before % SEGMENT * PRINT_SIZE
+        return prints[skip : skip + (total - before) * PRINT_SIZE]
 
     def heightOfHash(self, hash: bytes) -> int | None:
         """
@@ -144,18 +174,34 @@ class ChainReader:
             "SELECT t.first_sequence, length(t.positions), "
             "CASE WHEN ? BETWEEN t.first_sequence AND t.first_sequence "
             f"+ length(t.positions) / {POSITION_SIZE} - 1 THEN "
-            f"substr(t.positions, (? - t.first_sequence) * {POSITION_SIZE} + 1, {POSITION_SIZE}) "
-            "END FROM topic JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
+            f"CAST(substr(t.positions, (? - t.first_sequence) * {POSITION_SIZE} + 1, "
+            f"{POSITION_SIZE}) AS BLOB) END FROM topic "
+            "JOIN topic_block AS t ON t.topic = topic.idx AND t.height = ? "
             "WHERE topic.prefix = ? ORDER BY t.topic",
             sequence,
             sequence,
             height,
             int(prefix, 16),
         )
-        return [
-            None if packed is None else EventPlace.of(packed, sequence - first, size)
-            for first, size, packed in rows
-        ]
+        places: list[EventPlace | None] = []
+        for first, size, packed in rows:
+            if packed is not None and len(packed) != POSITION_SIZE:
+                raise self._damage(f"the index of block {height} is not made of bytes")
+            place = None if packed is None else EventPlace.of(packed, sequence - first, size)
+            places.append(place)
+        return places
+
+    def lastTopicBlock(self, topicIndex: int, height: int) -> TopicBlockRow | None:
+        """
+        The last block up to a height that has events of a topic; C{None} where there is none.
+        """
+        rows = self._rows(
+            "SELECT topic, height, first_sequence, positions FROM topic_block "
+            "WHERE topic = ? AND height <= ? ORDER BY height DESC LIMIT 1",
+            topicIndex,
+            height,
+        )
+        return self._topicBlock(rows[0]) if rows else None
 
     def topicBlocks(self, topicIndex: int, afterHeight: int, limit: int) -> Sequence[TopicBlockRow]:
         """
@@ -171,7 +217,7 @@ class ChainReader:
             afterHeight,
             limit,
         )
-        return [_topicBlock(row) for row in rows]
+        return [self._topicBlock(row) for row in rows]
 
     def locateTransaction(self, position: int) -> TransactionPlace | None:
         """
@@ -217,10 +263,15 @@ class ChainReader:
     def topics(self) -> Iterator[TopicRow]:
         """
         All topics, in the order of creation.
+
+        @raise StorageDamaged: the prefix of one is not that of its name, so its events would not
+            be found.
         """
-        for index, name, address, sender, created, isOpen, sequence, height in self._all(
-            "topic", "name, address, sender, created, is_open, sequence, height"
+        for index, prefix, name, address, sender, created, isOpen, sequence, height in self._all(
+            "topic", "prefix, name, address, sender, created, is_open, sequence, height"
         ):
+            if not isinstance(name, str) or prefix != int(topicPrefix(name), 16):
+                raise self._damage(f"topic {index} has the prefix of another name")
             yield TopicRow(
                 index=index,
                 topic=Topic(
@@ -309,7 +360,7 @@ class ChainReader:
                 start,
                 start + segments - 1,
             ):
-                numbers = _matches(prints, wanted)
+                numbers = findItem(prints, wanted)
                 for number in reversed(numbers) if newestFirst else numbers:
                     place = self.locateTransaction(segment * SEGMENT + number)
                     if place is None:
@@ -331,6 +382,33 @@ class ChainReader:
             return self._reading.execute(statement, parameters).fetchall()
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
+        except UnicodeDecodeError as error:
+            raise self._damage("a text is not one") from error
+
+    def _head(self, row: tuple[Any, ...]) -> BlockHeadRow:
+        height, hash, header, certificate, total = row
+        # A damaged row may have a value of any type.
+        isTyped = isinstance(hash, bytes) and isinstance(header, bytes)
+        if not (isTyped and isinstance(certificate, bytes) and isinstance(total, int)):
+            raise self._damage(f"the head of block {height} is not made of bytes and numbers")
+        return BlockHeadRow(
+            height=height,
+            hash=hash,
+            header=header,
+            certificate=certificate,
+            transactionTotal=total,
+        )
+
+    def _topicBlock(self, row: tuple[Any, ...]) -> TopicBlockRow:
+        topicIndex, height, firstSequence, positions = row
+        if not (isinstance(firstSequence, int) and isinstance(positions, bytes)):
+            raise self._damage(f"the index of block {height} is not made of bytes and numbers")
+        return TopicBlockRow(
+            topicIndex=topicIndex,
+            height=height,
+            firstSequence=firstSequence,
+            positions=positions,
+        )
 
     def _damage(self, what: str) -> StorageDamaged:
         return StorageDamaged(
@@ -338,36 +416,15 @@ class ChainReader:
         )
 
 
-def _head(row: tuple[Any, ...]) -> BlockHeadRow:
-    height, hash, header, certificate, total = row
-    return BlockHeadRow(
-        height=height,
-        hash=hash,
-        header=header,
-        certificate=certificate,
-        transactionTotal=total,
-    )
-
-
-def _topicBlock(row: tuple[Any, ...]) -> TopicBlockRow:
-    topicIndex, height, firstSequence, positions = row
-    return TopicBlockRow(
-        topicIndex=topicIndex,
-        height=height,
-        firstSequence=firstSequence,
-        positions=positions,
-    )
-
-
-def _matches(prints: bytes, wanted: bytes) -> Sequence[int]:
+def findItem(items: bytes, wanted: bytes) -> Sequence[int]:
     """
-    The numbers of the fingerprints that are C{wanted}.
+    The indexes at which C{wanted} is among items of its length.
     """
     found = []
-    at = prints.find(wanted)
+    at = items.find(wanted)
     while at >= 0:
-        number, excess = divmod(at, PRINT_SIZE)
+        index, excess = divmod(at, len(wanted))
         if excess == 0:
-            found.append(number)
-        at = prints.find(wanted, at + 1)
+            found.append(index)
+        at = items.find(wanted, at + 1)
     return found

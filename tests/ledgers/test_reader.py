@@ -33,7 +33,7 @@ class BlockReadingTests(SynchronousTestCase):
     def reader(self) -> ChainReader:
         """What reads the chain as it is now."""
         state = loadChain(self.chain.store).state
-        return ChainReader(state, self.chain.store, lambda: succeed(None))
+        return ChainReader(state, self.chain.store, lambda: 0.0, lambda: succeed(None))
 
     def events(self, height: int) -> list[Event]:
         """The events of a block, each read by its id."""
