@@ -22,7 +22,14 @@ from svcbroker.ledgers.pbft._keys import publicKey
 from tools.enginevectors import engineVectors
 from tools.proofchain import FIRST, THIRD, Example, Json, changed, uncertified
 from tools.signedchain import seedOf
-from tools.trustvectors import badTopics, topics, trusting, verified
+from tools.trustvectors import (
+    badContradictions,
+    badTopics,
+    contradictions,
+    topics,
+    trusting,
+    verified,
+)
 
 DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "proofs.json"
 
@@ -325,6 +332,14 @@ def vectors() -> Mapping[str, Any]:
                     for name, proof in topics(example)
                 ],
                 "badTopics": [{"why": why, "proof": proof} for why, proof in badTopics(example)],
+                "contradictions": [
+                    {"name": name, "document": document}
+                    for name, document in contradictions(example, fork)
+                ],
+                "badContradictions": [
+                    {"why": why, "document": document}
+                    for why, document in badContradictions(example, fork)
+                ],
                 "growth": list(growth(example)),
                 "badGrowth": list(badGrowth(example, fork)),
                 "badEvents": [

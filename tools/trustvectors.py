@@ -1,5 +1,6 @@
 """
-Test vectors of proofs that are checked with a trusted checkpoint, and of topic proofs.
+Test vectors of proofs that are checked with a trusted checkpoint, of topic proofs, and of
+contradictions.
 """
 
 from __future__ import annotations
@@ -7,8 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from msgspec import to_builtins
+
 from svcbroker.commands.verify import eventFields, topicFields
-from svcbroker.proofs import Checkpoint, verifyProof, verifyTopic
+from svcbroker.proofs import (
+    Checkpoint,
+    contradictionDocument,
+    readStatement,
+    verifyProof,
+    verifyTopic,
+)
 
 from .proofchain import Example, Json, changed, uncertified
 
@@ -98,3 +107,51 @@ def badTopics(example: Example) -> Iterator[tuple[str, Json]]:
     parts = {name: earlier[name] for name in ("block", "changes")}
     yield "the block is an earlier one", {**proof, **parts}
     yield "a change of the nodes is missing", changed(proof, "changes", 0, to=None)
+
+
+def contradictions(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
+    """Documents of contradictions that hold."""
+    kept, forged = example.proof(example.first), fork.proof(fork.first)
+    tip = fork.tip
+    yield "two blocks of one height", contradiction(kept, forged)
+    yield "a checkpoint, and a proof", contradiction(example.checkpoint(2), forged)
+    later = uncertified(fork.proof(fork.first, tip))
+    yield "a block, and a later one that has another in its history", contradiction(kept, later)
+    yield (
+        "two topic proofs of one height",
+        contradiction(example.topic("b"), fork.topic("weather/zurich")),
+    )
+
+
+def badContradictions(example: Example, fork: Example) -> Iterator[tuple[str, Json]]:
+    """Documents of contradictions that do not hold."""
+    kept, forged = example.proof(example.first), fork.proof(fork.first)
+    good = contradiction(kept, forged)
+    yield "both are of one history", {**good, "second": example.proof(example.binary)}
+    yield "both are the same", {**good, "second": kept}
+    yield (
+        "two checkpoints",
+        {
+            **good,
+            "first": example.checkpoint(2),
+            "second": fork.checkpoint(2),
+        },
+    )
+    yield (
+        "a signature does not hold",
+        changed(good, "second", "block", "certificate", "round", to=1),
+    )
+    yield "a proof without signatures", {**good, "second": fork.kept(fork.first, fork.tip)}
+    keys = good["contradiction"]["keys"]
+    yield "a key is left out", changed(good, "contradiction", "keys", to=keys[:-1])
+    yield "the kind is another", changed(good, "contradiction", "kind", to="topic")
+
+
+def contradiction(first: Json | str, second: Json | str) -> Json:
+    """The document of a contradiction."""
+    statements = [
+        readStatement(each.encode() if isinstance(each, str) else json.dumps(each).encode())
+        for each in (first, second)
+    ]
+    document: Json = to_builtins(contradictionDocument(*statements))
+    return document

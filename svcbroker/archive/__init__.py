@@ -13,6 +13,7 @@ from ._audit import Audited, audit, auditGroup
 from ._backup import BackedUp, BackupRefused, backUp
 from ._chain import AuditedChain, auditChain
 from ._export import RangeUnknown, exportChain
+from ._exported import ExportedHeaders
 from ._findings import Finding, Findings, Report
 from ._import import Imported, ImportRefused, importChain
 from ._layout import (
@@ -40,6 +41,7 @@ __all__ = [
     "Begin",
     "Certificates",
     "End",
+    "ExportedHeaders",
     "Finding",
     "Findings",
     "ImportRefused",

@@ -11,6 +11,7 @@ from ._command import Command
 COMMANDS: Final[tuple[Command, ...]] = (
     Command("run", "Run the daemon, until Ctrl-C."),
     Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
+    Command("contradict", "Show that two statements of one chain cannot both be true."),
     Command("audit", "Check everything in a data directory, and name the place of any damage."),
     Command("genesis", "Write the genesis of a chain, against which its proofs are checked."),
     Command("checkpoint", "Print a block's hash, to be kept outside of the broker's reach."),

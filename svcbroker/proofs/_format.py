@@ -319,6 +319,51 @@ class TopicProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     changes: Sequence[NodeChange] = ()
 
 
+class EarlierHeader(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A header in the history of another one.
+
+    @ivar path: the way from its hash to the later header's C{history}.
+    """
+
+    header: HeaderFields
+    path: Sequence[str]
+
+
+class HeaderProof(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """
+    That a quorum has signed a header.
+
+    @ivar block: the header.
+    @ivar genesis: the beginning of the chain.
+    @ivar changes: every change of the validator set before it.
+    @ivar earlier: the header in its history that the proof is about, if it has no certificate.
+    """
+
+    format: Literal["svcbroker/header-proof/1"]
+    block: FinalHeader
+    genesis: GenesisFields
+    changes: Sequence[NodeChange] = ()
+    earlier: EarlierHeader | None = None
+
+
+class ContradictionFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    Two documents of which not both can be true of one chain.
+
+    @ivar first: a proof, or a checkpoint: C{HEIGHT:HASH}.
+    @ivar second: another one.
+    @ivar contradiction: what follows from them; a verifier compares it with what it finds.
+    """
+
+    format: Literal["svcbroker/contradiction/1"]
+    first: Mapping[str, Any] | str
+    second: Mapping[str, Any] | str
+    contradiction: Mapping[str, Any]
+
+
 class ConsistencyProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     That the chain of an older checkpoint is the beginning of the chain of a newer one.

@@ -11,6 +11,7 @@ from attrs import frozen
 
 from ..chain import CertificateInvalid, Genesis, Header, Malformed, ValidatorSet
 from ._certificates import AnyCertificate, CometCertificate, checkFinal, engineSet
+from ._checkpoint import Checkpoint
 from ._format import FinalHeader, HeaderFields, NodeChange
 from ._hex import unhex
 from .cometbft import Header as EngineHeader
@@ -34,10 +35,24 @@ class SignedHeader:
     signers: Mapping[int, bytes]
     certificate: AnyCertificate
 
+    @property
+    def block(self) -> Checkpoint:
+        """Its block."""
+        return Checkpoint.of(self.header)
+
+    @property
+    def round(self) -> int:
+        """The round of its validators' votes."""
+        if isinstance(self.certificate, CometCertificate):
+            return self.certificate.block().round
+        return self.certificate.round
+
 
 class HeaderVerifier:
     """
     Verifies the headers of one proof, by the validator sets that follow from its genesis.
+
+    @ivar signed: the headers of which a certificate was verified, in this order.
     """
 
     def __init__(self, genesis: Genesis, changes: Sequence[NodeChange]) -> None:
@@ -45,6 +60,7 @@ class HeaderVerifier:
         @raise Malformed: the changes do not follow from genesis, or from each other.
         @raise CertificateInvalid: one is not final.
         """
+        self.signed: list[SignedHeader] = []
         self._genesis = genesis
         self._sets: list[tuple[int, ValidatorSet]] = [(0, genesis.validatorSet)]
         self._kinds: set[type] = set()
@@ -99,12 +115,14 @@ class HeaderVerifier:
         self._kinds.add(type(certificate))
         if isinstance(certificate, CometCertificate):
             self._engine.append(certificate.block().header)
-        return SignedHeader(
+        signed = SignedHeader(
             header=header,
             validators=validators,
             signers={index: validators.keys[index] for index in signers},
             certificate=certificate,
         )
+        self.signed.append(signed)
+        return signed
 
     def finish(self, last: Header) -> None:
         """

@@ -31,7 +31,7 @@ def readFields(type: type[T], data: bytes, what: str) -> T:
     @raise ProofInvalid: it is not one.
     """
     try:
-        return msgspec.convert(_document(data, what), type)
+        return msgspec.convert(readDocument(data, what), type)
     except msgspec.ValidationError as error:
         raise ProofInvalid(f"this is not {what}: {error}") from None
 
@@ -42,7 +42,7 @@ def formatOf(data: bytes) -> str:
 
     @raise ProofInvalid: it says nothing.
     """
-    document = _document(data, "a proof")
+    document = readDocument(data, "a proof")
     found = document.get("format") if isinstance(document, dict) else None
     if not isinstance(found, str):
         raise ProofInvalid("this is not a proof: it names no format")
@@ -70,7 +70,7 @@ def readCheckpoint(data: bytes) -> Checkpoint:
     """
     text: Any = None
     if data.lstrip()[:1] == b"{":
-        document = _document(data, "a checkpoint")
+        document = readDocument(data, "a checkpoint")
         if isinstance(document, dict):
             text = document.get("checkpoint")
     else:
@@ -81,7 +81,13 @@ def readCheckpoint(data: bytes) -> Checkpoint:
         raise ProofInvalid("this is not a checkpoint: HEIGHT:HASH") from None
 
 
-def _document(data: bytes, what: str) -> Any:
+def readDocument(data: bytes, what: str) -> Any:
+    """
+    Read JSON: bare, or the result in the response of JSON-RPC.
+
+    @param what: what it ought to be, for the reader.
+    @raise ProofInvalid: it is not JSON, or a broker's refusal.
+    """
     if len(data) > MAX_PROOF_SIZE:
         raise ProofInvalid(f"{what} is never as long as {len(data)} bytes")
     try:

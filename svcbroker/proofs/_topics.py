@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from struct import error as StructError
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..chain import CertificateInvalid, Malformed, TopicPath
 from ._certificates import kindOf
 from ._checkpoint import Checkpoint
 from ._format import TopicProof
-from ._headers import HeaderVerifier
+from ._headers import HeaderVerifier, SignedHeader
 from ._hex import unhex
 from ._reading import ProofInvalid, readFields
 from ._verify import ProvedEvent, verifyProof
@@ -36,6 +36,7 @@ class ProvedTopic:
     @ivar signers: the public keys of the validators that signed the block, by their indexes.
     @ivar nodes: the size of the validator set, of which a quorum had to sign.
     @ivar changes: how often the validator set had changed since the genesis.
+    @ivar headers: the headers with certificates: those of changes, and the block's.
     """
 
     group: str
@@ -50,6 +51,7 @@ class ProvedTopic:
     signers: Mapping[int, bytes]
     nodes: int
     changes: int
+    headers: Sequence[SignedHeader] = field(eq=False, repr=False)
 
     @property
     def signed(self) -> Checkpoint:
@@ -73,7 +75,7 @@ def verifyTopic(
         raise ProofInvalid("nothing is trusted: give the chain's genesis or a checkpoint")
     proof = readFields(TopicProof, data, "a topic proof")
     try:
-        proved = _checkedTopic(proof)
+        proved = checkedTopic(proof)
     except (Malformed, CertificateInvalid) as error:
         raise ProofInvalid(str(error)) from None
     if chain is not None and proved.chain != chain:
@@ -112,7 +114,12 @@ def verifyComplete(topic: ProvedTopic, proofs: Iterable[bytes]) -> Sequence[Prov
     return [found[number] for number in sorted(found)]
 
 
-def _checkedTopic(proof: TopicProof) -> ProvedTopic:
+def checkedTopic(proof: TopicProof) -> ProvedTopic:
+    """
+    Check all of a topic proof but for its being of what is trusted.
+
+    @raise Malformed, CertificateInvalid: it does not prove its topic.
+    """
     genesis = proof.genesis.genesis()
     headers = HeaderVerifier(genesis, proof.changes)
     signed = headers.check(proof.block)
@@ -144,4 +151,5 @@ def _checkedTopic(proof: TopicProof) -> ProvedTopic:
         signers=signed.signers,
         nodes=len(signed.validators.keys),
         changes=signed.validators.generation,
+        headers=headers.signed,
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..chain import (
     CertificateInvalid,
@@ -53,6 +53,9 @@ class ProvedEvent:
     @ivar nodes: the size of the validator set, of which a quorum had to sign.
     @ivar changes: how often the validator set had changed since the genesis.
     @ivar checkpoint: the later block that the proof leads to, where it has one.
+    @ivar transaction: the hash of the event's transaction.
+    @ivar headers: the headers with certificates: those of changes first, that of C{signed} among
+        the others.
     """
 
     group: str
@@ -71,6 +74,8 @@ class ProvedEvent:
     nodes: int
     changes: int
     checkpoint: Checkpoint | None
+    transaction: bytes
+    headers: Sequence[SignedHeader] = field(eq=False, repr=False)
 
 
 @frozen(kw_only=True)
@@ -108,7 +113,7 @@ def verifyProof(
         raise ProofInvalid("nothing is trusted: give the chain's genesis or a checkpoint")
     proof = readFields(EventProof, data, "an event proof")
     try:
-        proved = _checkedEvent(proof)
+        proved = checkedEvent(proof)
     except (Malformed, CertificateInvalid) as error:
         raise ProofInvalid(str(error)) from None
     except BrokerError as error:
@@ -136,13 +141,18 @@ def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> P
         for said, trusted in ((proof.older, older), (str(Checkpoint.of(header)), newer)):
             if said != str(trusted):
                 raise ProofInvalid(f"it is about {said[:100]}, not about {trusted}")
-        _checkHistory(older.hash, older.height, header, proof.path)
+        checkHistory(older.hash, older.height, header, proof.path)
     except Malformed as error:
         raise ProofInvalid(str(error)) from None
     return ProvedGrowth(chain=header.chain, older=older, newer=newer, timestamp=header.timestamp)
 
 
-def _checkedEvent(proof: EventProof) -> ProvedEvent:
+def checkedEvent(proof: EventProof) -> ProvedEvent:
+    """
+    Check all of an event proof but for its being of what is trusted.
+
+    @raise Malformed, CertificateInvalid, BrokerError: it does not prove its event.
+    """
     genesis = proof.genesis.genesis()
     headers = HeaderVerifier(genesis, proof.changes)
     header = headers.read(proof.block.header)
@@ -167,7 +177,7 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
     last = header
     if proof.checkpoint is not None:
         last = headers.read(proof.checkpoint.header)
-        _checkHistory(header.hash, header.height, last, proof.checkpoint.path)
+        checkHistory(header.hash, header.height, last, proof.checkpoint.path)
     headers.finish(last)
     return ProvedEvent(
         group=genesis.group,
@@ -186,6 +196,8 @@ def _checkedEvent(proof: EventProof) -> ProvedEvent:
         nodes=0 if signed is None else len(signed.validators.keys),
         changes=0 if signed is None else signed.validators.generation,
         checkpoint=None if proof.checkpoint is None else Checkpoint.of(last),
+        transaction=transaction.hash,
+        headers=headers.signed,
     )
 
 
@@ -227,7 +239,12 @@ def _transactionOf(event: EventFields) -> Transaction:
     )
 
 
-def _checkHistory(hash: bytes, height: int, later: Header, path: Sequence[str]) -> None:
+def checkHistory(hash: bytes, height: int, later: Header, path: Sequence[str]) -> None:
+    """
+    Check that a block is in the history of a later header.
+
+    @raise Malformed: it is not.
+    """
     siblings = [unhex(sibling, 32) for sibling in path]
     if rootOfPath(leafHash(hash), height, later.height, siblings) != later.history:
         raise Malformed(f"block {height} is not in the history of block {later.height}")

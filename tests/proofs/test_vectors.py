@@ -16,6 +16,7 @@ from svcbroker.proofs import (
     ProofInvalid,
     readGenesis,
     verifyConsistency,
+    verifyContradiction,
     verifyProof,
     verifyTopic,
 )
@@ -76,6 +77,17 @@ class VectorTests(SynchronousTestCase):
                 self.assertEqual(vector["verified"], {"proved": True, **eventFields(proved)})
                 self.assertTrue(accepts(data, checkpoint), vector["name"])
         self.assertEqual((count, len(VECTORS["trusting"])), (7, 15))
+
+    def test_contradictionsMatchVectors(self) -> None:
+        """Documents of contradictions hold or do not."""
+        for vector in VECTORS["contradictions"]:
+            found = verifyContradiction(written(vector["document"]))
+            self.assertEqual(found.chain, CHAIN, vector["name"])
+        self.assertEqual(len(VECTORS["contradictions"]), 4)
+        for vector in VECTORS["badContradictions"]:
+            with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                verifyContradiction(written(vector["document"]))
+        self.assertEqual(len(VECTORS["badContradictions"]), 7)
 
     def test_topicProofsMatchVectors(self) -> None:
         """Topic proofs hold or are refused by ours and by the example."""

@@ -1,0 +1,183 @@
+"""
+C{svcbroker contradict}: show that the validators of a chain have signed what cannot both be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from twisted.python import usage
+
+from ..archive import ExportedHeaders, StreamBroken
+from ..proofs import (
+    MAX_PROOF_SIZE,
+    Checkpoint,
+    Contradiction,
+    ContradictionFields,
+    ProofInvalid,
+    Side,
+    Statement,
+    contradictionDocument,
+    readStatement,
+    verifyContradiction,
+)
+from ._command import CommandError, CommandOptions, Console, Exit
+from ._words import quoted
+
+
+class Options(CommandOptions):
+    """
+    The options of C{svcbroker contradict}.
+    """
+
+    synopsis = "[options] FIRST SECOND | --check DOCUMENT"
+    longdesc = (
+        "FIRST and SECOND are files with event proofs, topic proofs or exports, or checkpoints "
+        "(HEIGHT:HASH, or a file that holds it). If the validators of one chain have signed both, "
+        "and not both can be true, a JSON document that shows it is written to standard output, "
+        "and what it shows to standard error. --check verifies such a document. Exit codes: 0 "
+        "there is a contradiction, 1 there is none, 2 wrong usage, or an input that is not valid "
+        "by itself."
+    )
+    optFlags = [["check", None, "Verify a document that this command has written."]]
+
+    def parseArgs(self, *files: str) -> None:
+        """See C{usage.Options}."""
+        if len(files) != (1 if self["check"] else 2):
+            raise usage.UsageError(f"Wrong number of arguments: {self.synopsis}")
+        self["files"] = files
+
+
+def run(options: Options, console: Console) -> int:
+    """Find a contradiction, or check one."""
+    if options["check"]:
+        return _check(Path(options["files"][0]), console)
+    first, second = map(_input, options["files"])
+    document = _compare(first, second)
+    if document is None:
+        console.warn("NO CONTRADICTION: both can be true, as far as they can be compared.")
+        return Exit.BAD
+    data = msgspec.json.encode(document)
+    for line in contradictionLines(verifyContradiction(data)):
+        console.warn(line)
+    console.say(msgspec.json.format(data, indent=1).decode("utf-8"))
+    return Exit.GOOD
+
+
+def _check(path: Path, console: Console) -> int:
+    try:
+        found = verifyContradiction(_read(path))
+    except ProofInvalid as error:
+        console.say(f"NOT SHOWN: {quoted(str(error))}")
+        return Exit.BAD
+    for line in contradictionLines(found):
+        console.say(line)
+    return Exit.GOOD
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        # One byte more shows that it is too long.
+        return file.read(MAX_PROOF_SIZE + 1)
+
+
+def _input(name: str) -> Statement | ExportedHeaders:
+    """
+    Read an argument, and verify what is signed in it.
+    """
+    path = Path(name)
+    try:
+        try:
+            return readStatement(str(Checkpoint.parse(name)).encode("ascii"))
+        except ValueError:
+            pass
+        with path.open("rb") as file:
+            isExport = ExportedHeaders.isExport(file.read(100))
+        return ExportedHeaders(path) if isExport else readStatement(_read(path))
+    except (ProofInvalid, StreamBroken) as error:
+        raise CommandError(f"{path}: {error}") from None
+
+
+def _compare(
+    first: Statement | ExportedHeaders, second: Statement | ExportedHeaders
+) -> ContradictionFields | None:
+    height = _difference(first, second)
+    try:
+        one, other = (
+            each if isinstance(each, Statement) else _at(each, height) for each in (first, second)
+        )
+    except (ProofInvalid, StreamBroken) as error:
+        raise CommandError(f"the export cannot be used: {error}") from None
+    if one is None or other is None:
+        return None
+    if one.chain is None and other.chain is None:
+        raise CommandError("two checkpoints have no signatures: give a proof or an export of one")
+    return contradictionDocument(one, other)
+
+
+def _at(export: ExportedHeaders, height: int | None) -> Statement | None:
+    """What an export says of a block, with its signatures verified."""
+    if height is None:
+        return None
+    return readStatement(msgspec.json.encode(export.prove(height)))
+
+
+def _difference(
+    first: Statement | ExportedHeaders, second: Statement | ExportedHeaders
+) -> int | None:
+    """The height at which an export has another block than something else says, if there is one."""
+    match first, second:
+        case Statement(), ExportedHeaders():
+            statement, export = first, second
+        case ExportedHeaders(), Statement():
+            statement, export = second, first
+        case ExportedHeaders(), ExportedHeaders() if first.genesis == second.genesis:
+            return first.firstDifference(second)
+        case _:
+            return None
+    if statement.chain not in (None, export.genesis.chain):
+        return None
+    # A block that was signed itself shows more than one that a later header names.
+    different = [
+        (not claim.isDirect, claim.block.height)
+        for claim in statement.claims
+        if export.checkpoint(claim.block.height) not in (None, claim.block)
+    ]
+    return min(different)[1] if different else None
+
+
+def contradictionLines(found: Contradiction) -> Iterator[str]:
+    """What a contradiction shows, for people."""
+    yield f"CONTRADICTION: {_HEADLINES[found.kind]}"
+    yield _line("chain", f"{found.chain.hex()}, group {quoted(found.group)}")
+    yield from _sideLines("first", found.first)
+    yield from _sideLines("second", found.second)
+    for number, key in enumerate(found.keys):
+        yield _line("" if number else "signed both", f"key {key.hex()}")
+    if found.isDoubleSigning:
+        yield _line("", "each of these keys has signed two blocks in one round")
+    elif not found.keys:
+        yield _line("signed both", "no key")
+
+
+_HEADLINES = {
+    "block": "two different blocks of one height.",
+    "event": "two events of which only one can be there.",
+    "topic": "a topic with two different numbers of events.",
+}
+
+
+def _sideLines(name: str, side: Side) -> Iterator[str]:
+    yield _line(name, side.says)
+    signed = side.signed
+    if signed is None:
+        yield _line("", "a checkpoint, which nobody has signed: who published it answers for it")
+    else:
+        who = f"{len(signed.signers)} of {len(signed.validators.keys)} validators"
+        yield _line("", f"signed by {who}, block {signed.block}, round {signed.round}")
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:13}{text}"
