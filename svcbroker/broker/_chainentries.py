@@ -76,21 +76,14 @@ def _leave(
                 store.remove(kind, name)
                 if known != b"":
                     store.put(_aside(group, known or b"") + kind, name, value)
-    if known == b"" and count:
-        _log.info(
-            "group {group}: {count} records of subscriptions are removed, because the log of the "
-            "run before was not kept",
-            group=group,
-            count=count,
-        )
-    elif count or known:
+    if known or (known is None and count):
         _log.warn(
             "group {group} is served from another chain than before: {count} records of "
-            "subscriptions to chain {chain} (positions, sessions, webhooks) are set aside until "
-            "that chain is served again",
+            "subscriptions (positions, sessions, webhooks) are set aside until {chain} is served "
+            "again",
             group=group,
             count=count,
-            chain=_shown(known or b""),
+            chain=f"chain {_shown(known)}" if known else "the chain before",
         )
 
 
@@ -111,4 +104,4 @@ def _aside(group: str, chain: bytes) -> str:
 
 
 def _shown(chain: bytes) -> str:
-    return chain.hex()[:16] or "unknown"
+    return chain.hex()[:16]

@@ -80,16 +80,22 @@ class PositionsTests(DaemonTestCase):
         """Start a daemon on the one data directory."""
         return await self.start(f"--stomp={LOCAL}", f"--mqtt={LOCAL}", ledger=ledger)
 
-    async def reach(self, daemon: Daemon, name: str) -> Client:
-        """Connect to a port."""
+    async def reach(self, daemon: Daemon, name: str, address: str = "127.0.0.1") -> Client:
+        """Connect to a port, from an address of this machine."""
         found = await daemon.protocol.waitFor(name + r" on 127\.0\.0\.1:(\d+)")
-        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", int(found[1]))
+        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", int(found[1]), bindAddress=(address, 0))
         client: Client = await connectProtocol(endpoint, Client())
         return client
 
-    async def stomp(self, daemon: Daemon) -> Client:
-        """Subscribe with an id, as a client of STOMP."""
-        client = await self.reach(daemon, "STOMP")
+    async def stomp(
+        self,
+        daemon: Daemon,
+        id: str = UUID,
+        address: str = "127.0.0.1",
+        answer: bytes = b"receipt-id:r",
+    ) -> Client:
+        """Subscribe with an id, as a client of STOMP, and wait for the answer."""
+        client = await self.reach(daemon, "STOMP", address)
         client.send(frame("CONNECT", "accept-version:1.2", "host:x"))
         await client.receives(b"CONNECTED")
         client.send(
@@ -98,11 +104,11 @@ class PositionsTests(DaemonTestCase):
                 "id:0",
                 "destination:t",
                 "ack:client-individual",
-                f"svc-subscriptionId:{UUID}",
+                f"svc-subscriptionId:{id}",
                 "receipt:r",
             )
         )
-        await client.receives(b"receipt-id:r")
+        await client.receives(answer)
         return client
 
     async def mqtt(self, daemon: Daemon, isSubscribing: bool = True) -> Client:
@@ -162,6 +168,23 @@ class PositionsTests(DaemonTestCase):
         await mqtt.receives(rb"\0\x01t..two.*\0\x01t..three.*\0\x01t..four")
         self.assertIn(PRESENT, mqtt.received)
         self.assertNotIn(b"one", mqtt.received)
+
+    async def test_oneAddressLeavesRoomForOthers(self) -> None:
+        """At its bound the error says what helps, and it does; others are not concerned."""
+        daemon = await self.start(f"--stomp={LOCAL}", "--max-positions=2")
+        await self.publish(daemon)
+        for number in (1, 2):
+            await (await self.stomp(daemon, f"{UUID[:-1]}{number}")).leave()
+        refusal = (
+            rb"ERROR.*127\.0\.0\.1 has made 2 durable subscriptions.*"
+            rb"svcbroker subscription DATA-DIR list"
+        )
+        await (await self.stomp(daemon, f"{UUID[:-1]}3", answer=refusal)).leave()
+        await self.stomp(daemon, f"{UUID[:-1]}3", address="127.0.0.2")
+        self.assertEqual(
+            await self.svcbroker("delete", "--owner", "127.0.0.1"), (0, ["deleted: 2"])
+        )
+        await self.stomp(daemon, f"{UUID[:-1]}4")
 
     async def svcbroker(self, *arguments: str) -> tuple[int, list[str]]:
         """The exit code of C{svcbroker subscription}, and the lines that it writes."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from sys import intern
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -92,8 +93,6 @@ class KeptPositions:
         self._entries = entries
         self._index: dict[str, _Index] = {}
         self._counts: Counter[str] = Counter()
-        # Most positions have few groups and owners: equal values share one object.
-        self._shared: dict[_Index, _Index] = {}
         for subscriptionId in entries.names(_KIND):
             kept = self.find(subscriptionId)
             assert kept is not None
@@ -147,8 +146,8 @@ class KeptPositions:
             self._entries.remove(_KIND, subscriptionId)
 
     def _add(self, subscriptionId: str, group: str, owner: str) -> None:
-        index = _Index(group, owner)
-        self._index[subscriptionId] = self._shared.setdefault(index, index)
+        # There are far fewer groups and owners than positions.
+        self._index[subscriptionId] = _Index(intern(group), intern(owner))
         self._counts[owner] += 1
 
     def flush(self) -> Deferred[None]:
