@@ -50,17 +50,17 @@ class Operator:
         principal: Principal,
         groupId: str | None,
         interfaceType: InterfaceType,
-        after: str = "",
+        after: str | None = None,
         limit: int = 100,
     ) -> DurablePage:
         """
         Durable subscriptions of STOMP, or sessions of MQTT, those in use included.
 
-        @param after: only those with an id greater than this one.
+        @param after: only those with an id greater than this one; C{None} for all.
         @param limit: the most to answer.
         """
         group, durable = self._durableOf(principal, groupId, interfaceType)
-        return durable.listDurable(group, after, limit)
+        return durable.listDurable(group, after or "", limit)
 
     @asDeferred
     async def resetDurable(

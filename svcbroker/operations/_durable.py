@@ -129,7 +129,7 @@ DURABLE_CALLS: Final = (
             Parameter(
                 name="after",
                 type=ParameterType(),
-                default="",
+                default=None,
                 description="Only those with a greater id: the next of the page before.",
             ),
             Parameter(
