@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -23,17 +24,28 @@ from cryptography.x509 import (
     BasicConstraints,
     Certificate,
     DNSName,
+    DuplicateExtension,
+    InvalidVersion,
     NameOID,
     SubjectAlternativeName,
+    UnsupportedGeneralNameType,
     load_pem_x509_certificate,
 )
 from OpenSSL.crypto import X509, X509StoreFlags
-from OpenSSL.SSL import Context, Error
+from OpenSSL.crypto import Error as CryptoError
+from OpenSSL.SSL import Context
+from OpenSSL.SSL import Error as SSLError
 from twisted.internet.ssl import CertificateOptions, DiffieHellmanParameters
 from twisted.python.filepath import FilePath
 
 MAX_PEM: Final = 4 * 1024 * 1024
 """The largest PEM file, in bytes. Bundles of all public authorities have some 250 KiB."""
+
+UNREADABLE: Final = (
+    *(ValueError, TypeError, UnsupportedAlgorithm, CryptoError, SSLError),
+    *(InvalidVersion, DuplicateExtension, UnsupportedGeneralNameType),
+)
+"""What parsers of certificates and keys raise."""
 
 _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTALL)
 _BEGIN: Final = b"-----BEGIN "
@@ -80,17 +92,30 @@ def _readPem(path: Path) -> _Pem:
     certificates: list[Certificate] = []
     keys: list[PrivateKeyTypes] = []
     for block in blocks:
-        try:
+        with _explaining(f"{path} has a {block[1].decode('ascii').lower()} that cannot be read"):
             if block[1] == b"CERTIFICATE":
-                certificates.append(load_pem_x509_certificate(block[0]))
+                certificate = load_pem_x509_certificate(block[0])
+                # OpenSSL's parser is another one.
+                X509.from_cryptography(certificate)
+                certificates.append(certificate)
             elif block[1] == b"ENCRYPTED PRIVATE KEY" or b"Proc-Type: 4,ENCRYPTED" in block[0]:
                 raise CertificateError(f"{path} has a private key that needs a passphrase")
             elif block[1].endswith(b"PRIVATE KEY"):
                 keys.append(load_pem_private_key(block[0], None))
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            what = block[1].decode("ascii").lower()
-            raise CertificateError(f"{path} has a {what} that cannot be read: {error}") from error
     return _Pem(path, certificates, keys)
+
+
+@contextmanager
+def _explaining(what: str) -> Iterator[None]:
+    """Turn the errors of parsers into L{CertificateError}."""
+    try:
+        yield
+    except UNREADABLE as error:
+        reason = error.args[0] if error.args else error
+        if isinstance(reason, list):
+            # OpenSSL's errors, the innermost first: library, function, reason.
+            reason = reason[0][-1] if reason else "for no reason that OpenSSL tells"
+        raise CertificateError(" ".join(f"{what}: {reason}".split())) from error
 
 
 def _readCertificates(path: Path) -> Sequence[Certificate]:
@@ -107,10 +132,8 @@ def _publicBytes(key: Any) -> bytes:
 
 
 def _publicOf(path: Path, certificate: Certificate) -> bytes:
-    try:
+    with _explaining(f"{path} has a certificate with an unknown key"):
         return _publicBytes(certificate.public_key())
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise CertificateError(f"{path} has a certificate with an unknown key: {error}") from error
 
 
 @frozen
@@ -134,13 +157,11 @@ class _Identity:
 def _identify(
     path: Path, certificate: Certificate, key: PrivateKeyTypes, chain: Sequence[Certificate]
 ) -> _Identity:
-    try:
+    with _explaining(f"{path} has a certificate that cannot be read"):
         found = {type(each.value): each.value for each in certificate.extensions}
         alternatives = found.get(SubjectAlternativeName)
         constraints = found.get(BasicConstraints)
         common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    except ValueError as error:
-        raise CertificateError(f"{path} has a malformed certificate: {error}") from error
     names = [str(each.value) for each in common]
     if isinstance(alternatives, SubjectAlternativeName):
         names = alternatives.get_values_for_type(DNSName)
@@ -318,7 +339,7 @@ def _chainOf(leaf: Certificate, candidates: Sequence[Certificate]) -> Sequence[C
 def _hasIssued(issuer: Certificate, certificate: Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+    except (InvalidSignature, *UNREADABLE):
         return False
     return True
 
@@ -389,7 +410,5 @@ def _makeContext(path: Path, options: CertificateOptions) -> Context:
     """
     Have OpenSSL look at the certificate now, instead of at the first connection.
     """
-    try:
+    with _explaining(f"{path} has a certificate that OpenSSL refuses"):
         return options.getContext()
-    except (Error, TypeError) as error:
-        raise CertificateError(f"{path} has a certificate that OpenSSL refuses: {error}") from error

@@ -31,6 +31,7 @@ from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from zope.interface import implementer
 
 from .certificates import (
+    UNREADABLE,
     CertificateDirectory,
     CertificateError,
     CertificateFiles,
@@ -70,8 +71,8 @@ def peerCertificate(transport: Any) -> PeerCertificate | None:
     arrived: at C{connectionMade} the handshake has not begun.
 
     @param transport: of a server's connection: TCP, TLS, or a wrapper of one, WebSocket included.
-    @return: C{None} where the client has shown none, the endpoint asks for none, or the handshake
-        is not over.
+    @return: C{None} where the client has shown none, or a malformed one; the endpoint asks for
+        none; or the handshake is not over.
     """
     getHandle = getattr(transport, "getHandle", None)
     connection = None if getHandle is None else getHandle()
@@ -83,13 +84,14 @@ def peerCertificate(transport: Any) -> PeerCertificate | None:
         or connection.get_peer_finished() is None
     ):
         return None
-    certificate = connection.get_peer_certificate(as_cryptography=True)
-    if certificate is None:
-        return None
     try:
+        certificate = connection.get_peer_certificate(as_cryptography=True)
+        if certificate is None:
+            return None
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    except ValueError:
-        names = []
+    except UNREADABLE:
+        # OpenSSL's parser takes more.
+        return None
     return PeerCertificate(
         commonName=str(names[0].value) if len(names) == 1 else "",
         fingerprint=certificate.fingerprint(SHA256()).hex(),
@@ -276,7 +278,7 @@ def sslEndpoint(
     An C{ssl:} endpoint. The parameters are those of Twisted's; intermediate certificates may also
     follow the certificate in its file.
     """
-    if sslmethod is not None and not hasattr(SSL, sslmethod):
+    if sslmethod is not None and not (sslmethod.endswith("_METHOD") and hasattr(SSL, sslmethod)):
         raise ValueError(f"sslmethod: OpenSSL has no {sslmethod!r}")
     source = CertificateFiles(
         privateKey=Path(privateKey),

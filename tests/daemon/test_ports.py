@@ -58,7 +58,7 @@ class ServerEndpointTests(SynchronousTestCase):
             ("tcp:no", "'no' is not a number"),
             ("tcp", "missing 1 required positional argument: 'port'"),
             ("tcp:1:nosuch=2", "got an unexpected keyword argument 'nosuch'"),
-            ("ssl:1:sslmethod=no", "sslmethod: OpenSSL has no 'no'"),
+            ("ssl:1:sslmethod=Context", "sslmethod: OpenSSL has no 'Context'"),
             ("haproxy:tcp\\:1\\:interface=a", "it cannot be read to its end"),
             ("tcp:1:interface=\\", "it cannot be read to its end"),
         ):

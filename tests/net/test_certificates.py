@@ -4,8 +4,10 @@ Certificates in PEM files, as servers read them.
 
 from __future__ import annotations
 
+from base64 import encodebytes
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
@@ -13,6 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
+    NoEncryption,
     PrivateFormat,
 )
 from cryptography.x509 import (
@@ -37,11 +40,26 @@ from svcbroker.net.certificates import (
     CertificateError,
     CertificateFiles,
     CertificateSource,
+    ClientAuthorities,
 )
 from svcbroker.net.tls import ServerCertificates
 from tests.certificates import MemoryClient, makeAuthority, writeAuthority, writeIdentity
 
 DATES = datetime(2026, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)
+
+
+def pem(name: str, data: bytes) -> bytes:
+    """A block of a PEM file."""
+    text = encodebytes(data).decode("ascii")
+    return f"-----BEGIN {name}-----\n{text}-----END {name}-----\n".encode("ascii")
+
+
+def damage(rng: Random, data: bytes) -> bytes:
+    """Bytes of which up to three are changed."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 3)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed)
 
 
 class SourceTestCase(SynchronousTestCase):
@@ -193,6 +211,38 @@ class CertificateDirectoryTests(SourceTestCase):
         ):
             (self.certs / "a.pem").write_bytes(data)
             self.assertRefused(reason)
+
+    def test_damagedFilesAreRefusedInOneLine(self) -> None:
+        """400 seeded changes of bytes, in the text and below, in certificates and keys."""
+        rng = Random(13)
+        certificate, key = self.authority.server(["a.example"])
+        parts = {
+            "CERTIFICATE": certificate.public_bytes(Encoding.DER),
+            "PRIVATE KEY": key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption()),
+        }
+        trusted = self.authority.certificate.public_bytes(Encoding.DER)
+        path, authorities = self.certs / "a.pem", self.root / "clients.pem"
+        sources: tuple[CertificateSource, ...] = (
+            CertificateDirectory(path=self.certs, clients=ClientAuthorities(authorities, True)),
+            CertificateFiles(privateKey=path, certKey=path),
+        )
+        refused = 0
+        for round in range(400):
+            damaged = ("CERTIFICATE", "PRIVATE KEY", "text", "authority")[round % 4]
+            text = b"".join(
+                pem(name, damage(rng, data) if name == damaged else data)
+                for name, data in parts.items()
+            )
+            path.write_bytes(damage(rng, text) if damaged == "text" else text)
+            data = damage(rng, trusted) if damaged == "authority" else trusted
+            authorities.write_bytes(pem("CERTIFICATE", data))
+            for source in sources:
+                try:
+                    source.load()
+                except CertificateError as error:
+                    refused += 1
+                    self.assertNotIn("\n", str(error))
+        self.assertGreater(refused, 400)
 
     def test_missingDirectoryIsRefused(self) -> None:
         source = CertificateDirectory(path=self.root / "nothing")

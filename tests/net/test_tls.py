@@ -10,7 +10,15 @@ from pathlib import Path
 from ssl import TLSVersion
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.x509 import (
+    CertificateBuilder,
+    Name,
+    NameAttribute,
+    NameOID,
+    random_serial_number,
+)
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString
 from twisted.internet.interfaces import IProtocolNegotiationFactory
@@ -118,6 +126,24 @@ class MutualTLSTests(EndpointTestCase):
         for more in ("", ":require=no", ":require=yes"):
             client = self.connect(self.mtls + more, identity=identity)
             self.assertEqual(self.answer(client), f"me {fingerprint}")
+
+    def test_ambiguousNameIsNone(self) -> None:
+        """A subject with two common names has the name that a reader picks."""
+        key = generate_private_key(SECP256R1())
+        names = [NameAttribute(NameOID.COMMON_NAME, name) for name in ("me", "you")]
+        issuer = self.clients.certificate
+        builder = CertificateBuilder(
+            issuer.subject,
+            Name(names),
+            key.public_key(),
+            random_serial_number(),
+            issuer.not_valid_before_utc,
+            issuer.not_valid_after_utc,
+        )
+        certificate = builder.sign(self.clients.key, SHA256())
+        identity = writeIdentity(self.root / "both.pem", (certificate, key))
+        client = self.connect(self.mtls, identity=identity)
+        self.assertEqual(self.answer(client), f" {certificate.fingerprint(SHA256()).hex()}")
 
     def test_certificateIsOptionalUnlessRequired(self) -> None:
         self.assertEqual(self.answer(self.connect(self.mtls)), "none")
