@@ -302,6 +302,24 @@ class HostileLoadTests(DaemonTestCase):
         wire.send(b"".join(replay(number, f"+/{number}") for number in range(1, 1001)))
         await self.survives([wire])
 
+    async def test_positionsOfOneClient(self) -> None:
+        """One client makes durable subscriptions without end; others still get theirs."""
+        await self.serve("--max-positions=300", "--webhook-allow=127.0.0.0/8")
+        await self.daemon.call("/rest/open", topic="silent")
+        await self.quiet()
+        wire = await self.wire(self.httpPort)
+        call = "GET /svcbroker/rest/subscribe?topic=silent&url=http://127.0.0.9:9"
+        host = {"Host": f"127.0.0.1:{self.httpPort}"}
+        for number in range(300):
+            wire.send(request(f"{call}/{number}", host))
+        await wire.receives(b"HTTP/1.1 200", 300)
+        for number in range(300, 3300):
+            wire.send(request(f"{call}/{number}", host))
+        await wire.receives(b'"code":200101', 3000)
+        await self.survives([wire])
+        other = await self.daemon.call("/rest/subscribe", topic="silent", url="http://127.0.0.8:9/")
+        self.assertIsInstance(other, str)
+
     async def test_unsubscribeFromNothing(self) -> None:
         """40 kB of UNSUBSCRIBE that change nothing, in a durable session with many filters."""
         await self.serve()
