@@ -279,7 +279,7 @@ def submit(ledger: ILedger, request: Request) -> Deferred[Receipt]:
 
 class IProvableLedger(ILedger):
     """
-    A ledger that can prove what it holds to somebody who trusts neither it nor the broker.
+    A ledger that can prove what its validators have signed, to be checked without it.
 
     The broker calls it for the operations C{proof}, C{topicProof}, C{checkpoint}, C{consistency}
     and C{genesis}. What it answers is checked with L{svcbroker.proofs}, without the ledger. All of

@@ -253,7 +253,7 @@ OPERATIONS: Final = (
     ),
     Operation(
         name="proof",
-        summary="Prove an event to somebody who does not trust the broker.",
+        summary="Prove that the chain's validators have signed an event.",
         parameters=(
             EVENT_ID,
             GROUP,

@@ -41,7 +41,7 @@ _HASH = re.compile(r"\b(?:0x)?[0-9a-f]{40,64}\b")
 _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\+0000|\.\d{3})?"), "TIME"),
     # Any quorum may be the one that signs.
-    (re.compile(r"node \d, key [0-9a-f]{64}"), "NODE AND KEY"),
+    (re.compile(r"validator \d, key [0-9a-f]{64}"), "VALIDATOR AND KEY"),
     (re.compile(r'("createdTimestamp": ?)\d+'), r"\1TIME"),
     (re.compile(r"svcbroker \d\S* serves"), "svcbroker VERSION serves"),
     (re.compile(r"data in \S+/svcbroker-data,"), "data in DIRECTORY,"),
