@@ -158,7 +158,10 @@ def contradictionLines(found: Contradiction) -> Iterator[str]:
         yield _line("" if number else "signed both", f"key {key.hex()}")
     if found.isDoubleSigning:
         yield _line("", "each of these keys has signed two blocks in one round")
-    elif not found.keys:
+    elif found.keys:
+        yield _line("", "not in one round of one height, so these votes alone do not show which of")
+        yield _line("", "these keys broke the rules")
+    else:
         yield _line("signed both", "no key")
 
 
@@ -173,7 +176,8 @@ def _sideLines(name: str, side: Side) -> Iterator[str]:
     yield _line(name, side.says)
     signed = side.signed
     if signed is None:
-        yield _line("", "a checkpoint, which nobody has signed: who published it answers for it")
+        yield _line("", "a checkpoint, without signatures: it counts if it is known to be of this")
+        yield _line("", "chain, and against the party that published it")
     else:
         who = f"{len(signed.signers)} of {len(signed.validators.keys)} validators"
         yield _line("", f"signed by {who}, block {signed.block}, round {signed.round}")

@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 
 from msgspec.json import encode
+from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.archive import exportChain
 from svcbroker.commands import main
+from svcbroker.proofs import PbftCertificate
 from tools.enginechain import EngineChain
-from tools.signedchain import SignedChain
+from tools.signedchain import SignedChain, seedOf
 
 
-class ContradictTests(SynchronousTestCase):
+class ContradictTestCase(SynchronousTestCase):
     """
     A chain of 9 blocks with a change of the nodes in block 3, and a fork of it from block 5 on.
     """
@@ -89,6 +91,12 @@ class ContradictTests(SynchronousTestCase):
         self.assertEqual((code, errors), (1, ""))
         self.assertIn("NOT SHOWN", output)
 
+
+class ContradictTests(ContradictTestCase):
+    """
+    On one operator's chain.
+    """
+
     def test_twoProofs(self) -> None:
         """Two proofs of one event id."""
         self.contradicts(
@@ -111,7 +119,7 @@ class ContradictTests(SynchronousTestCase):
         kept = str(self.chain.prover.checkpoint(self.event.height))
         file = self.save("kept.txt", kept.encode())
         for given in (kept, file):
-            self.contradicts(given, self.bad, 0, "nobody has signed")
+            self.contradicts(given, self.bad, 0, "a checkpoint, without signatures")
 
     def test_nothingToContradict(self) -> None:
         """What can both be true is no contradiction, and has code 1."""
@@ -163,6 +171,24 @@ class ContradictTests(SynchronousTestCase):
         code, output, errors = self.run_(self.proof(self.chain), forged)
         self.assertEqual((code, output), (2, ""))
         self.assertIn("the export cannot be used", errors)
+
+
+class RoundTests(ContradictTestCase):
+    """
+    Rounds, which one operator's replicas sign.
+    """
+
+    def test_otherRoundsAreNotDoubleSigning(self) -> None:
+        """Where the rounds differ, it is said that not each of the keys need be at fault."""
+        proof = self.fork.prover.event(self.event)
+        self.fork._seeds = [seedOf(name) for name in ("node 0", "new 1", "node 2", "node 3")]
+        certificate = self.fork.certify(proof.block.header.header(), round=1)
+        block = replace(proof.block, certificate=PbftCertificate.of(certificate))
+        other = self.save("round.json", encode(replace(proof, block=block)))
+        code, output, errors = self.run_(self.proof(self.chain), other)
+        self.assertEqual(code, 0)
+        self.assertIn("not in one round of one height", errors)
+        self.assertIs(json.loads(output)["contradiction"]["isDoubleSigning"], False)
 
 
 class EngineContradictTests(ContradictTests):
