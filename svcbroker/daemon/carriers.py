@@ -229,6 +229,7 @@ def makeCarriers(
         mqtt.MqttSettings(
             openTopics=config.mqttOpenTopics,
             maxContent=config.maxContent,
+            maxOwnSessions=config.maxPositions,
             maxSessionExpiry=config.positionExpiry * SECONDS_A_DAY or mqtt.NEVER,
         ),
     )

@@ -203,8 +203,8 @@ class Config:
         "max-positions",
         WholeNumber(metavar="NUMBER", minimum=1, maximum=100_000),
         10_000,
-        "the most durable subscriptions that one account, or without accounts the clients of one "
-        "address, may have made",
+        "the most durable subscriptions, and the most MQTT sessions, that one account, or without "
+        "accounts the clients of one address, may have made",
     )
     positionExpiry: int = _setting(
         "position-expiry",

@@ -225,7 +225,7 @@ class Connection:
             other.client.replaced()
         # [MQTT-3.1.4-3] [MQTT5-3.1.4-4]
         opened = sessions.connect(
-            packet, handshake.group, handshake.clientId, handshake.sessionExpiry
+            packet, handshake.group, handshake.clientId, handshake.sessionExpiry, self._remote
         )
         session = self.session = opened.session
         self._handshake = handshake

@@ -52,6 +52,7 @@ class MqttSettings:
     @ivar maxSessionExpiry: the longest session expiry interval, in seconds;
         L{NEVER} for no bound.
     @ivar maxSessions: the most sessions, those of absent clients included.
+    @ivar maxOwnSessions: the most sessions that outlive connections of one owner.
     @ivar maxSubscriptions: the most topic filters of a session.
     @ivar maxFilterBytes: the most bytes of those together.
     @ivar maxRetainedBytes: the most bytes of a group's index of retained messages.
@@ -67,6 +68,7 @@ class MqttSettings:
     maxKeepAlive: int = _u16(60)
     maxSessionExpiry: int = NEVER
     maxSessions: int = 100_000
+    maxOwnSessions: int = 10_000
     maxSubscriptions: int = 1000
     maxFilterBytes: int = 64 * 1024
     maxRetainedBytes: int = 512 * 1024 * 1024

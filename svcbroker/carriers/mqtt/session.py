@@ -40,6 +40,7 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     @ivar absentSince: when its client disconnected, in seconds since the epoch; C{None} while it
         is connected.
     @ivar subscriptions: those of a session that was stored before each had an entry of its own.
+    @ivar owner: who made it; empty if it was stored before owners were.
     """
 
     group: str
@@ -47,6 +48,7 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     expiry: int
     absentSince: float | None = None
     subscriptions: list[KeptSubscription] = []
+    owner: str = ""
 
 
 class KeptExchanges(Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ class Session:
 
     @ivar group: the group whose log it uses.
     @ivar name: its name on disk.
+    @ivar owner: who made it, for the bound of sessions.
     @ivar principal: the account that it belongs to.
     @ivar expiry: the session expiry interval in seconds.
     @ivar isPersistent: whether it outlives connections. Fixed when it is created.
@@ -99,8 +102,11 @@ class Session:
     @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
     """
 
-    def __init__(self, group: str, clientId: str, expiry: int, store: MetadataStore) -> None:
+    def __init__(
+        self, group: str, clientId: str, expiry: int, store: MetadataStore, owner: str = ""
+    ) -> None:
         self.group = group
+        self.owner = owner
         self.clientId = clientId
         self.principal = ANYBODY
         self.expiry = expiry
@@ -382,6 +388,7 @@ class Session:
                 clientId=self.clientId,
                 expiry=self.expiry,
                 absentSince=self.absentSince,
+                owner=self.owner,
             )
             self._store.put(SESSION, self.name, msgspec.json.encode(kept))
             self._keepSubscriptions()

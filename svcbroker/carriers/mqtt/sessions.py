@@ -4,6 +4,7 @@ All sessions of this broker: find, open, expire, end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from heapq import nsmallest
 from uuid import UUID
@@ -18,6 +19,7 @@ from zope.interface import implementer
 from ...broker import IDurableSubscriptions
 from ...errors import SubscriptionExists, SubscriptionNotFound
 from ...model import DurablePage, DurableRecord, InterfaceType, Offset
+from ...net.addresses import ownerOf
 from ...net.deferreds import asDeferred
 from .context import Context
 from .delivery import Delivery
@@ -76,6 +78,8 @@ class Sessions:
         self._sessions: dict[tuple[str, str], Session] = {}
         self._expiring: dict[Session, IDelayedCall] = {}
         self._shares: dict[ShareKey, ShareGroup] = {}
+        # How many sessions that outlive connections each owner has made.
+        self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """How many sessions there are."""
@@ -101,7 +105,7 @@ class Sessions:
                 continue
             # The bound may be lower than when the session began.
             expiry = min(kept.expiry, self._context.settings.maxSessionExpiry)
-            session = Session(kept.group, kept.clientId, expiry, store)
+            session = Session(kept.group, kept.clientId, expiry, store, kept.owner)
             session.absentSince = now if kept.absentSince is None else kept.absentSince
             for each in (*kept.subscriptions, *subscriptions.get((kept.group, kept.clientId), ())):
                 self.addSubscription(session, each)
@@ -109,7 +113,7 @@ class Sessions:
                 # From now on each has an entry of its own.
                 session.keep()
             session.restore(pages.get((kept.group, kept.clientId), {}))
-            self._sessions[session.group, session.clientId] = session
+            self._add(session)
             self._expireLater(session)
         self.wills.start({each.name: each.expiry for each in self._sessions.values()})
 
@@ -126,12 +130,15 @@ class Sessions:
         """The session of a client."""
         return self._sessions.get((group, clientId))
 
-    def connect(self, packet: Connect, group: str, clientId: str, expiry: int) -> Opened:
+    def connect(
+        self, packet: Connect, group: str, clientId: str, expiry: int, remote: str
+    ) -> Opened:
         """
         Find or create the session for a CONNECT. The caller has disconnected its client before.
 
         @param expiry: the session expiry interval as it was granted.
-        @raise MqttError: there are too many sessions.
+        @param remote: the client's address.
+        @raise MqttError: there are too many sessions, or too many of this owner.
         """
         # [MQTT-3.1.3-2] [MQTT5-3.1.3-2]
         session = self.find(group, clientId)
@@ -147,10 +154,9 @@ class Sessions:
         isPresent = session is not None
         if session is None:
             # [MQTT5-3.1.2-6]
-            if len(self._sessions) >= self._context.settings.maxSessions:
-                raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
-            session = Session(group, clientId, expiry, self._context.store)
-            self._sessions[group, clientId] = session
+            session = Session(group, clientId, expiry, self._context.store, ownerOf(remote))
+            self._checkRoom(session)
+            self._add(session)
         else:
             # [MQTT-3.1.2-4] [MQTT5-3.1.2-5]
             self.wills.clientReturned(session)
@@ -162,6 +168,26 @@ class Sessions:
         if packet.will is not None:
             self.wills.clientConnected(session, packet.will)
         return Opened(session, isPresent)
+
+    def _checkRoom(self, session: Session) -> None:
+        """
+        @raise MqttError: a further session cannot be made.
+        """
+        settings = self._context.settings
+        if len(self._sessions) >= settings.maxSessions:
+            raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
+        if session.isPersistent and self._counts[session.owner] >= settings.maxOwnSessions:
+            raise MqttError(
+                ReasonCode.QUOTA_EXCEEDED,
+                f"{session.owner} has made {settings.maxOwnSessions} sessions, as many as one "
+                "client may (--max-positions): end some, or have an operator delete them "
+                "(svcbroker subscription DATA-DIR list, delete)",
+            )
+
+    def _add(self, session: Session) -> None:
+        self._sessions[session.group, session.clientId] = session
+        if session.isPersistent:
+            self._counts[session.owner] += 1
 
     def attach(self, session: Session, client: IClient, delivery: Delivery) -> None:
         """Attach a connection to its session."""
@@ -229,6 +255,10 @@ class Sessions:
         End a session, and remove all of it [MQTT5-4.1.0-2].
         """
         del self._sessions[session.group, session.clientId]
+        if session.isPersistent:
+            self._counts[session.owner] -= 1
+            if not self._counts[session.owner]:
+                del self._counts[session.owner]
         self.wills.sessionEnded(session)
         for subscription in tuple(session.subscriptions.values()):
             self.removeSubscription(session, subscription)
@@ -266,7 +296,7 @@ class Sessions:
             id=session.clientId,
             interfaceType=InterfaceType.MQTT,
             group=session.group,
-            owner=kept[0].owner if kept else "",
+            owner=session.owner,
             isLive=session.client is not None,
             subscriptions=len(ids),
             usedAt=int((now if session.absentSince is None else session.absentSince) * 1000),

@@ -103,6 +103,27 @@ class ResumeTests(SynchronousTestCase):
         self.assertEqual(len(server.carrier.sessions), 0)
         self.assertEqual([key for key in server.file.kept if key[0] == "position"], [])
 
+    def test_sessionsOfOneOwnerAreBounded(self) -> None:
+        """Those that outlive connections, also after a restart; the error says what helps."""
+        settings = MqttSettings(maxOwnSessions=2)
+        server = Server(settings)
+        first = server.connected("a", expiry=1000)
+        server.connected("b", expiry=1000).lose()
+        for _ in range(2):
+            client = server.client()
+            connack = client.connect("c", expiry=1000)
+            self.assertEqual(connack.reason, 0x97)
+            self.assertIn("has made 2 sessions", connack.properties.reasonString)
+            self.assertIn("svcbroker subscription", connack.properties.reasonString)
+            server.connected("d", expiry=0).lose()
+            first.lose()
+            server.connected("a", cleanStart=False, expiry=1000).lose()
+            server.pump()
+            server = server.restarted(settings)
+        server.wait(1001)
+        for name in "cd":
+            server.connected(name, expiry=1000).lose()
+
     def test_sentMessageIsRepeatedThoughExpired(self) -> None:
         """What was sent once is sent again, expired or not."""
         server = Server()
