@@ -8,7 +8,7 @@ followed on from there after a restart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -35,6 +35,14 @@ TOPIC_BYTES: Final = 600
 """What a retained message costs in memory beside its topic: two nodes, an id, its stored form."""
 
 _BLOCKS_A_TURN: Final = 64
+
+_MAX_EARLY: Final = 64
+"""
+How many new blocks are kept in memory while the index reads the last ones before them. Without
+them it would not catch up with a log that grows as fast as it is read, as while an engine replays
+its blocks.
+"""
+
 RETAINED: Final = "mqtt-retained/"
 """The kind of a retained message on disk, before the group's id. Its name is the topic."""
 FOLLOWED: Final = "mqtt-followed"
@@ -65,6 +73,8 @@ class RetainedIndex:
         self._count = 0
         self._keptHeight = 0
         self._unkept = 0
+        # The blocks that were committed during the catch-up; C{None} outside of it.
+        self._early: list[Block] | None = None
 
     def __len__(self) -> int:
         """How many topics have a retained message."""
@@ -92,8 +102,11 @@ class RetainedIndex:
                 self._store.remove(self._kind, topic)
             self._events, self._count, self.size = LevelTree(), 0, 0
             self.height = self._keptHeight = 0
+        early = self._early = []
         while self.height < (last := (await self.ledger.getStatistics()).height):
-            while self.height < last:
+            if last - self.height <= _MAX_EARLY:
+                self.ledger.addObserver(self)
+            while self.height < last and not self._isNext(early):
                 following = self.height + 1
                 if await self.ledger.mayHold(following, RETAIN):
                     self._take(await self.ledger.readBlock(following))
@@ -101,10 +114,19 @@ class RetainedIndex:
                     self.height = following
                 if self.height % _BLOCKS_A_TURN == 0:
                     await deferLater(self._reactor, 0)
+            if self._isNext(early):
+                break
         if self.height - self._keptHeight >= _KEPT_EVERY:
             self._keepHeight()
         # In the turn in which nothing was missing.
+        self._early = None
         self.ledger.addObserver(self)
+        for block in early:
+            self.blockCommitted(block)
+
+    def _isNext(self, early: Sequence[Block]) -> bool:
+        """Whether the blocks in memory go on where the index ends."""
+        return bool(early) and early[0].height <= self.height + 1
 
     def stop(self) -> None:
         """Follow no more."""
@@ -113,7 +135,12 @@ class RetainedIndex:
 
     def blockCommitted(self, block: Block) -> None:
         """See L{IBlockObserver}."""
-        if block.height > self.height:
+        if self._early is not None:
+            self._early.append(block)
+            if len(self._early) > _MAX_EARLY:
+                self._early.clear()
+                self.ledger.removeObserver(self)
+        elif block.height > self.height:
             self._take(block)
 
     def _take(self, block: Block) -> None:

@@ -239,6 +239,42 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual((read, index.height), ([3, 5], 6))
         self.assertEqual([each.height for each in index.match("#") if each is not None], [3])
 
+    def test_growingLogIsCaughtUpWith(self) -> None:
+        """For each block that is read, the log grows by another: an engine replays its blocks."""
+        clock = Clock()
+
+        class Growing(ScriptedLedger):
+            def readBlock(self, height: int) -> Deferred[Block]:
+                if height < 500:
+                    self.publish()
+                block: Deferred[Block] = super().readBlock(height)
+                return block
+
+            def publish(self) -> None:
+                event = PublishEvent(topic="t", content=b"x", extensions={RETAIN: "1"})
+                submit(self, event)
+                clock.advance(1)
+
+        ledger = Growing(memoryLedger(clock))
+        submit(ledger, OpenTopic(topic="t"))
+        clock.advance(1)
+        for behind in (5, 50):
+            for _ in range(behind):
+                ledger.publish()
+            index = RetainedIndex(
+                ledger, MetadataStore(MetadataFile(), clock, maybeDeferred), clock
+            )
+            started = index.start()
+            clock.pump([0] * 20)
+            self.successResultOf(started)
+            height = self.successResultOf(ledger.getStatistics()).height
+            self.assertLess(height, 500)
+            ledger.publish()
+            self.assertEqual(index.height, height + 1)
+            (found,) = index.match("t")
+            assert found is not None
+            self.assertEqual(found.height, height + 1)
+
     def test_heightIsKeptAfterManyEvents(self) -> None:
         """How far the log was followed is kept by events too: blocks may be large."""
         clock, file = Clock(), MetadataFile()
