@@ -63,10 +63,16 @@ class TwistdProcess:
         installed handlers of its own. twistd ends a process that was stopped by one of those
         with the signal again, so that it could not exit with 0.
 
-        @param reload: called on SIGHUP, which neither twistd nor the reactor handles. Also where
-            nohup has the process ignore it: an operator who sends it means a reload.
+        @param reload: called on SIGHUP, unless the terminal of the process was closed: that stops
+            the reactor, too, except under nohup. Neither twistd nor the reactor handles SIGHUP.
         """
-        signal.signal(signal.SIGHUP, lambda *_: self._reactor.callFromThread(reload))
+        endsWithTerminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _hasTerminal()
+
+        def hungUp(number: int, frame: object) -> None:
+            isClosed = endsWithTerminal and not _hasTerminal()
+            self._reactor.callFromThread(self._stop if isClosed else reload)
+
+        signal.signal(signal.SIGHUP, hungUp)
         self._installHandlers()
         self._reactor.callWhenRunning(self._installHandlers)
 
@@ -111,6 +117,15 @@ class TwistdProcess:
             # The status of a process that ran its reactor is not ours to give otherwise.
             atexit.register(_exitBadly)
             self._stop()
+
+
+def _hasTerminal() -> bool:
+    """Whether the process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _tell(message: str) -> None:

@@ -172,8 +172,13 @@ class DaemonTestCase(TestCase):
         """
         return self.spawn(sys.executable, "-c", RUN, *twistd, "svcbroker", *OFF, *arguments)
 
-    def spawn(self, program: str, *arguments: object) -> Daemon:
-        """Start a program, in a directory of its own."""
+    def spawn(self, program: str, *arguments: object, hasTerminal: bool = False) -> Daemon:
+        """
+        Start a program, in a directory of its own.
+
+        @param hasTerminal: whether it has a terminal of its own, which closes with its process's
+            C{loseConnection}.
+        """
         paths = [self.pluginPath, self.environment["PYTHONPATH"]]
         path = os.pathsep.join(str(each) for each in paths if each)
         protocol = DaemonProtocol()
@@ -183,6 +188,7 @@ class DaemonTestCase(TestCase):
             [program, *map(str, arguments)],
             env={**self.environment, "PYTHONPATH": path},
             path=str(self.root),
+            usePTY=hasTerminal,
         )
         pool = HTTPConnectionPool(reactor)
         pool.retryAutomatically = False

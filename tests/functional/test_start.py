@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import sys
 from base64 import b64encode
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ import treq
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SkipTest
 
-from .daemon import LOCAL, TIMEOUT, DaemonTestCase
+from .daemon import LOCAL, OFF, RUN, TIMEOUT, DaemonTestCase
 
 LATE_PLUGIN = """
 from zope.interface import implementer
@@ -73,6 +74,24 @@ class StopTests(DaemonTestCase):
             self.assertEqual(await daemon.stop(number), 0)
             self.assertIn("Stopped", daemon.protocol.output)
             self.assertEqual(daemon.protocol.errors, "")
+
+    async def test_closedTerminalStopsDaemon(self) -> None:
+        """And SIGHUP alone does not; nor does a closed terminal under nohup."""
+        options = [f"--http={LOCAL}", "--ledger=memory", f"--data-dir={self.dataDir}", *OFF]
+        twistd = [sys.executable, "-c", RUN, "-n", "--pidfile=", "svcbroker"]
+        daemon = self.spawn(*twistd, *options, hasTerminal=True)
+        await daemon.serves()
+        daemon.process.signalProcess(signal.SIGHUP)
+        self.assertIs(await daemon.call("/rest/exist", topic="t"), False)
+        daemon.process.loseConnection()
+        self.assertEqual(await daemon.exits(), 0)
+        # As nohup does it, which also puts the output into a file.
+        ignoring = ["/bin/sh", "-c", 'trap "" HUP; exec "$@"', "sh"]
+        daemon = self.spawn(*ignoring, *twistd, *options, hasTerminal=True)
+        await daemon.serves()
+        daemon.process.loseConnection()
+        self.assertIs(await daemon.call("/rest/exist", topic="t"), False)
+        self.assertEqual(await daemon.stop(), 0)
 
     async def test_daemonizedBrokerServesAndStops(self) -> None:
         """In the background: the starter ends with 0, the daemon serves, and stops in order."""
