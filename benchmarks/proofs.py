@@ -3,7 +3,8 @@ What proofs cost: C{python -m benchmarks.proofs [BLOCKS ...]}.
 
 Proofs of events in blocks of a thousand and of ten thousand, of a kilobyte each; and paths in
 histories of many blocks, by default of a hundred thousand and a million, which are made of
-headers alone. No daemon runs: the reactor thread of one would be busy for the times shown.
+headers alone; and proofs of one of ten thousand topics. No daemon runs: the reactor thread of one
+would be busy for the times shown.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tqdm import tqdm
 
 from svcbroker.archive import Prover
 from svcbroker.chain import History
-from svcbroker.proofs import verifyConsistency, verifyProof
+from svcbroker.proofs import verifyConsistency, verifyProof, verifyTopic
 from tools.signedchain import SignedChain
 
 ROUNDS = 20
@@ -51,6 +52,32 @@ def measureBlock(directory: Path, count: int) -> None:
     print("  the first proof   ", timed(lambda number: fresh[number].event(chance.choice(ids))))
     print("  each after it     ", timed(lambda _: chain.prover.event(chance.choice(ids))))
     print("  checking it       ", timed(lambda _: verifyProof(data, chain=chain.genesis.chain)))
+    height = chain.head.height
+    bare = encode(chain.prover.event(ids[0], trusted=height))
+    print(f"  without certificates: {len(bare)} bytes")
+    print(
+        "  each of these     ",
+        timed(lambda _: chain.prover.event(chance.choice(ids), trusted=height)),
+    )
+    chain.close()
+
+
+def measureTopics(directory: Path, count: int) -> None:
+    """Topic proofs in a chain of so many topics."""
+    directory.mkdir()
+    chain = SignedChain(directory)
+    names = [f"topic {number}" for number in range(count)]
+    chain.open(*names)
+    chance = random.Random(3)
+
+    def prove(_: int = 0) -> bytes:
+        topic = chain.prover.topic(chance.choice(names), chain.state)
+        return encode(chain.prover.certified(topic))
+
+    data = prove()
+    print(f"{count} topics, {len(data)} bytes of proof")
+    print("  each              ", timed(prove))
+    print("  checking it       ", timed(lambda _: verifyTopic(data, chain=chain.genesis.chain)))
     chain.close()
 
 
@@ -68,7 +95,8 @@ def fill(chain: SignedChain, blocks: int) -> None:
             # Only of the last one it is looked at.
             history=history.root if isLast else bytes(32),
         )
-        certificate = chain.certify(head).encode() if isLast else b""
+        # Without a certificate of the first block it would be an engine's chain.
+        certificate = chain.certify(head).encode() if isLast or height == 1 else b""
         history = history.after(head.hash)
         writing.execute(
             "INSERT INTO head (height, transaction_total, hash, header, certificate)"
@@ -106,6 +134,7 @@ def main(arguments: Sequence[str]) -> None:
         directory = Path(name)
         for count in (1000, 10_000):
             measureBlock(directory / f"events{count}", count)
+        measureTopics(directory / "topics", 10_000)
         for blocks in map(int, arguments or ("100000", "1000000")):
             measureHistory(directory / f"blocks{blocks}", blocks)
 

@@ -50,7 +50,7 @@ class Example:
         return proof
 
     def kept(self, eventId: EventId, height: int) -> Json:
-        """An event proof for somebody who trusts a checkpoint, as it is written."""
+        """An event proof without certificates that leads to a checkpoint, as it is written."""
         proof: Json = to_builtins(self.chain.prover.event(eventId, trusted=height))
         return proof
 

@@ -190,16 +190,22 @@ def _topic(
     proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
     if not options["complete"]:
         return topicFields(proved), topicLines(proved)
-    files = (_readFile(Path(name)) for name in options["events"])
-    events = verifyComplete(proved, (proof for file in files for proof in _proofsIn(file)))
+    paths = map(Path, options["events"])
+    events = verifyComplete(proved, (proof for path in paths for proof in _proofsIn(path)))
     return topicFields(proved, events), topicLines(proved, events)
 
 
-def _proofsIn(data: bytes) -> Sequence[bytes]:
+def _proofsIn(path: Path) -> Iterator[bytes]:
     """The proofs in a file: one on each line, or one on many lines."""
-    lines = [line for line in data.splitlines() if line.strip()]
-    isOneEach = bool(lines) and lines[0].rstrip().endswith(b"}")
-    return lines if isOneEach else [data]
+    with path.open("rb") as file:
+        line = file.readline(MAX_PROOF_SIZE + 1)
+        if not line.rstrip().endswith(b"}"):
+            yield line + _read(file)
+            return
+        while line:
+            if line.strip():
+                yield line
+            line = file.readline(MAX_PROOF_SIZE + 1)
 
 
 def _growth(

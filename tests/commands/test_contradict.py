@@ -123,13 +123,13 @@ class ContradictTests(ContradictTestCase):
 
     def test_nothingToContradict(self) -> None:
         """What can both be true is no contradiction, and has code 1."""
-        early = str(self.fork.prover.checkpoint(2))
+        shared = str(self.fork.prover.checkpoint(2))
         for first, second in (
             (self.proof(self.chain), self.proof(self.chain, 8)),
             (self.proof(self.chain), self.good),
             (self.good, self.export("chain", 1, 4)),
             (self.good, self.export("fork", 1, 4)),
-            (early, self.good),
+            (shared, self.good),
             ("100:" + "0" * 64, self.good),
         ):
             code, output, errors = self.run_(first, second)

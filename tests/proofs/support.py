@@ -28,7 +28,7 @@ class Proofs:
     A chain's proofs.
 
     @ivar events: event proofs by what is special about them.
-    @ivar unsigned: event proofs for those who trust the last block, likewise.
+    @ivar unsigned: event proofs that lead to the last block, without certificates, likewise.
     @ivar topics: topic proofs, by topic.
     @ivar growth: consistency proofs with the two checkpoints, likewise.
     @ivar checkpoints: that of each block, by its height.

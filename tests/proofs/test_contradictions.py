@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from itertools import combinations, product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from attrs import evolve
@@ -14,6 +15,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.archive import ExportedHeaders, exportChain
 from svcbroker.chain import TransactionReceipt, merkleRoot, receiptLeaf
 from svcbroker.model import EventId, Execution
 from svcbroker.proofs import (
@@ -117,16 +119,16 @@ class FindingTests(ForkTestCase):
     def test_blocksThatLaterHeadersName(self) -> None:
         """A later header names the block before it, and those that a path leads to."""
         tip = self.chain.head.height
-        early = self.event(self.fork, self.forkIds[0])
+        forged = self.event(self.fork, self.forkIds[0])
         bare = encode(withoutCertificate(self.chain.prover.event(self.ids[0], tip)))
-        contradiction = found(bare, early)
+        contradiction = found(bare, forged)
         assert contradiction is not None and contradiction.first.signed is not None
         self.assertEqual(contradiction.first.signed.header.height, tip)
         # After the change of the nodes three of them are the same.
         self.assertEqual(len(contradiction.keys), 2)
         self.assertFalse(contradiction.isDoubleSigning)
         # The second event's block names the first one's as its parent.
-        contradiction = found(self.event(self.chain, self.ids[1]), early)
+        contradiction = found(self.event(self.chain, self.ids[1]), forged)
         assert contradiction is not None
         self.assertEqual(contradiction.first.says, str(self.chain.prover.checkpoint(2)))
         self.assertFalse(contradiction.isDoubleSigning)
@@ -286,6 +288,26 @@ class EngineTests(ForkTestCase):
         assert contradiction is not None
         self.assertEqual((contradiction.kind, len(contradiction.keys)), ("block", 3))
         self.assertTrue(contradiction.isDoubleSigning)
+
+    def test_changedHeaderProofIsRefused(self) -> None:
+        """A header proof says the same, or is refused, whatever is changed in it."""
+        empty = self.chain.decide().height
+        self.chain.publish("u", b"z")
+        path = Path(self.mktemp())
+        with path.open("wb") as file:
+            exportChain(self.chain.store.path.parent, file)
+        document = json.loads(encode(ExportedHeaders(path).prove(empty)))
+        self.assertEqual(document["earlier"]["header"]["height"], empty)
+        blocks = [claim.block for claim in readStatement(written(document)).claims]
+        for what, changed in Random(6).sample(list(mutations(document)), 500):
+            if isinstance(changed, dict) and changed.get("format") == document["format"]:
+                try:
+                    statement = readStatement(written(changed))
+                except ProofInvalid:
+                    continue
+                self.assertIn(
+                    [claim.block for claim in statement.claims], (blocks, blocks[:-2]), what
+                )
 
     def test_topicHasFewerEvents(self) -> None:
         event = self.event(self.chain, self.ids[2])

@@ -145,7 +145,7 @@ class ProverTests(SynchronousTestCase):
             self.assertRaises(ParameterInvalid, prover.consistency, older, newer)
 
     def test_trustedCheckpointNeedsNoCertificates(self) -> None:
-        """A proof for who trusts a checkpoint does not grow with the changes of the nodes."""
+        """Proofs that lead to a trusted checkpoint do not grow with each change of the nodes."""
         prover, known = self.chain.prover, self.ids[0]
         sizes = []
         for word in "abc":

@@ -378,7 +378,7 @@ class EngineTests(SynchronousTestCase):
         (last,) = chain.publish("t", b"last")
         given = {last.height: CometCertificate.of(lights[last.height]), changed.height: None}
         self.assertRaises(NotCertified, prove, last, None, given)
-        # Who trusts a checkpoint needs no certificate at all.
+        # A verifier that trusts a checkpoint needs no certificate.
         proof = prove(last, trusted=last.height)
         self.assertLess(len(encode(proof)), 2500)
         verifyProof(encode(proof), checkpoint=chain.prover.checkpoint(None))
