@@ -65,7 +65,14 @@ def makeService(options: Options) -> IService:
     )
 
     def carriers(ledgers: Mapping[str, ILedger], address: str) -> Carriers:
-        return makeCarriers(options["config"], options["webhooks"], dependencies, ledgers, address)
+        return makeCarriers(
+            options["config"],
+            options["plan"].access,
+            options["webhooks"],
+            dependencies,
+            ledgers,
+            address,
+        )
 
     twistd = getattr(options, "parent", None) or {}
     service: IService = BrokerService(

@@ -3,18 +3,28 @@ Who may do what: the grants of accounts, and the principals that act through the
 """
 
 from ._access import Access, Admission, credentialsOf
+from ._accountfile import AccountTable, checkName, grantsOf, readAccounts
+from ._accounts import Accounts
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
+from ._logins import LOGIN_THREADS
 from ._principal import ANYBODY, Principal
-from ._usage import Usage
+from ._usage import UNLIMITED, Usage
 
 __all__ = [
     "ANYBODY",
     "BUILT_IN_ROLES",
     "EVERYTHING",
+    "LOGIN_THREADS",
+    "UNLIMITED",
     "Access",
+    "AccountTable",
+    "Accounts",
     "Admission",
     "Grants",
     "Principal",
     "Usage",
+    "checkName",
     "credentialsOf",
+    "grantsOf",
+    "readAccounts",
 ]

@@ -50,6 +50,9 @@ def run(options: Options, console: Console) -> int:
     if options["check"]:
         for line in describe(options["config"], options["plan"]):
             console.say(line)
+        refusal = options["plan"].access.refusal
+        if refusal:
+            raise CommandError(refusal, Exit.BAD)
         return Exit.GOOD
     # What twistd makes of its own command line; the service's options are parsed already.
     twistd: Any = ServerOptions()
@@ -76,4 +79,6 @@ def describe(config: Config, plan: Plan) -> Iterator[str]:
         yield f"  {port.name.upper()} at {port.text}{where}"
     for group in config.groups:
         yield f"  group {group.id} from the ledger {group.ledger or config.ledger}"
+    for line in plan.access.describe():
+        yield f"  to {line}"
     yield f"with its data in {Path(plan.dataDir).absolute()}"

@@ -11,7 +11,6 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.logger import Logger
 
-from ..access import Access
 from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
@@ -31,6 +30,7 @@ from ..net.deferreds import asDeferred
 from ..net.policy import AddressPolicy
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
+from .access import AccessPlan
 from .config import Config, ConfigError
 from .operatorfile import OperatorFile, operatorUrl
 from .ports import HTTP, MQTT, STOMP
@@ -152,6 +152,7 @@ def makeWebhookSettings(config: Config) -> WebhookSettings:
 
 def makeCarriers(
     config: Config,
+    accessPlan: AccessPlan,
     webhookSettings: WebhookSettings,
     dependencies: Dependencies,
     ledgers: Mapping[str, ILedger],
@@ -182,7 +183,8 @@ def makeCarriers(
         maxOwnPositions=config.maxPositions,
         positionExpiry=config.positionExpiry,
     )
-    access = Access([], reactor, now)
+    control = accessPlan.make(reactor, now, entropy, dependencies.makeThread)
+    access = control.access
     webhooks = makeWebhooks(
         reactor,
         subscriptions,
@@ -256,9 +258,15 @@ def makeCarriers(
         ],
         operatorToken=operatorFile.token,
     )
+
+    def release() -> None:
+        control.stop()
+        thread.stop()
+
     return Carriers(
         factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory},
         lifecycles=[
+            Lifecycle(start=access.start),
             Lifecycle(drain=site.drain),
             Lifecycle(drain=peers.drain),
             Lifecycle(drain=stomp.drain),
@@ -269,5 +277,5 @@ def makeCarriers(
         broker=broker,
         subscriptions=subscriptions,
         metadata=metadata,
-        release=thread.stop,
+        release=release,
     )

@@ -33,6 +33,7 @@ from .settings import (
     basePath,
     distinctPeers,
     filePath,
+    grantLines,
     groupId,
     hostName,
     origin,
@@ -150,6 +151,28 @@ class Config:
         "tcp:1883:interface=127.0.0.1",
         "where MQTT is served: a port of loopback, or a Twisted endpoint string; empty "
         "switches its port off",
+    )
+    accounts: str = _setting(
+        "accounts",
+        Text(metavar="FILE", normalise=anyText),
+        "",
+        "the file of the accounts; svcbroker account add makes it",
+        shown="none",
+    )
+    auth: tuple[str, ...] = _setting(
+        "auth",
+        List(of=Text(metavar="DESCRIPTION", normalise=someText)),
+        (),
+        "a further authenticator of clients; see --help-auth; may be given more than once",
+        shown="none",
+    )
+    anonymous: tuple[str, ...] = _setting(
+        "anonymous",
+        List(of=Text(metavar="GRANTS", normalise=someText), finish=grantLines),
+        (),
+        "what clients without credentials may do: grants such as 'subscribe 1 news/#', or "
+        "built-in roles, with commas between them; may be given more than once",
+        shown="none",
     )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",

@@ -13,6 +13,7 @@ from twisted.python import usage
 
 from ..ledgers import describeLedgers, findLedgerFactories
 from ..version import readVersion
+from .access import describeAuthenticators
 from .config import SETTINGS, ConfigError, Setting, makeConfig, readFile
 from .settings import Flag, List
 
@@ -43,6 +44,11 @@ class ConfigOptions(usage.Options):
     def opt_help_ledger(self) -> None:
         """Show the ledgers there are, and their settings."""
         sys.stdout.write(describeLedgers(findLedgerFactories()))
+        raise SystemExit(0)
+
+    def opt_help_auth(self) -> None:
+        """Show the authenticators there are, and their settings."""
+        sys.stdout.write(describeAuthenticators())
         raise SystemExit(0)
 
     def give(self, setting: Setting, value: Any) -> None:

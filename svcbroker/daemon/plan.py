@@ -13,6 +13,7 @@ from attrs import frozen
 from ..interfaces import ILedger, InvalidDescription, LedgerContext
 from ..ledgers import parseDescription, readDescription
 from ..version import readVersion
+from .access import AccessPlan, makeAccessPlan
 from .config import Config, ConfigError
 from .ports import HTTP, MQTT, STOMP, PortPlan, serverEndpoint
 
@@ -45,6 +46,7 @@ class Plan:
     @ivar shutdownTimeout: how long a stop may take, in seconds.
     @ivar version: the version, for the log.
     @ivar hasFaults: whether operators may make faults, for the log.
+    @ivar access: who may use the broker.
     """
 
     dataDir: Path
@@ -55,13 +57,14 @@ class Plan:
     shutdownTimeout: float
     version: str
     hasFaults: bool = False
+    access: AccessPlan = AccessPlan()
 
 
 def makePlan(config: Config, reactor: Any) -> Plan:
     """
     Plan the service. Nothing is listened on or opened yet.
 
-    @raise ConfigError: an endpoint or a ledger's description cannot be used.
+    @raise ConfigError: an endpoint, a ledger's description or the accounts cannot be used.
     """
     ports = [
         _planPort(reactor, name, text)
@@ -87,6 +90,7 @@ def makePlan(config: Config, reactor: Any) -> Plan:
         shutdownTimeout=config.shutdownTimeout,
         version=readVersion().version,
         hasFaults=config.faults,
+        access=makeAccessPlan(config, ports),
     )
 
 

@@ -12,7 +12,13 @@ from typing import Any, Final
 from attrs import frozen
 from twisted.internet.abstract import FileDescriptor
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.endpoints import _parse, serverFromString
+from twisted.internet.endpoints import (
+    TCP4ServerEndpoint,
+    TCP6ServerEndpoint,
+    UNIXServerEndpoint,
+    _parse,
+    serverFromString,
+)
 from twisted.internet.interfaces import (
     IAddress,
     IListeningPort,
@@ -24,10 +30,10 @@ from twisted.internet.interfaces import (
 from twisted.logger import Logger
 from zope.interface import directlyProvides, implementer, providedBy
 
-from ..net.addresses import addressText
+from ..net.addresses import addressText, isLoopback
 from ..net.certificates import CertificateError
 from ..net.proxied import ProxiedEndpoint
-from ..net.tls import ServerCertificates, sslEndpoint, tlsEndpoint
+from ..net.tls import ServerCertificates, TLSServerEndpoint, sslEndpoint, tlsEndpoint
 
 _log = Logger()
 
@@ -129,6 +135,21 @@ class PortPlan:
     name: str
     endpoint: IStreamServerEndpoint
     text: str
+
+    @property
+    def isLocal(self) -> bool:
+        """
+        Whether only programs on this machine reach it. A proxy passes clients from elsewhere on,
+        and where an endpoint of another type listens is not known: neither is local.
+        """
+        endpoint = self.endpoint
+        if isinstance(endpoint, TLSServerEndpoint):
+            endpoint = endpoint.endpoint
+        if isinstance(endpoint, UNIXServerEndpoint):
+            return True
+        if not isinstance(endpoint, TCP4ServerEndpoint | TCP6ServerEndpoint):
+            return False
+        return isLoopback(endpoint._interface)
 
     @property
     def certificates(self) -> ServerCertificates | None:

@@ -17,6 +17,7 @@ from twisted.internet.defer import (
     CancelledError,
     Deferred,
     TimeoutError,
+    fail,
     maybeDeferred,
     succeed,
 )
@@ -26,7 +27,7 @@ from twisted.python.components import Componentized
 from twisted.python.failure import Failure
 
 from ..errors import BrokerError
-from ..interfaces import ILedger, LedgerContext
+from ..interfaces import ILedger, InvalidDescription, LedgerContext
 from ..net.deferreds import asDeferred
 from ..net.tls import CertificateReloader
 from .directory import DataDirectoryError, lockDataDirectory
@@ -102,7 +103,8 @@ class Dependencies:
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
     @ivar random: a number from 0 to 1, for delays; it may be guessed.
     @ivar process: the process.
-    @ivar makeThread: makes a thread for blocking disk work, given the reactor and a name.
+    @ivar makeThread: makes a thread for blocking work, given the reactor, a name, and where one
+        does not do, how many threads.
     """
 
     reactor: Any
@@ -110,7 +112,7 @@ class Dependencies:
     entropy: Callable[[int], bytes]
     random: Callable[[], float]
     process: IProcess
-    makeThread: Callable[[Any, str], LedgerThread] = field(default=LedgerThread)
+    makeThread: Callable[..., LedgerThread] = field(default=LedgerThread)
 
 
 class BrokerService(Service):
@@ -159,9 +161,11 @@ class BrokerService(Service):
         """
         Bind the ports, before twistd gives up its privileges. No client is accepted yet.
 
-        @raise StartError: a port cannot be had.
+        @raise StartError: a port cannot be had, or must not be opened without accounts.
         """
         super().privilegedStartService()
+        if self._plan.access.refusal:
+            self._raiseFailure(fail(StartError(self._plan.access.refusal)))
         for port in self._ports:
             self._raiseFailure(port.bind().addErrback(self._explainPort, port.plan))
 
@@ -260,6 +264,7 @@ class BrokerService(Service):
                 "Never run like this what others rely on.",
                 dataDir=str(self._plan.dataDir.absolute()),
             )
+        self._plan.access.announce()
         for port in self._ports:
             _log.info("{name} on {address}", name=port.plan.name.upper(), address=port.address)
         groups = ", ".join(f"{group.id} on {group.kind}" for group in self._plan.groups)
@@ -274,7 +279,7 @@ class BrokerService(Service):
 
     def _explain(self, failure: Failure) -> Failure:
         """Turn errors that an operator can mend into a L{StartError}."""
-        if failure.check(DataDirectoryError, OperatorFileError):
+        if failure.check(DataDirectoryError, OperatorFileError, InvalidDescription):
             return Failure(StartError(str(failure.value)))
         return failure
 

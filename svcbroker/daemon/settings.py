@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
+from ..access import BUILT_IN_ROLES, grantsOf
+from ..interfaces import Action
 from ..net.policy import parseAllowed
 
 MAX_PEERS: Final = 100
@@ -262,6 +264,22 @@ def advertised(text: str) -> str:
     if text and (found is None or not 0 < int(found[1]) < 65536):
         raise ValueError(f"is not host:port such as broker1.example:8080: {text!r}")
     return text
+
+
+_GRANTS_COMMA = re.compile(
+    rf",\s*(?=(?:deny|{'|'.join(each.value for each in Action)}|\*)\s"
+    rf"|(?:{'|'.join(BUILT_IN_ROLES)})\s*(?:,|$))"
+)
+
+
+def grantLines(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """
+    Grants and names of built-in roles, one each. A comma parts them only where one may begin, as
+    topics may have commas, too.
+    """
+    lines = tuple(line.strip() for text in texts for line in _GRANTS_COMMA.split(text))
+    grantsOf(lines)
+    return lines
 
 
 @frozen

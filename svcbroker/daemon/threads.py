@@ -39,12 +39,16 @@ class _Pool(ThreadPool):
 
 class LedgerThread:
     """
-    Runs blocking calls one at a time, in the order in which they were given, in one thread.
+    Runs blocking calls one at a time, in the order in which they were given, in one thread; or
+    some at a time, in several.
     """
 
-    def __init__(self, reactor: Any, name: str) -> None:
+    def __init__(self, reactor: Any, name: str, size: int = 1) -> None:
+        """
+        @param size: how many threads it has.
+        """
         self._reactor = reactor
-        self._pool = _Pool(1, 1, name)
+        self._pool = _Pool(1, size, name)
         self._pool.start()
         self._pending = 0
         self._average = 0.0

@@ -53,6 +53,18 @@ def networkOf(host: str) -> str:
     return str(ip_network((address, _IPV6_PREFIX), strict=False))
 
 
+def isLoopback(host: str) -> bool:
+    """Whether an address, or a name that never means another machine, is this machine."""
+    if host == "localhost":
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)
+
+
 def _hostAndPort(address: IAddress) -> str:
     if isinstance(address, IPv4Address):
         return f"{address.host}:{address.port}"

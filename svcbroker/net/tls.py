@@ -247,19 +247,20 @@ class TLSServerEndpoint:
     TLS over another endpoint.
 
     @ivar certificates: the certificates that it serves.
+    @ivar endpoint: the other endpoint.
     """
 
     def __init__(
         self, endpoint: IStreamServerEndpoint, certificates: ServerCertificates, clock: IReactorTime
     ) -> None:
         self.certificates = certificates
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._clock = clock
 
     def listen(self, protocolFactory: IProtocolFactory) -> Deferred[IListeningPort]:
         """See C{IStreamServerEndpoint}."""
         factory = TLSMemoryBIOFactory(self.certificates, False, protocolFactory, clock=self._clock)
-        listening: Deferred[IListeningPort] = self._endpoint.listen(factory)
+        listening: Deferred[IListeningPort] = self.endpoint.listen(factory)
         return listening
 
 

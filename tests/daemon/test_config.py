@@ -37,6 +37,9 @@ class DefaultTests(SynchronousTestCase):
                 "http": "tcp:8080:interface=127.0.0.1",
                 "stomp": "tcp:61613:interface=127.0.0.1",
                 "mqtt": "tcp:1883:interface=127.0.0.1",
+                "accounts": "",
+                "auth": (),
+                "anonymous": (),
                 "mqttOpenTopics": True,
                 "basePath": "/svcbroker",
                 "dataDir": Path("svcbroker-data"),
@@ -250,6 +253,18 @@ class ValueTests(SynchronousTestCase):
         for peers in (("b:1=http://a", "c:1=http://A/"), ("b:1=http://a", "b:1=http://c")):
             self.assertIn("twice", self.refused("peer", list(peers)))
         self.refused("peer", [f"b:{port}=http://a:{port}" for port in range(1, 102)])
+
+    def test_anonymousGrantsHaveCommasBetweenThem(self) -> None:
+        """Commas in topics stay where they are."""
+        config = makeConfig(
+            {"anonymous": ["subscribe 1 a,b/#, deny subscribe 1 a,x,publisher ,* 2 c", "admin 1"]}
+        )
+        self.assertEqual(
+            config.anonymous,
+            ("subscribe 1 a,b/#", "deny subscribe 1 a,x", "publisher", "* 2 c", "admin 1"),
+        )
+        self.assertIn("must be one of publish", self.refused("anonymous", ["publsh 1 a"]))
+        self.assertIn("is no grant", self.refused("anonymous", ["nobody"]))
 
     def test_logFormat(self) -> None:
         """The log's format is one of two words, which the refusal names."""

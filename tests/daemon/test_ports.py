@@ -5,6 +5,7 @@ Where to listen.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from twisted.internet.interfaces import ILoggingContext
 from twisted.internet.protocol import Factory
@@ -12,7 +13,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import Interface, implementer
 
-from svcbroker.daemon.ports import BACKLOG, GatedFactory, serverEndpoint
+from svcbroker.daemon.ports import BACKLOG, GatedFactory, PortPlan, serverEndpoint
 from tests.certificates import makeCertificate
 
 
@@ -45,6 +46,31 @@ class ServerEndpointTests(SynchronousTestCase):
             (f"ssl:8443:privateKey={key}:certKey={certificate}", (8443, BACKLOG, "")),
         ):
             self.assertEqual(self.listened(text), expected, text)
+
+    def test_loopbackAndSocketsAreLocal(self) -> None:
+        """Behind a proxy, or at an endpoint of another type, clients may be anywhere."""
+        root = Path(self.mktemp())
+        root.mkdir()
+        key, certificate = makeCertificate(root)
+        local = [
+            *("tcp:1:interface=127.0.0.1", "tcp:1:127.9.9.9", "tcp:1:interface=localhost"),
+            *("tcp6:1:interface=\\:\\:1", "tcp:1:interface=\\:\\:1", f"unix:{root}/s"),
+            f"ssl:1:privateKey={key}:certKey={certificate}:interface=127.0.0.1",
+            f"tls:{certificate.parent}:1:interface=\\:\\:1",
+            f"mtls:1:certs={certificate.parent}:clients={certificate}:interface=127.0.0.1",
+        ]
+        others = [
+            *("tcp:1", "tcp6:1", "tcp:1:interface=0.0.0.0", "tcp:1:interface=10.0.0.1"),
+            *("tcp:1:interface=127.0.0.1.example", "haproxy:tcp:1:interface=127.0.0.1"),
+            *(f"tls:{certificate.parent}:1", f"haproxy:unix:{root}/s", "systemd:INET:0"),
+        ]
+        for text in local + others:
+            if text.startswith("systemd"):
+                endpoint: Any = object()
+            else:
+                endpoint = serverEndpoint(MemoryReactorClock(), text)
+            plan = PortPlan(name="http", endpoint=endpoint, text=text)
+            self.assertEqual(plan.isLocal, text in local, text)
 
     def test_givenBacklogWins(self) -> None:
         """What the operator says counts, wherever it stands."""

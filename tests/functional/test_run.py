@@ -94,6 +94,7 @@ class EndingTests(RunTestCase):
                 "  STOMP at tcp:61613:interface=127.0.0.1",
                 "  group 1 from the ledger pbft:nodes=4",
                 "  group b from the ledger memory",
+                "  to every client, as there are no accounts",
                 f"with its data in {self.root / 'there'}",
             ],
         )
@@ -109,6 +110,12 @@ class EndingTests(RunTestCase):
         ):
             line = await self.refusal("--check", argument)
             self.assertTrue(line.startswith(words), line)
+
+    async def test_checkRefusesToListenWithoutAccounts(self) -> None:
+        code, output, errors = await self.ends("--check", "--http=tcp:8080", *OFF)
+        self.assertEqual(code, 1)
+        self.assertIn("HTTP at tcp:8080", output)
+        self.assertIn("there are no accounts", errors)
 
     async def test_unknownOptionNamesNearest(self) -> None:
         """On the command line and in the file; where none is near, none is named."""

@@ -231,6 +231,41 @@ class RefusalTests(DaemonTestCase):
         self.assertFalse(pidFile.exists())
 
 
+class AccessTests(DaemonTestCase):
+    """
+    What the daemon listens on, and who may use it.
+    """
+
+    async def test_withoutAccountsOnlyLoopbackIsServed(self) -> None:
+        """The refusal is one line, with status 1, and nothing is written."""
+        for where in ("tcp:0", f"haproxy:{LOCAL}"):
+            daemon = self.run_([f"--http={where}", *OFF, f"--data-dir={self.dataDir}"])
+            self.assertEqual(await daemon.exits(), 1)
+            [line] = daemon.protocol.errors.strip().splitlines()
+            self.assertTrue(line.startswith(f"svcbroker: http: {where} is not known"), line)
+            self.assertIn("--accounts FILE", line)
+            self.assertIn("--anonymous GRANTS", line)
+        self.assertFalse(self.dataDir.exists())
+
+    async def test_anonymousGrantsAreWarnedOf(self) -> None:
+        daemon = await self.run_(
+            [
+                *(f"--http=haproxy:{LOCAL}", *OFF, f"--data-dir={self.dataDir}"),
+                *("--ledger=memory", "--anonymous=subscriber, publish * a"),
+            ]
+        ).serves()
+        self.assertIn(
+            "Clients without credentials are granted: subscriber; publish * a",
+            daemon.protocol.output,
+        )
+
+    async def test_anOpenBrokerSaysSo(self) -> None:
+        daemon = await self.run_(
+            [f"--http={LOCAL}", *OFF, f"--data-dir={self.dataDir}", "--ledger=memory"]
+        ).serves()
+        self.assertEqual(daemon.protocol.output.count("There are no accounts"), 1)
+
+
 class OptionTests(DaemonTestCase):
     """
     Options on the command line and in the file.

@@ -21,8 +21,9 @@ from twisted.web.server import Request
 from ...access import Principal
 from ...broker import Broker
 from ...errors import ContentTooLarge, NotAuthorized, ParameterInvalid
+from ...net.addresses import isLoopback
 from ...operations import OPERATOR_CALLS, Incidents, Operation, bindJSON
-from .origins import hostName, isLoopback
+from .origins import hostName
 from .routes import Endpoint, Route, encodeError, respond, resultEncoder
 
 MAX_BODY: Final = 64 * 1024

@@ -7,13 +7,13 @@ images, C{fetch} and WebSockets, and, by DNS rebinding, even under a name of its
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
 from twisted.logger import Logger
 from twisted.web.http_headers import Headers
 
+from ...net.addresses import isLoopback
 from .settings import HttpSettings
 
 MAX_LOGGED: Final = 100
@@ -23,18 +23,6 @@ _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _OTHER_SITES: Final = (b"cross-site", b"same-site")
 _SHOWN: Final = 200
 """How much of a header is shown, in characters."""
-
-
-def isLoopback(host: str) -> bool:
-    """Whether an address, or a name that never means another machine, is this machine."""
-    if host == "localhost":
-        return True
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)
 
 
 def hostName(host: bytes) -> str:

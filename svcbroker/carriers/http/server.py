@@ -19,8 +19,9 @@ from twisted.web.http_headers import Headers
 from twisted.web.server import Request, Site
 
 from ...errors import BrokerError, NotAuthorized, QueryTooLong
+from ...net.addresses import isLoopback
 from .bodies import IncompleteBodies, IncompleteBody
-from .origins import OriginPolicy, isLoopback
+from .origins import OriginPolicy
 from .routes import CONTENT_TYPE, Routes, encodeError
 from .settings import HttpSettings
 

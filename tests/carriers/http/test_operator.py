@@ -19,7 +19,6 @@ from zope.interface.verify import verifyObject
 from svcbroker.broker import IDurableSubscriptions
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.carriers.http.operator import MAX_BODY
-from svcbroker.carriers.http.origins import isLoopback
 from svcbroker.errors import SubscriptionExists, SubscriptionNotFound
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.model import (
@@ -33,6 +32,7 @@ from svcbroker.model import (
     Offset,
     Position,
 )
+from svcbroker.net.addresses import isLoopback
 from svcbroker.operations import OPERATOR_CALLS, Incidents
 from tests.broker.support import makeFixture
 

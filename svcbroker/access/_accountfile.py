@@ -1,0 +1,345 @@
+"""
+The file of the accounts: C{[accounts.NAME]}, C{[roles.NAME]} and C{[limits.NAME]} in TOML.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime, time
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from attrs import frozen
+
+from ..interfaces import Identity, InvalidDescription, Quotas
+from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
+from ._passwords import DEFAULT_COST, checkHash, costOf
+from ._usage import UNLIMITED
+
+MAX_FILE_SIZE: Final = 4 * 1024 * 1024
+MAX_NAME_LENGTH: Final = 128
+
+_EVERYTHING: Final = "everything"
+_NOT_IN_NAMES: Final = ":/+#"
+_ACCOUNT_KEYS: Final = ("password", "tokens", "certificate", "roles", "limits")
+_TOKEN_KEYS: Final = ("label", "sha256", "expires")
+_LIMITS: Final = ("default", "anonymous")
+_QUOTAS: Final = tuple(each.name for each in attrs.fields(Quotas))
+_RATES: Final = ("publishes", "bytes")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+@frozen(kw_only=True)
+class Token:
+    """
+    A token of an account.
+
+    @ivar label: what the operator calls it.
+    @ivar sha256: its SHA-256, in 64 lower-case hexadecimal digits.
+    @ivar expiresAt: when it ends, in seconds since the epoch; C{None} for never.
+    """
+
+    label: str
+    sha256: str
+    expiresAt: float | None = None
+
+
+@frozen(kw_only=True)
+class Account:
+    """
+    An account.
+
+    @ivar password: the hash of its password; empty where it has none.
+    @ivar certificate: the common name of its certificate, or the SHA-256 in 64 lower-case
+        hexadecimal digits; empty where it has none.
+    """
+
+    name: str
+    identity: Identity
+    password: str = ""
+    tokens: tuple[Token, ...] = ()
+    certificate: str = ""
+    roles: tuple[str, ...] = ()
+
+
+@frozen(kw_only=True)
+class AccountTable:
+    """
+    What a file of accounts holds.
+
+    @ivar accounts: by their names.
+    @ivar tokens: by their hashes: the account's name, and the token.
+    @ivar commonNames: names of accounts by common names of certificates.
+    @ivar fingerprints: names of accounts by hashes of certificates.
+    @ivar defaultQuotas: of accounts that have none of their own.
+    @ivar anonymousQuotas: of all clients without credentials together.
+    @ivar cost: what verifying most of the passwords costs.
+    """
+
+    accounts: Mapping[str, Account]
+    tokens: Mapping[str, tuple[str, Token]]
+    commonNames: Mapping[str, str]
+    fingerprints: Mapping[str, str]
+    defaultQuotas: Quotas = UNLIMITED
+    anonymousQuotas: Quotas = UNLIMITED
+    cost: str = DEFAULT_COST
+
+
+def readAccounts(path: Path) -> AccountTable:
+    """
+    Read a file of accounts.
+
+    @raise InvalidDescription: it cannot be used. The text is one line that names the file, the
+        table and the key, and what is allowed.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_SIZE + 1)
+    except OSError as error:
+        raise InvalidDescription(f"cannot read {path}: {error.strerror}") from error
+    return parseAccounts(raw, path)
+
+
+def parseAccounts(raw: bytes, path: Path) -> AccountTable:
+    """
+    Read what a file of accounts holds.
+
+    @raise InvalidDescription: see L{readAccounts}.
+    """
+    try:
+        if len(raw) > MAX_FILE_SIZE:
+            raise ValueError(f"is larger than {MAX_FILE_SIZE} bytes")
+        return _Reader(tomllib.loads(raw.decode("utf-8"))).read()
+    except _Mistake as error:
+        raise InvalidDescription(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        text = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"is not TOML: {error}"
+        if len(raw) > MAX_FILE_SIZE:
+            text = str(error)
+        raise InvalidDescription(f"{path} {text}") from error
+
+
+def grantsOf(
+    roles: Iterable[str], declared: Mapping[str, tuple[str, ...]] | None = None, name: str = ""
+) -> Grants:
+    """
+    What roles grant together.
+
+    @param roles: the names of roles; also grants themselves.
+    @param declared: the roles beside the built-in ones.
+    @param name: the account's name, for C{%u}.
+    @raise ValueError: one of them is neither.
+    """
+    known = {**BUILT_IN_ROLES, **(declared or {})}
+    names = tuple(roles)
+    grants = Grants.parse([line for each in names for line in known.get(each, (each,))], name)
+    if _EVERYTHING in names and not any(grant.isDenied for grant in grants.grants):
+        return EVERYTHING
+    return grants
+
+
+def checkName(name: str) -> str:
+    """
+    Check the name of an account.
+
+    @raise ValueError: no account can have it.
+    """
+    if (
+        not 0 < len(name) <= MAX_NAME_LENGTH
+        or not name.isprintable()
+        or any(each.isspace() or each in _NOT_IN_NAMES for each in name)
+    ):
+        raise ValueError(
+            f"a name is 1 to {MAX_NAME_LENGTH} characters without spaces and : / + #, not {name!r}"
+        )
+    return name
+
+
+class _Mistake(Exception):
+    """A mistake in the file, at a table and a key."""
+
+
+class _Reader:
+    """Reads the tables of one file."""
+
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        self._tables = tables
+        self._roles: dict[str, tuple[str, ...]] = {}
+        self._tokens: dict[str, tuple[str, Token]] = {}
+        # Apart, so that no common name can be taken for a hash.
+        self._commonNames: dict[str, str] = {}
+        self._fingerprints: dict[str, str] = {}
+
+    def read(self) -> AccountTable:
+        _known(self._tables, ("accounts", "roles", "limits"), "")
+        for name in _table(self._tables, "roles", ""):
+            self._roles[name] = self._readRole(name)
+        accounts = {}
+        for name in _table(self._tables, "accounts", ""):
+            accounts[name] = self._readAccount(name)
+        limits = _table(self._tables, "limits", "")
+        _known(limits, _LIMITS, "[limits]")
+        default, anonymous = (_quotas(limits, each, "[limits]") for each in _LIMITS)
+        costs = Counter(costOf(each.password) for each in accounts.values() if each.password)
+        return AccountTable(
+            accounts=accounts,
+            tokens=self._tokens,
+            commonNames=self._commonNames,
+            fingerprints=self._fingerprints,
+            defaultQuotas=default or UNLIMITED,
+            anonymousQuotas=anonymous or UNLIMITED,
+            cost=costs.most_common(1)[0][0] if costs else DEFAULT_COST,
+        )
+
+    def _readRole(self, name: str) -> tuple[str, ...]:
+        where = f"[roles.{name}]"
+        if name in BUILT_IN_ROLES:
+            raise _Mistake(f"{where} is a built-in role; give yours another name")
+        table = _table(self._tables["roles"], name, "[roles]")
+        _known(table, ("grants",), where)
+        lines = _strings(table, "grants", where)
+        try:
+            Grants.parse(lines)
+        except ValueError as error:
+            raise _Mistake(f"{where} grants: {error}") from None
+        return lines
+
+    def _readAccount(self, name: str) -> Account:
+        where = f"[accounts.{name}]"
+        try:
+            checkName(name)
+        except ValueError as error:
+            raise _Mistake(f"[accounts]: {error}") from None
+        table = _table(self._tables["accounts"], name, "[accounts]")
+        _known(table, _ACCOUNT_KEYS, where)
+        password = _string(table, "password", where)
+        if password:
+            try:
+                checkHash(password)
+            except ValueError as error:
+                raise _Mistake(f"{where} password: {error}") from None
+        roles = _strings(table, "roles", where)
+        for role in roles:
+            known = [*BUILT_IN_ROLES, *self._roles]
+            if role not in known:
+                raise _Mistake(f"{where} roles: there is no role {role!r}, but {', '.join(known)}")
+        return Account(
+            name=name,
+            identity=Identity(
+                name=name,
+                grants=grantsOf(roles, self._roles, name),
+                quotas=_quotas(table, "limits", where),
+            ),
+            password=password,
+            tokens=self._readTokens(table, name, where),
+            certificate=self._readCertificate(table, name, where),
+            roles=roles,
+        )
+
+    def _readTokens(self, table: Mapping[str, Any], name: str, where: str) -> tuple[Token, ...]:
+        found: list[Token] = []
+        values = table.get("tokens", [])
+        if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
+            raise _Mistake(f'{where} tokens: must be a list of {{ label = "...", sha256 = "..." }}')
+        for value in values:
+            at = f"{where} tokens"
+            _known(value, _TOKEN_KEYS, at)
+            label, sha256 = (_string(value, key, at) for key in ("label", "sha256"))
+            if not label or not label.isprintable():
+                raise _Mistake(f"{at}: each needs a label, text that can be printed")
+            at = f"{where} tokens, {label}"
+            if _FINGERPRINT.fullmatch(sha256) is None:
+                raise _Mistake(f"{at}: sha256 must be 64 lower-case hexadecimal digits")
+            if label in {each.label for each in found}:
+                raise _Mistake(f"{at}: two tokens have this label")
+            if sha256 in self._tokens:
+                other = self._tokens[sha256][0]
+                raise _Mistake(f"{at}: sha256: [accounts.{other}] has the same token")
+            token = Token(label=label, sha256=sha256, expiresAt=_moment(value.get("expires"), at))
+            self._tokens[sha256] = (name, token)
+            found.append(token)
+        return tuple(found)
+
+    def _readCertificate(self, table: Mapping[str, Any], name: str, where: str) -> str:
+        text = _string(table, "certificate", where)
+        if not text:
+            return ""
+        fingerprint = text.replace(":", "").lower()
+        if _FINGERPRINT.fullmatch(fingerprint):
+            text, known = fingerprint, self._fingerprints
+        else:
+            known = self._commonNames
+        other = known.setdefault(text, name)
+        if other != name:
+            raise _Mistake(f"{where} certificate: [accounts.{other}] has the same certificate")
+        return text
+
+
+def _known(table: Mapping[str, Any], keys: Iterable[str], where: str) -> None:
+    """Refuse keys that mean nothing."""
+    known = tuple(keys)
+    for key in table:
+        if key not in known:
+            nearest = get_close_matches(key, known, 1)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise _Mistake(
+                f"{where} {key}: there is no such key, but {', '.join(known)}{hint}".lstrip()
+            )
+
+
+def _table(table: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    value = table.get(key, {})
+    if not isinstance(value, dict):
+        raise _Mistake(f"{where} {key}: must be a table".lstrip())
+    return value
+
+
+def _string(table: Mapping[str, Any], key: str, where: str) -> str:
+    value = table.get(key, "")
+    if not isinstance(value, str):
+        raise _Mistake(f"{where} {key}: must be text")
+    return value
+
+
+def _strings(table: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = table.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise _Mistake(f"{where} {key}: must be a list of texts")
+    return tuple(value)
+
+
+def _quotas(table: Mapping[str, Any], key: str, where: str) -> Quotas | None:
+    """Limits; C{None} where there are none."""
+    if key not in table:
+        return None
+    limits = _table(table, key, where)
+    at = f"{where} {key}"
+    _known(limits, _QUOTAS, at)
+    for name, value in limits.items():
+        isNumber = isinstance(value, int) or (name in _RATES and isinstance(value, float))
+        # Infinity and NaN are TOML, too.
+        if isinstance(value, bool) or not isNumber or not 0 < value < float("inf"):
+            what = "number" if name in _RATES else "whole number"
+            raise _Mistake(f"{at}, {name}: must be a {what} above 0")
+    return Quotas(**limits)
+
+
+def _moment(value: object, at: str) -> float | None:
+    """When a token expires. A day is over at its end; times without an offset are UTC."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    elif isinstance(value, date):
+        moment = datetime.combine(value, time.max, UTC)
+    else:
+        raise _Mistake(f"{at}: expires must be a date or a date with a time, such as 2027-01-31")
+    try:
+        return moment.timestamp()
+    except (OverflowError, ValueError):
+        raise _Mistake(f"{at}: expires is not a date that a calendar has") from None
