@@ -128,9 +128,9 @@ class ClientTests(CertificatesTestCase):
         daemon = await self.start(http=made.endpoint())
         port = await self.portOf(daemon, "HTTP")
         connect = ("s_client", "-connect", f"127.0.0.1:{port}", "-cipher", "ALL@SECLEVEL=0")
-        for version, isTaken in (("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)):
+        for version, isAccepted in (("-tls1_1", False), ("-tls1_2", True), ("-tls1_3", True)):
             _, output = await self.runCommand("openssl", *connect, version)
-            self.assertEqual("Cipher is (NONE)" not in output, isTaken, version)
+            self.assertEqual("Cipher is (NONE)" not in output, isAccepted, version)
 
 
 class RenewalTests(CertificatesTestCase):

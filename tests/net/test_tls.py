@@ -1,14 +1,10 @@
 """
-TLS endpoints: what is served, what is asked of clients, and what is renewed.
+TLS endpoints: what is served, and what is asked of clients.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from pathlib import Path
 from ssl import TLSVersion
-from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -19,101 +15,20 @@ from cryptography.x509 import (
     NameOID,
     random_serial_number,
 )
-from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.endpoints import serverFromString
-from twisted.internet.interfaces import IProtocolNegotiationFactory
 from twisted.internet.protocol import Factory, Protocol
-from twisted.internet.task import Clock
-from twisted.internet.testing import MemoryReactorClock, StringTransport
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.websocket import WebSocketResource, routeTo
-from svcbroker.commands.certificates import certificatePem, keyPem
-from svcbroker.daemon.ports import GatedFactory, PortPlan, serverEndpoint
-from svcbroker.net.certificates import CertificateError
-from svcbroker.net.tls import (
-    INTERVAL,
-    CertificateReloader,
-    PeerCertificate,
-    ServerCertificates,
-    peerCertificate,
-)
+from svcbroker.daemon.ports import GatedFactory, serverEndpoint
+from svcbroker.net.tls import PeerCertificate, peerCertificate
 from tests.carriers.http.support import Client, requestBytes
 from tests.carriers.test_websocket import UPGRADE
-from tests.certificates import MemoryClient, makeAuthority, writeAuthority, writeIdentity
+from tests.certificates import MemoryClient, makeAuthority, writeIdentity
 
-
-class Echo(Protocol):
-    """Answers with the certificate of the client, as it stands then."""
-
-    def connectionMade(self) -> None:
-        assert peerCertificate(self.transport) is None
-
-    def dataReceived(self, data: bytes) -> None:
-        transport: Any = self.transport
-        found = peerCertificate(transport)
-        text = "none" if found is None else f"{found.commonName} {found.fingerprint}"
-        transport.write(text.encode())
-
-
-@implementer(IProtocolNegotiationFactory)
-class NegotiatingFactory(Factory):
-    """A carrier's factory."""
-
-    protocol = Echo
-
-    def acceptableProtocols(self) -> list[bytes]:
-        return [b"mqtt"]
-
-
-class EndpointTestCase(SynchronousTestCase):
-    """
-    Endpoints on a memory reactor, with an authority for the server and one for its clients.
-    """
-
-    def setUp(self) -> None:
-        self.root = Path(self.mktemp()).absolute()
-        self.root.mkdir()
-        self.reactor = MemoryReactorClock()
-        self.authority, self.clients = makeAuthority(), makeAuthority()
-        self.trusted = writeAuthority(self.root / "ca.pem", self.authority)
-        writeAuthority(self.root / "clients.pem", self.clients)
-        self.serial = self.renew("a.example")
-        self.mtls = f"mtls:8883:certs={self.root}/certs:clients={self.root}/clients.pem"
-
-    def renew(self, name: str, file: str = "a.pem") -> int:
-        """Write a new certificate; its serial number."""
-        made = self.authority.server([name])
-        path = writeIdentity(self.root / "certs" / "new", made)
-        path.rename(path.with_name(file))
-        return made[0].serial_number
-
-    def identity(self, name: str = "me") -> tuple[Path, str]:
-        """A client's certificate and key, and its fingerprint as OpenSSL shows it."""
-        made = self.clients.client(name)
-        return writeIdentity(self.root / "me.pem", made), made[0].fingerprint(SHA256()).hex()
-
-    def listen(self, text: str) -> tuple[Any, Any]:
-        """An endpoint, and the factory that its port was given."""
-        gated = GatedFactory("mqtt")
-        gated.open(NegotiatingFactory())
-        endpoint = serverEndpoint(self.reactor, text)
-        self.successResultOf(endpoint.listen(gated))
-        return endpoint, self.reactor.tcpServers[-1][1]
-
-    def connect(self, text: str, **options: Any) -> MemoryClient:
-        """A client of an endpoint."""
-        return MemoryClient(self.listen(text)[1], self.trusted, "a.example", **options)
-
-    def answer(self, client: MemoryClient) -> str:
-        """What the server says of the client's certificate."""
-        client.send(b"?")
-        # Twisted writes at the end of the turn.
-        self.reactor.advance(0)
-        client.exchange()
-        return client.received.decode()
+from .tlsendpoints import EndpointTestCase
 
 
 class MutualTLSTests(EndpointTestCase):
@@ -301,176 +216,3 @@ class PeerCertificateTests(SynchronousTestCase):
     def test_valueIsFrozen(self) -> None:
         value = PeerCertificate(commonName="a", fingerprint="0" * 64)
         self.assertEqual(len({value, PeerCertificate(commonName="a", fingerprint="0" * 64)}), 1)
-
-
-class RenewalTests(EndpointTestCase):
-    """
-    L{CertificateReloader}, and the three types of endpoints.
-    """
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.clock = Clock()
-
-    def descriptions(self) -> Mapping[str, str]:
-        """An endpoint of each type, on the same certificate."""
-        pem = f"{self.root}/certs/a.pem"
-        return {
-            "ssl": f"ssl:1:privateKey={pem}:certKey={pem}",
-            "tls": f"tls:{self.root}/certs:1",
-            "mtls": self.mtls,
-        }
-
-    def start(self, text: str) -> tuple[CertificateReloader, Any]:
-        """A reloader of an endpoint, and the endpoint's factory."""
-        endpoint, factory = self.listen(text)
-        plan = PortPlan(name="mqtt", endpoint=endpoint, text=text)
-        assert plan.certificates is not None
-        reloader = CertificateReloader({"MQTT": plan.certificates}, self.clock, maybeDeferred)
-        reloader.start()
-        return reloader, factory
-
-    def client(self, factory: Any, **options: Any) -> MemoryClient:
-        """A client that has got a certificate it trusts."""
-        client = MemoryClient(factory, self.trusted, "a.example", **options)
-        self.assertIsNone(client.error)
-        return client
-
-    def test_renewedCertificateIsServedWithinAMinute(self) -> None:
-        """To new connections; those that are open go on."""
-        self.assertLess(INTERVAL, 30)
-        for kind, text in self.descriptions().items():
-            before = self.renew("a.example")
-            reloader, factory = self.start(text)
-            old = self.client(factory)
-            after = self.renew("a.example")
-            self.assertEqual(self.client(factory).serial, before, kind)
-            self.clock.advance(INTERVAL)
-            self.assertEqual(self.client(factory).serial, after, kind)
-            self.assertEqual(self.answer(old), "none")
-            self.assertEqual(old.serial, before)
-            self.successResultOf(reloader.stop())
-        self.assertEqual(self.clock.getDelayedCalls(), [])
-
-    def test_reloadDoesNotWait(self) -> None:
-        for kind, text in self.descriptions().items():
-            reloader, factory = self.start(text)
-            after = self.renew("a.example")
-            self.assertEqual(self.successResultOf(reloader.reload()), [])
-            self.assertEqual(self.client(factory).serial, after, kind)
-
-    def test_renewedBehindProxy(self) -> None:
-        reloader, _ = self.start(f"haproxy:{self.mtls}")
-        (self.root / "certs" / "a.pem").write_bytes(b"")
-        self.assertEqual(len(self.successResultOf(reloader.reload())), 1)
-
-    def test_clientsAuthoritiesAreRenewed(self) -> None:
-        _, factory = self.start(self.mtls)
-        old = self.client(factory, identity=self.identity()[0])
-        self.clients = makeAuthority()
-        writeAuthority(self.root / "clients.pem", self.clients)
-        identity, fingerprint = self.identity("you")
-        refused = MemoryClient(factory, self.trusted, "a.example", identity)
-        self.assertIn("UNKNOWN_CA", str(refused.error))
-        self.clock.advance(INTERVAL)
-        self.assertEqual(self.answer(self.client(factory, identity=identity)), f"you {fingerprint}")
-        self.assertIn("me ", self.answer(old))
-
-    def test_unusableFilesChangeNothing(self) -> None:
-        """The reason is logged once, and files that are mended are served."""
-        certificate, key = self.authority.server(["a.example"])
-        for kind, text in self.descriptions().items():
-            before = self.renew("a.example")
-            _, factory = self.start(text)
-            path = self.root / "certs" / "a.pem"
-            for data in (b"-----BEGIN", certificatePem(certificate) + keyPem(self.authority.key)):
-                path.write_bytes(data)
-                for _ in range(3):
-                    self.clock.advance(INTERVAL)
-                self.assertEqual(self.client(factory).serial, before, kind)
-            path.unlink()
-            self.clock.advance(INTERVAL)
-            self.clock.advance(INTERVAL)
-            self.assertEqual(self.client(factory).serial, before, kind)
-            path.write_bytes(certificatePem(certificate) + keyPem(key))
-            self.clock.advance(INTERVAL)
-            self.assertEqual(self.client(factory).serial, certificate.serial_number, kind)
-
-    def test_reloadSaysWhatCannotBeUsed(self) -> None:
-        """Each time that it is asked for."""
-        reloader, _ = self.start(self.mtls)
-        (self.root / "certs" / "a.pem").write_bytes(b"")
-        line = (
-            f"The certificates of MQTT stay as they were: {self.root}/certs has no certificate "
-            "with its private key in files named *.pem"
-        )
-        for _ in range(2):
-            self.assertEqual(self.successResultOf(reloader.reload()), [line])
-        (self.root / "clients.pem").unlink()
-        (line,) = self.successResultOf(reloader.reload())
-        self.assertIn(f"cannot read {self.root}/clients.pem: No such file or directory", line)
-
-    def test_unchangedFilesAreNotRead(self) -> None:
-        for text in self.descriptions().values():
-            endpoint, _ = self.listen(text)
-            certificates: ServerCertificates = endpoint.certificates
-            self.assertIsNone(certificates.read(False))
-            self.assertIsNotNone(certificates.read(True))
-
-    def test_filesOfTheSameTimeAreTold(self) -> None:
-        """A file that takes the place of another one counts, with the same size and time."""
-        endpoint, _ = self.listen(self.mtls)
-        path = self.root / "certs" / "a.pem"
-        copy = path.with_name("copy")
-        copy.write_bytes(path.read_bytes())
-        status = path.stat()
-        os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
-        copy.rename(path)
-        self.assertIsNotNone(endpoint.certificates.read(False))
-
-    def test_readingRunsInTheThread(self) -> None:
-        """The certificates change when the reactor has its result, and stopping waits for it."""
-        endpoint, factory = self.listen(self.mtls)
-        calls: list[tuple[Deferred[Any], Any]] = []
-
-        def run(f: Any, *args: Any) -> Deferred[Any]:
-            calls.append((Deferred(), f(*args)))
-            return calls[-1][0]
-
-        reloader = CertificateReloader({"MQTT": endpoint.certificates}, self.clock, run)
-        reloader.start()
-        before, after = self.serial, self.renew("a.example")
-        self.clock.advance(INTERVAL)
-        self.clock.advance(INTERVAL)
-        self.assertEqual(len(calls), 1)
-        self.assertEqual(self.client(factory).serial, before)
-        stopped = reloader.stop()
-        self.assertNoResult(stopped)
-        calls[0][0].callback(calls[0][1])
-        self.successResultOf(stopped)
-        self.assertEqual(self.client(factory).serial, after)
-
-    def test_unforeseenErrorDoesNotEndTheLoop(self) -> None:
-        endpoint, factory = self.listen(self.mtls)
-        failures = [ZeroDivisionError()]
-
-        def run(f: Any, *args: Any) -> Deferred[Any]:
-            def call() -> Any:
-                if failures:
-                    raise failures.pop()
-                return f(*args)
-
-            return maybeDeferred(call)
-
-        CertificateReloader({"MQTT": endpoint.certificates}, self.clock, run).start()
-        after = self.renew("a.example")
-        self.clock.advance(INTERVAL)
-        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
-        self.clock.advance(INTERVAL)
-        self.assertEqual(self.client(factory).serial, after)
-
-    def test_badSourceIsRaisedAtTheStart(self) -> None:
-        (self.root / "certs" / "a.pem").write_bytes(b"")
-        error = self.assertRaises(ValueError, serverEndpoint, self.reactor, self.mtls)
-        self.assertIsInstance(error.__cause__, CertificateError)
-        self.assertTrue(str(error).endswith("in files named *.pem"), str(error))
