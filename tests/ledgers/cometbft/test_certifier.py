@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from msgspec.json import encode
 from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -16,7 +17,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.ledgers.cometbft._calls import EngineError, Reason
 from svcbroker.ledgers.cometbft._certifier import INTERVAL, RETRY, TIMEOUT, Certifier
-from svcbroker.proofs import CometCertificate, storedCertificate
+from svcbroker.model import EventId
+from svcbroker.proofs import (
+    CERTIFIED,
+    UNCERTIFIED,
+    CometCertificate,
+    EventProof,
+    storedCertificate,
+    verifyProof,
+)
 from svcbroker.proofs.cometbft import LightBlock, LightBlockInvalid
 from tools.enginechain import EngineChain
 
@@ -114,6 +123,43 @@ class CertifierTests(SynchronousTestCase):
         self.clock.advance(INTERVAL)
         self.assertEqual(self.certified(), [1, 2, 4])
         self.assertEqual(self.rpc.asked, [[2], [3], [5]])
+
+    def test_missingCertificateIsFetchedForProof(self) -> None:
+        """A proof gets the certificates that are not stored yet."""
+        (event,) = self.chain.publish("t", b"x")
+        self.chain.decide()
+        self.begin()
+        proof = self.successResultOf(
+            self.certifier.complete(
+                lambda given: maybeDeferred(self.chain.prover.event, event, None, given)
+            )
+        )
+        self.assertEqual(proof.format, CERTIFIED)
+        self.assertEqual(self.rpc.asked, [[event.height + 1]])
+
+    def test_laterCertificateReplacesPrunedOne(self) -> None:
+        """Where the engine has pruned the block, a later certificate proves the event."""
+        (event,) = self.chain.publish("t", b"x")
+        (late,) = self.chain.publish("t", b"y")
+        self.chain.decide()
+        self.begin()
+        self.rpc.earliest = late.height + 1
+
+        def prove(eventId: EventId) -> Deferred[EventProof]:
+            return self.certifier.complete(
+                lambda given: maybeDeferred(self.chain.prover.event, eventId, None, given)
+            )
+
+        proof = self.successResultOf(prove(event))
+        proved = verifyProof(encode(proof), chain=self.chain.genesis.chain)
+        self.assertEqual(proof.format, UNCERTIFIED)
+        self.assertEqual(proved.signed, self.chain.prover.checkpoint(late.height))
+        self.assertEqual(self.rpc.asked, [[event.height + 1], [late.height + 1]])
+        # The reason is that of the certificate without which there is no proof.
+        self.rpc.earliest = 1000
+        for eventId in (event, late):
+            error = self.failureResultOf(prove(eventId), LedgerUnavailable).value
+            self.assertIn(f"block {late.height} is final", error.message)
 
     def test_certificatesAreFetchedInBatches(self) -> None:
         """Many are fetched in few requests, across changes of the nodes."""
