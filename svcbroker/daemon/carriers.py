@@ -221,6 +221,7 @@ def makeCarriers(
         settings=StompSettings(frames=FrameLimits(maxBody=config.maxContent)),
     )
     mqttContext = mqtt.makeContext(
+        access,
         broker,
         ledgers,
         subscriptions,

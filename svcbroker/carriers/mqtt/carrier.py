@@ -4,6 +4,7 @@ MQTT over TCP and WebSocket: the one module here that touches a transport.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -19,6 +20,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from ...access import Admission, credentialsOf
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
 from ...net.sending import endSending, isDirect, sender
@@ -163,6 +165,14 @@ class Link:
         self.connection.lost()
 
     # IWire
+
+    def admit(
+        self, name: bytes | None, password: bytes | None, clientId: str, ended: Callable[[], object]
+    ) -> Deferred[Admission]:
+        """Log the client in."""
+        credentials = credentialsOf(self._transport, name, password)
+        address = getattr(self._transport.getPeer(), "host", "")
+        return self._carrier.context.access.admit(credentials, address, ended, clientId)
 
     def write(self, data: bytes) -> None:
         """Send at once: L{Output} has joined the frames of a turn before."""

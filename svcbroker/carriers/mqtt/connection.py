@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ...access import Admission, Principal
 from ...errors import BrokerError
 from ...net.timers import NEVER, LazyTimer
 from .codec import encode
@@ -19,8 +22,8 @@ from .context import Context
 from .decoder import Decoder
 from .delivery import Delivery
 from .fields import Properties
-from .handshake import Handshake, negotiate
-from .output import Output
+from .handshake import Handshake, logIn, negotiate
+from .output import IWire, Output
 from .packets import (
     MQTT_5,
     MQTT_311,
@@ -38,35 +41,18 @@ from .packets import (
     Publishes,
     Pubrec,
     Pubrel,
-    Suback,
     Subscribe,
     Unsuback,
     Unsubscribe,
 )
 from .publishing import Receiving, checkWill
-from .reasons import RETURN_CODES, SUBSCRIBE_FAILURE, MqttError, ProtocolError, ReasonCode
+from .reasons import RETURN_CODES, MqttError, ProtocolError, ReasonCode
 from .session import Session
 from .sessions import Sessions
-from .subscribing import Granted, Subscriber
+from .subscribing import Subscriber
 
 _PINGRESP: Final = encode(Pingresp(), MQTT_311)
 _KEEP_ALIVE_FACTOR: Final = 1.5
-
-
-class IWire(Protocol):
-    """The transport, as a connection sees it."""
-
-    def write(self, data: bytes) -> None:
-        """Send."""
-
-    def close(self) -> None:
-        """Send the rest, then close."""
-
-    def pauseReading(self) -> None:
-        """Stop reading from the client. Calls nest."""
-
-    def resumeReading(self) -> None:
-        """Undo one L{pauseReading}."""
 
 
 class Connection:
@@ -101,6 +87,7 @@ class Connection:
         self._isWaiting = False
         self._isClosed = False
         self._hasEnded = False
+        self._admission: Admission | None = None
         self._handshake: Handshake | None = None
         self._isOrderly = False
         self._receiving: Receiving | None = None
@@ -201,7 +188,7 @@ class Connection:
         packets, self._backlog = list(self._backlog), deque()
         self._handle(packets)
         self._afterPackets()
-        if not (self._isWaiting or self._isClosed):
+        if not self._isClosed:
             self._wire.resumeReading()
 
     def _failed(self, failure: Failure) -> None:
@@ -215,18 +202,30 @@ class Connection:
 
     def _connect(self, packet: Connect) -> None:
         self._version = packet.version
+        self._waitFor(self._logIn(packet, negotiate(packet, self._context)))
+
+    async def _logIn(self, packet: Connect, handshake: Handshake) -> None:
+        ended = partial(self._close, ReasonCode.NOT_AUTHORIZED, "the account is gone")
+        try:
+            admission = await logIn(self._wire, packet, handshake, ended)
+            if self._isClosed:
+                admission.release()
+                return
+            self._admission = admission
+            session = self._open(packet, handshake, admission.principal)
+        except MqttError as error:
+            self._violated(error)
+            return
+        if session.subscriptions and self._subscriber is not None:
+            await self._reopen(session, self._subscriber)
+
+    def _open(self, packet: Connect, handshake: Handshake, principal: Principal) -> Session:
+        """Open the session of a client that has logged in, and accept its connection."""
         context, sessions = self._context, self._sessions
-        handshake = negotiate(packet, context)
         if packet.will is not None:
-            checkWill(context, packet.will)
-        other = sessions.find(handshake.group, handshake.clientId)
-        if other is not None and other.client is not None:
-            # [MQTT-3.1.4-2] [MQTT5-3.1.4-3]
-            other.client.replaced()
+            checkWill(context, principal, handshake.group, packet.will)
         # [MQTT-3.1.4-3] [MQTT5-3.1.4-4]
-        opened = sessions.connect(
-            packet, handshake.group, handshake.clientId, handshake.sessionExpiry, self._remote
-        )
+        opened = sessions.connect(packet, handshake, principal, self._remote)
         session = self.session = opened.session
         self._handshake = handshake
         self._delivery = Delivery(
@@ -259,7 +258,7 @@ class Connection:
             failed=self._failed,
         )
         self._handlers = {
-            Publishes: self._receiving.publish,
+            Publishes: self._publish,
             Puback: self._delivery.puback,
             Pubacks: self._delivery.pubacks,
             Pubrec: self._delivery.pubrec,
@@ -277,8 +276,7 @@ class Connection:
         self._send(Connack(opened.isPresent, ReasonCode.SUCCESS, handshake.properties))
         if opened.isPresent:
             self._delivery.start()
-            if session.subscriptions:
-                self._waitFor(self._reopen(session, self._subscriber))
+        return session
 
     async def _reopen(self, session: Session, subscriber: Subscriber) -> None:
         """Open the subscriptions of a resumed session."""
@@ -290,6 +288,20 @@ class Connection:
                 self._close(ReasonCode.SERVER_UNAVAILABLE, error.message)
                 return
         session.resumeSubscriptions()
+
+    # PUBLISH.
+
+    def _publish(self, packets: Publishes) -> None:
+        assert self._receiving is not None
+        delay = self._receiving.delay()
+        if delay:
+            self._waitFor(self._publishLater(packets, delay))
+        else:
+            self._receiving.publish(packets)
+
+    async def _publishLater(self, packets: Publishes, delay: float) -> None:
+        await deferLater(self._context.clock, delay)
+        self._backlog.appendleft(packets)
 
     # SUBSCRIBE and UNSUBSCRIBE.
 
@@ -307,20 +319,10 @@ class Connection:
         granted = await subscriber.subscribe(packet)
         if self._hasEnded:
             return
-        self._suback(packet, granted)
+        assert self._handshake is not None
+        self._send(granted.suback(packet, self._handshake))
         for each in granted.opened:
             subscriber.begin(each)
-
-    def _suback(self, packet: Subscribe, granted: Granted) -> None:
-        # [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.9.3-1] [MQTT5-3.8.4-1] [MQTT5-3.8.4-2]
-        reasons = granted.reasons
-        if self._version != MQTT_5:
-            # [MQTT-3.9.3-2]
-            reasons = [min(reason, SUBSCRIBE_FAILURE) for reason in reasons]
-        suback = Suback(packet.packetId, tuple(reasons))
-        if granted.error is not None and self._handshake is not None:
-            suback = self._handshake.explain(suback, granted.error.message)
-        self._send(suback)
 
     def _unsubscribe(self, packet: Unsubscribe) -> None:
         assert self._subscriber is not None
@@ -431,6 +433,8 @@ class Connection:
             self._receiving.end()
         if self.session is not None:
             self._sessions.disconnected(self.session, isOrderly=self._isOrderly)
+        if self._admission is not None:
+            self._admission.release()
 
     def _send(self, packet: Packet) -> None:
         self._output.send(encode(packet, self._version))

@@ -12,6 +12,7 @@ from attrs.validators import and_, ge, le
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import Cooperator
 
+from ...access import Access
 from ...broker import Broker, MetadataStore
 from ...broker.subscriptions import Subscriptions
 from ...interfaces import ILedger
@@ -85,6 +86,7 @@ class Context:
     """
     The dependencies of all connections.
 
+    @ivar access: logs clients in.
     @ivar broker: publishes events.
     @ivar retained: the retained messages of each group that is served, by its id.
     @ivar subscriptions: deliver events.
@@ -95,6 +97,7 @@ class Context:
     @ivar entropy: C{entropy(n)} gives C{n} unguessable bytes.
     """
 
+    access: Access
     broker: Broker
     retained: Mapping[str, RetainedIndex]
     subscriptions: Subscriptions
@@ -107,6 +110,7 @@ class Context:
 
 
 def makeContext(
+    access: Access,
     broker: Broker,
     ledgers: Mapping[str, ILedger],
     subscriptions: Subscriptions,
@@ -120,6 +124,7 @@ def makeContext(
     The context for the groups of these ledgers.
     """
     return Context(
+        access=access,
         broker=broker,
         retained={group: RetainedIndex(ledger, store, clock) for group, ledger in ledgers.items()},
         subscriptions=subscriptions,

@@ -4,17 +4,23 @@ The negotiation of CONNECT: limits, session expiry, client identifier, group.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from attrs import frozen
 
+from ...access import Admission
 from ...broker import DEFAULT_GROUP
+from ...errors import BrokerError, NotAuthenticated, QuotaExceeded
 from .codec import encode
 from .context import MAX_U16, NEVER, Context
 from .fields import MAX_VARIABLE_BYTE_INTEGER, Properties
 from .packets import MQTT_5, MQTT_311, Connect, Disconnect, Puback, Pubrec, Suback
 from .reasons import MqttError, ReasonCode
+
+if TYPE_CHECKING:
+    from .output import IWire
 
 Explained = TypeVar("Explained", Puback, Pubrec, Suback, Disconnect)
 
@@ -83,6 +89,13 @@ def groupOf(userName: str | None) -> str:
     return userName.split(_SEPARATOR, 1)[0].strip() or DEFAULT_GROUP
 
 
+def _accountOf(userName: str | None) -> str | None:
+    """The account that a user name names; C{None} where it names at most a group."""
+    if userName is None:
+        return None
+    return userName.split(_SEPARATOR, 1)[-1] or None
+
+
 def negotiate(packet: Connect, context: Context) -> Handshake:
     """
     Negotiate the terms of a connection.
@@ -141,3 +154,27 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
             topicAliasMaximum=settings.topicAliasMaximum,
         ),
     )
+
+
+async def logIn(
+    wire: IWire, packet: Connect, handshake: Handshake, ended: Callable[[], object]
+) -> Admission:
+    """
+    Log a client in.
+
+    @param ended: called when its account is gone.
+    @raise MqttError: it is refused.
+    """
+    account, password = _accountOf(packet.userName), packet.password
+    name = None if account is None else account.encode("utf-8")
+    try:
+        return await wire.admit(name, password, handshake.clientId, ended)
+    except NotAuthenticated as error:
+        # [MQTT-3.2.2-5]
+        hasNone = name is None and password is None
+        reason = ReasonCode.NOT_AUTHORIZED if hasNone else ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        raise MqttError(reason, error.message) from None
+    except QuotaExceeded as error:
+        raise MqttError(ReasonCode.QUOTA_EXCEEDED, error.message) from None
+    except BrokerError as error:
+        raise MqttError(ReasonCode.SERVER_BUSY, error.message) from None

@@ -4,16 +4,18 @@ Joins the frames for a client into few writes, and waits for the disk where it m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from ...access import Admission
 from ...broker import MetadataStore
 from ...net.turns import EndOfTurn
 
 if TYPE_CHECKING:
-    from .connection import IWire
     from .delivery import Delivery
     from .session import Session
 
@@ -22,6 +24,32 @@ _AT_ONCE: Final = 64 * 1024
 
 _UNREAD: Final = 64 * 1024
 """Bytes of answers to a client that does not read, before it is not read from either."""
+
+
+class IWire(Protocol):
+    """The transport, as a connection sees it."""
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+
+    def close(self) -> None:
+        """Send the rest, then close."""
+
+    def admit(
+        self, name: bytes | None, password: bytes | None, clientId: str, ended: Callable[[], object]
+    ) -> Deferred[Admission]:
+        """
+        Log the client in.
+
+        @param ended: called when its account is gone.
+        @raise NotAuthenticated, QuotaExceeded, Overloaded: it is refused.
+        """
+
+    def pauseReading(self) -> None:
+        """Stop reading from the client. Calls nest."""
+
+    def resumeReading(self) -> None:
+        """Undo one L{pauseReading}."""
 
 
 class Output:

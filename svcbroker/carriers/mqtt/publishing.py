@@ -22,12 +22,14 @@ from ...errors import (
     NotAuthorized,
     Overloaded,
     ParameterInvalid,
+    QuotaExceeded,
     TopicBlank,
     TopicInvalid,
     TopicNotFound,
     TopicTooLong,
     TransactionFailed,
 )
+from ...interfaces import Action
 from ...model import checkExtensions, checkTopicName
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .context import Context, MqttSettings
@@ -39,7 +41,7 @@ from .reasons import MqttError, ProtocolError, ReasonCode
 from .session import Session
 
 if TYPE_CHECKING:
-    from .connection import IWire
+    from .output import IWire
 
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
 _NONE: Final[frozenset[int]] = frozenset()
@@ -52,6 +54,7 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     ContentTooLarge: ReasonCode.QUOTA_EXCEEDED,
     ExtensionsTooLarge: ReasonCode.QUOTA_EXCEEDED,
     Overloaded: ReasonCode.QUOTA_EXCEEDED,
+    QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
     NotAuthorized: ReasonCode.NOT_AUTHORIZED,
     LedgerUnavailable: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     TransactionFailed: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
@@ -79,14 +82,15 @@ def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
     )
 
 
-def checkWill(context: Context, will: Will) -> None:
+def checkWill(context: Context, principal: Principal, group: str, will: Will) -> None:
     """
-    Check that a will can be published.
+    Check that a will can be published, and that the account may do so.
 
     @raise MqttError: it cannot, for a reason that is known by now.
     """
     try:
         checkTopicName(will.topic)
+        principal.require(Action.PUBLISH, group, will.topic)
         if len(will.payload) > context.settings.maxContent:
             raise ContentTooLarge()
         checkExtensions(extensionsOf(will, context.now))
@@ -176,6 +180,14 @@ class Receiving:
         self._hasEnded = False
         self._waiters: list[Deferred[None]] = []
 
+    def delay(self) -> float:
+        """
+        How long messages must wait before L{publish}, in seconds: 3.1.1 cannot refuse those above
+        the account's rate.
+        """
+        usage = self._session.principal.usage
+        return usage.delay() if usage.hasRates and self._version != MQTT_5 else 0.0
+
     def publish(self, arrived: Publishes) -> None:
         """
         Publish a run of messages in one call of the broker.
@@ -202,6 +214,9 @@ class Receiving:
         @return: the message at which the connection ends, and why, if there is one.
         """
         session, group, now = self._session, self._session.group, self._now
+        # 3.1.1 cannot refuse a message with QoS 0: it is dropped.
+        principal = session.principal
+        dropsSome = self._version != MQTT_5 and not principal.isEverything
         mark = session.mark if session.hasNoLocal else None
         for packet in arrived:
             if packet.properties is not NO_PROPERTIES:
@@ -209,6 +224,8 @@ class Receiving:
             elif not packet.topic:
                 raise ProtocolError("there is neither a topic nor an alias")
             qos, topic, payload = packet.qos, packet.topic, packet.payload
+            if dropsSome and not (qos or principal.may(Action.PUBLISH, group, topic)):
+                continue
             if qos and not self._begin(qos, packet.packetId):
                 continue
             if packet.retain and payload:

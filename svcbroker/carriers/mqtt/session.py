@@ -35,7 +35,7 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     """
     A session as it stands on disk.
 
-    @ivar principal: the account that it belongs to.
+    @ivar account: the account that it belongs to; empty where there were no credentials.
     @ivar expiry: the session expiry interval in seconds.
     @ivar absentSince: when its client disconnected, in seconds since the epoch; C{None} while it
         is connected.
@@ -49,6 +49,7 @@ class KeptSession(Struct, frozen=True, kw_only=True):
     absentSince: float | None = None
     subscriptions: list[KeptSubscription] = []
     owner: str = ""
+    account: str = ""
 
 
 class KeptExchanges(Struct, frozen=True, kw_only=True):
@@ -88,7 +89,8 @@ class Session:
     @ivar group: the group whose log it uses.
     @ivar name: its name on disk.
     @ivar owner: who made it, for the bound of sessions.
-    @ivar principal: the account that it belongs to.
+    @ivar account: the account that it belongs to; empty where there were no credentials.
+    @ivar principal: the account, while the client is connected.
     @ivar expiry: the session expiry interval in seconds.
     @ivar isPersistent: whether it outlives connections. Fixed when it is created.
     @ivar mark: the L{publisherMark} of its client.
@@ -108,6 +110,7 @@ class Session:
         self.group = group
         self.owner = owner
         self.clientId = clientId
+        self.account = ""
         self.principal = ANYBODY
         self.expiry = expiry
         self.isPersistent = expiry > 0
@@ -389,6 +392,7 @@ class Session:
                 expiry=self.expiry,
                 absentSince=self.absentSince,
                 owner=self.owner,
+                account=self.account,
             )
             self._store.put(SESSION, self.name, msgspec.json.encode(kept))
             self._keepSubscriptions()

@@ -16,6 +16,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from ...access import Principal
 from ...broker import IDurableSubscriptions
 from ...errors import SubscriptionExists, SubscriptionNotFound
 from ...model import DurablePage, DurableRecord, InterfaceType, Offset
@@ -24,6 +25,7 @@ from ...net.deferreds import asDeferred
 from .context import Context
 from .delivery import Delivery
 from .frames import InFlight
+from .handshake import Handshake
 from .packetids import pagesBySession
 from .packets import Connect
 from .reasons import MqttError, ReasonCode
@@ -67,7 +69,8 @@ class Sessions:
     """
     Finds the session of a client, and ends expired ones.
 
-    A client identifier names one client in each group.
+    A client identifier names one client in each group. A session belongs to the account that has
+    made it.
     """
 
     _log = Logger()
@@ -106,6 +109,7 @@ class Sessions:
             # The bound may be lower than when the session began.
             expiry = min(kept.expiry, self._context.settings.maxSessionExpiry)
             session = Session(kept.group, kept.clientId, expiry, store, kept.owner)
+            session.account = kept.account
             session.absentSince = now if kept.absentSince is None else kept.absentSince
             for each in (*kept.subscriptions, *subscriptions.get((kept.group, kept.clientId), ())):
                 self.addSubscription(session, each)
@@ -131,17 +135,28 @@ class Sessions:
         return self._sessions.get((group, clientId))
 
     def connect(
-        self, packet: Connect, group: str, clientId: str, expiry: int, remote: str
+        self, packet: Connect, handshake: Handshake, principal: Principal, remote: str
     ) -> Opened:
         """
-        Find or create the session for a CONNECT. The caller has disconnected its client before.
+        Find or create the session for a CONNECT. Another connection of its client is closed.
 
-        @param expiry: the session expiry interval as it was granted.
+        @param principal: the account that connects, which may use the session.
         @param remote: the client's address.
-        @raise MqttError: there are too many sessions, or too many of this owner.
+        @raise MqttError: there are too many sessions, or too many of this owner, or the session is
+            another account's.
         """
+        group, clientId = handshake.group, handshake.clientId
+        expiry = handshake.sessionExpiry
         # [MQTT-3.1.3-2] [MQTT5-3.1.3-2]
         session = self.find(group, clientId)
+        if session is not None and session.account not in ("", principal.name):
+            raise MqttError(
+                ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "the client id is another account's"
+            )
+        if session is not None and session.client is not None:
+            # [MQTT-3.1.4-2] [MQTT5-3.1.4-3]
+            session.client.replaced()
+            session = self.find(group, clientId)
         wasThere = session is not None
         if session is not None:
             call = self._expiring.pop(session, None)
@@ -152,14 +167,20 @@ class Sessions:
                 self.end(session)
                 session = None
         isPresent = session is not None
+        account = principal.name
         if session is None:
             # [MQTT5-3.1.2-6]
-            session = Session(group, clientId, expiry, self._context.store, ownerOf(remote))
-            self._checkRoom(session)
+            owner = account or ownerOf(remote)
+            session = Session(group, clientId, expiry, self._context.store, owner)
+            session.account = account
+            self._checkRoom(session, principal)
             self._add(session)
         else:
+            if session.account != account:
+                self._transfer(session, account)
             # [MQTT-3.1.2-4] [MQTT5-3.1.2-5]
             self.wills.clientReturned(session)
+        session.principal = principal
         session.expiry = expiry
         session.absentSince = None
         session.keep()
@@ -169,14 +190,21 @@ class Sessions:
             self.wills.clientConnected(session, packet.will)
         return Opened(session, isPresent)
 
-    def _checkRoom(self, session: Session) -> None:
+    def _checkRoom(self, session: Session, principal: Principal) -> None:
         """
         @raise MqttError: a further session cannot be made.
         """
         settings = self._context.settings
         if len(self._sessions) >= settings.maxSessions:
             raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
-        if session.isPersistent and self._counts[session.owner] >= settings.maxOwnSessions:
+        if not session.isPersistent:
+            return
+        quota, count = principal.usage.quotas.sessions, self._counts[session.owner]
+        if quota is not None and count >= quota:
+            raise MqttError(
+                ReasonCode.QUOTA_EXCEEDED, f"this account may have at most {quota} sessions"
+            )
+        if count >= settings.maxOwnSessions:
             raise MqttError(
                 ReasonCode.QUOTA_EXCEEDED,
                 f"{session.owner} has made {settings.maxOwnSessions} sessions, as many as one "
@@ -188,6 +216,28 @@ class Sessions:
         self._sessions[session.group, session.clientId] = session
         if session.isPersistent:
             self._counts[session.owner] += 1
+
+    def _remove(self, session: Session) -> None:
+        del self._sessions[session.group, session.clientId]
+        if session.isPersistent:
+            self._counts[session.owner] -= 1
+            if not self._counts[session.owner]:
+                del self._counts[session.owner]
+
+    def _transfer(self, session: Session, account: str) -> None:
+        """Give a session that nobody's account has to an account."""
+        shared = [each for each in session.subscriptions.values() if each.group is not None]
+        for subscription in shared:
+            self.removeSubscription(session, subscription)
+        self._remove(session)
+        session.owner = session.account = account
+        self._add(session)
+        for subscription in shared:
+            # Those of other accounts are other groups.
+            kept = msgspec.structs.replace(
+                subscription.kept, subscriptionId=self.newId(), start=None
+            )
+            self.addSubscription(session, kept)
 
     def attach(self, session: Session, client: IClient, delivery: Delivery) -> None:
         """Attach a connection to its session."""
@@ -254,11 +304,7 @@ class Sessions:
         """
         End a session, and remove all of it [MQTT5-4.1.0-2].
         """
-        del self._sessions[session.group, session.clientId]
-        if session.isPersistent:
-            self._counts[session.owner] -= 1
-            if not self._counts[session.owner]:
-                del self._counts[session.owner]
+        self._remove(session)
         self.wills.sessionEnded(session)
         for subscription in tuple(session.subscriptions.values()):
             self.removeSubscription(session, subscription)
@@ -361,7 +407,7 @@ class Sessions:
         """Add a subscription to a session. It is not opened yet."""
         group = None
         if parseShare(kept.topicFilter) is not None:
-            key = (session.group, kept.topicFilter, kept.tag)
+            key = (session.group, session.account, kept.topicFilter, kept.tag)
             group = self._shares.get(key)
             if group is None:
                 group = ShareGroup(session.group, kept, self._context.subscriptions)
@@ -390,5 +436,6 @@ class Sessions:
         group.leave(subscription, ())
         group.sessions -= 1
         if not group.sessions:
-            del self._shares[session.group, subscription.kept.topicFilter, subscription.kept.tag]
+            kept = subscription.kept
+            del self._shares[session.group, session.account, kept.topicFilter, kept.tag]
             group.end()

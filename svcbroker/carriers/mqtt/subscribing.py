@@ -23,16 +23,19 @@ from ...errors import (
     LedgerUnavailable,
     NotAuthorized,
     PatternInvalid,
+    QuotaExceeded,
     TopicBlank,
     TopicInvalid,
     TopicTooLong,
 )
+from ...interfaces import Action
 from ...model import TAG, Event, Offset, checkFilter, parseOffset
 from .context import Context
 from .delivery import Delivery
 from .frames import RETAIN_FLAG
-from .packets import Subscribe, TopicSubscription, Unsubscribe
-from .reasons import MalformedPacket, ProtocolError, ReasonCode
+from .handshake import Handshake
+from .packets import MQTT_5, Suback, Subscribe, TopicSubscription, Unsubscribe
+from .reasons import SUBSCRIBE_FAILURE, MalformedPacket, ProtocolError, ReasonCode
 from .session import Session
 from .sessions import Sessions
 from .subscription import KeptSubscription, SessionSubscription, parseShare
@@ -55,6 +58,7 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     HeightUnknown: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     LedgerUnavailable: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     NotAuthorized: ReasonCode.NOT_AUTHORIZED,
+    QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
 }
 
 
@@ -97,6 +101,18 @@ class Granted:
     reasons: list[int]
     opened: list[Opened]
     error: BrokerError | None
+
+    def suback(self, packet: Subscribe, handshake: Handshake) -> Suback:
+        """
+        The answer to the packet. [MQTT-3.8.4-1] [MQTT-3.8.4-2] [MQTT-3.9.3-1] [MQTT5-3.8.4-1]
+        [MQTT5-3.8.4-2]
+        """
+        reasons = self.reasons
+        if handshake.version != MQTT_5:
+            # [MQTT-3.9.3-2]
+            reasons = [min(reason, SUBSCRIBE_FAILURE) for reason in reasons]
+        suback = Suback(packet.packetId, tuple(reasons))
+        return suback if self.error is None else handshake.explain(suback, self.error.message)
 
 
 class Subscriber:
@@ -290,6 +306,8 @@ class Subscriber:
         failures: list[Failure] = []
 
         def send(event: Event) -> None:
+            if not session.principal.may(Action.SUBSCRIBE, session.group, event.topic):
+                return
             if subscription.kept.tag in (None, event.extensions.get(TAG)):
                 # [MQTT-3.3.1-6] [MQTT-3.3.1-8]
                 delivery.offer(subscription, event, RETAIN_FLAG, isFromLog=False)

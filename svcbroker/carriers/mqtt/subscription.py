@@ -208,14 +208,15 @@ class SessionSubscription:
         self.session.subscriptionLost(error)
 
 
-ShareKey = tuple[str, str, str | None]
-"""The key of a share group: the broker's group, the filter with C{$share/}, the tag."""
+ShareKey = tuple[str, str, str, str | None]
+"""The key of a share group: the group, the account, the filter with C{$share/}, the tag."""
 
 
 @implementer(ISubscriber)
 class ShareGroup:
     """
-    The members of a shared subscription: one reader of the log for one share name and filter.
+    The members of a shared subscription: one reader of the log for one share name and filter of an
+    account.
 
     Each event goes to one member, the next in turn that has room. Messages that were sent with
     QoS 1 to a member that leaves go to another; with QoS 2 they stay with that member's session

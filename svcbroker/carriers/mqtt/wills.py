@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ...access import ANYBODY
+from ...access import Principal
 from ...errors import BrokerError
 from ...net.deferreds import asDeferred
 from .codec import encode
@@ -35,6 +35,7 @@ class KeptWill(Struct, frozen=True, kw_only=True):
     """
     A will as it stands on disk.
 
+    @ivar account: the name of the client's account; empty where there were no credentials.
     @ivar delay: the will delay interval, in seconds.
     @ivar due: when it is to be published, in seconds since the epoch; C{None} while the client
         is connected.
@@ -47,13 +48,19 @@ class KeptWill(Struct, frozen=True, kw_only=True):
     due: float | None = None
     mark: str | None = None
     frame: bytes
+    account: str = ""
 
 
 @define(eq=False)
 class _Waiting:
-    """A will that waits for its delay."""
+    """
+    A will that waits for its delay.
+
+    @ivar principal: the client's account; C{None} where it has not connected since the start.
+    """
 
     kept: KeptWill
+    principal: Principal | None
     call: IDelayedCall
 
 
@@ -81,7 +88,7 @@ class Wills:
             try:
                 kept = msgspec.json.decode(value, type=KeptWill)
                 if kept.group in self._context.retained:
-                    self._wait(name, kept, atMost=expiries.get(name, 0))
+                    self._wait(name, kept, None, atMost=expiries.get(name, 0))
             except ValueError:
                 # A damaged will must not keep the broker from starting.
                 self._log.failure("the will of {name} cannot be read", name=name)
@@ -98,6 +105,7 @@ class Wills:
             group=session.group,
             delay=will.properties.willDelayInterval or 0,
             frame=encode(message, MQTT_5),
+            account=session.account,
         )
         self._context.store.put(WILL, session.name, msgspec.json.encode(kept))
         session.awaitDisk()
@@ -118,20 +126,20 @@ class Wills:
             msgspec.json.decode(value, type=KeptWill),
             mark=session.mark if session.hasNoLocal else None,
         )
-        self._wait(session.name, kept, atMost=session.expiry)
+        self._wait(session.name, kept, session.principal, atMost=session.expiry)
 
-    def _wait(self, name: str, kept: KeptWill, atMost: int) -> None:
+    def _wait(self, name: str, kept: KeptWill, principal: Principal | None, atMost: int) -> None:
         """Publish a will after its delay, or after C{atMost} seconds if that is earlier."""
         now = self._context.now()
         if kept.due is None:
             kept = msgspec.structs.replace(kept, due=now + min(kept.delay, atMost))
         assert kept.due is not None
         if kept.due <= now:
-            self._publish(name, kept)
+            self._publish(name, kept, principal)
             return
         self._context.store.put(WILL, name, msgspec.json.encode(kept))
         call = self._context.clock.callLater(kept.due - now, self._due, name)
-        self._waiting[name] = _Waiting(kept, call)
+        self._waiting[name] = _Waiting(kept, principal, call)
 
     def clientReturned(self, session: Session) -> None:
         """Discard the delayed will of a session that is resumed [MQTT5-3.1.2-26]."""
@@ -147,12 +155,18 @@ class Wills:
             self._due(session.name)
 
     def _due(self, name: str) -> None:
-        self._publish(name, self._waiting.pop(name).kept)
+        waiting = self._waiting.pop(name)
+        self._publish(name, waiting.kept, waiting.principal)
 
-    def _publish(self, name: str, kept: KeptWill) -> None:
+    def _publish(self, name: str, kept: KeptWill, principal: Principal | None) -> None:
         # [MQTT-3.1.2-16] [MQTT-3.1.2-17] [MQTT5-3.1.2-16] [MQTT5-3.1.2-17]: its RETAIN flag is
         # that of any publish. [MQTT-3.1.2-10] [MQTT5-3.1.2-10]: it is published once.
         self._context.store.remove(WILL, name)
+        if principal is None or principal.isRevoked:
+            principal = self._principalOf(name, kept)
+        if principal is None:
+            self._log.warn("The will of {name} was not published: its account is gone", name=name)
+            return
         (message,) = Decoder(_MAX_FRAME, MQTT_5).receive(kept.frame)
         assert isinstance(message, Publish)
         published: Deferred[None] = Deferred()
@@ -165,7 +179,13 @@ class Wills:
                 level("The will of a client was not published: {error}", error=result.value)
             published.callback(None)
 
-        publishOne(self._context, ANYBODY, kept.group, message, kept.mark).addBoth(done)
+        publishOne(self._context, principal, kept.group, message, kept.mark).addBoth(done)
+
+    def _principalOf(self, name: str, kept: KeptWill) -> Principal | None:
+        access = self._context.access
+        principal = access.find(kept.account)
+        _, clientId = msgspec.json.decode(name, type=tuple[str, str])
+        return None if principal is None else access.forClient(principal, clientId)
 
     def stop(self) -> None:
         """Cancel the timers. Delayed wills stay on disk."""

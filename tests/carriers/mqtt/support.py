@@ -5,6 +5,7 @@ A MQTT carrier on a clock, over the real subscriptions and a memory ledger, and 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import maybeDeferred
@@ -13,6 +14,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from svcbroker.access import Access
 from svcbroker.broker import Broker, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory, MqttProtocol
@@ -37,7 +39,7 @@ from svcbroker.carriers.mqtt.packets import (
     Unsubscribe,
 )
 from svcbroker.errors import NoSuchCall
-from svcbroker.interfaces import submit
+from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
@@ -271,6 +273,7 @@ class Server:
         file: MetadataFile | None = None,
         ledgers: dict[str, Any] | None = None,
         clock: Clock | None = None,
+        authenticators: Sequence[IAuthenticator] = (),
     ) -> None:
         if clock is None:
             clock = Clock()
@@ -298,7 +301,9 @@ class Server:
             subscriptions=self.subscriptions,
             webhooks=FailingWebhooks(NoSuchCall()),
         )
+        self.access = Access(authenticators, clock, clock.seconds)
         context = makeContext(
+            self.access,
             self.broker,
             ledgers,
             self.subscriptions,

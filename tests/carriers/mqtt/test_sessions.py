@@ -15,6 +15,8 @@ from svcbroker.carriers.mqtt.packets import (
     MQTT_311,
     Puback,
     Publish,
+    Subscribe,
+    TopicSubscription,
 )
 from svcbroker.interfaces import submit
 from svcbroker.model import PublishEvent
@@ -52,6 +54,14 @@ class ResumeTests(SynchronousTestCase):
         self.assertEqual(len(server.carrier.sessions), 0)
         self.assertFalse(server.client().connect(cleanStart=False).sessionPresent)
         self.assertEqual(server.file.kept, {})
+
+    def test_clientIsReadFromAfterSeveralSubscribesInOneRead(self) -> None:
+        """Each waits for the disk."""
+        server = Server()
+        client = lasting(server)
+        client.send(*(Subscribe(n, (TopicSubscription(f"t{n}", 1),)) for n in (1, 2, 3)))
+        self.assertEqual([each.packetId for each in client.take()], [1, 2, 3])
+        self.assertEqual(client.transport.producerState, "producing")
 
     def test_sessionExpiresAcrossRestart(self) -> None:
         """A session ends when its interval is over, also through a restart."""

@@ -1,0 +1,258 @@
+"""
+Log-ins and grants over MQTT.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Connack, Puback, Publish, Pubrec, Will
+from svcbroker.carriers.mqtt.reasons import ReasonCode
+from svcbroker.interfaces import Quotas
+
+from ...access.support import FakeAuthenticator, account
+from .support import Client, Server
+
+NOT_AUTHORIZED = ReasonCode.NOT_AUTHORIZED
+
+
+class AccessTestCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.accounts = FakeAuthenticator(
+            account("ann", "publish 1 a/#", "open 1 a/#", "subscribe 1 a/#"),
+            account("bob", "* 1 #", "* 2 #"),
+            account("each", "publish 1 c/%c", "open 1 #"),
+            account("few", "* 1 #", quotas=Quotas(subscriptions=1, sessions=1, connections=1)),
+            account("slow", "* 1 #", quotas=Quotas(publishes=1)),
+        )
+        self.server = Server(authenticators=[self.accounts])
+
+    def client(
+        self, name: str, clientId: str = "client", version: int = MQTT_5, **fields: Any
+    ) -> Client:
+        """A client that has logged in."""
+        return self.server.connected(
+            clientId, version, userName=name, password=name.encode(), **fields
+        )
+
+    def refused(self, version: int, **fields: Any) -> int:
+        """The reason of the CONNACK that refuses a CONNECT."""
+        client = self.server.client(version)
+        connack = client.connect(**fields)
+        self.assertTrue(client.isClosed)
+        return connack.reason
+
+
+class LoginTests(AccessTestCase):
+    def test_wrongCredentialsAreRefused(self) -> None:
+        for version, reason in ((MQTT_311, 4), (MQTT_5, 0x86)):
+            # Answers to many failures are delayed.
+            self.server = Server(authenticators=[self.accounts])
+            for name, password in (("ann", b"x"), ("nobody", b"nobody"), ("ann", None)):
+                self.assertEqual(self.refused(version, userName=name, password=password), reason)
+
+    def test_noCredentialsAreRefused(self) -> None:
+        for version, reason in ((MQTT_311, 5), (MQTT_5, 0x87)):
+            self.assertEqual(self.refused(version), reason)
+            self.assertEqual(self.refused(version, userName="2/"), reason)
+
+    def test_theGroupIsNotPartOfTheAccountsName(self) -> None:
+        client = self.server.client()
+        self.assertEqual(client.connect(userName="2/bob", password=b"bob").reason, 0)
+        client.publish("x", qos=1)
+
+    def test_packetsBehindCONNECTWaitForTheLogIn(self) -> None:
+        client = self.server.client()
+        client.connect(userName="ann", password=b"x")
+        client.send(Publish("a/b", b"x", 1, False, False, 1))
+        self.assertEqual(client.take(), [])
+
+    def test_accountsThatGoAreDisconnected(self) -> None:
+        client = self.client("ann")
+        del self.accounts.identities["ann"]
+        self.successResultOf(self.server.access.reload())
+        self.assertEqual(client.reasonOfEnd(), NOT_AUTHORIZED)
+
+    def test_quotasOfConnectionsAndSessions(self) -> None:
+        first = self.client("few", "1", cleanStart=False, expiry=100)
+        again = {"clientId": "2", "expiry": 100, "userName": "few", "password": b"few"}
+        self.assertEqual(self.refused(MQTT_5, **again), 0x97)
+        first.disconnect()
+        self.assertEqual(self.refused(MQTT_5, **again), 0x97)
+        self.client("few", "1")
+
+
+class PublishTests(AccessTestCase):
+    def test_refusedPublishesOfMqtt5AreAnswered(self) -> None:
+        client = self.client("ann")
+        client.send(Publish("b", b"x", 1, False, False, 1))
+        self.assertEqual(client.takeOne(Puback).reason, NOT_AUTHORIZED)
+        client.send(Publish("b", b"x", 2, False, False, 2))
+        self.assertEqual(client.takeOne(Pubrec).reason, NOT_AUTHORIZED)
+        client.publish("a/b", qos=1)
+
+    def test_refusedPublishesOf311EndTheConnection(self) -> None:
+        """But those with QoS 0 are dropped."""
+        for qos in (1, 2):
+            client = self.client("ann", version=MQTT_311)
+            client.publish("b", b"x")
+            client.publish("a/b", b"y", qos=1)
+            client.send(Publish("b", b"x", qos, False, False, 1))
+            self.assertTrue(client.isClosed)
+        self.assertIsNone(self.server.ledger.topicState("b"))
+
+    def test_clientsMayPublishToTheirOwnTopic(self) -> None:
+        client = self.client("each", "me")
+        client.publish("c/me", qos=1)
+        client.send(Publish("c/you", b"x", 1, False, False, 1))
+        self.assertEqual(client.takeOne(Puback).reason, NOT_AUTHORIZED)
+
+    def test_ratesOfMqtt5AreRefused(self) -> None:
+        client = self.client("slow")
+        client.publish("a", qos=1)
+        client.send(Publish("a", b"x", 1, False, False, 1))
+        self.assertEqual(client.takeOne(Puback).reason, ReasonCode.QUOTA_EXCEEDED)
+
+    def test_ratesOf311Wait(self) -> None:
+        client = self.client("slow", version=MQTT_311)
+        client.publish("a", qos=1)
+        client.send(Publish("a", b"x", 1, False, False, 1))
+        self.assertEqual(client.take(), [])
+        self.server.wait(0.5)
+        self.assertEqual(client.take(), [])
+        self.server.wait(0.6)
+        client.takeOne(Puback)
+
+
+class WillTests(AccessTestCase):
+    WILL = Will("a/will", b"gone")
+
+    def test_willsAreCheckedWhenTheyAreAccepted(self) -> None:
+        for version, reason in ((MQTT_311, 5), (MQTT_5, 0x87)):
+            fields = {"userName": "ann", "password": b"ann", "will": Will("b", b"x")}
+            self.assertEqual(self.refused(version, **fields), reason)
+
+    def test_willsAreCheckedWhenTheyArePublished(self) -> None:
+        reader = self.client("bob", "reader")
+        reader.subscribe("#")
+        for identity, payloads in (
+            (account("ann", "publish 1 a/#", "open 1 #"), [b"gone"]),
+            (account("ann", "subscribe 1 a/#"), []),
+        ):
+            client = self.client("ann", will=self.WILL)
+            self.accounts.identities["ann"] = identity
+            self.successResultOf(self.server.access.reload())
+            client.lose()
+            self.assertEqual(reader.payloads(), payloads)
+
+    def test_willsKeepTheirAccountThroughARestart(self) -> None:
+        for accounts, isPublished in (
+            (FakeAuthenticator(account("bob", "* 1 #")), False),
+            (self.accounts, True),
+        ):
+            self.client("ann", will=self.WILL)
+            self.server.crash()
+            self.server = Server(
+                None, self.server.file, self.server.ledgers, self.server.clock, [accounts]
+            )
+            state = self.server.ledger.topicState("a/will")
+            self.assertIs(state is not None, isPublished)
+            self.server.crash()
+            self.server = Server(
+                None, self.server.file, self.server.ledgers, self.server.clock, [self.accounts]
+            )
+
+
+class SubscribeTests(AccessTestCase):
+    def test_subscriptionsThatAreNotGrantedAreRefused(self) -> None:
+        for version, reason in ((MQTT_311, 0x80), (MQTT_5, 0x87)):
+            client = self.client("ann", version=version)
+            for filter in ("b", "b/#", "b/+/c", "$share/s/b"):
+                self.assertEqual(client.subscribe(filter).reasons, (reason,), filter)
+            self.assertEqual(client.subscribe("+/b").reasons, (0,))
+
+    def test_patternsDeliverWhatIsGranted(self) -> None:
+        client = self.client("ann")
+        client.subscribe("#")
+        self.server.event("a/b", b"1")
+        self.server.event("b", b"2")
+        self.assertEqual(client.payloads(), [b"1"])
+
+    def test_retainedMessagesAreFiltered(self) -> None:
+        writer = self.client("bob", "writer")
+        writer.publish("a/b", b"1", 1, retain=True)
+        writer.publish("b", b"2", 1, retain=True)
+        client = self.client("ann")
+        client.subscribe("#")
+        self.assertEqual(client.payloads(), [b"1"])
+
+    def test_sharedSubscriptionsBelongToAnAccount(self) -> None:
+        ann, bob = self.client("ann", "1"), self.client("bob", "2")
+        ann.subscribe("$share/s/#")
+        bob.subscribe("$share/s/#")
+        for number in range(4):
+            self.server.event("a/b", b"%d" % number)
+        self.server.event("b", b"b")
+        self.assertEqual(ann.payloads(), [b"0", b"1", b"2", b"3"])
+        self.assertEqual(bob.payloads(), [b"0", b"1", b"2", b"3", b"b"])
+
+    def test_newGrantsCountForOpenSubscriptions(self) -> None:
+        client = self.client("ann")
+        client.subscribe("#")
+        self.accounts.identities["ann"] = account("ann", "subscribe 1 b")
+        self.successResultOf(self.server.access.reload())
+        self.server.event("a/b", b"1")
+        self.server.event("b", b"2")
+        self.assertEqual(client.payloads(), [b"2"])
+
+    def test_quotasOfSubscriptions(self) -> None:
+        client = self.client("few")
+        self.assertEqual(client.subscribe("a").reasons, (0,))
+        self.assertEqual(client.subscribe("b").reasons, (ReasonCode.QUOTA_EXCEEDED,))
+
+
+class SessionTests(AccessTestCase):
+    def test_aSessionBelongsToItsAccount(self) -> None:
+        self.client("bob", "id", expiry=100).disconnect()
+        self.assertEqual(self.refused(MQTT_5, clientId="id", userName="ann", password=b"ann"), 0x85)
+        self.assertEqual(self.refused(MQTT_311, clientId="id", userName="ann", password=b"ann"), 2)
+
+    def test_anotherAccountDisconnectsNobody(self) -> None:
+        client = self.client("bob", "id")
+        self.refused(MQTT_5, clientId="id", userName="ann", password=b"ann")
+        self.assertFalse(client.isClosed)
+
+    def test_aSessionKeepsItsAccountThroughARestart(self) -> None:
+        self.client("bob", "id", expiry=100).disconnect()
+        self.server.stop()
+        self.server.crash()
+        self.server = Server(
+            None, self.server.file, self.server.ledgers, self.server.clock, [self.accounts]
+        )
+        self.assertEqual(self.refused(MQTT_5, clientId="id", userName="ann", password=b"ann"), 0x85)
+
+    def test_aSessionFromBeforeThereWereAccountsIsTakenOver(self) -> None:
+        server = Server()
+        client = server.connected("id", expiry=100)
+        client.subscribe("#", 1)
+        client.subscribe("$share/s/#", 1)
+        client.disconnect()
+        server.stop()
+        server.crash()
+        self.server = Server(None, server.file, server.ledgers, server.clock, [self.accounts])
+        again = self.server.client()
+        connack = again.connect(
+            "id",
+            cleanStart=False,
+            userName="ann",
+            password=b"ann",
+            properties=Properties(sessionExpiryInterval=100),
+        )
+        self.assertEqual(connack, Connack(True, 0, connack.properties))
+        self.server.event("a/b", b"1")
+        self.server.event("b", b"2")
+        self.assertEqual(again.payloads(), [b"1", b"1"])
+        self.assertEqual(self.refused(MQTT_5, clientId="id", userName="bob", password=b"bob"), 0x85)
