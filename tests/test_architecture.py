@@ -19,6 +19,7 @@ from svcbroker.errors import NoSuchCall
 from svcbroker.ledgers import pbft
 from svcbroker.testing import ClockFixture
 from svcbroker.version import readVersion
+from tests.access.support import openAccess
 from tests.broker.support import FailingWebhooks, FakeDirectory
 from tests.carriers.http.support import BASE, FORM, Connection, requestBytes
 
@@ -78,7 +79,7 @@ class PublishTests(SynchronousTestCase):
             subscriptions=FakeDirectory(),
             webhooks=FailingWebhooks(NoSuchCall()),
         )
-        connection = Connection(makeSite(broker, HttpSettings()))
+        connection = Connection(makeSite(broker, HttpSettings(), openAccess(fixture.clock)))
 
         def ask(call: str, body: bytes) -> None:
             connection.transport.clear()

@@ -24,6 +24,8 @@ from twisted.web.server import NOT_DONE_YET, Site
 from .test_imports import modules
 
 USERS = {
+    "_command": "svcbroker.carriers.http.server",
+    "_send100Continue": "svcbroker.carriers.http.server",
     "_buffer": "svcbroker.carriers.http.server",
     "_dataBuffer": "svcbroker.carriers.http.server",
     "_networkProducer": "svcbroker.carriers.http.server",
@@ -79,6 +81,14 @@ class ChannelTests(SynchronousTestCase):
         self.assertEqual(self.transport.producerState, "paused")
         producer.resumeProducing()
         self.assertEqual(self.transport.producerState, "producing")
+
+    def test_requestLineIsKnownBeforeTheBody(self) -> None:
+        self.channel.dataReceived(b"POST /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
+        self.assertEqual((self.channel._command, self.channel._path), (b"POST", b"/a?b"))
+
+    def test_continueIsSentAtOnce(self) -> None:
+        self.channel._send100Continue()
+        self.assertEqual(self.transport.value(), b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def test_upgradeTakesAProtocol(self) -> None:
         upgrade = HTTPChannel._protocolUpgradeForWebsockets

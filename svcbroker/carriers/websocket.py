@@ -34,8 +34,9 @@ from zope.interface import implementer
 
 from ..errors import BrokerError, NoSuchCall, ParameterInvalid
 from ..net.sending import endSending
+from .http.authentication import Credentials
+from .http.request import BrokerRequest
 from .http.routes import Route, encodeError, respond
-from .http.server import BrokerRequest
 
 __all__ = ["Route", "WebSocketResource", "WebSocketTransport", "WebSocketWire", "routeTo"]
 
@@ -382,5 +383,13 @@ class WebSocketResource(Resource):
 
 
 def routeTo(path: str, resource: WebSocketResource) -> Route:
-    """The route of an HTTP site at which clients open WebSockets."""
-    return Route(path=path, methods=("GET",), handler=lambda request: resource)
+    """
+    The route of an HTTP site at which clients open WebSockets. Clients log in by the protocol
+    inside; credentials of the handshake that are wrong are refused all the same.
+    """
+    return Route(
+        path=path,
+        methods=("GET",),
+        handler=lambda request: resource,
+        credentials=Credentials.OPTIONAL,
+    )

@@ -253,6 +253,7 @@ def makeCarriers(
             corsOrigins=corsOrigins,
             hostNames=hostNames,
         ),
+        access,
         [
             webSocketRoute(stomp, config.basePath),
             mqtt.webSocketRoute(mqttFactory, config.basePath),

@@ -9,9 +9,10 @@ from typing import Any
 from twisted.cred.credentials import IUsernamePassword, UsernamePassword
 from twisted.cred.error import UnauthorizedLogin
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from svcbroker.access import Grants
+from svcbroker.access import Access, Grants
 from svcbroker.interfaces import IAuthenticator, Identity
 
 
@@ -46,3 +47,8 @@ class FakeAuthenticator:
 
 def account(name: str, *lines: str, **more: Any) -> Identity:
     return Identity(name=name, grants=Grants.parse(lines, name), **more)
+
+
+def openAccess(clock: IReactorTime) -> Access:
+    """Access where there are no accounts."""
+    return Access([], clock, clock.seconds)

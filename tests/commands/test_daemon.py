@@ -20,6 +20,7 @@ from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine
 from svcbroker.daemon.operatorfile import Operating
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.net.http import makeClient
+from tests.access.support import openAccess
 from tests.broker.support import makeFixture
 from tests.carriers.http.test_operator import TOKEN, FaultyDouble
 
@@ -59,7 +60,12 @@ class ClientTests(TestCase):
         self.double = FaultyDouble()
         directlyProvides(self.double, IFaultyLedger)
         fixture = makeFixture(ledgers={"1": self.double}, hasFaults=True)
-        site = makeSite(fixture.broker, HttpSettings(basePath="/b"), operatorToken=TOKEN)
+        site = makeSite(
+            fixture.broker,
+            HttpSettings(basePath="/b"),
+            openAccess(fixture.clock),
+            operatorToken=TOKEN,
+        )
         return await self.listen(site) + "/b"
 
     async def call(self, url: str, token: str = TOKEN, **parameters: object) -> Any:

@@ -14,19 +14,23 @@ from twisted.python.failure import Failure
 # Not the module: it is a proxy that warns of what is deprecated, which takes time.
 from twisted.web.http import NO_CONTENT, OK
 
-from ...access import ANYBODY
+from ...access import Principal
 from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
 from .bodies import IncompleteBody
-from .plain import PARTIAL, Answers, Fields, Head, readHead
-from .routes import Endpoint
-from .server import BrokerChannel, BrokerRequest
+from .plain import PARTIAL, Answers, Fields, FieldsCache, Head, readHead
+from .request import BrokerRequest
+from .routes import Answer, Endpoint, Refusal
+from .server import BrokerChannel
 
 MAX_UNREAD: Final = 16 * 1024
 """How much may wait behind the request that is being answered before reading stops, in bytes."""
 MAX_UNSENT: Final = 64 * 1024
 """How many bytes of answers are collected before they are sent."""
+RECALL: Final = 5.0
+"""How long the principal of the last request is that of one with the same credentials without
+asking again, in seconds."""
 
 
 @frozen(kw_only=True)
@@ -80,10 +84,16 @@ class FastChannel(BrokerChannel):
         self._unread = b""
         # The header fields that were accepted last.
         self._accepted: Fields | None = None
+        # The header blocks with credentials that were read.
+        self._blocks: FieldsCache = {}
+        # The credentials of the last request, its principal, and until when that is known.
+        self._authorization: bytes | None = None
+        self._principal: Principal | None = None
+        self._knownUntil = NEVER
         self._arriving: _Arriving | None = None
         # The request that is being answered, and its answer to come.
         self._head: Head | None = None
-        self._answering: Deferred[bytes | None] | None = None
+        self._answering: Deferred[Answer] | None = None
         self._unsent: list[bytes] = []
         self._unsentSize = 0
         # Whether twisted.web has the connection.
@@ -184,7 +194,7 @@ class FastChannel(BrokerChannel):
                 return
             start = received
         while start < len(data) and self._isFree():
-            head = readHead(endpoints, data, start)
+            head = readHead(endpoints, data, start, self._blocks)
             if head == PARTIAL:
                 break
             if head is None or not self._isAcceptable(head.fields):
@@ -217,7 +227,19 @@ class FastChannel(BrokerChannel):
             self._flush()
 
     def _isAcceptable(self, fields: Fields) -> bool:
-        """Whether twisted.web would not refuse a request by its header fields."""
+        """Whether twisted.web would not refuse a request by its header fields, nor log it in."""
+        principal, authorization = self._principal, fields.authorization
+        if (
+            principal is None
+            or principal.isRevoked
+            or authorization != self._authorization
+            or (authorization is not None and self._now() >= self._knownUntil)
+        ):
+            self._principal = principal = self.authenticator.recall(authorization)
+            if principal is None:
+                return False
+            self._authorization = authorization
+            self._knownUntil = self._now() + RECALL
         # A client sends the same header block with each request, and the same object is read.
         if fields is self._accepted:
             return True
@@ -268,7 +290,8 @@ class FastChannel(BrokerChannel):
 
     def _ask(self, head: Head, body: bytes) -> None:
         endpoint, query, fields, _ = head
-        answering = endpoint.answer(ANYBODY, query, fields.contentType, body)
+        assert self._principal is not None
+        answering = endpoint.answer(self._principal, query, fields.contentType, body)
         # Before the callbacks, which may be called at once.
         self._head, self._answering = head, answering
         answering.addCallbacks(self._answered, self._failed)
@@ -280,7 +303,7 @@ class FastChannel(BrokerChannel):
             error = self.site.routes.incidents.explain(failure)
             self._answered(self._head.endpoint.encodeError(error))
 
-    def _answered(self, body: bytes | None) -> None:
+    def _answered(self, body: Answer) -> None:
         if self._answering is None:
             # The client has left, and it was too late to cancel.
             return
@@ -292,9 +315,11 @@ class FastChannel(BrokerChannel):
         self._unsent.append(answer)
         self._unsentSize += len(answer)
         if self.site.hasAccessLog:
-            endpoint, code = head.endpoint, NO_CONTENT if body is None else OK
+            endpoint = head.endpoint
+            refusal = body if isinstance(body, Refusal) else Refusal(OK, body or b"")
+            code = NO_CONTENT if body is None else refusal.code
             peer = self.getPeer()
-            self.site.logAnswer(peer, endpoint.method, endpoint.path, code, len(body or b""))
+            self.site.logAnswer(peer, endpoint.method, endpoint.path, code, len(refusal.body))
         if not self._isServing:
             self._goOn()
 

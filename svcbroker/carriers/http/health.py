@@ -14,6 +14,7 @@ from twisted.web.server import Request
 
 from ...broker import Broker
 from ...model import Health
+from .authentication import Credentials
 from .routes import Route, encode, respond
 
 
@@ -63,5 +64,5 @@ def healthRoutes(broker: Broker) -> Iterator[Route]:
     def readyz(request: Request) -> Deferred[bytes]:
         return Deferred.fromCoroutine(answerReady(request))
 
-    yield Route(path="/healthz", methods=("GET",), handler=healthz)
-    yield Route(path="/readyz", methods=("GET",), handler=readyz)
+    for path, handler in (("/healthz", healthz), ("/readyz", readyz)):
+        yield Route(path=path, methods=("GET",), handler=handler, credentials=Credentials.IGNORED)

@@ -1,5 +1,6 @@
 """
-The operator calls: by POST, JSON in and out, from this machine, with the operator's token.
+The operator calls: by POST, JSON in and out, from this machine with the operator's token, or from
+anywhere for accounts that may operate.
 
 The token is in the data directory: a user who can read that may operate. A page in a browser must
 not, even if it knows the token. Such a request has the page's C{Origin}, or, by DNS rebinding, a
@@ -18,18 +19,24 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.web.server import Request
 
-from ...access import Principal
+from ...access import ANYBODY, Principal
 from ...broker import Broker
-from ...errors import ContentTooLarge, NotAuthorized, ParameterInvalid
+from ...errors import (
+    BrokerError,
+    ContentTooLarge,
+    NotAuthenticated,
+    NotAuthorized,
+    ParameterInvalid,
+)
 from ...net.addresses import isLoopback
 from ...operations import OPERATOR_CALLS, Incidents, Operation, bindJSON
 from .origins import hostName
-from .routes import Endpoint, Route, encodeError, respond, resultEncoder
+from .routes import Endpoint, Route, encodeError, explain, principalOf, respond, resultEncoder
 
 MAX_BODY: Final = 64 * 1024
 """The largest body of an operator call, in bytes."""
 JSON_TYPE: Final = b"application/json"
-_SCHEME = "bearer "
+_SCHEME = b"bearer"
 _PROXIED = (b"forwarded", b"x-forwarded-for", b"via")
 _log = Logger()
 _decoder = msgspec.json.Decoder()
@@ -53,17 +60,36 @@ class Authorizer:
     Decides which requests are an operator's.
     """
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, prefix: str, token: str) -> None:
         """
-        @param token: what operators have to know.
+        @param prefix: the path above all operator calls.
+        @param token: what operators of this machine have to know.
         """
+        self._prefix = f"{prefix}/".encode("ascii")
         self._token = token.encode("ascii")
 
-    def check(self, caller: Caller) -> None:
+    def knows(self, path: bytes, authorization: bytes | None) -> bool:
+        """Whether a request is an operator call with the token."""
+        return path.startswith(self._prefix) and self._isToken(authorization or b"")
+
+    def _isToken(self, authorization: bytes) -> bool:
+        scheme, _, token = authorization.partition(b" ")
+        return scheme.lower() == _SCHEME and compare_digest(token.strip(), self._token)
+
+    def check(self, caller: Caller, principal: Principal) -> None:
         """
+        Check all but what the principal may do.
+
+        @raise NotAuthenticated: the caller is anonymous.
         @raise NotAuthorized: the caller is no operator. The message says what is missing.
         """
         peer, headers = caller.peer, caller.headers
+        if principal is not ANYBODY:
+            if not principal.name:
+                raise NotAuthenticated("operator calls need an account")
+            if b"origin" in headers:
+                raise NotAuthorized("operator calls are not taken from web pages")
+            return
         if not isLoopback(peer):
             raise NotAuthorized("operator calls are taken from this machine only")
         if not isLoopback(hostName(headers.get(b"host", b""))):
@@ -72,10 +98,10 @@ class Authorizer:
             raise NotAuthorized("operator calls are not taken from web pages")
         if any(name in headers for name in _PROXIED):
             raise NotAuthorized("operator calls are not taken through proxies")
-        given = headers.get(b"authorization", b"").decode("latin-1")
-        if not given.lower().startswith(_SCHEME):
+        given = headers.get(b"authorization", b"")
+        if given.partition(b" ")[0].lower() != _SCHEME:
             raise NotAuthorized("operator calls need the token: Authorization: Bearer TOKEN")
-        if not compare_digest(given[len(_SCHEME) :].strip().encode("latin-1"), self._token):
+        if not self._isToken(given):
             raise NotAuthorized("this is not the token of this daemon")
 
 
@@ -130,10 +156,11 @@ class OperatorCall:
             for name, values in request.requestHeaders.getAllRawHeaders()
         }
         peer = getattr(request.getClientAddress(), "host", "")
+        principal = principalOf(request)
         try:
-            self._authorizer.check(Caller(peer=peer, headers=headers))
-        except NotAuthorized as error:
-            return respond(request, encodeError(error))
+            self._authorizer.check(Caller(peer=peer, headers=headers), principal)
+        except BrokerError as error:
+            return respond(request, explain(error, principal, encodeError))
         return self._endpoint.handle(request)
 
     def _parse(self, query: bytes, contentType: bytes | None, body: bytes) -> Mapping[str, object]:
@@ -150,15 +177,13 @@ class OperatorCall:
 
 
 def operatorRoutes(
-    prefix: str, broker: Broker, token: str, incidents: Incidents
+    prefix: str, broker: Broker, authorizer: Authorizer, incidents: Incidents
 ) -> Iterator[Route]:
     """
     The routes of all operator calls.
 
     @param prefix: the path above them.
-    @param token: what operators have to know.
     """
-    authorizer = Authorizer(token)
     for operation in OPERATOR_CALLS:
         call = OperatorCall(operation, broker, authorizer, incidents)
         yield Route(path=f"{prefix}/{operation.name}", methods=("POST",), handler=call.handle)

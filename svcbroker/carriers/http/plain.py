@@ -8,16 +8,15 @@ anything unusual is never refused here: it is passed on to twisted.web.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
-from twisted.web.http import datetimeToString
+from twisted.web.http import OK, RESPONSES, datetimeToString
 from twisted.web.server import version
 
-from .routes import CONTENT_TYPE, Endpoint
+from .routes import CONTENT_TYPE, Answer, Endpoint, Refusal
 from .settings import HttpSettings
 
 MAX_HEAD: Final = 8 * 1024
@@ -26,6 +25,8 @@ MAX_FIELDS: Final = 100
 """The most header fields of a plain request."""
 MAX_REMEMBERED: Final = 1024
 """The longest header blocks that are cached, in bytes, and the most of them."""
+MAX_OWN: Final = 16
+"""How many header blocks with credentials are cached for a connection."""
 
 PARTIAL: Final = "partial"
 """The head is not complete; what has arrived may become a plain request."""
@@ -34,7 +35,10 @@ PARTIAL: Final = "partial"
 _LINE = re.compile(rb"((?:GET|POST) /[^ ?\r\n]*)(?:\?([\x21-\xb0]*))? HTTP/1\.1\r\n")
 
 _USED = frozenset(
-    {b"content-length", b"content-type", b"connection", b"host", b"origin", b"sec-fetch-site"}
+    {
+        *(b"content-length", b"content-type", b"connection", b"host", b"origin"),
+        *(b"sec-fetch-site", b"authorization"),
+    }
 )
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
 _OK: Final = b"HTTP/1.1 200 OK"
@@ -52,6 +56,7 @@ class Fields:
     @ivar origin: the origin of the browser's page, if there is one.
     @ivar host: the host that the request was sent to.
     @ivar fetchSite: how the browser's page relates to the server.
+    @ivar authorization: the credentials, if there are some.
     """
 
     length: int
@@ -59,6 +64,7 @@ class Fields:
     origin: bytes | None
     host: bytes | None = None
     fetchSite: bytes | None = None
+    authorization: bytes | None = field(default=None, repr=False)
 
 
 class Head(NamedTuple):
@@ -118,20 +124,43 @@ def readFields(block: bytes) -> Fields | None:
         origin=used.get(b"origin"),
         host=used.get(b"host"),
         fetchSite=used.get(b"sec-fetch-site"),
+        authorization=used.get(b"authorization"),
     )
 
 
-# A client sends the same headers again and again.
-_readCached = lru_cache(MAX_REMEMBERED)(readFields)
+FieldsCache: TypeAlias = MutableMapping[bytes, Fields]
+"""Header blocks that were read, and what is in them."""
+
+_common: FieldsCache = {}
+
+
+def _readCached(block: bytes, own: FieldsCache) -> Fields | None:
+    """
+    Read header lines as L{readFields} does. A client sends the same ones again and again.
+
+    @param own: the blocks with credentials of one connection: they are kept no longer than it.
+    """
+    fields = _common.get(block) or own.get(block)
+    if fields is None:
+        fields = readFields(block)
+        if fields is not None and len(block) <= MAX_REMEMBERED:
+            isCommon = fields.authorization is None
+            cache, maximum = (_common, MAX_REMEMBERED) if isCommon else (own, MAX_OWN)
+            if len(cache) >= maximum:
+                # The oldest.
+                del cache[next(iter(cache))]
+            cache[block] = fields
+    return fields
 
 
 def readHead(
-    endpoints: Mapping[bytes, Endpoint], data: bytes, start: int
+    endpoints: Mapping[bytes, Endpoint], data: bytes, start: int, own: FieldsCache
 ) -> Head | Literal["partial"] | None:
     """
     Read the head of a request. Hot path.
 
     @param endpoints: the endpoints of the site, by method and path with a space between.
+    @param own: the cache of the connection.
     @param start: where in C{data} the request begins.
     @return: L{PARTIAL} where more has to arrive first; C{None} where the request is not plain, or
         names no endpoint.
@@ -150,7 +179,7 @@ def readHead(
         # A bad line is passed on at once, not when the rest has arrived.
         end = data.rfind(b"\r\n", first - 2)
     block = data[first : end + 2]
-    fields = _readCached(block) if len(block) <= MAX_REMEMBERED else readFields(block)
+    fields = _readCached(block, own)
     if fields is None or (fields.length and endpoint.method == "GET"):
         return None
     if (end if isWhole else len(data)) - start > MAX_HEAD:
@@ -173,26 +202,28 @@ class Answers:
         self._common = b""
         self._usual = b""
 
-    def make(self, body: bytes | None, origin: bytes | None = None, isLast: bool = False) -> bytes:
+    def make(self, body: Answer, origin: bytes | None = None, isLast: bool = False) -> bytes:
         """
         The bytes of an answer. Hot path.
 
-        @param body: the JSON text; C{None} for an answer without a body.
         @param origin: the origin of the browser's page, if there is one.
         @param isLast: whether the connection is closed then.
         """
         second = int(self._seconds())
         if second != self._second:
             self._keepDate(second)
+        if isinstance(body, bytes) and not isLast and not self._settings.corsOrigins:
+            # Nearly all answers cost this one formatting.
+            return b"%b%d\r\n\r\n%b" % (self._usual, len(body), body)
+        headers = self._headers(origin, isLast)
         if body is None:
-            return b"%b%b\r\n\r\n" % (_NO_CONTENT, self._headers(origin, isLast))
-        if isLast or self._settings.corsOrigins:
-            return b"%b%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
-                *(_OK, self._headers(origin, isLast)),
-                *(CONTENT_TYPE, len(body), body),
-            )
-        # Nearly all answers cost this one formatting.
-        return b"%b%d\r\n\r\n%b" % (self._usual, len(body), body)
+            return b"%b%b\r\n\r\n" % (_NO_CONTENT, headers)
+        refusal = Refusal(OK, body) if isinstance(body, bytes) else body
+        more = b"".join(b"\r\n%b: %b" % each for each in refusal.headers)
+        return b"HTTP/1.1 %d %b%b%b\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+            *(refusal.code, RESPONSES[refusal.code], headers, more),
+            *(CONTENT_TYPE, len(refusal.body), refusal.body),
+        )
 
     def _headers(self, origin: bytes | None, isLast: bool) -> bytes:
         cors = b"".join(b"\r\n%b: %b" % each for each in self._settings.corsHeaders(origin))

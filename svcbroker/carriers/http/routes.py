@@ -5,7 +5,8 @@ The route table of a site: endpoints, other routes, and JSON answers where there
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from math import ceil
+from typing import Any, Final, TypeAlias
 
 from attrs import field, frozen
 from klein import Klein
@@ -18,13 +19,15 @@ from twisted.web.server import NOT_DONE_YET, Request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
-from ...errors import BrokerError, NoSuchCall
+from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
 from ...operations import ErrorRecord, Incidents, Operation
+from .authentication import CHALLENGES, Credentials
 
 CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
 
 _CONTENT_TYPES = [CONTENT_TYPE]
 _PREFLIGHT_AGE = b"86400"
+_ALLOWED_HEADERS = b"Authorization, Content-Type"
 _encoder = Encoder()
 
 
@@ -44,27 +47,77 @@ def resultEncoder(operation: Operation) -> Callable[[Any], bytes]:
     return lambda result: _encoder.encode(render(result))
 
 
-def respond(request: Request, body: bytes | None, code: int = http.OK) -> bytes:
+@frozen
+class Refusal:
+    """
+    A failure whose answer has a status or headers of its own.
+
+    @ivar code: the HTTP status.
+    @ivar body: the JSON text.
+    """
+
+    code: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+Answer: TypeAlias = bytes | Refusal | None
+"""JSON text, with status 200; a L{Refusal}; or C{None} for an answer without a body, with 204."""
+
+
+def refuse(error: BrokerError) -> Refusal | None:
+    """
+    The answer to a failure of authentication, authorization or a quota.
+
+    @return: C{None} for any other failure.
+    """
+    if isinstance(error, NotAuthenticated):
+        challenges = tuple((b"WWW-Authenticate", value) for value in CHALLENGES)
+        return Refusal(http.UNAUTHORIZED, encodeError(error), challenges)
+    if isinstance(error, NotAuthorized):
+        return Refusal(http.FORBIDDEN, encodeError(error))
+    if isinstance(error, QuotaExceeded):
+        delay = b"%d" % max(1, ceil(error.retryAfter))
+        return Refusal(http.OK, encodeError(error), ((b"Retry-After", delay),))
+    return None
+
+
+def explain(
+    error: BrokerError, principal: Principal, encodeError: Callable[[BrokerError], bytes]
+) -> Answer:
+    """
+    The answer to a failure of a call. Where there are no accounts, its status is that of the
+    published interface.
+    """
+    refusal = None if principal is ANYBODY else refuse(error)
+    return encodeError(error) if refusal is None else refusal
+
+
+def respond(request: Request, answer: Answer, code: int = http.OK) -> bytes:
     """
     Set the status and the headers of a JSON answer.
 
-    @param body: the JSON text; C{None} for an answer without a body, whose status is 204.
+    @param code: the status of JSON text.
     @return: the body, for Klein to write.
     """
-    if body is None:
+    if answer is None:
         request.setResponseCode(http.NO_CONTENT)
         return b""
+    refusal = answer if isinstance(answer, Refusal) else Refusal(code, answer)
     headers = request.responseHeaders
+    for name, value in refusal.headers:
+        headers.addRawHeader(name, value)
     headers.setRawHeaders(b"Content-Type", _CONTENT_TYPES)
-    headers.setRawHeaders(b"Content-Length", [b"%d" % len(body)])
-    if code != http.OK:
-        request.setResponseCode(code)
-    return body
+    headers.setRawHeaders(b"Content-Length", [b"%d" % len(refusal.body)])
+    if refusal.code != http.OK:
+        request.setResponseCode(refusal.code)
+    return refusal.body
 
 
-def principalOf(request: Request) -> Principal:
-    """Who makes a request."""
-    return ANYBODY
+def principalOf(request: Any) -> Principal:
+    """Who makes a request, where its path requires credentials."""
+    principal: Principal = request.principal
+    return principal
 
 
 @frozen(kw_only=True, eq=False)
@@ -92,23 +145,23 @@ class Endpoint:
 
     def answer(
         self, principal: Principal, query: bytes, contentType: bytes | None, body: bytes
-    ) -> Deferred[bytes | None]:
+    ) -> Deferred[Answer]:
         """
         Parse a request, make the call and encode what comes of it. Hot path: called by the fast
         path for each of its requests, and by L{handle}.
 
         @param principal: who makes the request.
         @param query: the query string, as it was sent.
-        @return: fires with the JSON text, which may tell of a failure, or C{None} where there is
-            nothing to answer. It fails only with C{CancelledError}, once the call was cancelled.
+        @return: fires with the answer, which may tell of a failure. It fails only with
+            C{CancelledError}, once the call was cancelled.
         """
         try:
             answer = self.call(principal, self.parse(query, contentType, body))
         except BrokerError as error:
-            return succeed(self.encodeError(error))
+            return succeed(explain(error, principal, self.encodeError))
         except Exception:
-            return succeed(self._fail(Failure()))
-        answer.addCallbacks(self._succeed, self._fail)
+            return succeed(self._fail(Failure(), principal))
+        answer.addCallbacks(self._succeed, self._fail, errbackArgs=(principal,))
         return answer
 
     def handle(self, request: Request) -> Deferred[bytes]:
@@ -117,19 +170,19 @@ class Endpoint:
         _, _, query = request.uri.partition(b"?")
         contentType, body = request.getHeader(b"content-type"), request.content.read()
         answer = self.answer(principalOf(request), query, contentType, body)
-        return answer.addCallback(lambda body: respond(request, body))
+        return answer.addCallback(lambda answer: respond(request, answer))
 
     def _succeed(self, result: Any) -> bytes | None:
         try:
             return self.encode(result)
         except Exception:
-            return self._fail(Failure())
+            return self.encodeError(self.incidents.explain(Failure()))
 
-    def _fail(self, failure: Failure) -> bytes:
+    def _fail(self, failure: Failure, principal: Principal) -> Answer:
         error = failure.value
         if isinstance(error, CancelledError):
             raise error
-        return self.encodeError(self.incidents.explain(failure))
+        return explain(self.incidents.explain(failure), principal, self.encodeError)
 
 
 @frozen(kw_only=True)
@@ -142,12 +195,14 @@ class Route:
     @ivar handler: answers a request with what Klein takes: bytes, a Deferred of bytes, or an
         C{IResource} that takes over (a WebSocket).
     @ivar isBranch: whether all paths below belong to it too.
+    @ivar credentials: what it makes of credentials.
     """
 
     path: str
     methods: tuple[str, ...]
     handler: Callable[..., Any]
     isBranch: bool = False
+    credentials: Credentials = Credentials.REQUIRED
 
 
 @frozen(kw_only=True)
@@ -198,6 +253,14 @@ class Routes:
         self.incidents = incidents
         self._others = tuple(others)
         self._areas = tuple(areas)
+        self._credentials = {each.path.encode("ascii"): each.credentials for each in self._others}
+
+    def credentials(self, method: bytes, path: bytes) -> Credentials:
+        """What a request makes of credentials. Also paths that there are not require them."""
+        if method == b"OPTIONS":
+            # Browsers send none in a preflight request.
+            return Credentials.IGNORED
+        return self._credentials.get(path, Credentials.REQUIRED)
 
     def resource(self) -> IResource:
         """The whole site as twisted.web serves it: every answer in JSON."""
@@ -270,7 +333,7 @@ def _refuseMethod(request: Request, methods: Iterable[str]) -> bytes:
         # The header is there where the site allows the origin of the browser's page.
         if request.responseHeaders.hasHeader(b"access-control-allow-origin"):
             request.setHeader(b"access-control-allow-methods", allow)
-            request.setHeader(b"access-control-allow-headers", b"Content-Type")
+            request.setHeader(b"access-control-allow-headers", _ALLOWED_HEADERS)
             request.setHeader(b"access-control-max-age", _PREFLIGHT_AGE)
         return respond(request, None)
     error = NoSuchCall("this path is not served by this method")

@@ -1,5 +1,5 @@
 """
-The HTTP server: the site, its connections and their requests, bounded while they arrive.
+The HTTP server: the site and its connections, whose requests are bounded while they arrive.
 
 The only module of the carrier that uses private attributes of Twisted; C{test_twisted} pins each.
 """
@@ -7,7 +7,6 @@ The only module of the carrier that uses private attributes of Twisted; C{test_t
 from __future__ import annotations
 
 from collections.abc import Callable
-from io import BytesIO
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
@@ -16,12 +15,16 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.http_headers import Headers
-from twisted.web.server import Request, Site
+from twisted.web.server import Site
 
-from ...errors import BrokerError, NotAuthorized, QueryTooLong
+from ...access import Access
+from ...errors import QueryTooLong
 from ...net.addresses import isLoopback
-from .bodies import IncompleteBodies, IncompleteBody
+from .authentication import ClientAuthenticator
+from .bodies import IncompleteBodies
+from .operator import Authorizer
 from .origins import OriginPolicy
+from .request import BrokerRequest
 from .routes import CONTENT_TYPE, Routes, encodeError
 from .settings import HttpSettings
 
@@ -31,109 +34,11 @@ LINGER: Final = 2.0
 """How long the rest of a refused request is read and discarded, in seconds."""
 
 
-class BrokerRequest(Request):
-    """
-    A request to a L{BrokerSite}.
-
-    Its body stays in memory, within the site's bound. Query and body are not parsed here: C{args}
-    is always empty.
-    """
-
-    site: BrokerSite
-    channel: BrokerChannel
-    content: BytesIO
-    _body: IncompleteBody | None = None
-    _refusal: BrokerError | None = None
-
-    def gotLength(self, length: int | None) -> None:
-        """
-        All headers are there, the body is not. See C{twisted.web.http.Request.gotLength}.
-        """
-        if length == 0:
-            self.content = BytesIO()
-            return
-        bodies = self.channel.site.bodies
-        self._body = IncompleteBody(bodies, self.channel.bodyTimedOut)
-        self.content = self._body.content
-        if length is not None and length > bodies.maxBody:
-            # Without the header the channel does not ask for the body.
-            self.requestHeaders.removeHeader(b"Expect")
-            self._refuse(bodies.tooLarge)
-
-    def handleContentChunk(self, data: bytes) -> None:
-        """
-        A piece of the body is there. See C{twisted.web.http.Request.handleContentChunk}.
-        """
-        if self._refusal is None:
-            assert self._body is not None
-            error = self._body.write(data)
-            if error is not None:
-                self._refuse(error)
-
-    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """
-        The body is there too, or is refused. See C{twisted.web.http.Request.requestReceived}.
-        """
-        self.endBody()
-        self.content.seek(0)
-        self.method, self.uri, self.clientproto = command, path, version
-        self.path = path.partition(b"?")[0]
-        self.args = {}
-        self.site = self.channel.site
-        self.site.allowOrigin(self)
-        routes = self.site.routes
-        reason = self.site.origins.refusal(self.requestHeaders, self.channel.isOnLoopback())
-        if self._refusal is not None:
-            isTooLarge = self._refusal is self.site.bodies.tooLarge
-            code = http.REQUEST_ENTITY_TOO_LARGE if isTooLarge else http.SERVICE_UNAVAILABLE
-            self.answer(*routes.encodeError(self.path, self._refusal, code))
-        elif reason is not None:
-            _, body = routes.encodeError(self.path, NotAuthorized(reason), http.FORBIDDEN)
-            self.answer(http.FORBIDDEN, body)
-        else:
-            self.process()
-
-    def answer(self, code: int, body: bytes) -> None:
-        """Answer with JSON text and finish."""
-        self.setResponseCode(code)
-        self.setHeader(b"content-type", CONTENT_TYPE)
-        self.setHeader(b"content-length", b"%d" % len(body))
-        self.write(body)
-        self.finish()
-
-    def processingFailed(self, reason: Failure) -> Failure:
-        """
-        Klein could not handle this failure. See C{twisted.web.server.Request.processingFailed}.
-        """
-        error = self.site.routes.incidents.explain(reason)
-        self.answer(http.INTERNAL_SERVER_ERROR, encodeError(error))
-        return reason
-
-    def getRequestHostname(self) -> bytes:
-        """
-        Not the Host header: no address is made from it here, and Klein's router fails on some
-        values of it.
-        """
-        return b"localhost"
-
-    def connectionLost(self, reason: Failure) -> None:
-        """See C{twisted.web.http.Request.connectionLost}."""
-        self.endBody()
-        super().connectionLost(reason)
-
-    def endBody(self) -> None:
-        """The body is complete, or is not received any further."""
-        if self._body is not None:
-            self._body.end()
-
-    def _refuse(self, error: BrokerError) -> None:
-        self._refusal = error
-        self.channel.refuseBody()
-
-
 class BrokerChannel(http.HTTPChannel):
     """
     A connection that can refuse a body before it is there, and can be drained.
+
+    @ivar authenticator: finds the principals of its requests.
 
     A body is refused by answering, reading on for a moment, and only then closing: a connection
     that is closed with unread bytes is reset, and the client may never see the answer.
@@ -142,6 +47,7 @@ class BrokerChannel(http.HTTPChannel):
     MAX_LENGTH = MAX_HEADERS
     totalHeadersSize = MAX_HEADERS
     site: BrokerSite
+    authenticator: ClientAuthenticator
 
     _host: IAddress | None = None
     _peer: IAddress | None = None
@@ -151,9 +57,12 @@ class BrokerChannel(http.HTTPChannel):
     _isRefused = False
     _isLingering = False
     _isWebSocket = False
+    _isStalled = False
+    _isLoggingIn = False
 
     def connectionMade(self) -> None:
         super().connectionMade()
+        self.authenticator = ClientAuthenticator(self.site.access, self)
         self.site.channels.add(self)
 
     # Addresses and TLS do not change, but every request asks. The first request is late enough to
@@ -255,8 +164,8 @@ class BrokerChannel(http.HTTPChannel):
         """
         super().pauseProducing()
         if not self._isWebSocket:
-            self.paused = True
-            self.stopReading()
+            self._isStalled = True
+            self._updateReading()
 
     def resumeProducing(self) -> None:
         """
@@ -264,7 +173,31 @@ class BrokerChannel(http.HTTPChannel):
         """
         super().resumeProducing()
         if not self._isWebSocket:
-            self.paused = False
+            self._isStalled = False
+            self._updateReading()
+
+    def pauseForLogin(self) -> None:
+        """Receive no body before its request is let in. Called by the request."""
+        self._isLoggingIn = True
+        self._updateReading()
+
+    def resumeAfterLogin(self, isAsked: bool) -> None:
+        """
+        Receive the body of the request whose log-in has ended.
+
+        @param isAsked: whether the client waits to be asked for it.
+        """
+        if self._isLoggingIn:
+            self._isLoggingIn = False
+            if isAsked and not self._isRefused:
+                self._send100Continue()
+            self._updateReading()
+
+    def _updateReading(self) -> None:
+        self.paused = self._isStalled or self._isLoggingIn
+        if self.paused:
+            self.stopReading()
+        else:
             self.startReading()
             self.dataReceived(b"")
 
@@ -275,6 +208,10 @@ class BrokerChannel(http.HTTPChannel):
     def startReading(self) -> None:
         """Read from the client again."""
         self._networkProducer.resumeProducing()
+
+    def requestLine(self) -> tuple[bytes, bytes]:
+        """The method and the path of the request whose headers have arrived."""
+        return self._command, self._path.partition(b"?")[0]
 
     def isBetweenRequests(self) -> bool:
         """Whether twisted.web answers no request, and has no unparsed bytes."""
@@ -332,6 +269,8 @@ class BrokerSite(Site):
     The site of a broker: the factory of its connections.
 
     @ivar routes: the route table.
+    @ivar access: who may use the site.
+    @ivar authorizer: decides which requests are operator calls of this machine.
     @ivar bodies: the bodies that are being received, and their bounds.
     @ivar hasAccessLog: whether answers are logged.
     @ivar channels: the open connections.
@@ -346,9 +285,11 @@ class BrokerSite(Site):
         self,
         routes: Routes,
         settings: HttpSettings,
+        access: Access,
         reactor: IReactorTime,
         maxBody: int,
         makeChannel: Callable[[], BrokerChannel] = BrokerChannel,
+        authorizer: Authorizer | None = None,
     ) -> None:
         """
         @param maxBody: the largest body of a request, in bytes.
@@ -362,6 +303,8 @@ class BrokerSite(Site):
         )
         self.protocol = makeChannel  # type: ignore[assignment]
         self.routes = routes
+        self.access = access
+        self.authorizer = authorizer
         self.bodies = IncompleteBodies(reactor, maxBody)
         self.hasAccessLog = settings.accessLog
         self.channels: set[BrokerChannel] = set()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from ...access import Access
 from ...broker import Broker
 from ...net.turns import EndOfTurn
 from ...operations import Incidents
@@ -16,7 +17,7 @@ from .health import healthRoutes
 from .jsonrpc import encodeError as encodeRPCError
 from .jsonrpc import rpcEndpoint
 from .openapi import openapiRoute
-from .operator import operatorRoutes
+from .operator import Authorizer, operatorRoutes
 from .plain import Answers
 from .rest import queryEndpoints, restEndpoints
 from .routes import Area, Route, Routes
@@ -26,11 +27,13 @@ from .settings import HttpSettings
 BODY_MARGIN: Final = 64 * 1024
 """What a body may hold besides content, in bytes."""
 _PERCENT_ENCODED = 3
+_OPERATOR = "/admin/operator"
 
 
 def makeSite(
     broker: Broker,
     settings: HttpSettings,
+    access: Access,
     routes: Iterable[Route] = (),
     incidents: Incidents | None = None,
     operatorToken: str | None = None,
@@ -39,13 +42,18 @@ def makeSite(
     """
     The site of a broker.
 
+    @param access: who may use it.
     @param routes: more paths: WebSockets, the console, metrics.
     @param incidents: logs the causes of unexpected failures.
-    @param operatorToken: what operators have to know; C{None} where there are no operator calls.
+    @param operatorToken: what operators of this machine have to know; C{None} where there are no
+        operator calls.
     @param hasFastPath: whether plain requests are answered without twisted.web. Tests compare
         both ways.
     """
-    table = _makeRoutes(broker, settings.basePath, routes, incidents or Incidents(), operatorToken)
+    authorizer = None
+    if operatorToken is not None:
+        authorizer = Authorizer(f"{settings.basePath}{_OPERATOR}", operatorToken)
+    table = _makeRoutes(broker, settings.basePath, routes, incidents or Incidents(), authorizer)
     makeChannel: Callable[[], BrokerChannel] = BrokerChannel
     if hasFastPath:
         fastPath = FastPath(
@@ -55,7 +63,7 @@ def makeSite(
         )
         makeChannel = partial(FastChannel, fastPath)
     maxBody = _PERCENT_ENCODED * broker.limits.maxContent + BODY_MARGIN
-    return BrokerSite(table, settings, broker.clock, maxBody, makeChannel)
+    return BrokerSite(table, settings, access, broker.clock, maxBody, makeChannel, authorizer)
 
 
 def _makeRoutes(
@@ -63,11 +71,11 @@ def _makeRoutes(
     base: str,
     routes: Iterable[Route],
     incidents: Incidents,
-    operatorToken: str | None,
+    authorizer: Authorizer | None,
 ) -> Routes:
     others = [openapiRoute(base), *healthRoutes(broker), *routes]
-    if operatorToken is not None:
-        others += operatorRoutes(f"{base}/admin/operator", broker, operatorToken, incidents)
+    if authorizer is not None:
+        others += operatorRoutes(f"{base}{_OPERATOR}", broker, authorizer, incidents)
     return Routes(
         endpoints=[
             *restEndpoints(f"{base}/rest", broker, incidents),
@@ -77,7 +85,7 @@ def _makeRoutes(
         others=others,
         areas=[
             Area(prefix=f"{base}/rest", methods=("GET", "POST")),
-            Area(prefix=f"{base}/admin/operator", methods=("POST",)),
+            Area(prefix=f"{base}{_OPERATOR}", methods=("POST",)),
             Area(prefix=f"{base}/admin", methods=("GET",)),
             Area(
                 prefix=f"{base}/jsonrpc",

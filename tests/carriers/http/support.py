@@ -14,8 +14,10 @@ from twisted.internet.interfaces import IAddress
 from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.python.failure import Failure
 
+from svcbroker.access import Access
 from svcbroker.carriers.http import BrokerSite, HttpSettings, Route, makeSite
 from svcbroker.operations import Incidents
+from tests.access.support import openAccess
 from tests.broker.support import Fixture, makeFixture
 
 BASE = "/svcbroker"
@@ -109,11 +111,13 @@ class Client:
         settings: HttpSettings | None = None,
         routes: tuple[Route, ...] = (),
         fixture: Fixture | None = None,
+        access: Access | None = None,
     ) -> None:
         self.fixture = makeFixture() if fixture is None else fixture
         self.site = makeSite(
             self.fixture.broker,
             HttpSettings() if settings is None else settings,
+            openAccess(self.fixture.clock) if access is None else access,
             routes,
             Incidents(lambda: "incident-id"),
             hasFastPath=self.hasFastPath,

@@ -12,11 +12,15 @@ from itertools import pairwise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
+from twisted.internet.interfaces import IReactorTime
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import Access
 from svcbroker.carriers.http import HttpSettings
+from tests.access.support import account
 
 from . import twosites
+from .accounts import TOKEN, Accounts, basic
 from .support import BASE, FORM, requestBytes
 from .twosites import Pass, Send, Step, TwoSites
 
@@ -37,6 +41,8 @@ LINES = (
     *("Host: broker", "Host: localhost:8080", "Sec-Fetch-Site: same-origin"),
     *("Origin: http://broker", "Accept: */*", "Connection: keep-alive", "Connection: Keep-Alive"),
     *(f"Content-Type: {FORM}", "Content-Type: application/json", "Origin: http://a"),
+    *(f"Authorization: {basic('ann')['Authorization']}", f"authorization: bearer {TOKEN}"),
+    *(f"Authorization: {basic('ann', 'x')['Authorization']}", "Authorization: Bearer x"),
     *(
         "Origin: http://b",
         "User-Agent: test \xe9",
@@ -76,6 +82,13 @@ CHUNKED = (
 )
 ORIGINS = {"none": (), "one": ("http://a",), "all": ("*",)}
 """Origins that are allowed."""
+
+
+def makeAccess(clock: IReactorTime) -> Access:
+    """An account that may read and publish one topic, and anonymous clients that may do more."""
+    accounts = Accounts(account("ann", "publish 1 t", "subscribe 1 u"))
+    anonymous = account("", "publish * #", "open * #", "subscribe * t")
+    return Access([accounts], clock, clock.seconds, anonymous=anonymous)
 
 
 def mostly(usual: st.SearchStrategy[str], odd: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -162,6 +175,7 @@ class DifferenceTests(SynchronousTestCase):
             name: TwoSites(HttpSettings(corsOrigins=frozenset(origins), hostNames={"broker", "b"}))
             for name, origins in ORIGINS.items()
         }
+        self.sites["accounts"] = TwoSites(HttpSettings(hostNames={"broker", "b"}), makeAccess)
 
     def test_eachUnusualPartOnce(self) -> None:
         """Whole and in pieces, with a request behind it."""
@@ -205,4 +219,11 @@ class DifferenceTests(SynchronousTestCase):
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     def test_anyStoryIsAnsweredAlike(self, steps: list[Step], origins: str) -> None:
         self.sites[origins].play(steps, self.assertEqual)
+        self.flushLoggedErrors()
+
+    @given(stories())
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    def test_accountsAreAnsweredAlike(self, steps: list[Step]) -> None:
+        """The same with accounts: one may do less than anonymous clients."""
+        self.sites["accounts"].play(steps, self.assertEqual)
         self.flushLoggedErrors()

@@ -28,6 +28,7 @@ from svcbroker.carriers.http.server import BrokerChannel, BrokerSite
 from svcbroker.carriers.http.settings import HttpSettings
 from svcbroker.net.turns import EndOfTurn
 from svcbroker.operations import OPERATIONS, QUERIES, Incidents
+from tests.access.support import openAccess
 
 from .support import BASE, FORM, Client, Connection, requestBytes
 
@@ -214,7 +215,9 @@ class CallTests(SynchronousTestCase):
                     endpoints=routes.endpoints, answers=answers, turnEnd=EndOfTurn(self.clock)
                 ),
             )
-        return Connection(BrokerSite(routes, settings, self.clock, 1000, makeChannel))
+        return Connection(
+            BrokerSite(routes, settings, openAccess(self.clock), self.clock, 1000, makeChannel)
+        )
 
     def raiseError(self, value: object) -> Any:
         raise ZeroDivisionError("secret")
@@ -305,7 +308,7 @@ class HeadTests(SynchronousTestCase):
         )
 
     def read(self, data: bytes, start: int = 0) -> Any:
-        return readHead({b"POST /call": self.endpoint}, data, start)
+        return readHead({b"POST /call": self.endpoint}, data, start, {})
 
     def test_wholeHead(self) -> None:
         data = b"xxPOST /call?a=b HTTP/1.1\r\nContent-Length: 3 \r\ncontent-type: a\r\n\r\nabc"

@@ -18,6 +18,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.broker import Publication
 from svcbroker.carriers.http import jsonrpc
 from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
+from svcbroker.carriers.http.routes import Answer
 from svcbroker.model import OpenTopic, PublishEvent
 from svcbroker.operations import Incidents
 from tests.broker.support import makeFixture
@@ -35,11 +36,12 @@ class JSONRPCTestCase(SynchronousTestCase):
         incidents = Incidents(lambda: "incident-id")
         self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents)
 
-    def start(self, body: bytes) -> Deferred[bytes | None]:
+    def start(self, body: bytes) -> Deferred[Answer]:
         return self.endpoint.answer(ANYBODY, b"", None, body)
 
     def raw(self, body: bytes) -> bytes | None:
-        answer: bytes | None = self.successResultOf(self.start(body))
+        answer = self.successResultOf(self.start(body))
+        assert answer is None or isinstance(answer, bytes)
         return answer
 
     def ask(self, value: object) -> Any:
@@ -316,7 +318,7 @@ class BatchTests(JSONRPCTestCase):
         self.assertIsInstance(self.fixture.ledger.submitted[-1], PublishEvent)
         self.fixture.ledger.release()
         told = self.successResultOf(answer)
-        assert told is not None
+        assert isinstance(told, bytes)
         self.assertEqual(
             [
                 each["result"]["eventId"][9:10]

@@ -34,6 +34,7 @@ from svcbroker.model import (
 )
 from svcbroker.net.addresses import isLoopback
 from svcbroker.operations import OPERATOR_CALLS, Incidents
+from tests.access.support import openAccess
 from tests.broker.support import makeFixture
 
 from .support import BASE, Answer, Connection, requestBytes
@@ -124,6 +125,7 @@ class OperatorTests(SynchronousTestCase):
         self.site = makeSite(
             self.fixture.broker,
             HttpSettings(corsOrigins=["*"]),
+            openAccess(self.fixture.clock),
             incidents=Incidents(lambda: "incident-id"),
             operatorToken=TOKEN,
         )
@@ -259,7 +261,9 @@ class OperatorTests(SynchronousTestCase):
         preflight = self.ask(
             method="OPTIONS", body=b"", Origin="http://a.example", Access_Control_Request_Method="x"
         )
-        self.assertEqual(preflight.headers["access-control-allow-headers"], "Content-Type")
+        self.assertEqual(
+            preflight.headers["access-control-allow-headers"], "Authorization, Content-Type"
+        )
 
     def test_proxiedRequestsAreRefused(self) -> None:
         """The client of a proxy on this machine may be anywhere."""
@@ -401,14 +405,15 @@ class OperatorTests(SynchronousTestCase):
     def test_withoutFaultsOptionCallsAreRefused(self) -> None:
         """The message names the option."""
         fixture = makeFixture(ledgers={"2": self.double})
-        self.site = makeSite(fixture.broker, HttpSettings(), operatorToken=TOKEN)
+        access = openAccess(fixture.clock)
+        self.site = makeSite(fixture.broker, HttpSettings(), access, operatorToken=TOKEN)
         for call in OPERATOR_CALLS:
             if call.name.startswith("faults/"):
                 body = b'{"groupId": "2", "node": 0}' if b"node" in _names(call) else b"{}"
                 self.assertIn("--faults", self.refused(101016, call.name, body))
 
     def test_siteWithoutTokenHasNoOperatorCalls(self) -> None:
-        self.site = makeSite(self.fixture.broker, HttpSettings())
+        self.site = makeSite(self.fixture.broker, HttpSettings(), openAccess(self.fixture.clock))
         self.refused(200204)
 
     def test_otherInterfacesHaveNoOperatorCalls(self) -> None:

@@ -130,7 +130,7 @@ class PropertyTests(SynchronousTestCase):
         endpoint = self.endpoints["GET" if form is None else "POST", f"/{name}"]
         answer = endpoint.answer(ANYBODY, query, FORM.encode(), form or b"")
         text = self.successResultOf(answer)
-        assert text is not None
+        assert isinstance(text, bytes)
         return json.loads(text)
 
     @given(st.binary(min_size=1, max_size=330))

@@ -17,6 +17,7 @@ from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.chain import ValidatorSet
 from svcbroker.interfaces import IValidatorSetLedger
 from svcbroker.operations import Incidents
+from tests.access.support import openAccess
 from tests.broker.support import makeFixture
 
 from .support import BASE, Connection, requestBytes
@@ -47,9 +48,11 @@ class ValidatorTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.double = ChangeableDouble()
         directlyProvides(self.double, IValidatorSetLedger)
+        fixture = makeFixture(ledgers={"2": self.double})
         self.site = makeSite(
-            makeFixture(ledgers={"2": self.double}).broker,
+            fixture.broker,
             HttpSettings(),
+            openAccess(fixture.clock),
             incidents=Incidents(lambda: "incident-id"),
             operatorToken=TOKEN,
         )

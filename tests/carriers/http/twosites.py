@@ -13,12 +13,15 @@ from attrs import frozen
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from svcbroker.access import Access
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.testing.doubles import memoryLedger
-from tests.broker.support import MAX_CONTENT
+from tests.access.support import openAccess
+from tests.broker.support import MAX_CONTENT, makeFixture
 
 from .support import Client
 
@@ -156,9 +159,18 @@ class TwoSites:
     The two sites. They take long to make, and are used for many stories.
     """
 
-    def __init__(self, settings: HttpSettings | None = None) -> None:
+    def __init__(
+        self,
+        settings: HttpSettings | None = None,
+        makeAccess: Callable[[IReactorTime], Access] = openAccess,
+    ) -> None:
         self._settings = settings
+        self._makeAccess = makeAccess
         self._clients: tuple[Client, ...] = ()
+
+    def _make(self, kind: type[Client]) -> Client:
+        fixture = makeFixture()
+        return kind(self._settings, fixture=fixture, access=self._makeAccess(fixture.clock))
 
     def play(self, steps: Sequence[Step], check: Callable[[Any, Any, str], object]) -> bytes:
         """
@@ -167,7 +179,7 @@ class TwoSites:
         @param check: is told, after each step, what should be equal.
         @return: all that was answered.
         """
-        clients = self._clients or (FastClient(self._settings), KleinClient(self._settings))
+        clients = self._clients or (self._make(FastClient), self._make(KleinClient))
         # Unless the story ends well, the next one begins with new sites.
         self._clients = ()
         fast, klein = sides = [Side(client) for client in clients]

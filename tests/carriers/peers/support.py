@@ -25,6 +25,7 @@ from svcbroker.errors import NoSuchCall
 from svcbroker.net.http import HttpClient
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord
+from tests.access.support import openAccess
 from tests.broker.support import FailingWebhooks
 from tests.carriers.http.support import Connection, requestBytes
 
@@ -115,6 +116,6 @@ class Network:
             webhooks=FailingWebhooks(NoSuchCall()),
             peers=peers.all,
         )
-        site = makeSite(broker, HttpSettings())
+        site = makeSite(broker, HttpSettings(), openAccess(self.clock))
         self.sites[(host, 80)] = site
         return Member(broker, peers, site)

@@ -1,0 +1,193 @@
+"""
+The requests of the HTTP server: authenticated, then received, then answered.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from twisted.web import http
+from twisted.web.server import Request
+
+from ...access import ANYBODY, Principal
+from ...errors import BrokerError, ContentTooLarge, NotAuthorized
+from .authentication import Credentials
+from .bodies import IncompleteBody
+from .routes import Refusal, encodeError, refuse, respond
+
+if TYPE_CHECKING:
+    from .server import BrokerChannel, BrokerSite
+
+
+class BrokerRequest(Request):
+    """
+    A request to a L{BrokerSite}.
+
+    Its credentials are checked before its body is received. The body stays in memory, within the
+    site's bound. Query and body are not parsed here: C{args} is always empty.
+
+    @ivar principal: who makes the request; C{None} where its path requires no credentials and it
+        has none.
+    """
+
+    site: BrokerSite
+    channel: BrokerChannel
+    content: BytesIO
+    principal: Principal | None = None
+    _body: IncompleteBody | None = None
+    _reason: str | None = None
+    _refusal: BrokerError | None = None
+    _loggingIn: Deferred[Principal] | None = None
+    _expectsContinue = False
+    _isReceived = False
+
+    def gotLength(self, length: int | None) -> None:
+        """
+        All headers are there, the body is not. See C{twisted.web.http.Request.gotLength}.
+        """
+        channel = self.channel
+        bodies = channel.site.bodies
+        self.content = BytesIO()
+        self._reason = channel.site.origins.refusal(self.requestHeaders, channel.isOnLoopback())
+        if length != 0:
+            self._body = IncompleteBody(bodies, channel.bodyTimedOut)
+            self.content = self._body.content
+        if self._reason is None:
+            self._authenticate()
+        if self._refusal is None and length is not None and length > bodies.maxBody:
+            self._refuse(bodies.tooLarge)
+
+    def _authenticate(self) -> None:
+        """Find the principal of the request, and refuse it where there is none."""
+        channel = self.channel
+        site = channel.site
+        method, path = channel.requestLine()
+        wanted = site.routes.credentials(method, path)
+        values = self.requestHeaders.getRawHeaders(b"authorization")
+        # Repeated headers are joined, and so are no credentials.
+        authorization = None if values is None else b", ".join(values)
+        if wanted is Credentials.IGNORED:
+            return
+        if wanted is Credentials.OPTIONAL and authorization is None:
+            return
+        if site.authorizer is not None and site.authorizer.knows(path, authorization):
+            self.principal = ANYBODY
+            return
+        self.principal = channel.authenticator.recall(authorization)
+        if self.principal is None:
+            self._loggingIn = channel.authenticator.logIn(authorization)
+            self._loggingIn.addCallbacks(self._loggedIn, self._loginFailed)
+        if self._loggingIn is not None and self._body is not None:
+            self._expectsContinue = self._forgetExpectation()
+            channel.pauseForLogin()
+
+    def _loggedIn(self, principal: Principal) -> None:
+        if self._loggingIn is not None:
+            self.principal = principal
+            self._loginEnded()
+
+    def _loginFailed(self, failure: Failure) -> None:
+        # A client that leaves cancels its log-in.
+        if self._loggingIn is not None:
+            self._refusal = self.channel.site.routes.incidents.explain(failure)
+            self._loginEnded()
+
+    def _loginEnded(self) -> None:
+        channel = self.channel
+        self._loggingIn = None
+        if self._isReceived:
+            self._respond()
+        elif self._refusal is not None:
+            self._refuse(self._refusal)
+        channel.resumeAfterLogin(self._expectsContinue)
+
+    def handleContentChunk(self, data: bytes) -> None:
+        """
+        A piece of the body is there. See C{twisted.web.http.Request.handleContentChunk}.
+        """
+        if self._refusal is None:
+            assert self._body is not None
+            error = self._body.write(data)
+            if error is not None:
+                self._refuse(error)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
+        """
+        The body is there too, or is refused. See C{twisted.web.http.Request.requestReceived}.
+        """
+        self.endBody()
+        self.content.seek(0)
+        self.method, self.uri, self.clientproto = command, path, version
+        self.path = path.partition(b"?")[0]
+        self.args = {}
+        self.site = self.channel.site
+        self.site.allowOrigin(self)
+        self._isReceived = True
+        if self._loggingIn is None:
+            self._respond()
+
+    def _respond(self) -> None:
+        """Answer the request, whose body is there or refused."""
+        routes, error = self.site.routes, self._refusal
+        if error is not None:
+            isTooLarge = isinstance(error, ContentTooLarge)
+            code = http.REQUEST_ENTITY_TOO_LARGE if isTooLarge else http.SERVICE_UNAVAILABLE
+            refusal = refuse(error)
+            self.answer(refusal or Refusal(*routes.encodeError(self.path, error, code)))
+        elif self._reason is not None:
+            _, body = routes.encodeError(self.path, NotAuthorized(self._reason), http.FORBIDDEN)
+            self.answer(Refusal(http.FORBIDDEN, body))
+        else:
+            self.process()
+
+    def answer(self, refusal: Refusal) -> None:
+        """Answer with JSON text and finish."""
+        self.write(respond(self, refusal))
+        self.finish()
+
+    def processingFailed(self, reason: Failure) -> Failure:
+        """
+        Klein could not handle this failure. See C{twisted.web.server.Request.processingFailed}.
+        """
+        error = self.site.routes.incidents.explain(reason)
+        self.answer(Refusal(http.INTERNAL_SERVER_ERROR, encodeError(error)))
+        return reason
+
+    def getRequestHostname(self) -> bytes:
+        """
+        Not the Host header: no address is made from it here, and Klein's router fails on some
+        values of it.
+        """
+        return b"localhost"
+
+    def connectionLost(self, reason: Failure) -> None:
+        """See C{twisted.web.http.Request.connectionLost}."""
+        self.endBody()
+        loggingIn, self._loggingIn = self._loggingIn, None
+        if loggingIn is not None:
+            loggingIn.cancel()
+        super().connectionLost(reason)
+
+    def endBody(self) -> None:
+        """The body is complete, or is not received any further."""
+        if self._body is not None:
+            self._body.end()
+
+    def _refuse(self, error: BrokerError) -> None:
+        self._refusal = error
+        if self._body is not None:
+            self._forgetExpectation()
+            self.channel.refuseBody()
+
+    def _forgetExpectation(self) -> bool:
+        """
+        Have the channel not ask for the body.
+
+        @return: whether the client waits to be asked.
+        """
+        values = self.requestHeaders.getRawHeaders(b"Expect", [])
+        self.requestHeaders.removeHeader(b"Expect")
+        return [each.lower() for each in values[:1]] == [b"100-continue"]
