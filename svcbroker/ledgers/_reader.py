@@ -43,7 +43,7 @@ from ..model import (
 )
 from ..storage import BlockHeadRow, BlockRow, EventPlace, Store, TopicBlockRow, findItem
 from ._verifying import EventVerifier, checkedHeader, checkReceipts
-from ._views import blockOf, blockRecordOf, eventOf
+from ._views import blockOf, blockRecordOf
 
 _MAX_HEIGHT = 2**63 - 1
 
@@ -91,7 +91,13 @@ class ChainReader:
         except Malformed as error:
             raise Malformed(f"event {eventId}: {error}") from None
         self._check(eventId, transaction.topic, transaction.hash)
-        return eventOf(transaction, eventId.sequence, eventId.height, 0)
+        return Event(
+            topic=transaction.topic,
+            content=transaction.content,
+            extensions=transaction.extensions,
+            eventId=eventId,
+            index=0,
+        )
 
     def locate(self, eventId: EventId) -> Position:
         """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""

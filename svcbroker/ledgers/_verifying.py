@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..chain import (
     RECEIPT_SIZE,
@@ -27,16 +27,64 @@ from ..model import EventId, Execution
 from ..storage import PRINT_SIZE, BlockHeadRow, Store, findItem
 
 CACHED_BYTES: Final = 32 * 1024 * 1024
-"""How many bytes of verified blocks are cached: 8 for each event."""
+"""How many bytes of blocks are cached: 8 for each event of a hashed one, 13 of others."""
 
-REST: Final = 10
+REST: Final = 20
 """
 How long no other block is hashed after one was, in units of the time that it took. Otherwise
 clients that read events all over a long chain would have most of the time spent on it.
 """
 
 _LEAF: Final = Struct(">Q")
-_ENTRY_BYTES: Final = 150
+_ENTRY_BYTES: Final = 200
+
+
+class _Listed(NamedTuple):
+    """
+    A block that is not hashed.
+
+    @ivar prints: the fingerprints of its transactions.
+    @ivar receipts: its encoded receipts.
+    """
+
+    prints: bytes
+    receipts: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes in the cache."""
+        return len(self.prints) + len(self.receipts) + _ENTRY_BYTES
+
+    def indexes(self, eventId: EventId, hash: bytes) -> Sequence[int]:
+        """The indexes that the transaction of an event can have."""
+        wanted = encodeReceipts((TransactionReceipt(Execution.DONE, eventId.sequence),))
+        return [
+            index
+            for index in findItem(self.prints, hash[:PRINT_SIZE])
+            if self.receipts[index * RECEIPT_SIZE : (index + 1) * RECEIPT_SIZE] == wanted
+        ]
+
+
+class _Hashed(NamedTuple):
+    """
+    A block that is hashed.
+
+    @ivar leaves: the first bytes of the leaves of its receipt tree, as sorted numbers.
+    """
+
+    leaves: array[int]
+
+    @property
+    def size(self) -> int:
+        """Bytes in the cache."""
+        return len(self.leaves) * _LEAF.size + _ENTRY_BYTES
+
+    def has(self, eventId: EventId, hash: bytes) -> bool:
+        """Whether it has an event with a transaction of this hash."""
+        receipt = TransactionReceipt(Execution.DONE, eventId.sequence)
+        (leaf,) = _LEAF.unpack_from(receiptLeaf(hash, receipt))
+        place = bisect_left(self.leaves, leaf)
+        return place < len(self.leaves) and self.leaves[place] == leaf
 
 
 class EventVerifier:
@@ -45,9 +93,9 @@ class EventVerifier:
 
     The leaves of a block's receipt tree commit to the transactions and the sequence numbers of
     their events, and the block's header has the root. Hashing a block takes 2 to 3 µs a
-    transaction, so the first bytes of its leaves are cached. While blocks are not hashed, an event
-    is compared with the fingerprints and the receipts, which are stored apart from it. That finds
-    the same damage of an event, but not the damage of a header.
+    transaction, so the first bytes of its leaves are cached. Until a block is hashed, an event is
+    compared with the fingerprints and the receipts, which are stored apart from it. That finds the
+    same damage of an event, but not the damage of a header.
     """
 
     def __init__(self, store: Store, seconds: Callable[[], float]) -> None:
@@ -57,7 +105,7 @@ class EventVerifier:
         self._store = store
         self._seconds = seconds
         self._restsUntil = 0.0
-        self._leaves: OrderedDict[int, array[int]] = OrderedDict()
+        self._blocks: OrderedDict[int, _Listed | _Hashed] = OrderedDict()
         self._cached = 0
 
     def check(self, eventId: EventId, hash: bytes) -> None:
@@ -68,17 +116,19 @@ class EventVerifier:
         @raise Malformed: it has not.
         @raise svcbroker.storage.StorageError: the block cannot be read.
         """
-        height, receipt = eventId.height, TransactionReceipt(Execution.DONE, eventId.sequence)
-        leaves = self._leaves.get(height)
-        if leaves is not None:
-            self._leaves.move_to_end(height)
-        elif self._seconds() < self._restsUntil and self._indexes(height, hash, receipt):
-            return
-        else:
-            leaves = self._hash(height)
-        (leaf,) = _LEAF.unpack_from(receiptLeaf(hash, receipt))
-        place = bisect_left(leaves, leaf)
-        if leaves[place : place + 1] != array("Q", (leaf,)):
+        height = eventId.height
+        block = self._blocks.get(height)
+        if block is not None:
+            self._blocks.move_to_end(height)
+        if not isinstance(block, _Hashed):
+            if self._seconds() < self._restsUntil:
+                if block is None:
+                    block = self._listed(height)
+                    self._cache(height, block)
+                if block.indexes(eventId, hash):
+                    return
+            block = self._hash(height)
+        if not block.has(eventId, hash):
             raise Malformed(f"event {eventId} is not the one that its block commits to")
 
     def isAt(self, eventId: EventId, hash: bytes, index: int) -> bool:
@@ -88,39 +138,34 @@ class EventVerifier:
         @param hash: the hash of the transaction.
         @raise svcbroker.storage.StorageError: the block cannot be read.
         """
-        return index in self._indexes(
-            eventId.height, hash, TransactionReceipt(Execution.DONE, eventId.sequence)
-        )
+        return index in self._listed(eventId.height).indexes(eventId, hash)
 
-    def _indexes(self, height: int, hash: bytes, receipt: TransactionReceipt) -> Sequence[int]:
-        """The indexes that a transaction can have by the fingerprints and receipts of a block."""
-        receipts, wanted = self._store.receipts(height), encodeReceipts((receipt,))
-        return [
-            index
-            for index in findItem(self._store.fingerprints(height), hash[:PRINT_SIZE])
-            if receipts[index * RECEIPT_SIZE : (index + 1) * RECEIPT_SIZE] == wanted
-        ]
+    def _listed(self, height: int) -> _Listed:
+        return _Listed(self._store.fingerprints(height), self._store.receipts(height))
 
-    def _hash(self, height: int) -> array[int]:
-        """The first bytes of a block's leaves, as sorted numbers."""
+    def _hash(self, height: int) -> _Hashed:
         began = self._seconds()
         row = self._store.block(height)
         if row is None:
             raise Malformed(f"block {height} is missing")
         try:
             hashes = transactionHashes(row.body, decodeTable(row.body))
-            checked = checkReceipts(checkedHeader(row), hashes, row.receipts)
+            leaves = checkReceipts(checkedHeader(row), hashes, row.receipts)
         except Malformed as error:
             raise Malformed(f"block {height}: {error}") from None
-        leaves = array("Q", sorted([_LEAF.unpack_from(leaf)[0] for leaf in checked]))
-        self._leaves[height] = leaves
-        self._cached += len(leaves) * _LEAF.size + _ENTRY_BYTES
-        while self._cached > CACHED_BYTES:
-            _, dropped = self._leaves.popitem(last=False)
-            self._cached -= len(dropped) * _LEAF.size + _ENTRY_BYTES
+        block = _Hashed(array("Q", sorted([_LEAF.unpack_from(leaf)[0] for leaf in leaves])))
+        self._cache(height, block)
         ended = self._seconds()
         self._restsUntil = ended + REST * (ended - began)
-        return leaves
+        return block
+
+    def _cache(self, height: int, block: _Listed | _Hashed) -> None:
+        replaced = self._blocks.pop(height, None)
+        self._blocks[height] = block
+        self._cached += block.size - (replaced.size if replaced else 0)
+        while self._cached > CACHED_BYTES:
+            _, dropped = self._blocks.popitem(last=False)
+            self._cached -= dropped.size
 
 
 def checkedHeader(row: BlockHeadRow) -> Header:

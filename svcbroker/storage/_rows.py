@@ -4,16 +4,17 @@ The rows that go into a store and come out of it.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from struct import Struct, pack
 from typing import Final
 
 from attrs import frozen
+from msgspec import Struct
 
 from ..model import Topic
 
-_PAIR: Final = Struct(">II")
+_PAIR: Final = struct.Struct(">II")
 
 POSITION_SIZE: Final = _PAIR.size
 """Bytes of one event's place in L{TopicBlockRow.positions}."""
@@ -111,8 +112,7 @@ class TopicBlockRow:
         return _PAIR.unpack_from(self.positions, number * _PAIR.size)
 
 
-@frozen(kw_only=True)
-class EventPlace:
+class EventPlace(Struct, frozen=True):
     """
     Where one event stands in its block.
 
@@ -134,7 +134,7 @@ class EventPlace:
         @param size: how many bytes all of the positions have.
         """
         offset, length = _PAIR.unpack(packed)
-        return cls(offset=offset, length=length, number=number, count=size // POSITION_SIZE)
+        return cls(offset, length, number, size // POSITION_SIZE)
 
 
 @frozen(kw_only=True)
@@ -210,4 +210,4 @@ def packPositions(positions: Iterable[tuple[int, int]]) -> bytes:
     @raise struct.error: a number is out of range.
     """
     numbers = tuple(chain.from_iterable(positions))
-    return pack(f">{len(numbers)}I", *numbers)
+    return struct.pack(f">{len(numbers)}I", *numbers)
