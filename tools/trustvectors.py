@@ -23,7 +23,7 @@ from .proofchain import Example, Json, changed, uncertified
 
 
 def verified(proof: Json, chain: str | None, checkpoint: str | None = None) -> Json:
-    """What C{svcbroker verify --json} tells of a proof that holds, but for C{trusted}."""
+    """The output of C{svcbroker verify --json} without C{trusted} and C{notProved}."""
     data = json.dumps(proof).encode("ascii")
     trust: Json = {
         "chain": None if chain is None else bytes.fromhex(chain),

@@ -233,7 +233,12 @@ class Prover:
             changes=self._changes(last, certificates) if trusted is None else (),
             checkpoint=later,
         )
-        kept = None if trusted is None else Checkpoint.of(self._header(last))
+        kept = None
+        if trusted is not None:
+            # There is no certificate that a damaged header would contradict.
+            header = self._header(last)
+            self._checkInChain(header)
+            kept = Checkpoint.of(header)
         try:
             verifyProof(msgspec.json.encode(proof), chain=self._genesis.chain, checkpoint=kept)
         except ProofInvalid as error:

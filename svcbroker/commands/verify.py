@@ -32,7 +32,9 @@ from ._command import CommandError, CommandOptions, Console, Exit
 from ._words import contentText, counted, quoted, timeText
 
 _SIGNED = "PROVED: a quorum of this chain's validators has signed it."
-_UNSIGNED = "PROVED: the trusted checkpoint has it in its history. The proof has no signatures."
+_UNSIGNED = (
+    "PROVED: it is in the trusted checkpoint's block or history. The proof has no signatures."
+)
 
 
 class Options(CommandOptions):
@@ -157,15 +159,18 @@ def run(options: Options, console: Console) -> int:
         else:
             console.say(f"NOT PROVED: {quoted(str(error))}")
         return Exit.BAD
+    # One operator has all keys of such a ledger.
+    isOpen = found.get("ledger") == "pbft" and not options["checkpoints"]
     if options["json"]:
-        console.say(json.dumps({"proved": True, **found, "trusted": trusted}))
+        notProved = ["that there is no other history"] if isOpen else []
+        told = {"proved": True, **found, "trusted": trusted, "notProved": notProved}
+        console.say(json.dumps(told))
         return Exit.GOOD
     for line in lines:
         console.say(line)
     for number, each in enumerate(trusted):
         console.say(_line("" if number else "trusted", quoted(each)))
-    if found.get("ledger") == "pbft" and not options["checkpoints"]:
-        # One operator has all keys of such a ledger.
+    if isOpen:
         console.say(_line("not proved", "nothing here shows that there is no other history: trust"))
         console.say(_line("", "a checkpoint that was kept where the operator cannot change it"))
     return Exit.GOOD
@@ -263,7 +268,8 @@ def eventLines(proved: ProvedEvent) -> Iterator[str]:
         yield _line("extension", f"{quoted(name)}: {quoted(value)}")
     yield _line("submitted", f"{timeText(proved.submitted)} by the broker's clock")
     yield _line("block", f"{proved.block}")
-    yield _line("", f"of {timeText(proved.timestamp)}, a time that its validators accepted")
+    by = "" if proved.signed is None else ", a time that its validators accepted"
+    yield _line("", f"of {timeText(proved.timestamp)}{by}")
     if proved.checkpoint is not None:
         yield _line("", f"in the history of block {proved.checkpoint}")
     yield from _signedLines(proved)
@@ -337,4 +343,4 @@ def growthLines(proved: ProvedGrowth) -> Iterator[str]:
 
 
 def _line(name: str, text: str) -> str:
-    return f"  {name:13}{text}"
+    return f"  {name:12} {text}"

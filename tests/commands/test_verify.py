@@ -203,6 +203,8 @@ class VerifyTests(CommandTestCase):
         tip = self.made.checkpoints[max(self.made.checkpoints)]
         path, words = self.proof("with a checkpoint"), "no other history"
         self.assertIn(words, self.good("verify", path, "--chain", self.chain))
+        found = json.loads(self.good("verify", path, "--chain", self.chain, "--json"))
+        self.assertEqual(found["notProved"], ["that there is no other history"])
         self.assertNotIn(
             words, self.good("verify", path, "--chain", self.chain, "--checkpoint", str(tip))
         )
@@ -210,13 +212,18 @@ class VerifyTests(CommandTestCase):
         engine = self.save("engine.json", network.events["first block with events"])
         output = self.good("verify", engine, "--chain", network.genesis.chain.hex())
         self.assertNotIn(words, output)
+        found = json.loads(
+            self.good("verify", engine, "--chain", network.genesis.chain.hex(), "--json")
+        )
+        self.assertEqual(found["notProved"], [])
 
     def test_proofWithoutSignatures(self) -> None:
         """A proof without signatures holds with the trusted checkpoint only, and says so."""
         tip = self.made.checkpoints[max(self.made.checkpoints)]
         path = self.save("unsigned.json", self.made.unsigned["after two changes"])
         output = self.good("verify", path, "--checkpoint", str(tip))
-        self.assertIn("PROVED: the trusted checkpoint has it in its history.", output)
+        self.assertIn("PROVED: it is in the trusted checkpoint's block or history.", output)
+        self.assertNotIn("validators accepted", output)
         self.assertNotIn("signed by", output)
         found = json.loads(self.good("verify", path, "--checkpoint", str(tip), "--json"))
         self.assertEqual((found["signed"], found["signers"], found["nodes"]), (None, [], 0))

@@ -225,12 +225,22 @@ class ProverTests(SynchronousTestCase):
         self.assertRaises(Malformed, prover.event, self.ids[0])
 
     def test_damagedHeaderGivesNoCheckpoint(self) -> None:
-        """Neither the last one, nor one before it."""
+        """Neither the last one, nor one before it; nor a proof that leads to it."""
+        self.chain.decide()
+        middle = self.chain.decide().height
+        self.chain.decide()
+        self.damageHeader(middle)
+        prover = Prover(self.chain.genesis, self.chain.store)
+        self.assertRaises(Malformed, prover.event, self.ids[0], trusted=middle)
         for height in (self.chain.head.height, 1):
-            self.chain.store._writing.execute(
-                "UPDATE head SET header = CAST(substr(header, 1, 140) || zeroblob(8) || "
-                "substr(header, 149) AS BLOB) WHERE height = ?",
-                (height,),
-            )
+            self.damageHeader(height)
             prover = Prover(self.chain.genesis, self.chain.store)
             self.assertRaises(Malformed, prover.checkpoint, height)
+
+    def damageHeader(self, height: int) -> None:
+        """Change the transaction root in a stored header."""
+        self.chain.store._writing.execute(
+            "UPDATE head SET header = CAST(substr(header, 1, 140) || zeroblob(8) || "
+            "substr(header, 149) AS BLOB) WHERE height = ?",
+            (height,),
+        )
