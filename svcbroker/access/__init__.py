@@ -3,10 +3,19 @@ Who may do what: the grants of accounts, and the principals that act through the
 """
 
 from ._access import Access, Admission, credentialsOf
-from ._accountfile import AccountTable, checkName, grantsOf, readAccounts
+from ._accountfile import (
+    Account,
+    AccountTable,
+    checkName,
+    grantsOf,
+    parseAccounts,
+    readAccounts,
+)
 from ._accounts import Accounts
+from ._accounttext import AccountText, CannotEdit
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
 from ._logins import LOGIN_THREADS
+from ._passwords import hashPassword
 from ._principal import ANYBODY, Principal
 from ._usage import UNLIMITED, Usage
 
@@ -17,14 +26,19 @@ __all__ = [
     "LOGIN_THREADS",
     "UNLIMITED",
     "Access",
+    "Account",
     "AccountTable",
+    "AccountText",
     "Accounts",
     "Admission",
+    "CannotEdit",
     "Grants",
     "Principal",
     "Usage",
     "checkName",
     "credentialsOf",
     "grantsOf",
+    "hashPassword",
+    "parseAccounts",
     "readAccounts",
 ]
