@@ -70,9 +70,11 @@ class _Hashed(NamedTuple):
     A block that is hashed.
 
     @ivar leaves: the first bytes of the leaves of its receipt tree, as sorted numbers.
+    @ivar problem: how it is damaged; empty where it is not.
     """
 
     leaves: array[int]
+    problem: str = ""
 
     @property
     def size(self) -> int:
@@ -128,6 +130,8 @@ class EventVerifier:
                 if block.indexes(eventId, hash):
                     return
             block = self._hash(height)
+        if block.problem:
+            raise Malformed(block.problem)
         if not block.has(eventId, hash):
             raise Malformed(f"event {eventId} is not the one that its block commits to")
 
@@ -152,8 +156,10 @@ class EventVerifier:
             hashes = transactionHashes(row.body, decodeTable(row.body))
             leaves = checkReceipts(checkedHeader(row), hashes, row.receipts)
         except Malformed as error:
-            raise Malformed(f"block {height}: {error}") from None
-        block = _Hashed(array("Q", sorted([_LEAF.unpack_from(leaf)[0] for leaf in leaves])))
+            # Cached as well: clients may ask for its events without end.
+            block = _Hashed(array("Q"), f"block {height}: {error}")
+        else:
+            block = _Hashed(array("Q", sorted([_LEAF.unpack_from(leaf)[0] for leaf in leaves])))
         self._cache(height, block)
         ended = self._seconds()
         self._restsUntil = ended + REST * (ended - began)

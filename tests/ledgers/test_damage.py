@@ -201,6 +201,27 @@ class EventTests(DamageTestCase):
         self.checkRefused(self.blocks[HEIGHT].events[0].eventId)
         self.assertRaises(REFUSED, self.reader().readBlock, HEIGHT)
 
+    def test_damagedBlockIsHashedOnce(self) -> None:
+        """Its events are refused from then on, for the same reason."""
+        self.changeBody(b"t4", b"t3")
+        reader = self.reader()
+        read = reader._store.block
+        blocks: list[int] = []
+
+        def block(height: int) -> object:
+            blocks.append(height)
+            return read(height)
+
+        self.patch(reader._store, "block", block)
+        reasons = {
+            str(self.assertRaises(REFUSED, reader.getEvent, event.eventId))
+            for event in self.blocks[HEIGHT].events
+            for _ in range(2)
+        }
+        self.assertEqual(blocks, [HEIGHT])
+        [reason] = reasons
+        self.assertIn(f"block {HEIGHT}: ", reason)
+
     def test_changeAfterVerificationIsRefused(self) -> None:
         """The leaves of a block are cached, its events are not."""
         reader = self.reader()
