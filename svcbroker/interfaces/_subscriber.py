@@ -116,6 +116,21 @@ class ISubscription(Interface):
         be handed over.
         """
 
+    def addFilter(filter: str) -> Position:
+        """
+        Add a filter. The position stays where it is: events before the place that is returned may
+        be handed over as well where the filter matches them, and the carrier leaves them out.
+
+        @return: the place after which the filter's events begin.
+        @raise svcbroker.errors.BrokerError: as C{Subscriptions.subscribe} does for the filter.
+        """
+
+    def removeFilter(filter: str) -> None:
+        """
+        Remove one of several filters. Events that it matched, and that were handed over, are still
+        to be acknowledged; one that was being read may still be handed over.
+        """
+
     def close(*, forget: bool = False) -> None:
         """
         End it. Nothing is delivered from now on.

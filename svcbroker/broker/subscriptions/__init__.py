@@ -16,9 +16,11 @@ from ._positions import (
     positionGroup,
 )
 from ._registry import Subscriptions
+from ._trie import FilterTrie
 
 __all__ = [
     "SECONDS_A_DAY",
+    "FilterTrie",
     "Follower",
     "KeptPositions",
     "LevelTree",

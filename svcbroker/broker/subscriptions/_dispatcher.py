@@ -4,14 +4,14 @@ From a block's events to those who subscribe to them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from attrs import Factory, define
 
 from ...access import Principal
 from ...interfaces import Action, Batch
-from ...model import TAG, Event, eventSize, filterMatches
+from ...model import TAG, Event, eventSize
 from ._trie import FilterTrie
 
 MAX_BATCH_BYTES = 256 * 1024
@@ -42,13 +42,17 @@ M = TypeVar("M", bound=Member)
 @define(eq=False)
 class Audience(Generic[M]):
     """
-    All who subscribe with the same filters and the same tag. What they get is the same, so it
-    is put together once.
+    All who subscribe with the same filter and the same tag. What they get is the same, so it is put
+    together once.
+
+    @ivar members: those that have no other filter.
+    @ivar mergers: those that have other filters, too: they get an event once.
     """
 
-    filters: tuple[str, ...]
+    filter: str
     tag: str | None
     members: dict[M, None] = Factory(dict)
+    mergers: dict[M, None] = Factory(dict)
 
 
 class Dispatcher(Generic[M]):
@@ -58,43 +62,47 @@ class Dispatcher(Generic[M]):
 
     def __init__(self) -> None:
         self._trie: FilterTrie[Audience[M]] = FilterTrie()
-        self._audiences: dict[tuple[tuple[str, ...], str | None], Audience[M]] = {}
+        self._audiences: dict[tuple[str, str | None], Audience[M]] = {}
         self._remembered: dict[str, set[Audience[M]]] = {}
 
-    def add(self, filters: tuple[str, ...], tag: str | None, member: M) -> None:
-        """Tell a member of what matches any of these filters."""
-        audience = self._audiences.get((filters, tag))
-        if audience is None:
-            audience = self._audiences[(filters, tag)] = Audience(filters, tag)
-            for filter in filters:
-                self._trie.add(filter, audience)
-            self._remembered.clear()
-        audience.members[member] = None
+    def add(self, filter: str, tag: str | None, member: M, *, isMerging: bool = False) -> None:
+        """
+        Tell a member of what matches a filter.
 
-    def remove(self, filters: tuple[str, ...], tag: str | None, member: M) -> None:
-        """Tell a member no more."""
-        audience = self._audiences.get((filters, tag))
-        if audience is None or member not in audience.members:
+        @param isMerging: whether the member has other filters, too. The same holds for all of
+            its filters.
+        """
+        audience = self._audiences.get((filter, tag))
+        if audience is None:
+            audience = self._audiences[(filter, tag)] = Audience(filter, tag)
+            self._trie.add(filter, audience)
+            self._remembered.clear()
+        (audience.mergers if isMerging else audience.members)[member] = None
+
+    def remove(self, filter: str, tag: str | None, member: M) -> None:
+        """Tell a member no more of what matches a filter."""
+        audience = self._audiences.get((filter, tag))
+        if audience is None:
             return
-        del audience.members[member]
-        if not audience.members:
-            del self._audiences[(filters, tag)]
-            for filter in filters:
-                self._trie.remove(filter, audience)
+        audience.members.pop(member, None)
+        audience.mergers.pop(member, None)
+        if not (audience.members or audience.mergers):
+            del self._audiences[(filter, tag)]
+            self._trie.remove(filter, audience)
             self._remembered.clear()
 
     @property
     def audienceCount(self) -> int:
-        """How many sets of filters members have."""
+        """How many different filters members have."""
         return len(self._audiences)
 
-    def members(self) -> Sequence[tuple[tuple[str, ...], str | None, M]]:
-        """All members, with their filters and tags."""
-        return [
-            (audience.filters, audience.tag, member)
-            for audience in self._audiences.values()
-            for member in audience.members
-        ]
+    def members(self) -> Sequence[M]:
+        """All members."""
+        members: dict[M, None] = {}
+        for audience in self._audiences.values():
+            members.update(audience.members)
+            members.update(audience.mergers)
+        return list(members)
 
     def dispatch(self, events: Sequence[Event], height: int, size: int) -> None:
         """
@@ -120,25 +128,50 @@ class Dispatcher(Generic[M]):
                 if audience.tag is None or event.extensions.get(TAG) == audience.tag:
                     found.setdefault(audience, []).append(event)
         isSmall = size is not None and size <= MAX_BATCH_BYTES
+        merging = [audience for audience in found if audience.mergers]
         for audience, matching in found.items():
-            if isSmall and len(matching) <= MAX_BATCH_EVENTS:
-                batches: Sequence[Batch] = (Batch(matching),)
-            else:
-                batches = tuple(inBatches(matching))
-            readable: dict[Principal, Sequence[Batch]] = {}
-            for member in tuple(audience.members):
-                if member not in audience.members:
-                    continue
-                principal = member.principal
-                if principal.isEverything:
-                    yield member, batches
-                    continue
-                theirs = readable.get(principal)
-                if theirs is None:
-                    theirs = _readable(principal, member.group, matching, batches)
-                    readable[principal] = theirs
-                if theirs:
-                    yield member, theirs
+            # Members of a single audience of these have nothing to merge.
+            both = (
+                (audience.members, audience.mergers) if len(merging) == 1 else (audience.members,)
+            )
+            if not any(both):
+                continue
+            batches = _batchesOf(matching, isSmall=isSmall)
+            readable = _Readable(matching, batches)
+            for members in both:
+                for member in tuple(members):
+                    if member in members:
+                        if member.principal.isEverything:
+                            yield member, batches
+                        elif theirs := readable.by(member):
+                            yield member, theirs
+        if len(merging) > 1:
+            yield from self._offersToMergers(found, merging, isSmall=isSmall)
+
+    def _offersToMergers(
+        self,
+        found: Mapping[Audience[M], Sequence[Event]],
+        merging: Sequence[Audience[M]],
+        *,
+        isSmall: bool,
+    ) -> Iterator[tuple[M, Sequence[Batch]]]:
+        audiencesOf: dict[M, list[Audience[M]]] = {}
+        for audience in merging:
+            for member in audience.mergers:
+                audiencesOf.setdefault(member, []).append(audience)
+        # Those that get the same share a batch.
+        together: dict[tuple[Audience[M], ...], dict[M, None]] = {}
+        for member, audiences in audiencesOf.items():
+            together.setdefault(tuple(audiences), {})[member] = None
+        for group, mergers in together.items():
+            merged = _merged([found[audience] for audience in group])
+            batches = _batchesOf(merged, isSmall=isSmall)
+            readable = _Readable(merged, batches)
+            for member in mergers:
+                if any(member in audience.mergers for audience in group):
+                    theirs = readable.by(member)
+                    if theirs:
+                        yield member, theirs
 
     def _match(self, topic: str) -> set[Audience[M]]:
         audiences = self._remembered.get(topic)
@@ -147,6 +180,41 @@ class Dispatcher(Generic[M]):
                 self._remembered.clear()
             audiences = self._remembered[topic] = self._trie.match(topic)
         return audiences
+
+
+def _batchesOf(matching: Sequence[Event], *, isSmall: bool) -> Sequence[Batch]:
+    """Events of a block in batches of bounded size."""
+    if isSmall and len(matching) <= MAX_BATCH_EVENTS:
+        return (Batch(matching),)
+    return tuple(inBatches(matching))
+
+
+class _Readable:
+    """What principals may read of the same events, worked out once for each."""
+
+    def __init__(self, events: Sequence[Event], batches: Sequence[Batch]) -> None:
+        self._events = events
+        self._batches = batches
+        self._found: dict[Principal, Sequence[Batch]] = {}
+
+    def by(self, member: Member) -> Sequence[Batch]:
+        """What the principal of a member may read."""
+        principal = member.principal
+        if principal.isEverything:
+            return self._batches
+        theirs = self._found.get(principal)
+        if theirs is None:
+            theirs = _readable(principal, member.group, self._events, self._batches)
+            self._found[principal] = theirs
+        return theirs
+
+
+def _merged(found: Sequence[Sequence[Event]]) -> Sequence[Event]:
+    """The events of a block that any of several filters matches, each once and in their order."""
+    if len(found) == 1:
+        return found[0]
+    events = {event.index: event for matching in found for event in matching}
+    return [events[index] for index in sorted(events)]
 
 
 def _readable(
@@ -181,16 +249,3 @@ def inBatches(events: Sequence[Event]) -> Iterator[Batch]:
         batch.append(event)
     if batch:
         yield Batch(batch)
-
-
-def matcher(filters: tuple[str, ...], tag: str | None) -> Callable[[Event], bool]:
-    """
-    Whether an event is meant for a subscription with these filters and this tag.
-    """
-
-    def matches(event: Event) -> bool:
-        return any(filterMatches(filter, event.topic) for filter in filters) and (
-            tag is None or event.extensions.get(TAG) == tag
-        )
-
-    return matches

@@ -5,16 +5,15 @@ Reading the past for one subscription.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from attrs import frozen
 from twisted.logger import Logger
 
-from ...access import Principal
 from ...errors import LedgerUnavailable
-from ...interfaces import Action, Batch
-from ...model import Event, Position, SubscribeRequest, isPattern
-from ._dispatcher import inBatches, matcher
+from ...interfaces import Batch
+from ...model import Event, Position
+from ._dispatcher import inBatches
 from ._follower import Follower
 
 BLOCKS_A_STEP = 16
@@ -45,16 +44,19 @@ class History:
 
     _log = Logger()
 
-    def __init__(self, follower: Follower, principal: Principal, request: SubscribeRequest) -> None:
+    def __init__(
+        self,
+        follower: Follower,
+        topics: tuple[str, ...] | None,
+        wants: Callable[[Event], bool],
+    ) -> None:
         """
-        @param principal: what it may not read is left out.
+        @param topics: all filters; C{None} where any is a pattern.
+        @param wants: whether an event is meant for the subscription, and its principal may read it.
         """
-        filters = request.filters
         self._follower = follower
-        self._principal = principal
-        self._group = request.group
-        self._matches = matcher(filters, request.tag)
-        self._topics = None if any(map(isPattern, filters)) else filters
+        self._wants = wants
+        self._topics = topics
         self._heights: deque[int] = deque()
         self._known = 0
 
@@ -95,15 +97,11 @@ class History:
     def _matching(
         self, events: Sequence[Event], position: Position, skip: frozenset[Position]
     ) -> Sequence[Event]:
-        principal = self._principal
         return [
             event
             for event in events
             if event.index > position.index
-            and self._matches(event)
-            and (
-                principal.isEverything or principal.may(Action.SUBSCRIBE, self._group, event.topic)
-            )
+            and self._wants(event)
             and (not skip or event.position not in skip)
         ]
 

@@ -167,10 +167,7 @@ class Subscriptions:
         """
         request = evolve(request, group=self._groups.resolve(request.group))
         for filter in request.filters:
-            checkFilter(filter)
-            if filter.count("/") >= self._maxLevels and isPattern(filter):
-                raise PatternInvalid(f"a pattern has at most {self._maxLevels} levels")
-            principal.requireAny(Action.SUBSCRIBE, request.group, filter)
+            self._checkFilter(principal, request.group, filter)
         subscriptionId = self._idFor(request.subscriptionId)
         principal.usage.take("subscriptions")
         try:
@@ -215,6 +212,7 @@ class Subscriptions:
             closed=self._closed,
             moved=self._moved,
             store=self._keep,
+            checkFilter=self._checkFilter,
         )
         self._live[subscriptionId] = subscription
         return subscription
@@ -251,6 +249,16 @@ class Subscriptions:
                 f"the broker keeps {MAX_POSITIONS} durable subscriptions, as many as it can: "
                 f"{_REMEDY}"
             )
+
+    def _checkFilter(self, principal: Principal, group: str, filter: str) -> None:
+        checkFilter(filter)
+        if filter.count("/") >= self._maxLevels and isPattern(filter):
+            raise PatternInvalid(f"a pattern has at most {self._maxLevels} levels")
+        principal.requireAny(Action.SUBSCRIBE, group, filter)
+
+    def end(self, group: str) -> Position:
+        """The place after which events begin that are published from now on."""
+        return Position(self._followers[group].committed + 1, -1)
 
     def _idFor(self, asked: str | None) -> str:
         if asked is None:

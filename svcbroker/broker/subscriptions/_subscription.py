@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
+from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -15,12 +16,12 @@ from zope.interface import implementer
 from ...access import Principal
 from ...errors import BrokerError, NotAuthenticated, UnknownError
 from ...interfaces import Action, Batch, ISubscriber, ISubscription
-from ...model import Event, Position, SubscribeRequest, SubscriptionRecord, isPattern
+from ...model import TAG, Event, Position, SubscribeRequest, SubscriptionRecord, isPattern
 from ...net.deferreds import asDeferred
-from ._dispatcher import matcher
 from ._follower import Follower
 from ._history import History
 from ._positions import StoredPosition
+from ._trie import FilterSet
 from ._walks import Walk
 
 
@@ -50,6 +51,7 @@ class LogSubscription:
         closed: Callable[[LogSubscription, bool], None],
         moved: Callable[[LogSubscription], None],
         store: Callable[[LogSubscription], None],
+        checkFilter: Callable[[Principal, str, str], None],
     ) -> None:
         """
         @param principal: who subscribes. It gets what it may read when that is handed over.
@@ -58,6 +60,7 @@ class LogSubscription:
         @param closed: called when it has ended, with whether to forget its position.
         @param moved: called when what L{stored} gives has changed.
         @param store: called to keep what L{stored} gives at once.
+        @param checkFilter: raises an error where the principal may not have a filter in the group.
         """
         self.subscriptionId = subscriptionId
         self.principal = principal
@@ -69,10 +72,10 @@ class LogSubscription:
         self._closed = closed
         self._moved = moved
         self._store = store
+        self._checkFilter = checkFilter
+        self._filters = FilterSet(request.filters)
         self._history = self._newHistory()
         self._turn: Deferred[None] | None = None
-        self._matches = matcher(request.filters, request.tag)
-        self._hasPatterns = any(map(isPattern, request.filters))
 
         self._cursor = start.position
         self._skip = frozenset(start.acknowledged)
@@ -94,7 +97,20 @@ class LogSubscription:
         self._goLiveIfThere()
 
     def _newHistory(self) -> History:
-        return History(self._follower, self.principal, self.request)
+        topics = None if self._filters.hasPatterns else self.request.filters
+        return History(self._follower, topics, self._wants)
+
+    def _matches(self, event: Event) -> bool:
+        tag = self.request.tag
+        return self._filters.matches(event.topic) and (
+            tag is None or event.extensions.get(TAG) == tag
+        )
+
+    def _wants(self, event: Event) -> bool:
+        principal = self.principal
+        return self._matches(event) and (
+            principal.isEverything or principal.may(Action.SUBSCRIBE, self.group, event.topic)
+        )
 
     # What is known of it.
 
@@ -243,22 +259,68 @@ class LogSubscription:
         self._cursor = position
         self._moved(self)
 
+    def _enter(self, feed: Follower | Walk) -> None:
+        self._feed = feed
+        filters, tag = self._filters.filters, self.request.tag
+        isMerging = len(filters) > 1
+        for filter in filters:
+            feed.dispatcher.add(filter, tag, self, isMerging=isMerging)
+
     def _leave(self) -> None:
         if self._feed is not None:
-            self._feed.dispatcher.remove(self.request.filters, self.request.tag, self)
+            for filter in self._filters.filters:
+                self._feed.dispatcher.remove(filter, self.request.tag, self)
             self._feed = None
 
     def _goLiveIfThere(self) -> None:
         if self._feed is None and self._cursor.height > self._follower.height:
-            self._feed = self._follower
             self._skip = frozenset()
-            self._follower.dispatcher.add(self.request.filters, self.request.tag, self)
+            self._enter(self._follower)
+
+    # Filters that come and go.
+
+    def addFilter(self, filter: str) -> Position:
+        """See L{ISubscription.addFilter}."""
+        self._checkFilter(self.principal, self.group, filter)
+        self._changeFilters(self._filters.add, filter)
+        return Position(self._follower.committed + 1, -1)
+
+    def removeFilter(self, filter: str) -> None:
+        """See L{ISubscription.removeFilter}."""
+        self._changeFilters(self._filters.remove, filter)
+
+    def _changeFilters(self, change: Callable[[str], None], filter: str) -> None:
+        position, feed, tag = self.position, self._feed, self.request.tag
+        wasMerging = len(self._filters.filters) > 1
+        if feed is self._follower and wasMerging:
+            # Once for each SUBSCRIBE of a client that has many, so the others are left alone.
+            feed.dispatcher.remove(filter, tag, self)
+            change(filter)
+            if len(self._filters.filters) > 1:
+                if filter in self._filters.filters:
+                    feed.dispatcher.add(filter, tag, self, isMerging=True)
+            else:
+                self._leave()
+                self._enter(feed)
+        else:
+            self._leave()
+            self._cursor = position
+            change(filter)
+            self._goLiveIfThere()
+        self.request = evolve(self.request, filters=tuple(self._filters.filters))
+        self._history = self._newHistory()
+        self._read()
 
     # Walks through history.
 
     def followWalk(self, walk: Walk) -> None:
         """See L{Walker}."""
-        self._feed = walk
+        self._leave()
+        self._enter(walk)
+
+    def follows(self, walk: Walk) -> bool:
+        """See L{Walker}."""
+        return self._feed is walk
 
     def endWalk(self, height: int) -> None:
         """See L{Walker}."""
@@ -273,7 +335,7 @@ class LogSubscription:
     def _mayWalk(self) -> bool:
         """Whether it stands before a block, of which it is to be offered everything."""
         return (
-            self._hasPatterns
+            self._filters.hasPatterns
             and self._cursor.index < 0
             and (not self._skip or max(self._skip) < self._cursor)
         )
@@ -310,8 +372,7 @@ class LogSubscription:
         reading.addErrback(self._failed)
 
     def _walk(self) -> None:
-        request, height = self.request, max(1, self._cursor.height)
-        self._feed = self._follower.walks.join(request.filters, request.tag, self, height)
+        self._follower.walks.join(self, max(1, self._cursor.height))
 
     @asDeferred
     async def _readOn(self) -> None:

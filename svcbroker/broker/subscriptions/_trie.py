@@ -4,13 +4,16 @@ Which filters match a topic.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
+from collections.abc import Hashable, Iterable
+from typing import Final, Generic, TypeVar
 
-from ...model import isPattern
+from ...model import filterMatches, isPattern
 from ._levels import LevelTree
 
 V = TypeVar("V", bound=Hashable)
+
+_FEW: Final = 8
+"""So many filters are tried one after the other."""
 
 
 class FilterTrie(Generic[V]):
@@ -51,3 +54,47 @@ class FilterTrie(Generic[V]):
         The values under all filters that match a topic, by MQTT's rules.
         """
         return set(self._plain.get(topic, ())).union(*self._patterns.matching(topic))
+
+
+class FilterSet:
+    """
+    The filters of one subscription.
+
+    @ivar filters: the filters, in the order in which they were added.
+    """
+
+    def __init__(self, filters: Iterable[str]) -> None:
+        self.filters = dict.fromkeys(filters)
+        self._patterns = sum(map(isPattern, self.filters))
+        # Most subscriptions have a single filter, and there are many of them.
+        self._trie: FilterTrie[str] | None = None
+
+    @property
+    def hasPatterns(self) -> bool:
+        """Whether any of them is a pattern."""
+        return self._patterns > 0
+
+    def add(self, filter: str) -> None:
+        """Add a valid filter. Adding one that is there changes nothing."""
+        if filter not in self.filters:
+            self.filters[filter] = None
+            self._patterns += isPattern(filter)
+            if self._trie is not None:
+                self._trie.add(filter, filter)
+
+    def remove(self, filter: str) -> None:
+        """Remove a filter that is there."""
+        del self.filters[filter]
+        self._patterns -= isPattern(filter)
+        if self._trie is not None:
+            self._trie.remove(filter, filter)
+
+    def matches(self, topic: str) -> bool:
+        """Whether any of them matches a topic."""
+        if len(self.filters) <= _FEW:
+            return any(filterMatches(filter, topic) for filter in self.filters)
+        if self._trie is None:
+            self._trie = FilterTrie()
+            for filter in self.filters:
+                self._trie.add(filter, filter)
+        return bool(self._trie.match(topic))

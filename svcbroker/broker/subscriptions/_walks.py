@@ -106,7 +106,10 @@ class Walker(Member, Protocol):
     """A subscription that reads history along a walk."""
 
     def followWalk(self, walk: Walk) -> None:
-        """Be a member of this walk from now on, after its last block."""
+        """Be a member of this walk from now on, after its last block, and of no other."""
+
+    def follows(self, walk: Walk) -> bool:
+        """Whether it is a member of this walk."""
 
     def endWalk(self, height: int) -> None:
         """The walk has come to the end of the log; C{height} was its last block."""
@@ -142,16 +145,15 @@ class Walks:
         # Those that are between two blocks, by the height of the next one.
         self._walks: dict[int, Walk] = {}
 
-    def join(self, filters: tuple[str, ...], tag: str | None, walker: Walker, height: int) -> Walk:
+    def join(self, walker: Walker, height: int) -> None:
         """
-        Walk along from the block of a height on.
+        Have a subscription walk along from the block of a height on.
         """
         walk = self._walks.get(height)
         if walk is None:
             walk = self._walks[height] = Walk(height - 1)
             self._go(walk).addErrback(self._failed, walk)
-        walk.dispatcher.add(filters, tag, walker)
-        return walk
+        walker.followWalk(walk)
 
     @asDeferred
     async def _go(self, walk: Walk) -> None:
@@ -163,7 +165,7 @@ class Walks:
                     return
                 if walk.height >= self._history.height:
                     del self._walks[walk.height + 1]
-                    for _, _, walker in walk.dispatcher.members():
+                    for walker in walk.dispatcher.members():
                         walker.endWalk(walk.height)
                     return
                 if self._waitsForAnother(walk):
@@ -171,8 +173,7 @@ class Walks:
                 await self._step(walk)
                 other = self._walks.setdefault(walk.height + 1, walk)
                 if other is not walk:
-                    for filters, tag, walker in walk.dispatcher.members():
-                        other.dispatcher.add(filters, tag, walker)
+                    for walker in walk.dispatcher.members():
                         walker.followWalk(other)
                     return
                 if self._turns.isOver:
@@ -198,11 +199,13 @@ class Walks:
             for walker, batches in walk.dispatcher.offers(block.events[start : start + count]):
                 if self._turns.isOver:
                     await self._turns.turn()
+                    if not walker.follows(walk):
+                        continue  # it has left meanwhile
                 walker.offer(batches, block.height)
         walk.height = block.height
 
     def _failed(self, failure: Failure, walk: Walk) -> None:
         if self._walks.get(walk.height + 1) is walk:
             del self._walks[walk.height + 1]
-        for _, _, walker in walk.dispatcher.members():
+        for walker in walk.dispatcher.members():
             walker.failWalk(failure)

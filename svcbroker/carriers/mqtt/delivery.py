@@ -31,8 +31,9 @@ from .packets import MQTT_5, Puback, Pubacks, Pubcomp, Pubrec, Pubrel
 from .reasons import ReasonCode
 
 if TYPE_CHECKING:
+    from .reader import Source
     from .session import Session
-    from .subscription import Key, SessionSubscription
+    from .subscription import Key
 
 _NO_TOPIC: Final = b"\0\0"
 
@@ -40,7 +41,7 @@ _NO_TOPIC: Final = b"\0\0"
 class _Waiting(msgspec.Struct, frozen=True):
     """A message that waits for room in the window."""
 
-    subscription: SessionSubscription
+    source: Source
     message: Message
     flags: int
     isFromLog: bool
@@ -83,7 +84,7 @@ class Delivery:
         self._now = now
         self._pending: deque[_Waiting] = deque()
         self._aliases: dict[bytes, int] = {}
-        self._acknowledged: dict[SessionSubscription, list[Event]] = {}
+        self._acknowledged: dict[Source, list[Event]] = {}
         self._waiters: list[Deferred[None]] = []
         self._isPaused = False
         self._isHalted = False
@@ -100,24 +101,25 @@ class Delivery:
         """Whether another message could be sent at once."""
         return not self._isPaused and not self._pending and self._window.hasRoom
 
-    def deliver(self, subscription: SessionSubscription, batch: Batch) -> None:
+    def deliver(self, source: Source, batch: Batch) -> None:
         """Send a batch. Messages beyond the window wait."""
-        options = subscription.options
+        options = source.always or source.optionsOf(batch)
         template = None
-        if not (self._pending or self._topicAliasMaximum or self._session.isRedelivering):
+        isPlain = not (self._pending or self._topicAliasMaximum or self._session.isRedelivering)
+        if options is not None and isPlain:
             template = templateOf(batch, options)
-        if template is not None and self._fits(template):
-            self._sendAll(subscription, template)
+        if template is not None and options is not None and self._fits(template):
+            self._sendAll(source, template, options.qos)
         else:
             for message in messagesOf(batch, self._version):
-                self._offer(subscription, message, 0, True)
+                self._offer(source, message, 0, True)
         if self._pending or self._isPaused:
             self.halt()
         self.settle()
 
     def offer(
         self,
-        subscription: SessionSubscription,
+        source: Source,
         event: Event,
         flags: int = 0,
         *,
@@ -129,94 +131,94 @@ class Delivery:
         @param isFromLog: whether the subscription waits for its acknowledgement.
         """
         message = messageOf(event, hasProperties=self._version == MQTT_5)
-        self._offer(subscription, message, flags, isFromLog)
+        self._offer(source, message, flags, isFromLog)
 
     def _fits(self, template: FrameTemplate) -> bool:
         return template.largest <= self._maximumPacketSize and self._window.fits(
             len(template.sent), template.size
         )
 
-    def _sendAll(self, subscription: SessionSubscription, template: FrameTemplate) -> None:
+    def _sendAll(self, source: Source, template: FrameTemplate, qos: int) -> None:
         """Hot path: send all frames of a batch in one piece."""
         messages = template.sent
         if not messages:
             self._send(template.data)
         else:
             packetIds = self._window.newIds(len(messages), template.packetIds)
-            self._window.addAll(packetIds, subscription, template)
-            if subscription.options.qos == 1:
+            self._window.addAll(packetIds, source, template)
+            if qos == 1:
                 self._session.sentOnce(packetIds)
             else:
                 for packetId, sent in zip(packetIds, messages, strict=True):
-                    self._sent(subscription, packetId, sent)
+                    self._sent(source, packetId, sent)
             self._send(template.filled(packetIds))
         if template.others:
-            self._done(subscription, template.others)
+            self._done(source, template.others)
 
-    def _offer(
-        self, subscription: SessionSubscription, message: Message, flags: int, isFromLog: bool
-    ) -> None:
-        if self._pending or self._mustWait(subscription, message):
-            self._pending.append(_Waiting(subscription, message, flags, isFromLog))
+    def _offer(self, source: Source, message: Message, flags: int, isFromLog: bool) -> None:
+        if self._pending or self._mustWait(source, message):
+            self._pending.append(_Waiting(source, message, flags, isFromLog))
         else:
-            self._sendOne(subscription, message, flags, isFromLog)
+            self._sendOne(source, message, flags, isFromLog)
 
-    def _mustWait(self, subscription: SessionSubscription, message: Message) -> bool:
-        isCounted = min(message.qos, subscription.options.qos) > 0
-        return isCounted and not self._window.hasRoom
+    def _mustWait(self, source: Source, message: Message) -> bool:
+        if self._window.hasRoom:
+            return False
+        options = source.optionsFor(message)
+        return options is not None and min(message.qos, options.qos) > 0
 
-    def _sendOne(
-        self, subscription: SessionSubscription, message: Message, flags: int, isFromLog: bool
-    ) -> None:
-        options = subscription.options
+    def _sendOne(self, source: Source, message: Message, flags: int, isFromLog: bool) -> None:
+        options = source.optionsFor(message)
+        if options is None:
+            if isFromLog:
+                key = source.keyOf(message.event)
+                if not self._session.takeReleased(key):
+                    self._session.takeUnacknowledged(key)
+                self._done(source, (message.event,))
+            return
         qos = min(message.qos, options.qos)
         packetId = 0
         if qos and isFromLog:
-            key = subscription.keyOf(message.event)
+            key = source.keyOf(message.event)
             if self._session.takeReleased(key):
-                self._done(subscription, (message.event,))
+                self._done(source, (message.event,))
                 return
             # [MQTT-4.4.0-1] [MQTT5-4.4.0-1]
             packetId = self._session.takeUnacknowledged(key)
         isRepeated = packetId != 0
-        extra = self._extra(subscription, message, isRepeated)
+        extra = self._extra(message, isRepeated)
         if extra is None:
             if isFromLog:
-                self._done(subscription, (message.event,))
+                self._done(source, (message.event,))
             return
         if qos and not isRepeated:
             packetId = self._window.newId()
         if not self._sendFrame(message, options, packetId, flags, isRepeated, extra):
             # Too large for the client: as if it had been delivered [MQTT5-3.1.2-28].
             if isFromLog:
-                self._done(subscription, (message.event,))
+                self._done(source, (message.event,))
             return
         if not qos:
             if isFromLog:
-                self._done(subscription, (message.event,))
+                self._done(source, (message.event,))
             return
         sent = sentOf(message, options, flags)
-        self._window.add(packetId, subscription if isFromLog else None, sent)
+        self._window.add(packetId, source if isFromLog else None, sent)
         if isFromLog:
-            self._sent(subscription, packetId, sent)
+            self._sent(source, packetId, sent)
 
-    def _sent(self, subscription: SessionSubscription, packetId: int, sent: Sent) -> None:
+    def _sent(self, source: Source, packetId: int, sent: Sent) -> None:
         if sent.qos == 2:
-            self._session.sent(packetId, subscription.keyOf(sent.message.event))
+            self._session.sent(packetId, source.keyOf(sent.message.event))
         else:
             self._session.sentOnce((packetId,))
 
-    def _extra(
-        self, subscription: SessionSubscription, message: Message, isRepeated: bool
-    ) -> Properties | None:
+    def _extra(self, message: Message, isRepeated: bool) -> Properties | None:
         """The properties of one delivery; C{None} where the message must not be delivered."""
         if isRepeated:
             # [MQTT5-4.3.3-7]
             remaining = message.remaining(self._now)
             return NO_PROPERTIES if remaining is None else _expiring(max(1, remaining))
-        if subscription.noLocal and message.publisher == self._session.mark:
-            # [MQTT5-3.8.3-3]
-            return None
         remaining = message.remaining(self._now)
         if remaining is None:
             return NO_PROPERTIES
@@ -290,8 +292,8 @@ class Delivery:
                 self._send(encode(unknown, self._version))
             return
         self._window.remove(packetId)
-        if flight.subscription is not None:
-            self._done(flight.subscription, (flight.sent.message.event,))
+        if flight.source is not None:
+            self._done(flight.source, (flight.sent.message.event,))
         if packet.reason >= ReasonCode.UNSPECIFIED_ERROR:
             self._session.completed(packetId)
             return
@@ -303,9 +305,9 @@ class Delivery:
         """Handle a PUBCOMP: the exchange is complete."""
         self._session.completed(packet.packetId)
 
-    def _done(self, subscription: SessionSubscription, events: Sequence[Event]) -> None:
-        if subscription.isAcknowledged:
-            self._acknowledged.setdefault(subscription, []).extend(events)
+    def _done(self, source: Source, events: Sequence[Event]) -> None:
+        if source.isAcknowledged:
+            self._acknowledged.setdefault(source, []).extend(events)
 
     def settle(self) -> None:
         """
@@ -327,16 +329,16 @@ class Delivery:
         """Acknowledge to the log what the client has acknowledged."""
         if self._acknowledged:
             acknowledged, self._acknowledged = self._acknowledged, {}
-            for subscription, events in acknowledged.items():
-                subscription.acknowledge(events)
+            for source, events in acknowledged.items():
+                source.acknowledge(events)
 
     def _sendPending(self) -> None:
         while self._pending:
             first = self._pending[0]
-            if self._mustWait(first.subscription, first.message):
+            if self._mustWait(first.source, first.message):
                 break
             self._pending.popleft()
-            self._sendOne(first.subscription, first.message, first.flags, first.isFromLog)
+            self._sendOne(first.source, first.message, first.flags, first.isFromLog)
 
     # Flow.
 
@@ -387,20 +389,28 @@ class Delivery:
             message = messageOf(sent.message.event, hasProperties=self._version == MQTT_5)
             if self._sendFrame(message, options, packetId, sent.flags, True, NO_PROPERTIES):
                 again = msgspec.structs.replace(sent, options=options)
-                self._window.add(packetId, flight.subscription, again)
+                self._window.add(packetId, flight.source, again)
 
-    def keyOf(self, packetId: int) -> Key | None:
-        """The key of the unacknowledged message with a packet identifier."""
-        flight = self._window.get(packetId)
-        return None if flight is None else flight.key
+    def keysOf(self, packetIds: range) -> dict[int, Key]:
+        """The keys of the unacknowledged messages with these packet identifiers."""
+        return {
+            packetId: key
+            for packetId, flight in self._window.among(packetIds)
+            if (key := flight.key) is not None
+        }
 
-    def orphan(self, subscription: SessionSubscription) -> None:
-        """Detach a subscription that ends. Its messages may still be acknowledged."""
-        self._window.orphan(subscription)
-        self._acknowledged.pop(subscription, None)
-        self._pending = deque(
-            each for each in self._pending if each.subscription is not subscription
-        )
+    def orphan(self, source: Source, *, isOver: bool) -> None:
+        """
+        Detach what a source does not want any more. Its messages may still be acknowledged.
+
+        @param isOver: whether the source has ended. Otherwise those messages are done for it.
+        """
+        events = self._window.orphan(source)
+        if isOver:
+            self._acknowledged.pop(source, None)
+            self._pending = deque(each for each in self._pending if each.source is not source)
+        else:
+            self._done(source, events)
 
     def end(self) -> dict[int, InFlight]:
         """

@@ -6,7 +6,7 @@ The frames of a batch are encoded once for all subscribers that get the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct as Layout
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +28,9 @@ from .messages import Message, messageOf, withoutEventId
 from .packets import MQTT_5
 
 if TYPE_CHECKING:
+    from .reader import Source
     from .session import Session
-    from .subscription import Key, SessionSubscription
+    from .subscription import Key
 
 RETAIN_FLAG: Final = 0x01
 _QOS_SHIFT: Final = 1
@@ -45,15 +46,32 @@ class Options(Struct, frozen=True):
     @ivar version: the protocol level of the connection.
     @ivar qos: the granted QoS.
     @ivar retainAsPublished: whether the RETAIN flag of the publisher is kept.
-    @ivar identifier: the subscription identifier, 0 for none.
+    @ivar identifiers: the subscription identifiers.
     @ivar isPlain: whether the broker adds no user property of its own.
     """
 
     version: int
     qos: int
     retainAsPublished: bool = False
-    identifier: int = 0
+    identifiers: tuple[int, ...] = ()
     isPlain: bool = False
+
+
+def optionsOfAll(options: Iterable[Options]) -> Options | None:
+    """
+    The options of a message that several subscriptions of a client match: the highest QoS, all
+    identifiers, and the RETAIN flag if any of them keeps it; C{None} where there is none.
+    """
+    found = tuple(options)
+    if len(found) < 2:
+        return found[0] if found else None
+    return Options(
+        found[0].version,
+        max(each.qos for each in found),
+        any(each.retainAsPublished for each in found),
+        tuple(identifier for each in found for identifier in each.identifiers),
+        found[0].isPlain,
+    )
 
 
 class Sent(Struct, frozen=True, gc=False):
@@ -214,9 +232,9 @@ def encodeMessage(
         properties = (withoutEventId(message) if options.isPlain else message).properties
         if extra is not NO_PROPERTIES:
             properties = withoutLength(encodeProperties(extra)) + properties
-        if options.identifier:
-            # [MQTT5-3.3.4-3] [MQTT5-3.3.4-5]: each subscription has a PUBLISH of its own.
-            properties = b"\x0b" + encodeVariableByteInteger(options.identifier) + properties
+        for identifier in reversed(options.identifiers):
+            # [MQTT5-3.3.4-3] [MQTT5-3.3.4-4]
+            properties = b"\x0b" + encodeVariableByteInteger(identifier) + properties
         properties = encodeVariableByteInteger(len(properties)) + properties
     return encodePublish(
         message.topic if topic is None else topic,
@@ -231,20 +249,20 @@ class InFlight(Struct, frozen=True):
     """
     A message that was sent with QoS 1 or 2 and is not acknowledged.
 
-    @ivar subscription: moves on when it is acknowledged; C{None} for a retained message, or where
-        the subscription has ended.
+    @ivar source: moves on when it is acknowledged; C{None} for a retained message, or where the
+        subscription has ended.
     """
 
-    subscription: SessionSubscription | None
+    source: Source | None
     sent: Sent
 
     @property
     def key(self) -> Key | None:
         """Its key, where the log delivers it to this session again."""
-        subscription = self.subscription
-        if subscription is None or subscription.group is not None:
+        source = self.source
+        if source is None or source.isShared:
             return None
-        return subscription.keyOf(self.sent.message.event)
+        return source.keyOf(self.sent.message.event)
 
 
 class _Run(Struct, frozen=True):
@@ -254,7 +272,7 @@ class _Run(Struct, frozen=True):
     @ivar first: the packet identifier of the first.
     """
 
-    subscription: SessionSubscription | None
+    source: Source | None
     first: int
     sent: Sequence[Sent]
 
@@ -328,41 +346,43 @@ class Window:
 
     # Messages.
 
-    def add(self, packetId: int, subscription: SessionSubscription | None, sent: Sent) -> None:
+    def add(self, packetId: int, source: Source | None, sent: Sent) -> None:
         """Add a message that was sent."""
-        self._runs[packetId] = _Run(subscription, packetId, (sent,))
+        self._runs[packetId] = _Run(source, packetId, (sent,))
         self._bytes += sent.size
 
-    def addAll(
-        self, packetIds: Sequence[int], subscription: SessionSubscription, template: FrameTemplate
-    ) -> None:
+    def addAll(self, packetIds: Sequence[int], source: Source, template: FrameTemplate) -> None:
         """Add the messages of a template that was sent with identifiers of L{newIds}."""
         messages = template.sent
         if isinstance(packetIds, range):
-            run = _Run(subscription, packetIds[0], messages)
+            run = _Run(source, packetIds[0], messages)
             self._runs.update(dict.fromkeys(packetIds, run))
             self._bytes += template.size
         else:
             for packetId, sent in zip(packetIds, messages, strict=True):
-                self.add(packetId, subscription, sent)
+                self.add(packetId, source, sent)
 
     def get(self, packetId: int) -> InFlight | None:
         """The message with a packet identifier."""
         run = self._runs.get(packetId)
-        return None if run is None else InFlight(run.subscription, run.sent[packetId - run.first])
+        return None if run is None else InFlight(run.source, run.sent[packetId - run.first])
+
+    def among(self, packetIds: range) -> Iterator[tuple[int, InFlight]]:
+        """The messages with these packet identifiers."""
+        for packetId in self._runs.keys() & packetIds:
+            run = self._runs[packetId]
+            yield packetId, InFlight(run.source, run.sent[packetId - run.first])
 
     def remove(self, packetId: int) -> None:
         """Remove a message."""
         run = self._runs.pop(packetId)
         self._bytes -= run.sent[packetId - run.first].size
 
-    def acknowledge(
-        self, packetIds: Sequence[int], done: dict[SessionSubscription, list[Event]]
-    ) -> None:
+    def acknowledge(self, packetIds: Sequence[int], done: dict[Source, list[Event]]) -> None:
         """
         Remove messages with QoS 1. Other identifiers are ignored.
 
-        @param done: the events are added to those of their subscriptions.
+        @param done: the events are added to those of their sources.
         """
         runs = self._runs
         for packetId in packetIds:
@@ -373,20 +393,28 @@ class Window:
             if sent.qos == 1:
                 del runs[packetId]
                 self._bytes -= sent.size
-                subscription = run.subscription
-                if subscription is not None and subscription.isAcknowledged:
-                    done.setdefault(subscription, []).append(sent.message.event)
+                source = run.source
+                if source is not None and source.isAcknowledged:
+                    done.setdefault(source, []).append(sent.message.event)
 
-    def orphan(self, subscription: SessionSubscription) -> None:
-        """Detach a subscription that ends. Its messages may still be acknowledged."""
+    def orphan(self, source: Source) -> Sequence[Event]:
+        """
+        Detach the messages that a source does not want any more. The client may still acknowledge
+        them [MQTT-3.10.4-3] [MQTT5-3.10.4-3].
+
+        @return: their events.
+        """
+        events = []
         for packetId, run in self._runs.items():
-            if run.subscription is subscription:
-                # [MQTT-3.10.4-3] [MQTT5-3.10.4-3]
+            message = run.sent[packetId - run.first].message
+            if run.source is source and source.optionsFor(message) is None:
                 self._runs[packetId] = _Run(None, run.first, run.sent)
+                events.append(message.event)
+        return events
 
     def all(self) -> dict[int, InFlight]:
-        """All messages, by packet identifier."""
+        """All messages, by packet identifier, in the order in which they were sent."""
         return {
-            packetId: InFlight(run.subscription, run.sent[packetId - run.first])
+            packetId: InFlight(run.source, run.sent[packetId - run.first])
             for packetId, run in self._runs.items()
         }

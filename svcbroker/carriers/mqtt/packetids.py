@@ -35,10 +35,14 @@ class KeptPacketIds:
     """
 
     def __init__(
-        self, store: MetadataStore, group: str, clientId: str, find: Callable[[int], Key | None]
+        self,
+        store: MetadataStore,
+        group: str,
+        clientId: str,
+        find: Callable[[range], Mapping[int, Key]],
     ) -> None:
         """
-        @param find: the key of the message in flight with a packet identifier and QoS 1.
+        @param find: the keys of the messages in flight with QoS 1, of these packet identifiers.
         """
         self._store = store
         self._session = (group, clientId)
@@ -65,18 +69,15 @@ class KeptPacketIds:
         touched, self._touched = self._touched, set()
         for page in touched:
             found: _Page = {}
-            for packetId in range(page * _PAGE, page * _PAGE + _PAGE):
-                key = self._find(packetId)
-                if key is not None:
-                    found.setdefault(key[0], []).append((packetId, key[1], key[2]))
+            for packetId, key in sorted(self._find(_packetIds(page)).items()):
+                found.setdefault(key[0], []).append((packetId, key[1], key[2]))
             if found:
                 self._store.put(PACKET_IDS, self._name(page), msgspec.json.encode(found))
                 self._kept.add(page)
             else:
                 self._remove(page)
         for page in self._kept - touched:
-            first = page * _PAGE
-            if not any(self._find(packetId) for packetId in range(first, first + _PAGE)):
+            if not self._find(_packetIds(page)):
                 self._remove(page)
 
     def restore(self, pages: Mapping[int, bytes]) -> dict[Key, int]:
@@ -105,6 +106,10 @@ class KeptPacketIds:
 
     def _name(self, page: int) -> str:
         return msgspec.json.encode((*self._session, page)).decode("utf-8")
+
+
+def _packetIds(page: int) -> range:
+    return range(page * _PAGE, page * _PAGE + _PAGE)
 
 
 def pagesBySession(store: MetadataStore) -> dict[tuple[str, str], dict[int, bytes]]:

@@ -8,64 +8,21 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
-from msgspec import Struct
 
 from ...access import ANYBODY
 from ...broker import MetadataStore
 from ...errors import BrokerError
 from ...model import Position
 from .context import NEVER
+from .kept import QOS_2, SESSION, SUBSCRIPTION, KeptExchanges, KeptSession
 from .messages import publisherMark
 from .packetids import KeptPacketIds
+from .reader import Reader, Source
 from .subscription import KeptSubscription, Key, SessionSubscription
 
 if TYPE_CHECKING:
     from .delivery import Delivery
     from .frames import InFlight
-
-SESSION = "mqtt-session"
-"""The kind of L{KeptSession} on disk."""
-SUBSCRIPTION = "mqtt-subscription"
-"""The kind of L{KeptSubscription} on disk. Its name is that of the session and the filter."""
-QOS_2 = "mqtt-qos2"
-"""The kind of L{KeptExchanges} on disk."""
-
-
-class KeptSession(Struct, frozen=True, kw_only=True):
-    """
-    A session as it stands on disk.
-
-    @ivar account: the account that it belongs to; empty where there were no credentials.
-    @ivar expiry: the session expiry interval in seconds.
-    @ivar absentSince: when its client disconnected, in seconds since the epoch; C{None} while it
-        is connected.
-    @ivar subscriptions: those of a session that was stored before each had an entry of its own.
-    @ivar owner: who made it; empty if it was stored before owners were.
-    """
-
-    group: str
-    clientId: str
-    expiry: int
-    absentSince: float | None = None
-    subscriptions: list[KeptSubscription] = []
-    owner: str = ""
-    account: str = ""
-
-
-class KeptExchanges(Struct, frozen=True, kw_only=True):
-    """
-    Exchanges with QoS 2 that are not complete, as they stand on disk.
-
-    @ivar received: packet identifiers of publishes that are in the log and not released.
-    @ivar sent: deliveries without PUBREC, by packet identifier.
-    @ivar released: deliveries with PUBREC and without PUBCOMP, by packet identifier.
-    @ivar completed: deliveries with PUBCOMP that the log may hand over once more.
-    """
-
-    received: list[int] = []
-    sent: dict[int, Key] = {}
-    released: dict[int, Key | None] = {}
-    completed: list[Key] = []
 
 
 class IClient(Protocol):
@@ -96,6 +53,7 @@ class Session:
     @ivar mark: the L{publisherMark} of its client.
     @ivar hasNoLocal: whether a subscription has the No Local option.
     @ivar subscriptions: by topic filter, as the client wrote it.
+    @ivar readers: what reads the log for them, by the id of their subscription of the log.
     @ivar filterBytes: the bytes of all topic filters.
     @ivar client: its connection; C{None} while the client is absent.
     @ivar delivery: sends to the client; C{None} while it is absent.
@@ -117,6 +75,9 @@ class Session:
         self.mark = publisherMark(clientId)
         self.hasNoLocal = False
         self.subscriptions: dict[str, SessionSubscription] = {}
+        self.readers: dict[str, Reader] = {}
+        # Readers, and subscriptions that are shared.
+        self._sources: dict[Source, None] = {}
         self.filterBytes = 0
         self.client: IClient | None = None
         self.delivery: Delivery | None = None
@@ -150,17 +111,22 @@ class Session:
 
     # Subscriptions.
 
+    @property
+    def joinable(self) -> Reader | None:
+        """The reader that subscriptions without an offset or a tag of their own join."""
+        return next((each for each in self.readers.values() if each.isJoinable), None)
+
     def resumeSubscriptions(self) -> None:
         """Have the subscriptions deliver events."""
-        for subscription in tuple(self.subscriptions.values()):
+        for source in tuple(self._sources):
             if self.delivery is None or not self.delivery.isFlowing:
                 break
-            subscription.resume()
+            source.resume()
 
     def pauseSubscriptions(self) -> None:
         """Pause the subscriptions."""
-        for subscription in self.subscriptions.values():
-            subscription.pause()
+        for source in self._sources:
+            source.pause()
 
     def subscriptionLost(self, error: BrokerError) -> None:
         """Close the connection, since the log cannot be read any further."""
@@ -169,8 +135,14 @@ class Session:
 
     def add(self, subscription: SessionSubscription) -> None:
         """Add a subscription to a topic filter that has none."""
-        topicFilter = subscription.kept.topicFilter
+        topicFilter, reader = subscription.kept.topicFilter, subscription.reader
         self.subscriptions[topicFilter] = subscription
+        if reader is None:
+            self._sources[subscription] = None
+        else:
+            self.readers[reader.subscriptionId] = reader
+            self._sources[reader] = None
+            reader.add(subscription)
         self._changed.add(topicFilter)
         self.filterBytes += len(topicFilter)
 
@@ -185,14 +157,29 @@ class Session:
         del self.subscriptions[topicFilter]
         self._changed.add(topicFilter)
         self.filterBytes -= len(topicFilter)
+        subscription.isRemoved = True
+        reader = subscription.reader
+        isOver = True
+        if reader is not None:
+            reader.remove(subscription)
+            isOver = not reader.members
+        source = subscription if reader is None else reader
         if self.delivery is not None:
-            self.delivery.orphan(subscription)
-        subscriptionId = subscription.kept.subscriptionId
+            self.delivery.orphan(source, isOver=isOver)
+        if isOver:
+            self._end(source)
+
+    def _end(self, source: Source) -> None:
+        """End what read the log for subscriptions of this session."""
+        del self._sources[source]
+        subscriptionId = source.subscriptionId
         for key in [key for key in self._unacknowledged if key[0] == subscriptionId]:
             del self._reserved[self._unacknowledged.pop(key)]
         self._settled = {key for key in self._settled if key[0] != subscriptionId}
         self._completed = {key for key in self._completed if key[0] != subscriptionId}
-        subscription.close(forget=True)
+        reader = self.readers.pop(subscriptionId, None)
+        if reader is not None:
+            reader.close(forget=True)
 
     # Packet identifiers.
 
@@ -244,7 +231,9 @@ class Session:
         self._completed -= done
         self._hasChanged = self._hasChanged or bool(done)
         for key in [key for key in self._unacknowledged if isDone(key)]:
-            self.takeUnacknowledged(key)
+            packetId = self.takeUnacknowledged(key)
+            if self._sent.pop(packetId, None) is not None:
+                self._hasChanged = True
 
     def forgetDeliveries(self, subscriptionIds: Container[str]) -> None:
         """
@@ -288,12 +277,14 @@ class Session:
         if self.isPersistent:
             self._packetIds.sent(packetIds)
 
-    def _findInFlight(self, packetId: int) -> Key | None:
-        """The key of the message with a packet identifier, but for QoS 2, which is stored apart."""
-        key = self._reserved.get(packetId)
-        if self.delivery is not None and key is None:
-            key = self.delivery.keyOf(packetId)
-        return None if packetId in self._sent else key
+    def _findInFlight(self, packetIds: range) -> Mapping[int, Key]:
+        """The keys of messages in flight, but for QoS 2, which is stored apart."""
+        found = {} if self.delivery is None else self.delivery.keysOf(packetIds)
+        for packetId in self._reserved.keys() & packetIds:
+            key = self._reserved[packetId]
+            if key is not None:
+                found[packetId] = key
+        return {packetId: key for packetId, key in found.items() if packetId not in self._sent}
 
     # Exchanges with QoS 2.
 
@@ -325,10 +316,7 @@ class Session:
         self._hasChanged = True
 
     def _isShared(self, key: Key) -> bool:
-        return any(
-            each.group is not None and each.kept.subscriptionId == key[0]
-            for each in self.subscriptions.values()
-        )
+        return any(each.isShared and each.subscriptionId == key[0] for each in self._sources)
 
     def accepted(self, packetId: int) -> None:
         """Record that a publish of the client is in the log."""
@@ -372,9 +360,9 @@ class Session:
     def _storePositions(self) -> None:
         if self.delivery is not None:
             self.delivery.acknowledgeEvents()
-        for subscription in self.subscriptions.values():
-            if subscription.kept.subscriptionId in self._advanced:
-                subscription.storePosition()
+        for source in self._sources:
+            if source.subscriptionId in self._advanced:
+                source.storePosition()
         self._advanced.clear()
 
     def keep(self) -> None:
@@ -431,7 +419,7 @@ class Session:
         value = self._store.get(QOS_2, self.name) or b"{}"
         kept = msgspec.json.decode(value, type=KeptExchanges)
         # A page may be older than what is stored of QoS 2, and than the end of a subscription.
-        known = {each.kept.subscriptionId for each in self.subscriptions.values()}
+        known = {each.subscriptionId for each in self._sources}
         for key, packetId in self._packetIds.restore(pages).items():
             if key[0] in known and packetId not in kept.sent and packetId not in kept.released:
                 self._unacknowledged[key] = packetId

@@ -26,11 +26,13 @@ from .context import Context
 from .delivery import Delivery
 from .frames import InFlight
 from .handshake import Handshake
+from .kept import SESSION, SUBSCRIPTION, KeptSession
 from .packetids import pagesBySession
 from .packets import Connect
+from .reader import Reader
 from .reasons import MqttError, ReasonCode
 from .retained import FOLLOWED, RETAINED
-from .session import SESSION, SUBSCRIPTION, IClient, KeptSession, Session
+from .session import IClient, Session
 from .subscription import KeptSubscription, SessionSubscription, ShareGroup, ShareKey, parseShare
 from .wills import Wills
 
@@ -270,17 +272,18 @@ class Sessions:
 
     def _leave(self, session: Session, inFlight: dict[int, InFlight], isOver: bool) -> None:
         """Close the subscriptions. Shared messages with QoS 1 go to other members."""
+        for reader in session.readers.values():
+            reader.close(forget=False)
         for subscription in session.subscriptions.values():
             group = subscription.group
             if group is None:
-                subscription.close(forget=False)
                 continue
             unfinished = []
             for packetId, flight in list(inFlight.items()):
-                if flight.subscription is subscription and flight.sent.qos == 1:
+                if flight.source is subscription and flight.sent.qos == 1:
                     unfinished.append(flight.sent.message.event)
                     del inFlight[packetId]
-                elif flight.subscription is subscription:
+                elif flight.source is subscription:
                     if isOver:
                         # [MQTT5-4.8.2-5]
                         group.acknowledge((flight.sent.message.event,))
@@ -355,14 +358,14 @@ class Sessions:
         self._absent(group, id)
         position = await self._context.subscriptions.locate(group, offset)
         session = self._absent(group, id)
-        own = {
-            each.kept.subscriptionId
-            for each in session.subscriptions.values()
-            if each.group is None
-        }
-        for subscriptionId in own:
+        for subscription in session.subscriptions.values():
+            if subscription.group is None:
+                kept = msgspec.structs.replace(subscription.kept, start=position)
+                session.change(subscription, kept)
+        for subscriptionId in session.readers:
             self._context.subscriptions.reset(subscriptionId, position)
-        session.forgetDeliveries(own)
+        session.forgetDeliveries(session.readers.keys())
+        session.keep()
         session.takeChange()
         await self._context.store.flush()
 
@@ -406,7 +409,12 @@ class Sessions:
     def addSubscription(self, session: Session, kept: KeptSubscription) -> SessionSubscription:
         """Add a subscription to a session. It is not opened yet."""
         group = None
-        if parseShare(kept.topicFilter) is not None:
+        if parseShare(kept.topicFilter) is None:
+            reader = session.readers.get(kept.subscriptionId)
+            if reader is None:
+                reader = Reader(session, self._context.subscriptions, kept)
+            subscription = SessionSubscription(session, kept, reader=reader)
+        else:
             key = (session.group, session.account, kept.topicFilter, kept.tag)
             group = self._shares.get(key)
             if group is None:
@@ -417,7 +425,7 @@ class Sessions:
                 kept, subscriptionId=group.kept.subscriptionId, start=group.kept.start
             )
             group.sessions += 1
-        subscription = SessionSubscription(session, kept, group)
+            subscription = SessionSubscription(session, kept, group=group)
         session.add(subscription)
         if session.isPersistent or group is not None:
             # It ends with the session or the group, however long nobody is connected.
@@ -426,12 +434,12 @@ class Sessions:
 
     def removeSubscription(self, session: Session, subscription: SessionSubscription) -> None:
         """Remove a subscription from its session [MQTT-3.10.4-2] [MQTT5-3.10.4-1]."""
-        isOpen = subscription.isOpen
+        reader, group = subscription.reader, subscription.group
+        isOpen = reader is not None and reader.isOpen
         session.remove(subscription)
-        group = subscription.group
         if group is None:
-            if not isOpen and session.isPersistent:
-                self._context.subscriptions.forget(subscription.kept.subscriptionId)
+            if not isOpen and session.isPersistent and not (reader and reader.members):
+                self._context.subscriptions.forget(subscription.subscriptionId)
             return
         group.leave(subscription, ())
         group.sessions -= 1

@@ -208,15 +208,23 @@ class Subscriber:
         if old is not None and (common.offset is not None or common.tag != old.kept.tag):
             self._sessions.removeSubscription(session, old)
             old = None
+        isJoined = common.offset is None and common.tag is None and share is None
+        if old is not None:
+            subscriptionId, isJoined = old.kept.subscriptionId, old.kept.isJoined
+        elif isJoined and session.joinable is not None:
+            subscriptionId = session.joinable.subscriptionId
+        else:
+            subscriptionId = self._sessions.newId()
         kept = KeptSubscription(
             topicFilter=asked.topicFilter,
-            subscriptionId=self._sessions.newId() if old is None else old.kept.subscriptionId,
+            subscriptionId=subscriptionId,
             start=None if old is None else old.kept.start,
             qos=asked.qos,
             noLocal=asked.noLocal,
             retainAsPublished=asked.retainAsPublished,
             identifier=common.identifier,
             tag=common.tag,
+            isJoined=isJoined,
         )
         if old is None:
             subscription = self._sessions.addSubscription(session, kept)
@@ -230,7 +238,7 @@ class Subscriber:
             subscription = old
             session.change(old, kept)
         subscription.useVersion(self._version, isPlain=self._isPlain)
-        subscription.isWaiting = True
+        subscription.wait()
         return Opened(subscription=subscription, asked=asked, isNew=isNew)
 
     async def open(self, subscription: SessionSubscription, offset: Offset | None = None) -> None:
@@ -244,14 +252,8 @@ class Subscriber:
         if subscription.group is not None:
             await subscription.group.join(subscription, self._remote, offset)
             return
-        core = await self._context.subscriptions.subscribe(
-            self._session.principal, subscription.request(self._remote, offset), subscription
-        )
-        if self._session.delivery is None:
-            # The connection has ended meanwhile.
-            core.close()
-            return
-        subscription.opened(core)
+        assert subscription.reader is not None
+        await subscription.reader.open(subscription, self._remote, offset)
 
     def begin(self, opened: Opened) -> None:
         """

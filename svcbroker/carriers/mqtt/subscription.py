@@ -19,7 +19,9 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
 from .frames import Options
+from .messages import Message
 from .packets import MQTT_5
+from .reader import Reader
 
 if TYPE_CHECKING:
     from .session import Session
@@ -35,6 +37,7 @@ class KeptSubscription(Struct, frozen=True, kw_only=True):
     @ivar topicFilter: the filter as the client wrote it, C{$share/} included.
     @ivar subscriptionId: the id of the subscription of the log.
     @ivar start: the position after which it began; C{None} before it was opened.
+    @ivar isJoined: whether others of its session have the same subscription of the log.
     """
 
     topicFilter: str
@@ -45,6 +48,7 @@ class KeptSubscription(Struct, frozen=True, kw_only=True):
     retainAsPublished: bool = False
     identifier: int = 0
     tag: str | None = None
+    isJoined: bool = False
 
 
 class ShareName(Struct, frozen=True):
@@ -73,34 +77,39 @@ def parseShare(topicFilter: str) -> ShareName | None:
     return ShareName(name, rest)
 
 
-def startOf(kept: KeptSubscription, offset: Offset | None) -> Offset:
-    """
-    The offset of a subscription whose position the log does not know.
-
-    @param offset: the one that the client asks for.
-    """
-    if kept.start is not None:
-        return Position(*kept.start)
-    return Edge.LAST if offset is None else offset
-
-
-@implementer(ISubscriber)
 class SessionSubscription:
     """
-    A subscription of a session. While the client is connected, it receives events of the log.
+    A subscription of a session: what reads the log for it is a L{Reader}, or the group of a shared
+    one. It is the source of its retained messages, and of a share's events.
 
     @ivar kept: its state on disk.
     @ivar options: the options that its frames depend on.
+    @ivar topicFilter: the filter without the prefix of a shared one.
     @ivar isWaiting: whether it is paused until retained messages were sent.
-    @ivar group: the group of a shared subscription; C{None} for an ordinary one.
+    @ivar isRemoved: whether it has ended.
+    @ivar reader: reads the log for an ordinary one.
+    @ivar group: the group of a shared one.
     """
 
-    def __init__(self, session: Session, kept: KeptSubscription, group: ShareGroup | None) -> None:
+    isShared = True
+    always: Options | None = None
+
+    def __init__(
+        self,
+        session: Session,
+        kept: KeptSubscription,
+        *,
+        reader: Reader | None = None,
+        group: ShareGroup | None = None,
+    ) -> None:
+        share = parseShare(kept.topicFilter)
+        self.topicFilter = kept.topicFilter if share is None else share.topicFilter
         self.session = session
+        self.reader = reader
         self.group = group
-        self._core: ISubscription | None = None
         self.isAcknowledged = False
         self.isWaiting = False
+        self.isRemoved = False
         self.change(kept)
 
     def change(self, kept: KeptSubscription) -> None:
@@ -112,100 +121,57 @@ class SessionSubscription:
     def useVersion(self, version: int, *, isPlain: bool = False) -> None:
         """Deliver in this protocol level, maybe without the broker's own user property."""
         kept = self.kept
-        self.options = Options(version, kept.qos, kept.retainAsPublished, kept.identifier, isPlain)
+        identifiers = (kept.identifier,) if kept.identifier else ()
+        self.options = Options(version, kept.qos, kept.retainAsPublished, identifiers, isPlain)
+        if self.reader is not None:
+            self.reader.changed()
 
-    @property
-    def topicFilter(self) -> str:
-        """The filter without the prefix of a shared one."""
-        share = parseShare(self.kept.topicFilter)
-        return self.kept.topicFilter if share is None else share.topicFilter
-
-    def keyOf(self, event: Event) -> Key:
-        """The key of an event for this subscription."""
-        return (self.kept.subscriptionId, event.eventId.height, event.index)
-
-    # Its place in the log.
-
-    def request(self, remote: str, offset: Offset | None) -> SubscribeRequest:
-        """
-        The request for a subscription of the log.
-
-        @param offset: where a new one begins.
-        """
-        isDurable = self.session.isPersistent
-        return SubscribeRequest(
-            interfaceType=InterfaceType.MQTT,
-            group=self.session.group,
-            filters=(self.topicFilter,),
-            offset=startOf(self.kept, offset),
-            tag=self.kept.tag,
-            subscriptionId=self.kept.subscriptionId,
-            remote=remote,
-            mustExist=False,
-            isDurable=isDurable,
-            # A session that ends with its connection has nothing to resume.
-            isAcknowledged=isDurable,
-        )
-
-    def opened(self, core: ISubscription) -> None:
-        """Use a subscription of the log, which is paused."""
-        self._core = core
-        if self.kept.start is None:
-            self.kept = structs.replace(self.kept, start=core.position)
-        self.isAcknowledged = core.request.isAcknowledged
-        self.session.forgetAcknowledged(self.kept.subscriptionId, core.isAcknowledged)
-
-    @property
-    def isOpen(self) -> bool:
-        """Whether it has a subscription of the log."""
-        return self._core is not None
+    def wait(self) -> None:
+        """Pause until the retained messages were sent."""
+        self.isWaiting = True
+        if self.reader is not None:
+            self.reader.pause()
 
     def resume(self) -> None:
         """Receive events."""
-        if self.isWaiting:
-            return
-        if self.group is not None:
+        if self.reader is not None:
+            self.reader.resume()
+        elif self.group is not None and not self.isWaiting:
             self.group.deal()
-        elif self._core is not None:
-            self._core.resume()
+
+    # Source
+
+    @property
+    def subscriptionId(self) -> str:
+        """The id of its subscription of the log."""
+        return self.kept.subscriptionId
 
     def pause(self) -> None:
-        """Receive no events."""
-        if self._core is not None:
-            self._core.pause()
+        """See L{Source.pause}. The group passes over a member without room."""
+
+    def optionsOf(self, batch: Batch) -> Options | None:
+        """See L{Source.optionsOf}."""
+        return self.options
+
+    def optionsFor(self, message: Message) -> Options | None:
+        """See L{Source.optionsFor}."""
+        isOwn = self.noLocal and message.publisher == self.session.mark
+        # [MQTT5-3.8.3-3]
+        return None if self.isRemoved or isOwn else self.options
+
+    def keyOf(self, event: Event) -> Key:
+        """See L{Source.keyOf}."""
+        return (self.kept.subscriptionId, event.eventId.height, event.index)
 
     def acknowledge(self, events: Sequence[Event]) -> None:
-        """Acknowledge events to the log."""
+        """See L{Source.acknowledge}."""
         if self.group is not None:
             self.group.acknowledge(events)
-        elif self._core is not None:
-            self._core.acknowledge(events)
 
     def storePosition(self) -> None:
-        """Store the position together with the session's changes of this turn."""
+        """See L{Source.storePosition}."""
         if self.group is not None:
             self.group.storePosition()
-        elif self._core is not None:
-            self._core.storePosition()
-
-    def close(self, *, forget: bool) -> None:
-        """Close the subscription of the log."""
-        self.isWaiting = False
-        core, self._core = self._core, None
-        if core is not None:
-            core.close(forget=forget)
-
-    # ISubscriber
-
-    def deliver(self, batch: Batch) -> None:
-        """See L{ISubscriber.deliver}."""
-        if self.session.delivery is not None:
-            self.session.delivery.deliver(self, batch)
-
-    def subscriptionEnded(self, error: BrokerError) -> None:
-        """See L{ISubscriber.subscriptionEnded}."""
-        self._core = None
-        self.session.subscriptionLost(error)
 
 
 ShareKey = tuple[str, str, str, str | None]
@@ -258,15 +224,18 @@ class ShareGroup:
             self._members.append(member)
 
     async def _open(self, principal: Principal, remote: str, offset: Offset | None) -> None:
-        share = parseShare(self.kept.topicFilter)
+        share, start = parseShare(self.kept.topicFilter), self.kept.start
         assert share is not None
+        if start is not None:
+            # Where it began, if the log does not know its position.
+            offset = Position(*start)
         self._core = await self._subscriptions.subscribe(
             principal,
             SubscribeRequest(
                 interfaceType=InterfaceType.MQTT,
                 group=self._group,
                 filters=(share.topicFilter,),
-                offset=startOf(self.kept, offset),
+                offset=Edge.LAST if offset is None else offset,
                 tag=self.kept.tag,
                 subscriptionId=self.kept.subscriptionId,
                 remote=remote,

@@ -174,20 +174,6 @@ class DeliverTests(SynchronousTestCase):
         (message,) = old.takeMessages()
         self.assertEqual((message.topic, message.payload), ("a/b", b"\x00\xff"))
 
-    def test_overlappingSubscriptionsDeliverEach(self) -> None:
-        """Each matching subscription has a message of its own, with its identifier."""
-        server = Server()
-        client = server.connected()
-        client.subscribe("a/#", 2, Properties(subscriptionIdentifiers=(7,)))
-        client.subscribe("a/+", 1, Properties(subscriptionIdentifiers=(200,)))
-        client.subscribe("a/b", 0)
-        client.publish("a/b", b"x", 2)
-        messages = client.takeMessages()
-        self.assertEqual(
-            sorted((each.qos, each.properties.subscriptionIdentifiers) for each in messages),
-            [(0, ()), (1, (200,)), (2, (7,))],
-        )
-
     def test_plainClientGetsNoEventId(self) -> None:
         """The user property svc-plain of CONNECT leaves out svc-eventId, and nothing else."""
         server = Server()

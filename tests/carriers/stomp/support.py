@@ -142,6 +142,14 @@ class FakeSubscription:
     def rewind(self) -> None:
         """See L{ISubscription.rewind}."""
 
+    def addFilter(self, filter: str) -> Position:
+        """See L{ISubscription.addFilter}. STOMP adds none."""
+        raise NotImplementedError
+
+    def removeFilter(self, filter: str) -> None:
+        """See L{ISubscription.removeFilter}."""
+        raise NotImplementedError
+
     def close(self, *, forget: bool = False) -> None:
         """See L{ISubscription.close}."""
         assert not self.isClosed

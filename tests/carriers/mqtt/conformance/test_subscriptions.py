@@ -150,7 +150,7 @@ class SubscribeTests(MqttTestCase):
         self.assertIn(len(copies), (1, 2, 3))
         self.assertEqual({each.payload for each in copies}, {b"x"})
         self.notForeign("mosquitto 2.0.11 takes the first one's QoS with 3.1.1")
-        self.assertEqual(max(each.qos for each in copies), 2)
+        self.assertEqual([each.qos for each in copies], [2])
 
     def test_lastOfEqualFiltersCounts(self) -> None:
         """[MQTT-3.8.4-4] A SUBSCRIBE is as if its filters came one by one: the last counts."""
@@ -300,8 +300,11 @@ class Subscribe5Tests(SubscribeTests):
         """[MQTT5-3.3.4-4] [MQTT5-3.3.4-5] Overlapping: all of them, in one copy or several."""
         client = self.identified(("a/b", 1), ("a/+", 2), ("#", 3), ("c", 4))
         client.publish(self.topic("a/b"), b"x")
-        numbers = [id_ for each in client.settle() for id_ in each.all("subscriptionId")]
+        copies = client.settle()
+        numbers = [id_ for each in copies for id_ in each.all("subscriptionId")]
         self.assertEqual(sorted(numbers), [1, 2, 3])
+        self.notForeign("a broker may send several copies")
+        self.assertEqual(len(copies), 1)
 
     def test_identifierIsReplaced(self) -> None:
         """Section 3.8.2.1.2: the same filter again, with another identifier, or none."""
