@@ -100,6 +100,7 @@ class FaceTests(SynchronousTestCase):
             "checkTopicName",
             "eventSize",
             "filterCovers",
+            "filterExpression",
             "filterMatches",
             "filtersOverlap",
             "isPattern",

@@ -4,7 +4,8 @@ Grants, as the lines of roles say them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from attrs import field, frozen
@@ -15,6 +16,7 @@ from ..interfaces import TOPIC_ACTIONS, Action, Decision, IGrants
 from ..model import (
     checkFilter,
     filterCovers,
+    filterExpression,
     filterMatches,
     filtersOverlap,
 )
@@ -157,6 +159,28 @@ class Grants:
             elif filtersOverlap(pattern, filter):
                 isGranted = True
         return isGranted
+
+    def visibility(self, group: str, clientId: str) -> Callable[[str], bool]:
+        """
+        Make a function that tells whether some action is granted for a topic. It is for many
+        topics: most of those for which nothing is granted cost one search.
+        """
+        if self.isEverything:
+            return lambda topic: True
+        if self._unusableName(clientId):
+            return lambda topic: False
+        grants = [grant for grant in self.grants if grant.actions & set(TOPIC_ACTIONS)]
+        grants = [grant for grant in grants if grant.group in (_ALL, group)]
+        granted = [self._fill(each.pattern, clientId) for each in grants if not each.isDenied]
+        matches = re.compile("|".join(map(filterExpression, granted)) or "(?!)", re.S).fullmatch
+        if len(granted) == len(grants):
+            return lambda topic: matches(topic) is not None
+        return lambda topic: (
+            matches(topic) is not None
+            and any(
+                self.decide(action, group, topic, clientId).isGranted for action in TOPIC_ACTIONS
+            )
+        )
 
     def _fill(self, pattern: str, clientId: str) -> str:
         if "%" in pattern:

@@ -5,6 +5,7 @@ Principals: the accounts in whose name clients act.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from ..errors import NotAuthorized
@@ -120,6 +121,13 @@ class Principal:
     def sees(self, group: str, topic: str) -> bool:
         """Whether it may know that there is a topic: it may do something with it."""
         return self.isEverything or any(self.may(each, group, topic) for each in TOPIC_ACTIONS)
+
+    def visibility(self, group: str) -> Callable[[str], bool]:
+        """A function that answers for many topics of a group what L{sees} does, as of now."""
+        grants = self._grants
+        if isinstance(grants, Grants):
+            return grants.visibility(group, self.clientId)
+        return partial(self.sees, group)
 
     def seesGroup(self, group: str) -> bool:
         """Whether it may know that there is a group: it may do something in it."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 
 from ..access import Principal
 from ..errors import BrokerError, EventNotFound, TopicNotFound, TransactionFailed
@@ -35,7 +36,8 @@ from ._publishing import DEFAULT_POLICY, Publication, PublishBatch, Publishing, 
 from ._timeouts import TimeoutQueue
 from ._values import Answer, NumberedPage, SendResult, appliedSize, pageOffset
 
-_LIST_STEP: Final = 1000
+_LIST_STEP: Final = 500
+"""How many topics are looked at in one turn of the reactor for a restricted principal."""
 
 
 class Broker:
@@ -255,20 +257,26 @@ class Broker:
     async def _listVisible(
         self, principal: Principal, group: str, ledger: ILedger, offset: int, size: int
     ) -> Page[Topic]:
-        """The page of a principal that may not know of all topics: all of them are looked at."""
+        """
+        The page of a principal that may not know of all topics. All of them are looked at, a few
+        in each turn of the reactor.
+        """
         found: list[Topic] = []
         visible = position = 0
-        total = 1
-        while position < total:
+        generation = -1
+        while True:
             part = await self._timeouts.wait(ledger.listTopics(position, _LIST_STEP))
+            if principal.generation != generation:
+                isVisible, generation = principal.visibility(group), principal.generation
             for topic in part.items:
-                if principal.sees(group, topic.name):
+                if isVisible(topic.name):
                     if offset <= visible < offset + size:
                         found.append(topic)
                     visible += 1
-            total = part.total
             position += _LIST_STEP
-        return Page(items=found, total=visible)
+            if position >= part.total:
+                return Page(items=found, total=visible)
+            await deferLater(self.clock, 0)
 
     def state(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[Topic]:
         """

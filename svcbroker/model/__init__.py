@@ -16,7 +16,14 @@ from ._events import (
     checkExtensions,
 )
 from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
-from ._patterns import checkFilter, filterCovers, filterMatches, filtersOverlap, isPattern
+from ._patterns import (
+    checkFilter,
+    filterCovers,
+    filterExpression,
+    filterMatches,
+    filtersOverlap,
+    isPattern,
+)
 from ._records import (
     Block,
     BlockRecord,
@@ -87,6 +94,7 @@ __all__ = [
     "checkTopicName",
     "eventSize",
     "filterCovers",
+    "filterExpression",
     "filterMatches",
     "filtersOverlap",
     "isPattern",

@@ -4,6 +4,8 @@ Subscription patterns: MQTT's topic filters.
 
 from __future__ import annotations
 
+import re
+
 from ..errors import PatternInvalid, TopicBlank, TopicTooLong
 from ._topics import MAX_TOPIC_LENGTH, checkTopicName
 
@@ -61,6 +63,19 @@ def filterMatches(filter: str, topic: str) -> bool:
         if number == len(levels) or level not in (ONE_LEVEL, levels[number]):
             return False
     return len(wanted) == len(levels)
+
+
+def filterExpression(filter: str) -> str:
+    """A regular expression that matches, as a whole, the topics that a valid filter matches."""
+    if not isPattern(filter):
+        return re.escape(filter)
+    *levels, last = filter.split(SEPARATOR)
+    start = r"(?!\$)" if filter[0] in (ONE_LEVEL, ALL_BELOW) else ""
+    pieces = [r"[^/]*" if level == ONE_LEVEL else re.escape(level) for level in levels]
+    if last != ALL_BELOW:
+        pieces.append(r"[^/]*" if last == ONE_LEVEL else re.escape(last))
+        return start + "/".join(pieces)
+    return start + ("/".join(pieces) + r"(?:/.*)?" if pieces else ".*")
 
 
 def filtersOverlap(one: str, other: str) -> bool:

@@ -4,6 +4,7 @@ Grants: what their lines say.
 
 from __future__ import annotations
 
+import re
 from itertools import product
 
 from hypothesis import given, settings
@@ -12,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svcbroker.access import BUILT_IN_ROLES, EVERYTHING, Grants
-from svcbroker.interfaces import Action, IGrants
-from svcbroker.model import filterCovers, filterMatches, filtersOverlap
+from svcbroker.interfaces import TOPIC_ACTIONS, Action, IGrants
+from svcbroker.model import filterCovers, filterExpression, filterMatches, filtersOverlap
 
 _TOPICS = [
     "/".join(levels) for n in (1, 2, 3) for levels in product(["a", "b", "$x", ""], repeat=n)
@@ -24,6 +25,14 @@ _PATTERNS = st.lists(st.sampled_from(["a", "b", "+", "$x", ""]), min_size=1, max
 
 
 class FilterTests(SynchronousTestCase):
+    @given(_PATTERNS)
+    @settings(max_examples=500, deadline=None)
+    def test_expressionMatchesWhatTheFilterMatches(self, filter: str) -> None:
+        expression = re.compile(filterExpression(filter), re.S)
+        for topic in [*_TOPICS, "a.b", "a\n", "\n"]:
+            isMatched = expression.fullmatch(topic) is not None
+            self.assertEqual(isMatched, filterMatches(filter, topic), (filter, topic))
+
     @given(_PATTERNS, _PATTERNS)
     @settings(max_examples=500, deadline=None)
     def test_filtersOverlapWhereATopicMatchesBoth(self, one: str, other: str) -> None:
@@ -134,3 +143,22 @@ class GrantsTests(SynchronousTestCase):
     def test_builtInRolesAreGrants(self) -> None:
         for lines in BUILT_IN_ROLES.values():
             Grants.parse(lines)
+
+    @given(st.lists(st.tuples(st.booleans(), st.sampled_from([*Action]), _PATTERNS), max_size=4))
+    @settings(max_examples=300, deadline=None)
+    def test_visibilityIsThatSomeActionIsGranted(
+        self, rules: list[tuple[bool, Action, str]]
+    ) -> None:
+        lines = [
+            f"{'deny ' if isDenied else ''}{action.value} 1 {pattern}"
+            for isDenied, action, pattern in rules
+            if action in TOPIC_ACTIONS and pattern
+        ]
+        grants = Grants.parse(lines, "ann")
+        isVisible = grants.visibility("1", "")
+        for topic in _TOPICS:
+            isGranted = any(
+                grants.decide(action, "1", topic, "").isGranted for action in TOPIC_ACTIONS
+            )
+            self.assertEqual(isVisible(topic), isGranted, (lines, topic))
+        self.assertFalse(any(map(grants.visibility("2", ""), _TOPICS)))

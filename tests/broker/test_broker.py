@@ -11,8 +11,9 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
-from svcbroker.access import ANYBODY
+from svcbroker.access import ANYBODY, Grants, Principal, Usage
 from svcbroker.broker import Broker, Publication, SendStatus
+from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import EventId, Execution, Receipt
 
 from .support import MAX_CONTENT, TIMEOUT, makeFixture
@@ -48,6 +49,20 @@ class BrokerTests(SynchronousTestCase):
         self.assertEqual(event.extensions, {"svc-a": "b"})
         state = self.successResultOf(self.broker.state(ANYBODY, " ", "t"))
         self.assertEqual((state.sequence, state.height), (1, 2))
+
+    def test_restrictedListLooksAtAFewTopicsATurn(self) -> None:
+        """And its pages are those of the topics that the principal may know of."""
+        for number in range(600):
+            self.opened(f"{'ab'[number % 2]}/{number}")
+        usage = Usage(Quotas(), self.fixture.clock.seconds)
+        grants = Grants.parse(["subscribe 1 a/#", "deny subscribe 1 a/0"])
+        principal = Principal(Identity(name="ann", grants=grants), usage)
+        listing = self.broker.list(principal, 1, 3, None)
+        self.assertNoResult(listing)
+        self.fixture.clock.advance(0)
+        page = self.successResultOf(listing).page
+        self.assertEqual([topic.name for topic in page.items], ["a/8", "a/10", "a/12"])
+        self.assertEqual(page.total, 299)
 
     def test_openTwiceSubmitsOnce(self) -> None:
         self.opened()
