@@ -4,8 +4,10 @@ What an operator may change, not only ask.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import permutations, product
+
+from twisted.internet.defer import Deferred, succeed
 
 from ..access import Principal
 from ..chain import ValidatorChange, ValidatorSet
@@ -36,6 +38,21 @@ class Operator:
         self._timeouts = timeouts
         self._hasFaults = hasFaults
         self._durable: dict[InterfaceType, IDurableSubscriptions] = {}
+        self._reload: Callable[[], Deferred[Sequence[str]]] = lambda: succeed(())
+
+    def handleReload(self, reload: Callable[[], Deferred[Sequence[str]]]) -> None:
+        """Have L{reload} call this. Called once, before any call."""
+        self._reload = reload
+
+    @asDeferred
+    async def reload(self, principal: Principal) -> Sequence[str]:
+        """
+        Read accounts, secrets and certificates again.
+
+        @return: fires with a line for each file that cannot be used, and so changes nothing.
+        """
+        principal.requireAny(Action.OPERATE, None)
+        return await self._timeouts.wait(self._reload())
 
     def manage(self, interfaceType: InterfaceType, durable: IDurableSubscriptions) -> None:
         """

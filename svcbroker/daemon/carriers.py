@@ -5,12 +5,14 @@ The broker and its carriers, put together from the configuration; started and dr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.logger import Logger
 
+from ..access import Access
 from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
@@ -76,6 +78,8 @@ class Carriers:
 
     @ivar factories: what makes the protocols of connections, by the name of the port.
     @ivar lifecycles: those of the carriers, in the order in which they start.
+    @ivar access: who may use the broker.
+    @ivar readSecrets: reads the secrets of webhooks again, and gives what applies them.
     @ivar release: lets go of the rest, at the very end.
     """
 
@@ -84,6 +88,8 @@ class Carriers:
     broker: Broker
     subscriptions: Subscriptions
     metadata: MetadataStore
+    access: Access
+    readSecrets: Callable[[], Callable[[], None]]
     release: Callable[[], object] = field(default=lambda: None)
 
     @asDeferred
@@ -117,10 +123,44 @@ class Carriers:
             self.subscriptions.stop()
             await self.metadata.stop()
 
+    def handleReload(self, reload: Callable[[], Deferred[Sequence[str]]]) -> None:
+        """Have operators call C{reload}. Called once, before the start."""
+        self.broker.operator.handleReload(reload)
+
+    @asDeferred
+    async def reload(self) -> None:
+        """
+        Read accounts, grants, limits and secrets again.
+
+        @raise ConfigError, InvalidDescription: one of the files cannot be used. Nothing has
+            changed.
+        """
+        useSecrets = self.readSecrets()
+        await self.access.reload()
+        useSecrets()
+
     def stop(self) -> None:
         """Let go of everything, after the ledgers have stopped."""
         self.broker.stop()
         self.release()
+
+
+def readWebhookSecrets(config: Config) -> tuple[bytes, ...]:
+    """
+    The secrets of webhooks, from their file.
+
+    @raise ConfigError: it cannot be used.
+    """
+    path = config.webhookSecretFile
+    if not path:
+        return ()
+    try:
+        with open(path, "rb") as file:
+            return parseSecrets(file.read(_MAX_SECRETS_FILE))
+    except OSError as error:
+        raise ConfigError(f"webhook-secret-file: cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"webhook-secret-file: {path} {error}") from None
 
 
 def makeWebhookSettings(config: Config) -> WebhookSettings:
@@ -129,21 +169,9 @@ def makeWebhookSettings(config: Config) -> WebhookSettings:
 
     @raise ConfigError: the file of the secrets cannot be used.
     """
-    secrets: tuple[bytes, ...] = ()
-    path = config.webhookSecretFile
-    if path:
-        try:
-            with open(path, "rb") as file:
-                secrets = parseSecrets(file.read(_MAX_SECRETS_FILE))
-        except OSError as error:
-            raise ConfigError(
-                f"webhook-secret-file: cannot read {path}: {error.strerror}"
-            ) from error
-        except ValueError as error:
-            raise ConfigError(f"webhook-secret-file: {path} {error}") from None
     return WebhookSettings(
         policy=AddressPolicy.allowing(config.webhookAllow),
-        signer=Signer(secrets),
+        signer=Signer(readWebhookSecrets(config)),
         timeout=config.webhookTimeout,
         maxDelay=config.webhookMaxDelay,
         connections=config.webhookConnections,
@@ -279,5 +307,7 @@ def makeCarriers(
         broker=broker,
         subscriptions=subscriptions,
         metadata=metadata,
+        access=access,
+        readSecrets=lambda: partial(webhookSettings.signer.use, readWebhookSecrets(config)),
         release=release,
     )

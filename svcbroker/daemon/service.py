@@ -16,10 +16,10 @@ from twisted.application.service import Service
 from twisted.internet.defer import (
     CancelledError,
     Deferred,
+    DeferredLock,
     TimeoutError,
     fail,
     maybeDeferred,
-    succeed,
 )
 from twisted.internet.error import CannotListenError
 from twisted.logger import ILogObserver, Logger
@@ -30,6 +30,7 @@ from ..errors import BrokerError
 from ..interfaces import ILedger, InvalidDescription, LedgerContext
 from ..net.deferreds import asDeferred
 from ..net.tls import CertificateReloader
+from .config import ConfigError
 from .directory import DataDirectoryError, lockDataDirectory
 from .operatorfile import OperatorFileError
 from .plan import GroupPlan, Plan
@@ -62,6 +63,16 @@ class ICarriers(Protocol):
 
     @property
     def factories(self) -> Mapping[str, Any]: ...
+
+    def handleReload(self, reload: Callable[[], Deferred[Sequence[str]]]) -> None:
+        """Have operators call C{reload}. Called once, before the start."""
+
+    def reload(self) -> Deferred[Any]:
+        """
+        Read accounts and secrets again.
+
+        @raise ConfigError, InvalidDescription: they cannot be used. Nothing has changed.
+        """
 
     def start(self) -> Deferred[Any]:
         """Start, before clients are accepted. A failed start leaves nothing open."""
@@ -146,6 +157,7 @@ class BrokerService(Service):
         self._threads: list[LedgerThread] = []
         self._carriers: ICarriers | None = None
         self._reloader: CertificateReloader | None = None
+        self._reloading = DeferredLock()
         self._standing = AsyncExitStack()
         self._deadline: float | None = None
 
@@ -199,6 +211,7 @@ class BrokerService(Service):
                 if port.plan.name == HTTP:
                     self.address = port.address
             carriers = self._makeCarriers(self._ledgers, self.address)
+            carriers.handleReload(self.reload)
             await carriers.start()
             self._carriers = carriers
             stack.push_async_callback(self._drain, carriers)
@@ -249,13 +262,33 @@ class BrokerService(Service):
 
     def reload(self) -> Deferred[Sequence[str]]:
         """
-        Read again what may change while the daemon runs: the certificates of its endpoints. New
-        connections get them.
+        Read again what may change while the daemon runs: accounts with their grants and limits,
+        the secrets of webhooks, and the certificates of endpoints. Connections keep their
+        certificates; what an account may do changes for its connections, too.
 
-        @return: fires with a line for each file that cannot be used, which changes nothing. Does
-            not fail.
+        @return: fires with a line for each file that cannot be used. Accounts and secrets change
+            together or not at all. Does not fail.
         """
-        return succeed(()) if self._reloader is None else self._reloader.reload()
+        return self._reloading.run(self._reload)
+
+    @asDeferred
+    async def _reload(self) -> Sequence[str]:
+        lines: list[str] = []
+        if not self.running or self._carriers is None:
+            return lines
+        try:
+            await self._carriers.reload()
+            _log.info("Accounts and secrets were read again")
+        except (ConfigError, InvalidDescription) as error:
+            lines.append(f"Accounts and secrets stay as they were: {error}")
+        except Exception:
+            _log.failure("Accounts and secrets were not read again")
+            lines.append("Accounts and secrets were not read again; see the log")
+        for line in lines:
+            _log.error("{line}", line=line)
+        if self._reloader is not None:
+            lines.extend(await self._reloader.reload())
+        return lines
 
     def _announce(self) -> None:
         if self._plan.hasFaults:

@@ -8,6 +8,7 @@ for clients.
 from __future__ import annotations
 
 from binascii import a2b_base64
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -196,6 +197,17 @@ def validatorsOf(nodes: chain.ValidatorSet) -> Validators:
     )
 
 
+class Reloaded(Struct, frozen=True):
+    """A line for each file that cannot be used: what it says stays as it was."""
+
+    problems: list[str]
+
+
+def reloadedOf(problems: Sequence[str]) -> Reloaded:
+    """Make the record of a reload."""
+    return Reloaded(list(problems))
+
+
 _VALIDATORS = envelope(Validators, validatorsOf)
 _FAULTS = envelope(Faults, faultsOf)
 _NODE = Parameter(name="node", type=NodeIndexType(), description="The index of the node.")
@@ -310,6 +322,13 @@ OPERATOR_CALLS: Final = (
         result=_FAULTS,
         errors=(NotAuthorized,),
         method=lambda broker: broker.operator.heal,
+    ),
+    Operation(
+        name="reload",
+        summary="Read accounts, secrets and certificates again.",
+        parameters=(),
+        result=envelope(Reloaded, reloadedOf),
+        method=lambda broker: broker.operator.reload,
     ),
     *DURABLE_CALLS,
 )

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.daemon.carriers import Carriers, Lifecycle
+from svcbroker.daemon.config import ConfigError
 
 
 class Fake:
@@ -27,6 +29,10 @@ class Fake:
         self.story.append(f"stop {self.name}")
         return succeed(None)
 
+    def reload(self) -> Deferred[None]:
+        self.story.append(f"reload {self.name}")
+        return succeed(None)
+
 
 class CarriersTests(SynchronousTestCase):
     """
@@ -39,14 +45,32 @@ class CarriersTests(SynchronousTestCase):
     def make(self, *lifecycles: Lifecycle) -> Carriers:
         """Carriers over fakes."""
         fakes: Any = {
-            name: Fake(self.story, name) for name in ("broker", "subscriptions", "metadata")
+            name: Fake(self.story, name)
+            for name in ("broker", "subscriptions", "metadata", "access")
         }
         return Carriers(
             factories={},
             lifecycles=lifecycles,
+            readSecrets=self.readSecrets,
             release=lambda: self.story.append("release"),
             **fakes,
         )
+
+    def readSecrets(self) -> Callable[[], None]:
+        self.story.append("read secrets")
+        return lambda: self.story.append("use secrets")
+
+    def test_secretsAreUsedOnceAccountsAreRead(self) -> None:
+        self.successResultOf(self.make().reload())
+        self.assertEqual(self.story, ["read secrets", "reload access", "use secrets"])
+
+    def test_secretsThatCannotBeReadChangeNothing(self) -> None:
+        def fail() -> Callable[[], None]:
+            raise ConfigError("webhook-secret-file: x")
+
+        carriers = evolve(self.make(), readSecrets=fail)
+        self.failureResultOf(carriers.reload(), ConfigError)
+        self.assertEqual(self.story, [])
 
     def tell(self, what: str, answer: Deferred[Any]) -> Callable[[], Deferred[Any]]:
         """Something that a part does."""

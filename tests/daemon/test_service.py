@@ -27,12 +27,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
+from svcbroker.daemon.config import ConfigError
 from svcbroker.daemon.directory import DataDirectoryError, lockDataDirectory
 from svcbroker.daemon.plan import GroupPlan, Plan
 from svcbroker.daemon.ports import GatedFactory, PortPlan
 from svcbroker.daemon.service import CLOSE_SHARE, BrokerService, Dependencies, StartError
 from svcbroker.errors import LedgerUnavailable
-from svcbroker.interfaces import LedgerContext
+from svcbroker.interfaces import InvalidDescription, LedgerContext
 from svcbroker.net.tls import INTERVAL
 
 
@@ -148,6 +149,15 @@ class FakeCarrier:
     factories: dict[str, FakeFactory]
     drained: Deferred[None] = field(factory=lambda: succeed(None))
     started: Deferred[None] = field(factory=lambda: succeed(None))
+    reloaded: Deferred[None] = field(factory=lambda: succeed(None))
+    reloadAll: Any = None
+
+    def handleReload(self, reload: Callable[[], Deferred[Any]]) -> None:
+        self.reloadAll = reload
+
+    def reload(self) -> Deferred[None]:
+        self.story.append("reload")
+        return self.reloaded
 
     def start(self) -> Deferred[None]:
         self.story.append("begin")
@@ -332,8 +342,38 @@ class ServiceTests(SynchronousTestCase):
         del self.story[:]
         self.successResultOf(service.stopService())
         self.assertEqual(self.story[:3], ["end certificates", "stop listening", "drain"])
-        self.assertEqual(self.successResultOf(service.reload()), ())
+        self.assertEqual(self.successResultOf(service.reload()), [])
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_reloadsAreMadeOneAfterTheOther(self) -> None:
+        """By signals and operator calls, while the daemon runs."""
+        service = self.makeService()
+        self.start(service)
+        del self.story[:]
+        self.carrier.reloaded = Deferred()
+        first, second = service.reload(), self.carrier.reloadAll()
+        self.assertEqual(self.story, ["reload"])
+        self.carrier.reloaded.callback(None)
+        self.assertEqual(self.successResultOf(first), [])
+        self.assertEqual(self.successResultOf(second), [])
+        self.assertEqual(self.story, ["reload", "reload"])
+        self.successResultOf(service.stopService())
+        del self.story[:]
+        self.assertEqual(self.successResultOf(service.reload()), [])
+        self.assertEqual(self.story, [])
+
+    def test_filesThatCannotBeUsedAreTold(self) -> None:
+        service = self.makeService()
+        self.start(service)
+        for error in (ConfigError("x: is bad"), InvalidDescription("x: is bad")):
+            self.carrier.reloaded = fail(error)
+            [line] = self.successResultOf(service.reload())
+            self.assertEqual(line, "Accounts and secrets stay as they were: x: is bad")
+        self.carrier.reloaded = fail(RuntimeError())
+        [line] = self.successResultOf(service.reload())
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
+        self.assertIn("see the log", line)
+        self.successResultOf(service.stopService())
 
     def test_hangingCertificatesDoNotStopTheStop(self) -> None:
         class Certificates:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
-from attrs import field, frozen
+from attrs import define, field
 
 from ... import __version__
 from ...model import Event, InterfaceType
@@ -62,7 +62,7 @@ def encodeBody(
     )
 
 
-@frozen
+@define(eq=False)
 class Signer:
     """
     Signs deliveries: HMAC-SHA256 over the timestamp in digits, a dot, and the body.
@@ -72,6 +72,10 @@ class Signer:
     """
 
     _secrets: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def use(self, secrets: tuple[bytes, ...]) -> None:
+        """Sign with other secrets from now on."""
+        self._secrets = secrets
 
     def sign(self, timestamp: bytes, body: bytes) -> bytes | None:
         """
