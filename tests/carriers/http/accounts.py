@@ -141,12 +141,3 @@ class AuthenticationTestCase(SynchronousTestCase):
     def assertPublished(self, answer: Answer) -> None:
         """An event was published."""
         self.assertEqual((answer.status, answer.json()["status"]), (200, "SUCCESS"), answer)
-
-
-def withoutFastPath(case: type[AuthenticationTestCase]) -> Any:
-    """The same tests on a site without the fast path."""
-    return type(
-        f"{case.__name__}WithoutFastPath",
-        (case,),
-        {"hasFastPath": False, "__module__": case.__module__},
-    )

@@ -17,7 +17,7 @@ from svcbroker.interfaces import Quotas
 from svcbroker.net.tls import PeerCertificate
 from tests.access.support import account
 
-from .accounts import TOKEN, AuthenticationTestCase, basic, withoutFastPath
+from .accounts import TOKEN, AuthenticationTestCase, basic
 from .support import BASE, requestBytes
 
 
@@ -288,6 +288,19 @@ class ChangeTests(AuthenticationTestCase):
         self.assertEqual(self.publish(), 401)
 
 
-SlowCredentialTests = withoutFastPath(CredentialTests)
-SlowGrantTests = withoutFastPath(GrantTests)
-SlowChangeTests = withoutFastPath(ChangeTests)
+class CredentialTestsWithoutFastPath(CredentialTests):
+    """The same without the fast path."""
+
+    hasFastPath = False
+
+
+class GrantTestsWithoutFastPath(GrantTests):
+    """The same without the fast path."""
+
+    hasFastPath = False
+
+
+class ChangeTestsWithoutFastPath(ChangeTests):
+    """The same without the fast path."""
+
+    hasFastPath = False

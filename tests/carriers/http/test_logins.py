@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from svcbroker.carriers.http.server import LINGER
 
-from .accounts import AuthenticationTestCase, basic, withoutFastPath
+from .accounts import AuthenticationTestCase, basic
 from .support import BASE, FORM, Connection, requestBytes
 
 
@@ -177,5 +177,13 @@ class EarlyRefusalTests(AuthenticationTestCase):
         self.assertEqual(answer.body, b"true")
 
 
-SlowWaitingTests = withoutFastPath(WaitingTests)
-SlowEarlyRefusalTests = withoutFastPath(EarlyRefusalTests)
+class WaitingTestsWithoutFastPath(WaitingTests):
+    """The same without the fast path."""
+
+    hasFastPath = False
+
+
+class EarlyRefusalTestsWithoutFastPath(EarlyRefusalTests):
+    """The same without the fast path."""
+
+    hasFastPath = False
