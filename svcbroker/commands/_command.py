@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import getopt
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
+from getpass import getpass
 from importlib import import_module
 from typing import Any, TextIO
 
@@ -90,6 +91,20 @@ class VersionedOptions(usage.Options):
         raise SystemExit(0)
 
 
+def readLine(prompt: str, stdin: TextIO | None = None, ask: Callable[[str], str] = getpass) -> str:
+    """
+    A secret: asked for on a terminal, else the first line of standard input.
+
+    @raise CommandError: there is none.
+    """
+    source = sys.stdin if stdin is None else stdin
+    line = ask(prompt) if source.isatty() else source.readline(_MAX_LINE).rstrip("\r\n")
+    if not line:
+        raise CommandError("there is no password")
+    return line
+
+
+_MAX_LINE = 64 * 1024
 _TWISTED_COUNTS = "Wrong number of arguments."
 """All that C{usage.Options} says of it."""
 

@@ -5,7 +5,8 @@ Asking a running daemon for an operator call.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -24,7 +25,7 @@ from zope.interface import implementer
 from ..daemon.operatorfile import Operating, OperatorFileError, readOperatorFile
 from ..daemon.settings import Seconds
 from ..net.http import HttpClient, HttpError, Problem, makeClient
-from ._command import CommandError, CommandOptions, Exit
+from ._command import CommandError, CommandOptions, Exit, readLine
 
 T = TypeVar("T")
 
@@ -32,15 +33,40 @@ MAX_ANSWER: Final = 16 * 1024 * 1024
 """The longest answer that is read, in bytes."""
 
 
+PASSWORD: Final = "SVCBROKER_PASSWORD"
+"""The environment variable with the password of C{--account}."""
+
+TOKEN: Final = "SVCBROKER_TOKEN"
+"""The environment variable with the token of an account."""
+
+
 class DaemonOptions(CommandOptions):
     """
-    Options of a command that asks a running daemon.
+    Options of a command that asks a running daemon: that of a data directory on this machine, or
+    one at a URL, as an account.
     """
 
     optParameters: list[list[Any]] = [
         ["group", None, None, "The group that is meant. [default: 1]"],
         ["timeout", None, "30", "How many seconds the daemon may take."],
+        [
+            *("account", None, None),
+            "The account that asks. Instead of DATA-DIR stands the daemon's base URL then. The "
+            f"password is in {PASSWORD}, or is asked for.",
+        ],
     ]
+
+    def setDaemon(self, text: str) -> None:
+        """
+        Remember which daemon is asked. Called by C{parseArgs}.
+
+        @param text: a data directory, or a base URL.
+        """
+        isURL = text.startswith(("http://", "https://"))
+        self["url"] = text.rstrip("/") if isURL else ""
+        self["data-dir"] = Path() if isURL else Path(text)
+        if self["account"] is not None and not isURL:
+            raise usage.UsageError("--account needs the daemon's URL instead of DATA-DIR")
 
     def postOptions(self) -> None:
         """See C{usage.Options}."""
@@ -57,7 +83,7 @@ class DaemonClient:
 
     def __init__(self, operating: Operating, client: HttpClient, timeout: float) -> None:
         """
-        @param operating: where the daemon is, and what proves an operator.
+        @param operating: where the daemon is, and the credentials.
         @param timeout: how many seconds a call may take.
         """
         self._operating = operating
@@ -66,7 +92,7 @@ class DaemonClient:
         self._headers = Headers(
             {
                 b"Content-Type": [b"application/json"],
-                b"Authorization": [b"Bearer " + operating.token.encode("ascii")],
+                b"Authorization": [operating.authorization],
             }
         )
 
@@ -112,29 +138,49 @@ def _noAnswer(timeout: float) -> str:
     return f"the daemon gave no answer in {timeout:g} seconds"
 
 
+def operatingOf(options: Mapping[str, Any], environment: Mapping[str, str]) -> Operating:
+    """
+    Where the daemon is, and the credentials.
+
+    @raise CommandError: no daemon runs on the data directory, or there is no password.
+    """
+    url, account = options["url"], options["account"]
+    if not url:
+        try:
+            return readOperatorFile(options["data-dir"])
+        except OperatorFileError as error:
+            raise CommandError(str(error)) from None
+    if account is not None:
+        password = environment.get(PASSWORD)
+        if password is None:
+            password = readLine(f"Password of {account}: ")
+        return Operating.byPassword(url, account, password)
+    token = environment.get(TOKEN)
+    if token is None:
+        raise CommandError(f"a daemon at a URL needs --account, or a token in {TOKEN}")
+    return Operating.byToken(url, token)
+
+
 def askDaemon(
-    dataDir: Path, timeout: float, ask: Callable[[DaemonClient], Coroutine[Any, Any, T]]
+    options: Mapping[str, Any], ask: Callable[[DaemonClient], Coroutine[Any, Any, T]]
 ) -> T:
     """
-    Ask the daemon that runs on a data directory. Runs the reactor, so it may be called once in
-    a process.
+    Ask a running daemon. Runs the reactor, so it may be called once in a process.
 
-    @param timeout: how many seconds all of it may take.
+    @param options: L{DaemonOptions}.
     @param ask: makes the calls.
     @return: what C{ask} answers.
     @raise CommandError: there is no daemon, it refuses, or it takes too long.
     """
-    try:
-        operating = readOperatorFile(dataDir)
-    except OperatorFileError as error:
-        raise CommandError(str(error)) from None
+    operating = operatingOf(options, os.environ)
+    timeout = options["timeout"]
+    # A certificate is for names by which other machines reach the daemon.
+    tls = None if options["url"] else ThisMachine()
     answers: list[T] = []
     failures: list[Failure] = []
 
     def main(reactor: Any) -> Deferred[None]:
-        client = DaemonClient(
-            operating, makeClient(reactor, maxBody=MAX_ANSWER, tls=ThisMachine()), timeout
-        )
+        client = DaemonClient(operating, makeClient(reactor, maxBody=MAX_ANSWER, tls=tls), timeout)
         # Before the connection is closed, which would look like the daemon's doing.
         reactor.addSystemEventTrigger("before", "shutdown", interrupt)
         asking = Deferred.fromCoroutine(ask(client))

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from twisted.python import usage
@@ -28,7 +27,7 @@ class Options(DaemonOptions):
     """
 
     synopsis = (
-        "[options] DATA-DIR show | stop NODE | start NODE | cut ISLAND|LINK... | "
+        "[options] DATA-DIR|URL show | stop NODE | start NODE | cut ISLAND|LINK... | "
         "slow [SHORTEST-]LONGEST | lose SHARE | duplicate SHARE | heal"
     )
     longdesc = (
@@ -52,7 +51,7 @@ class Options(DaemonOptions):
             self["call"] = read(values)
         except ValueError as error:
             raise usage.UsageError(f"{action}: {error}") from None
-        self["data-dir"] = Path(dataDir)
+        self.setDaemon(dataDir)
 
 
 def _node(text: str) -> int:
@@ -117,7 +116,7 @@ def run(options: Options, console: Console) -> int:
     async def ask(daemon: DaemonClient) -> Any:
         return await daemon.call(name, groupId=options["group"], **parameters)
 
-    report = askDaemon(options["data-dir"], options["timeout"], ask)
+    report = askDaemon(options, ask)
     for line in [json.dumps(report)] if options["json"] else describe(report):
         console.say(line)
     return Exit.GOOD

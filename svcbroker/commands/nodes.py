@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from twisted.python import usage
@@ -24,7 +23,7 @@ class Options(DaemonOptions):
     of the daemon's client.
     """
 
-    synopsis = "[options] DATA-DIR [show | rotate NODE... | rotate all | resize COUNT]"
+    synopsis = "[options] DATA-DIR|URL [show | rotate NODE... | rotate all | resize COUNT]"
     longdesc = (
         "Nodes are numbered from 0. rotate gives nodes new keys, resize adds nodes or takes the "
         "last ones away. Both are a transaction that a quorum of the nodes before and all nodes "
@@ -36,7 +35,7 @@ class Options(DaemonOptions):
         self, dataDir: str, action: str = "show", *values: str
     ) -> None:
         """See C{usage.Options}."""
-        self["data-dir"] = Path(dataDir)
+        self.setDaemon(dataDir)
         self["rotate"], self["count"] = (), None
         if action == "rotate" and values:
             self["rotate"] = "all" if values == ("all",) else [_number(value) for value in values]
@@ -62,7 +61,7 @@ def run(options: Options, console: Console) -> int:
             rotate = [node["index"] for node in known["nodes"]]
         return await daemon.call(_CALL, groupId=group, rotate=rotate or None, count=count)
 
-    answer = askDaemon(options["data-dir"], options["timeout"], ask)
+    answer = askDaemon(options, ask)
     for line in [json.dumps(answer)] if options["json"] else describe(answer):
         console.say(line)
     return Exit.GOOD

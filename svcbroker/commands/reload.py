@@ -4,7 +4,6 @@ C{svcbroker reload}: have a running daemon read its files again.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ._command import Console, Exit
@@ -16,7 +15,7 @@ class Options(DaemonOptions):
     The options of C{svcbroker reload}.
     """
 
-    synopsis = "[options] DATA-DIR"
+    synopsis = "[options] DATA-DIR|URL"
     longdesc = (
         "The daemon reads its accounts, with their grants and limits, the secrets of webhooks and "
         "its certificates again, as it does on SIGHUP. A file with a mistake changes nothing."
@@ -24,7 +23,7 @@ class Options(DaemonOptions):
 
     def parseArgs(self, dataDir: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
-        self["data-dir"] = Path(dataDir)
+        self.setDaemon(dataDir)
 
 
 def run(options: Options, console: Console) -> int:
@@ -33,7 +32,7 @@ def run(options: Options, console: Console) -> int:
     async def ask(daemon: DaemonClient) -> Any:
         return await daemon.call("reload")
 
-    answer = askDaemon(options["data-dir"], options["timeout"], ask)
+    answer = askDaemon(options, ask)
     for line in answer["problems"] or ["reloaded"]:
         console.say(line)
     return Exit.BAD if answer["problems"] else Exit.GOOD

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from twisted.python import usage
@@ -29,7 +28,7 @@ class Options(DaemonOptions):
     """
 
     synopsis = (
-        "[options] DATA-DIR [list | reset TYPE ID OFFSET | delete TYPE ID... | "
+        "[options] DATA-DIR|URL [list | reset TYPE ID OFFSET | delete TYPE ID... | "
         "delete --owner OWNER]"
     )
     longdesc = (
@@ -49,7 +48,7 @@ class Options(DaemonOptions):
         self, dataDir: str, action: str = "list", type: str = "", *values: str
     ) -> None:
         """See C{usage.Options}."""
-        self["data-dir"] = Path(dataDir)
+        self.setDaemon(dataDir)
         self["action"], self["type"], self["ids"] = action, type.upper(), values
         self["offset"] = None
         if action == "reset" and type and len(values) == 2 and self["owner"] is None:
@@ -69,7 +68,7 @@ def run(options: Options, console: Console) -> int:
     async def ask(daemon: DaemonClient) -> Any:
         return await actions[options["action"]](daemon, options)
 
-    answer = askDaemon(options["data-dir"], options["timeout"], ask)
+    answer = askDaemon(options, ask)
     for line in [json.dumps(answer)] if options["json"] else describe(options["action"], answer):
         console.say(line)
     return Exit.GOOD

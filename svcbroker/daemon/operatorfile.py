@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from ..net.http import basicAuthorization
 from .ports import TLS_TYPES
 
 OPERATOR_NAME: Final = "operator.json"
@@ -35,11 +36,21 @@ class Operating:
     How a daemon is operated.
 
     @ivar url: its base address, context path included.
-    @ivar token: what an operator has to show.
+    @ivar authorization: the value of the header C{Authorization}.
     """
 
     url: str
-    token: str
+    authorization: bytes = field(repr=False)
+
+    @classmethod
+    def byToken(cls, url: str, token: str) -> Operating:
+        """With a token: that of a running daemon, or that of an account."""
+        return cls(url=url, authorization=b"Bearer " + token.encode("utf-8"))
+
+    @classmethod
+    def byPassword(cls, url: str, account: str, password: str) -> Operating:
+        """As an account."""
+        return cls(url=url, authorization=basicAuthorization(account, password))
 
 
 def operatorUrl(address: str, basePath: str, endpoint: str) -> str:
@@ -94,7 +105,7 @@ class OperatorFile:
             for path in (made, self._path):
                 path.unlink(missing_ok=True)
             if not self._url:
-                self._log.info("There are no operator calls: HTTP is on no loopback address")
+                self._log.info("There is no operator.json: HTTP is on no loopback address")
                 return succeed(None)
             descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -124,7 +135,7 @@ def readOperatorFile(directory: Path) -> Operating:
     try:
         with path.open("rb") as file:
             value = json.loads(file.read(_MAX_SIZE))
-        return Operating(url=str(value["url"]), token=str(value["token"]))
+        return Operating.byToken(str(value["url"]), str(value["token"]))
     except FileNotFoundError:
         raise OperatorFileError(
             f"no daemon that can be operated runs on {directory}: it has no {OPERATOR_NAME}"

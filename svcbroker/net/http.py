@@ -7,6 +7,7 @@ never sent twice, unless the client is made for requests that may be.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -251,6 +252,11 @@ class HttpClient:
         return asking.addCallback(
             lambda response: HttpAnswer(response.code, response, self._clock, deadline)
         )
+
+
+def basicAuthorization(name: str, password: str) -> bytes:
+    """The value of the header C{Authorization} for a name and a password (RFC 7617)."""
+    return b"Basic " + b64encode(f"{name}:{password}".encode())
 
 
 def makeClient(

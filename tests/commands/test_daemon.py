@@ -4,19 +4,26 @@ Tests for L{svcbroker.commands._daemon}, over real sockets of this machine.
 
 from __future__ import annotations
 
+import io
+import sys
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.protocol import Factory, Protocol
+from twisted.python import usage
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import directlyProvides
 from zope.interface.verify import verifyObject
 
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
+from svcbroker.commands import nodes
 from svcbroker.commands._command import CommandError
-from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine
+from svcbroker.commands._daemon import MAX_ANSWER, DaemonClient, ThisMachine, operatingOf
 from svcbroker.daemon.operatorfile import Operating
 from svcbroker.interfaces import IFaultyLedger
 from svcbroker.net.http import makeClient
@@ -71,7 +78,7 @@ class ClientTests(TestCase):
     async def call(self, url: str, token: str = TOKEN, **parameters: object) -> Any:
         """Stop a node."""
         client = DaemonClient(
-            Operating(url=url, token=token),
+            Operating.byToken(url, token),
             makeClient(reactor, maxBody=MAX_ANSWER, tls=ThisMachine()),
             60,
         )
@@ -137,6 +144,56 @@ class ClientTests(TestCase):
         head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (MAX_ANSWER + 1)
         message, _ = await self.fails(await self.canned(head + b" " * (MAX_ANSWER + 1)))
         self.assertIn("more than", message)
+
+
+class CredentialTests(SynchronousTestCase):
+    """
+    Which daemon is asked, and as whom.
+    """
+
+    def operating(
+        self, *arguments: str, environment: Mapping[str, str] | None = None, typed: str = ""
+    ) -> Operating:
+        """What arguments, the environment and standard input mean."""
+        options = nodes.Options()
+        options.parseOptions(arguments)
+        self.patch(sys, "stdin", io.StringIO(typed))
+        return operatingOf(options, environment or {})
+
+    def refused(self, *arguments: str, **given: Any) -> str:
+        """Why there is nothing to ask."""
+        error = self.assertRaises(CommandError, self.operating, *arguments, **given)
+        return str(error)
+
+    def test_accountIsAskedForAtAURL(self) -> None:
+        """Its password comes from the environment or from standard input."""
+        basic = b"Basic " + b64encode("op:geheïm".encode())
+        expected = Operating(url="https://host/b", authorization=basic)
+        asked = ("https://host/b/", "show", "--account", "op")
+        for given in (
+            {"environment": {"SVCBROKER_PASSWORD": "geheïm", "SVCBROKER_TOKEN": "x"}},
+            {"typed": "geheïm\r\n"},
+        ):
+            found = self.operating(*asked, **given)
+            self.assertEqual(found, expected)
+            self.assertNotIn("Basic", repr(found))
+        self.assertEqual(self.refused(*asked), "there is no password")
+
+    def test_tokenNeedsNoAccount(self) -> None:
+        found = self.operating("http://host/b", environment={"SVCBROKER_TOKEN": "abc"})
+        self.assertEqual(found.authorization, b"Bearer abc")
+        self.assertIn("SVCBROKER_TOKEN", self.refused("http://host/b"))
+
+    def test_dataDirectoryNeedsNoAccount(self) -> None:
+        """Its token is that of the running daemon."""
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        self.assertIn("no daemon", self.refused(str(directory)))
+        (directory / "operator.json").write_text('{"url": "http://127.0.0.1:1/b", "token": "t"}')
+        found = self.operating(str(directory), environment={"SVCBROKER_TOKEN": "abc"})
+        self.assertEqual(found, Operating.byToken("http://127.0.0.1:1/b", "t"))
+        with self.assertRaises(usage.UsageError):
+            self.operating(str(directory), "--account", "op")
 
 
 class PolicyTests(SynchronousTestCase):

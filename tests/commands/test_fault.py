@@ -99,10 +99,8 @@ class RunTests(SynchronousTestCase):
                     raise error
                 return REPORT
 
-        def askDaemon(
-            dataDir: Path, timeout: float, ask: Callable[[Any], Coroutine[Any, Any, Any]]
-        ) -> Any:
-            self.assertEqual((dataDir, timeout), (Path("d"), 30.0))
+        def askDaemon(options: Any, ask: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+            self.assertEqual((options["data-dir"], options["timeout"]), (Path("d"), 30.0))
             return self.successResultOf(Deferred.fromCoroutine(ask(Daemon())))
 
         output, errors = io.StringIO(), io.StringIO()

@@ -73,7 +73,7 @@ class FileTests(SynchronousTestCase):
         self.assertEqual(os.listdir(self.directory), [OPERATOR_NAME])
         self.assertEqual(json.loads(self.path.read_text()), {"url": URL, "token": "07" * 32})
         read = readOperatorFile(self.directory)
-        self.assertEqual((read.url, read.token), (URL, file.token))
+        self.assertEqual((read.url, read.authorization), (URL, f"Bearer {file.token}".encode()))
         self.successResultOf(file.drain())
         self.assertEqual(os.listdir(self.directory), [])
         self.successResultOf(file.drain())

@@ -218,7 +218,7 @@ class RefusalTests(FaultTestCase):
     async def test_withoutHttpThereIsNoOperatorFile(self) -> None:
         """Without HTTP there are no operator calls, and no file that names their address."""
         daemon = self.run_(["--http=", "--ledger=memory", f"--data-dir={self.dataDir}", "--faults"])
-        await daemon.protocol.waitFor("There are no operator calls")
+        await daemon.protocol.waitFor("There is no operator.json")
         await daemon.protocol.waitFor("serves nothing")
         self.assertFalse((self.dataDir / "operator.json").exists())
 

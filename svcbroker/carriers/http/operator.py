@@ -172,7 +172,8 @@ class OperatorCall:
         return given
 
     def _makeCall(self, principal: Principal, given: Mapping[str, object]) -> Deferred[Any]:
-        _log.info("Operator call {name}", name=self._name)
+        account = principal.name or "this machine"
+        _log.info("Operator call {name} of {account}", name=self._name, account=account)
         return self._call(principal, given)
 
 

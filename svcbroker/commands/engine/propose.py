@@ -23,7 +23,7 @@ class Options(DaemonOptions):
     """
 
     synopsis = (
-        "--output FILE [--add KEY|REQUEST]... [--remove KEY|REQUEST]... [options] HOME DATA-DIR"
+        "--output FILE [--add KEY|REQUEST]... [--remove KEY|REQUEST]... [options] HOME DATA-DIR|URL"
     )
     longdesc = (
         "Reads the current validators from the daemon on DATA-DIR. A KEY is a validator's public "
@@ -47,7 +47,8 @@ class Options(DaemonOptions):
 
     def parseArgs(self, home: str, dataDir: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
-        self["home"], self["data-dir"] = Path(home).absolute(), Path(dataDir)
+        self.setDaemon(dataDir)
+        self["home"] = Path(home).absolute()
 
     def postOptions(self) -> None:
         """See C{usage.Options}."""
@@ -68,7 +69,7 @@ def run(options: Options, console: Console) -> int:
     chain = chainOf(home)
     name = loadGenesis(home / GENESIS)[1].chainId
     add = [keyFrom(text, chain=name) for text in options["add"]]
-    current = readSet(askDaemon(options["data-dir"], options["timeout"], ask))
+    current = readSet(askDaemon(options, ask))
     remove = [_keyIn(current, text) for text in options["remove"]]
     document = tried(
         lambda: proposeChange(chain, current, add=add, remove=remove, order=engineOrder)

@@ -18,7 +18,7 @@ class Options(DaemonOptions):
     The options of C{svcbroker engine submit}.
     """
 
-    synopsis = "[options] DATA-DIR FILE"
+    synopsis = "[options] DATA-DIR|URL FILE"
     longdesc = (
         "Any broker of the network can submit it, also more than once: it is executed once. The "
         "engines use the new set from the second block after it."
@@ -26,7 +26,8 @@ class Options(DaemonOptions):
 
     def parseArgs(self, dataDir: str, file: str) -> None:  # type: ignore[override]
         """See C{usage.Options}."""
-        self["data-dir"], self["file"] = Path(dataDir), Path(file)
+        self.setDaemon(dataDir)
+        self["file"] = Path(file)
 
 
 def run(options: Options, console: Console) -> int:
@@ -40,7 +41,7 @@ def run(options: Options, console: Console) -> int:
             change=b64encode(change.encode()).decode("ascii"),
         )
 
-    answer = askDaemon(options["data-dir"], options["timeout"], ask)
+    answer = askDaemon(options, ask)
     console.say(f"{len(answer['nodes'])} validators, after {answer['changes']} changes")
     for node in answer["nodes"]:
         console.say(node["nodeId"])
