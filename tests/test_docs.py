@@ -21,6 +21,7 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase, TestCase
 
+from svcbroker.access import parseAccounts
 from svcbroker.broker import Publication
 from svcbroker.daemon.config import SETTINGS, makeConfig
 from svcbroker.errors import TABLE
@@ -29,6 +30,7 @@ from svcbroker.model import PublishEvent
 from svcbroker.operations import OPERATIONS, OPERATOR_CALLS, QUERIES
 from svcbroker.tap import Options
 from svcbroker.testing import ClockFixture, LedgerFixture, makeLedgerTests
+from tests.certificates import makeCertificate
 from tests.directories import shortDirectory
 
 ROOT = Path(__file__).parents[1]
@@ -123,11 +125,17 @@ class PageTests(SynchronousTestCase):
         here = shortDirectory(self)
         self.addCleanup(os.chdir, os.getcwd())
         os.chdir(here)
+        Path("accounts.toml").touch()
+        Path("tls/server").mkdir(parents=True)
+        makeCertificate(Path("tls/server"))
         seen = 0
         for name, text in pages():
             for found in _RUN.finditer(re.sub(r"\\\n\s*", "", text)):
                 arguments = shlex.split(found[1].split("`")[0], comments=True)
-                if any(word in arguments for word in ("--help", "--help-ledger", "--config")):
+                if any(
+                    word in arguments
+                    for word in ("--help", "--help-ledger", "--help-auth", "--config")
+                ):
                     continue
                 if any(word.startswith("journal") for word in arguments):
                     continue
@@ -139,11 +147,15 @@ class PageTests(SynchronousTestCase):
         self.assertGreater(seen, 5)
 
     def test_tomlFilesAreValid(self) -> None:
-        """Every TOML file is a valid configuration."""
+        """Every TOML file is a valid configuration, or has valid accounts."""
         seen = 0
         for _, text in pages():
             for found in _TOML.finditer(text):
-                makeConfig(tomllib.loads(textwrap.dedent(found[1] or found[2])))
+                text = textwrap.dedent(found[1] or found[2])
+                if "[accounts." in text:
+                    parseAccounts(text.encode(), Path("accounts.toml"))
+                else:
+                    makeConfig(tomllib.loads(text))
                 seen += 1
         self.assertGreater(seen, 1)
 

@@ -128,6 +128,25 @@ class PageTests(DaemonTestCase):
             steps = [step for step in steps if not step.command.startswith(SUBSCRIBER)]
         await self.follow(steps, atLeast=20)
 
+    async def test_secureExampleNeedsTheAccountAndTheCertificate(self) -> None:
+        """It publishes and subscribes by MQTT over TLS, so it needs mosquitto's clients."""
+        self.require("bash", SUBSCRIBER)
+        text = (ROOT / "README.md").read_text("utf-8").partition("\n## Secure, in five lines\n")[2]
+        lines = text.partition("```sh\n")[2].partition("```")[0].splitlines()
+        self.assertEqual(len(lines), 5)
+        start = next(line for line in lines if line.startswith(START))
+        for line in lines[: lines.index(start)]:
+            script = line.replace(COMMAND, f"{sys.executable} -m svcbroker.commands")
+            await self.bash(f"{script} 2>/dev/null")
+        options = start.removeprefix(START).replace(":8883", ":0").split()
+        daemon = await self.run_([f"--http={LOCAL}", *options], twistd=["-n"]).serves()
+        port = (await daemon.protocol.waitFor(r"MQTT on \[::\]:(\d+)"))[1]
+        [publish, subscribe] = [line.replace("8883", port) for line in lines[-2:]]
+        await self.bash(publish)
+        self.assertEqual(await self.bash(subscribe), "21.5\n")
+        await self.bash(f"! {publish.replace('correct', 'wrong')} 2>/dev/null")
+        await self.bash(f"! {publish.replace('--cafile tls/ca.pem', '--insecure')} 2>/dev/null")
+
     async def follow(self, steps: list[Step], atLeast: int) -> None:
         """Do every step, and compare what it prints. The daemon is killed and started once."""
         self.assertGreaterEqual(len(steps), atLeast)
