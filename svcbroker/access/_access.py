@@ -5,8 +5,9 @@ Log-ins: from the credentials of clients to principals.
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from attrs import evolve, frozen
@@ -35,6 +36,9 @@ from ._http import HttpLogins
 from ._logins import LoginLimits, LoginQueue
 from ._principal import ANYBODY, Principal
 from ._usage import UNLIMITED, Usage
+
+_MAX_RECENT: Final = 10_000
+"""Of how many accounts the rates are kept that no connection uses."""
 
 
 def credentialsOf(transport: Any, name: bytes | None, password: bytes | None) -> Any:
@@ -149,6 +153,8 @@ class Access:
         self._principals: WeakValueDictionary[tuple[str, str, Identity | None], Principal]
         self._principals = WeakValueDictionary()
         self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
+        # Rates that were used up stay used up when all connections of an account have closed.
+        self._recent: OrderedDict[str, Usage] = OrderedDict()
         self._expiries: dict[Principal, IDelayedCall] = {}
         self._queue = LoginQueue(clock, limits)
         self._http = HttpLogins(self.login, clock, entropy(32))
@@ -330,6 +336,11 @@ class Access:
             if usage is None:
                 usage = self._usages[name] = Usage(UNLIMITED, self._clock.seconds)
             usage.limit(self._quotasOf(identity))
+            if usage.hasRates:
+                self._recent[name] = usage
+                self._recent.move_to_end(name)
+                if len(self._recent) > _MAX_RECENT:
+                    self._recent.popitem(last=False)
             principal = Principal(identity, usage, clientId, self._refused)
             self._principals[key] = principal
         elif principal.identity != identity:

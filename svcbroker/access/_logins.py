@@ -69,6 +69,7 @@ class LoginQueue:
         self._limits = limits or LoginLimits()
         self._slots = Slots(LOGIN_THREADS, 1)
         self._waiting: Counter[str] = Counter()
+        self._allWaiting = 0
         self._failures: OrderedDict[str, _Failures] = OrderedDict()
 
     async def check(self, address: str, check: Callable[[], Deferred[T]]) -> T:
@@ -82,9 +83,10 @@ class LoginQueue:
         lane, limits = networkOf(address), self._limits
         delay = self._delay(lane)
         most = limits.waitingOfSlow if delay else limits.waitingOfOne
-        if self._waiting[lane] >= most or self._waiting.total() >= limits.waiting:
+        if self._waiting[lane] >= most or self._allWaiting >= limits.waiting:
             raise Overloaded("too many log-ins wait to be checked, try again")
         self._waiting[lane] += 1
+        self._allWaiting += 1
         try:
             if delay:
                 await deferLater(self._clock, delay)
@@ -95,6 +97,7 @@ class LoginQueue:
             checking.addBoth(self._release, lane).chainDeferred(waiter)
             return await waiter
         finally:
+            self._allWaiting -= 1
             self._waiting[lane] -= 1
             if not self._waiting[lane]:
                 del self._waiting[lane]

@@ -4,6 +4,7 @@ Access control from the configuration: the authenticators, and whether it is saf
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class AccessPlan:
 
     @ivar file: the file of the accounts.
     @ivar table: what it holds; C{None} where there is none.
+    @ivar isReadable: whether every user of this machine may read the file.
     @ivar makers: make the other authenticators.
     @ivar anonymous: what clients without credentials are granted; empty for nothing.
     @ivar openPorts: the ports that are not on loopback.
@@ -50,6 +52,7 @@ class AccessPlan:
 
     file: Path = Path()
     table: AccountTable | None = None
+    isReadable: bool = False
     makers: Sequence[Callable[[AuthenticatorContext], IAuthenticator]] = ()
     anonymous: Sequence[str] = ()
     openPorts: Sequence[PortPlan] = ()
@@ -84,6 +87,8 @@ class AccessPlan:
 
     def announce(self) -> None:
         """Log who may use the broker."""
+        if self.isReadable:
+            _log.warn("{file} can be read by every user of this machine", file=str(self.file))
         if self.anonymous:
             _log.warn(
                 "Clients without credentials are granted: {grants}",
@@ -156,9 +161,12 @@ def makeAccessPlan(config: Config, ports: Iterable[PortPlan]) -> AccessPlan:
     @raise ConfigError: the accounts or the description of an authenticator cannot be used.
     """
     table: AccountTable | None = None
+    isReadable = False
+    file = Path(config.accounts)
     if config.accounts:
         try:
-            table = readAccounts(Path(config.accounts))
+            table = readAccounts(file)
+            isReadable = bool(file.stat().st_mode & stat.S_IROTH)
         except InvalidDescription as error:
             raise ConfigError(f"accounts: {error}") from error
     known = findFactories(IAuthenticatorFactory)
@@ -169,8 +177,9 @@ def makeAccessPlan(config: Config, ports: Iterable[PortPlan]) -> AccessPlan:
         except InvalidDescription as error:
             raise ConfigError(f"auth: {error}") from error
     return AccessPlan(
-        file=Path(config.accounts),
+        file=file,
         table=table,
+        isReadable=isReadable,
         makers=makers,
         anonymous=config.anonymous,
         openPorts=[port for port in ports if not port.isLocal],

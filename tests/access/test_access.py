@@ -4,6 +4,7 @@ Log-ins.
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from twisted.cred.credentials import UsernamePassword
@@ -11,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, Access, Principal
-from svcbroker.errors import NotAuthenticated
+from svcbroker.errors import NotAuthenticated, QuotaExceeded
 from svcbroker.interfaces import Action, Quotas
 
 from .support import FakeAuthenticator, account
@@ -102,6 +103,12 @@ class AccessTests(SynchronousTestCase):
         narrow = self.login("tok")
         self.assertTrue(wide.may(Action.PUBLISH, "1", "a"))
         self.assertFalse(narrow.may(Action.PUBLISH, "1", "a"))
+
+    def test_aReconnectDoesNotRefillARate(self) -> None:
+        self.first.identities["ann"] = account("ann", quotas=Quotas(publishes=2))
+        self.login("ann").usage.spend(2, 0)
+        gc.collect()
+        self.assertRaises(QuotaExceeded, self.login("ann").usage.spend, 1, 0)
 
     def test_accountsWithoutQuotasHaveTheDefault(self) -> None:
         self.access = Access(

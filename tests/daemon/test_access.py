@@ -69,6 +69,11 @@ class AccessPlanTests(SynchronousTestCase):
         error = self.assertRaises(ConfigError, self.plan, accounts=str(self.file))
         self.assertTrue(str(error).startswith(f"accounts: {self.file}: [accounts.ann] role: "))
 
+    def test_aFileThatEveryUserMayReadIsNoted(self) -> None:
+        for mode, isReadable in ((0o600, False), (0o640, False), (0o644, True)):
+            self.file.chmod(mode)
+            self.assertEqual(self.plan(accounts=str(self.file)).isReadable, isReadable)
+
     def test_unknownAuthenticatorsAreRefused(self) -> None:
         error = self.assertRaises(ConfigError, self.plan, auth=["nosuch:x=1"])
         self.assertIn("auth: there is no authenticator called 'nosuch'", str(error))
