@@ -254,6 +254,15 @@ class MakerTests(SynchronousTestCase):
         error = self.assertRaises(StartError, service._makeCarriers, {}, "")
         self.assertIn(METADATA, str(error))
 
+    def test_unusablePeerCredentialsFailStart(self) -> None:
+        path = Path(self.mktemp())
+        path.write_text("b:1 hush")
+        service = self.make("--peer=b:1=http://b/x", f"--peer-credentials={path}")
+        error = self.assertRaises(StartError, service._makeCarriers, {}, "")
+        self.assertEqual(
+            str(error), f"peer-credentials: {path} line 1 is not NAME ACCOUNT:PASSWORD"
+        )
+
     def test_webhooksHaveSettingsAndSecrets(self) -> None:
         """Web hooks have the operator's settings, and the secrets of the file."""
         path = Path(self.mktemp())

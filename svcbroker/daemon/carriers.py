@@ -5,8 +5,7 @@ The broker and its carriers, put together from the configuration; started and dr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
@@ -17,7 +16,7 @@ from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
 from ..carriers.http import HttpSettings, makeSite
-from ..carriers.peers import makePeers
+from ..carriers.peers import makePeers, parsePeerCredentials
 from ..carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
 from ..carriers.webhook import (
     Signer,
@@ -39,6 +38,8 @@ from .ports import HTTP, MQTT, STOMP
 from .service import Dependencies, StartError
 
 _log = Logger()
+
+T = TypeVar("T")
 
 METADATA = "notes.sqlite"
 """The file of the metadata store in the data directory."""
@@ -79,7 +80,7 @@ class Carriers:
     @ivar factories: what makes the protocols of connections, by the name of the port.
     @ivar lifecycles: those of the carriers, in the order in which they start.
     @ivar access: who may use the broker.
-    @ivar readSecrets: reads the secrets of webhooks again, and gives what applies them.
+    @ivar readSecrets: reads the secrets of webhooks and peers again, and gives what applies them.
     @ivar release: lets go of the rest, at the very end.
     """
 
@@ -152,15 +153,30 @@ def readWebhookSecrets(config: Config) -> tuple[bytes, ...]:
     @raise ConfigError: it cannot be used.
     """
     path = config.webhookSecretFile
+    return _readSecrets("webhook-secret-file", path, parseSecrets) if path else ()
+
+
+def readPeerCredentials(config: Config) -> Mapping[str, bytes]:
+    """
+    What other brokers let this one in by: see
+    L{parsePeerCredentials<svcbroker.carriers.peers.parsePeerCredentials>}.
+
+    @raise ConfigError: their file cannot be used.
+    """
+    path, names = config.peerCredentials, [peer.name for peer in config.peers]
     if not path:
-        return ()
+        return {}
+    return _readSecrets("peer-credentials", path, lambda data: parsePeerCredentials(data, names))
+
+
+def _readSecrets(setting: str, path: str, parse: Callable[[bytes], T]) -> T:
     try:
         with open(path, "rb") as file:
-            return parseSecrets(file.read(_MAX_SECRETS_FILE))
+            return parse(file.read(_MAX_SECRETS_FILE))
     except OSError as error:
-        raise ConfigError(f"webhook-secret-file: cannot read {path}: {error.strerror}") from error
+        raise ConfigError(f"{setting}: cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ConfigError(f"webhook-secret-file: {path} {error}") from None
+        raise ConfigError(f"{setting}: {path} {error}") from None
 
 
 def makeWebhookSettings(config: Config) -> WebhookSettings:
@@ -195,6 +211,10 @@ def makeCarriers(
     reactor, now, entropy = dependencies.reactor, dependencies.now, dependencies.entropy
     thread = dependencies.makeThread(reactor, "notes")
     try:
+        peerCredentials = readPeerCredentials(config)
+    except ConfigError as error:
+        raise StartError(str(error)) from None
+    try:
         store = MetadataFile.open(config.dataDir / METADATA)
         metadata = MetadataStore(store, reactor, thread.run)
     except StorageError as error:
@@ -223,7 +243,7 @@ def makeCarriers(
         entropy=entropy,
         random=dependencies.random,
     )
-    peers = makePeers(reactor, {peer.name: peer.url for peer in config.peers})
+    peers = makePeers(reactor, {peer.name: peer.url for peer in config.peers}, peerCredentials)
     version = readVersion()
     broker = Broker(
         ledgers,
@@ -289,6 +309,15 @@ def makeCarriers(
         operatorToken=operatorFile.token,
     )
 
+    def readSecrets() -> Callable[[], None]:
+        secrets, credentials = readWebhookSecrets(config), readPeerCredentials(config)
+
+        def useSecrets() -> None:
+            webhookSettings.signer.use(secrets)
+            peers.use(credentials)
+
+        return useSecrets
+
     def release() -> None:
         control.stop()
         thread.stop()
@@ -308,6 +337,6 @@ def makeCarriers(
         subscriptions=subscriptions,
         metadata=metadata,
         access=access,
-        readSecrets=lambda: partial(webhookSettings.signer.use, readWebhookSecrets(config)),
+        readSecrets=readSecrets,
         release=release,
     )

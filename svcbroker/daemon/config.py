@@ -329,6 +329,14 @@ class Config:
         "its context path; may be given more than once",
         shown="none",
     )
+    peerCredentials: str = _setting(
+        "peer-credentials",
+        Text(metavar="PATH", normalise=anyText),
+        "",
+        "a file with what other brokers let this one in by: NAME ACCOUNT:PASSWORD on each line, or "
+        "* for all brokers",
+        shown="none",
+    )
     peerTimeout: float = _setting(
         "peer-timeout",
         Seconds(maximum=300),

@@ -305,6 +305,8 @@ def peerUrl(text: str) -> PeerUrl:
     parts = urlsplit(url)
     path = parts.path.rstrip("/")
     netloc = parts.netloc
+    if "@" in netloc:
+        raise ValueError("has credentials in its URL: they belong in the file of peer-credentials")
     if (
         len(url) > 1024
         or parts.scheme not in {"http", "https"}

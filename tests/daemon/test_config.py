@@ -62,6 +62,7 @@ class DefaultTests(SynchronousTestCase):
                 "faults": False,
                 "advertise": "",
                 "peers": (),
+                "peerCredentials": "",
                 "peerTimeout": 5.0,
                 "shutdownTimeout": 30.0,
             },
@@ -241,6 +242,7 @@ class ValueTests(SynchronousTestCase):
         for name in ("", "b", "b:0", "b,c:1", "b:1 "):
             self.refused("peer", [f"{name}=http://a"])
         self.assertIn("NAME=URL", self.refused("peer", ["http://a"]))
+        self.assertNotIn("hush", self.refused("peer", ["b:1=http://u:hush@a"]))
         for text, normal in (
             ("http://a", "http://a"),
             ("http://a/", "http://a"),

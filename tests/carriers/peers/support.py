@@ -4,7 +4,7 @@ Brokers that reach each other over memory: real sites, and the agent of the real
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import define
@@ -18,14 +18,15 @@ from twisted.web.client import URI, Agent
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
+from svcbroker.access import Access
 from svcbroker.broker import Broker, ISubscriptionDirectory, Limits
 from svcbroker.carriers.http import BrokerSite, HttpSettings, makeSite
 from svcbroker.carriers.peers import Peers
 from svcbroker.errors import NoSuchCall
+from svcbroker.interfaces import IAuthenticator
 from svcbroker.net.http import HttpClient
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import VersionRecord
-from tests.access.support import openAccess
 from tests.broker.support import FailingWebhooks
 from tests.carriers.http.support import Connection, requestBytes
 
@@ -97,15 +98,19 @@ class Network:
         address: str,
         urls: Mapping[str, str],
         subscriptions: ISubscriptionDirectory,
+        accounts: Sequence[IAuthenticator] = (),
+        credentials: Mapping[str, bytes] | None = None,
     ) -> Member:
         """
         A broker at port 80 of a host.
 
         @param address: what it calls itself.
         @param urls: its peers, by their names.
+        @param accounts: know its accounts.
+        @param credentials: what it shows to its peers, by their names.
         """
         agent: Any = Agent.usingEndpointFactory(self.clock, self)
-        peers = Peers(urls, HttpClient(agent, self.clock))
+        peers = Peers(urls, HttpClient(agent, self.clock), credentials)
         broker = Broker(
             {"1": memoryLedger(self.clock, "1", 1000)},
             self.clock,
@@ -116,6 +121,6 @@ class Network:
             webhooks=FailingWebhooks(NoSuchCall()),
             peers=peers.all,
         )
-        site = makeSite(broker, HttpSettings(), openAccess(self.clock))
+        site = makeSite(broker, HttpSettings(), Access(accounts, self.clock, self.clock.seconds))
         self.sites[(host, 80)] = site
         return Member(broker, peers, site)

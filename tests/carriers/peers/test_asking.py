@@ -35,9 +35,10 @@ from svcbroker.carriers.peers import (
     MAX_UNDER_WAY,
     HttpPeer,
     Peers,
+    parsePeerCredentials,
 )
 from svcbroker.errors import GroupUnknown, Overloaded
-from svcbroker.net.http import HttpClient
+from svcbroker.net.http import HttpClient, basicAuthorization
 
 URL = "http://10.0.0.2:8080/svcbroker"
 NAME = "b:1"
@@ -173,6 +174,55 @@ class AnswerTests(AskingTestCase):
         self.assertFalse(self.other.headers[1].hasHeader(b"Cookie"))
 
 
+class CredentialTests(AskingTestCase):
+    """
+    What a peer is shown.
+    """
+
+    def test_credentialsAreShownToTheirPeerOnly(self) -> None:
+        self.peers.use({NAME: b"Basic x", "c:1": b"Basic y"})
+        self.successResultOf(self.subscriptions())
+        self.assertEqual(self.other.headers[0].getRawHeaders("Authorization"), ["Basic x"])
+        self.peers.use({"c:1": b"Basic y"})
+        self.successResultOf(self.subscriptions())
+        self.assertFalse(self.other.headers[1].hasHeader("Authorization"))
+
+    def test_refusedCredentialsAreNotTold(self) -> None:
+        self.peers.use({NAME: basicAuthorization("b", "hush")})
+        self.other.status = 401
+        self.assertEqual(
+            self.reason(self.subscriptions()),
+            "refuses the credentials of this broker (HTTP status 401)",
+        )
+
+    def test_fileHasALineForEachPeer(self) -> None:
+        names = ("b:1", "c:1", "d:1")
+        text = "# ours\n\nb:1 one:p:w\r\n* two:\u00e9 t\n".encode()
+        self.assertEqual(
+            parsePeerCredentials(text, names),
+            {
+                "b:1": basicAuthorization("one", "p:w"),
+                "c:1": basicAuthorization("two", "\u00e9 t"),
+                "d:1": basicAuthorization("two", "\u00e9 t"),
+            },
+        )
+        one = parsePeerCredentials(b"b:1 one:pw", names)
+        self.assertEqual(one, {"b:1": basicAuthorization("one", "pw")})
+
+    def test_wrongLinesAreNamed(self) -> None:
+        for text, words in (
+            (b"b:1", "line 1 is not NAME ACCOUNT:PASSWORD"),
+            (b"\nb:1 hush", "line 2 is not NAME ACCOUNT:PASSWORD"),
+            (b"b:1 hush:", "line 1 is not NAME ACCOUNT:PASSWORD"),
+            (b"b:1 :hush", "line 1 is not NAME ACCOUNT:PASSWORD"),
+            (b"b:1 a:hush\xff", "line 1 is not NAME ACCOUNT:PASSWORD"),
+            (b"x:1 a:hush", "line 1 names no peer"),
+            (b"* a:hush\n* b:hush", "line 2 names a peer again"),
+        ):
+            error = self.assertRaises(ValueError, parsePeerCredentials, text, ["b:1"])
+            self.assertEqual(str(error), words)
+
+
 class FailureTests(AskingTestCase):
     """
     A peer that does not.
@@ -207,12 +257,14 @@ class FailureTests(AskingTestCase):
         self.other.more = {b"Location": b"http://10.0.0.9/"}
         for status, words in (
             (302, "sends us elsewhere (HTTP status 302)"),
+            (401, "wants credentials (HTTP status 401): see --peer-credentials"),
+            (403, "refuses this broker (HTTP status 403): its account needs operate"),
             (404, "has nothing under its URL (HTTP status 404): is the context path right?"),
             (503, "answered with HTTP status 503"),
         ):
             self.other.status = status
             self.assertEqual(self.reason(self.subscriptions()), words)
-        self.assertEqual(len(self.other.asked), 3)
+        self.assertEqual(len(self.other.asked), 5)
 
     def test_otherJsonIsNoAnswer(self) -> None:
         """What is no such answer is none."""

@@ -15,6 +15,9 @@ from svcbroker.access import Principal
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.errors import NodeUnavailable, ParameterInvalid
 from svcbroker.model import InterfaceType, SubscriptionRecord
+from svcbroker.net.http import basicAuthorization
+from tests.access.support import account
+from tests.carriers.http.accounts import Accounts
 
 from .support import Network
 
@@ -125,3 +128,38 @@ class BrokersTests(SynchronousTestCase):
         connection.disconnect()
         self.network.settle()
         self.successResultOf(self.members["a"].peers.drain())
+
+
+class AccountTests(SynchronousTestCase):
+    """
+    A broker without accounts, and one whose accounts may operate or not.
+    """
+
+    def subscriptions(self, credentials: bytes | None) -> Any:
+        """What the first broker answers about the second, by these credentials."""
+        network = Network()
+        accounts = Accounts(account("peer", "operate *"), account("ann", "publish * #"))
+        network.add("b", "b.example:8080", {}, Directory("of-b"), [accounts])
+        known = {} if credentials is None else {"b.example:8080": credentials}
+        first = network.add("a", "a.example:8080", URLS, Directory("of-a"), (), known)
+        connection = first.ask("listSubscription?nodeIp=b.example:8080")
+        network.settle()
+        network.clock.advance(0)
+        network.settle()
+        [answer] = connection.answers()
+        return answer.json()
+
+    def test_brokersLogInToEachOther(self) -> None:
+        answer = self.subscriptions(basicAuthorization("peer", "peer"))
+        self.assertEqual(list(answer["data"]["b.example:8080"]), ["of-b"])
+
+    def test_brokerWithoutCredentialsIsExplained(self) -> None:
+        answer = self.subscriptions(None)
+        self.assertEqual(answer["code"], 200215)
+        self.assertIn("node b.example:8080 wants credentials", answer["message"])
+
+    def test_refusedCredentialsAreExplained(self) -> None:
+        answer = self.subscriptions(basicAuthorization("peer", "hush"))
+        self.assertEqual(answer["code"], 200215)
+        self.assertIn("refuses the credentials of this broker", answer["message"])
+        self.assertNotIn("hush", str(answer))
