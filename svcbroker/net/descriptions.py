@@ -7,14 +7,22 @@ A backslash takes the next character literally, so C{path=C\\:/x} has a colon in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
 
 from attrs import frozen
 from twisted.plugin import getPlugins
+from twisted.python.reflect import namedModule
 
 from ..interfaces import InvalidDescription
 
 MAX_DESCRIPTION_LENGTH = 4096
+
+Readers: TypeAlias = Mapping[str, tuple[Callable[[str], Any], str]]
+"""
+What reads the text of each setting, or raises C{ValueError}; and what is expected of it, in words.
+"""
 
 
 @frozen(kw_only=True)
@@ -68,12 +76,87 @@ def readDescription(text: str) -> Description:
     for key, value in rest:
         if value is None or not key:
             raise InvalidDescription(
-                f"{name}: {key!r} is not a setting; settings are written key=value"
+                f"{name}: {key!r} is not a setting; settings are written key=value, and a colon in "
+                "a value \\:"
             )
         if key in settings:
             raise InvalidDescription(f"{name}: {key} is given twice")
         settings[key] = value
     return Description(name=name, settings=settings)
+
+
+def readValues(what: str, settings: Mapping[str, str], readers: Readers) -> dict[str, Any]:
+    """
+    Read the settings that a description has. Called by factories.
+
+    @param what: what the settings are of, for the operator.
+    @raise InvalidDescription: one is unknown or has a bad value.
+    """
+    values: dict[str, Any] = {}
+    for key, text in settings.items():
+        if key not in readers:
+            known = ", ".join(readers)
+            raise InvalidDescription(f"{key}: {what} has no such setting, but {known}")
+        read, expected = readers[key]
+        try:
+            values[key] = read(text)
+        except ValueError:
+            raise InvalidDescription(f"{key}: {text!r} is not {expected}") from None
+    return values
+
+
+def absolutePath(text: str) -> Path:
+    """
+    Read the path of a file. A relative one is told from the working directory.
+
+    @raise ValueError: it is none.
+    """
+    if not text.strip() or not text.isprintable():
+        raise ValueError
+    return Path(text).absolute()
+
+
+@frozen
+class ModuleFactory:
+    """
+    A factory that is a module, which is imported when it is first needed, so that listing plugins
+    costs nothing.
+
+    The module has C{configure}, and the values C{SUMMARY} and C{SETTINGS} for L{summary} and
+    L{settings}.
+
+    @ivar name: the first word of its descriptions.
+    @ivar module: the full name of the module.
+    """
+
+    name: str
+    module: str
+
+    def _load(self) -> ModuleType:
+        module: ModuleType = namedModule(self.module)
+        return module
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a line."""
+        summary: str = self._load().SUMMARY
+        return summary
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Each setting's key, and its meaning in a line."""
+        settings: Mapping[str, str] = self._load().SETTINGS
+        return settings
+
+    def configure(self, settings: Mapping[str, str]) -> Callable[[Any], Any]:
+        """
+        Check a description's settings and remember them.
+
+        @return: makes what is described.
+        @raise InvalidDescription: a setting is unknown or has a bad value.
+        """
+        made: Callable[[Any], Any] = self._load().configure(settings)
+        return made
 
 
 def findFactories(

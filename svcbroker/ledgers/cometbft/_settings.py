@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from ...interfaces import InvalidDescription
-from .._settings import Readers, integer, number, readValues
+from ...net.descriptions import Readers, absolutePath, readValues
+from .._settings import integer, number
 from ._home import MAX_SOCKET_PATH, SOCKET
 
 _MAX_URL: Final = 2048
@@ -86,14 +87,8 @@ def checkUrl(text: str) -> str:
     return text
 
 
-def _path(text: str) -> Path:
-    if not text.strip() or not text.isprintable():
-        raise ValueError
-    return Path(text).absolute()
-
-
 def _socket(text: str) -> Path:
-    path = _path(text)
+    path = absolutePath(text)
     if len(bytes(path)) > MAX_SOCKET_PATH:
         raise ValueError
     return path
@@ -109,10 +104,10 @@ def _rpc(text: str) -> str | Path:
 
 _PATH = "a path"
 _READERS: Readers = {
-    "home": (_path, _PATH),
+    "home": (absolutePath, _PATH),
     "rpc": (_rpc, r"a port, the path of a socket, or a URL such as http\://127.0.0.1\:26657"),
     "socket": (_socket, f"a path of at most {MAX_SOCKET_PATH} bytes"),
-    "engine": (_path, _PATH),
+    "engine": (absolutePath, _PATH),
     "interval": (lambda text: number(text, 0, 60), "seconds from 0 to 60"),
     "batch": (lambda text: integer(text, 1024, 2**26), "bytes from 1024 to 67108864"),
     "count": (lambda text: integer(text, 1, 2**16), "a number from 1 to 65536"),
@@ -129,7 +124,7 @@ def readSettings(settings: Mapping[str, str]) -> CometSettings:
 
     @raise InvalidDescription: one is unknown, has a bad value, or is missing.
     """
-    values = readValues("cometbft", settings, _READERS)
+    values = readValues("the cometbft ledger", settings, _READERS)
     if "home" not in values:
         raise InvalidDescription("home: it must be said where the engine's home directory is")
     made = CometSettings(**values)

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from attrs import frozen
 
 from ...model import MAX_DELAY
-from .._settings import Readers, integer, number, readValues
+from ...net.descriptions import Readers, readValues
+from .._settings import integer, number
 from ._network import Conditions
 
 DEFAULT_NODES = 4
@@ -86,7 +87,7 @@ def readSettings(settings: Mapping[str, str]) -> PbftSettings:
 
     @raise InvalidDescription: one is unknown or has an invalid value.
     """
-    values = readValues("pbft", settings, _READERS)
+    values = readValues("the pbft ledger", settings, _READERS)
     network = {key: values.pop(key) for key in _OF_THE_NETWORK if key in values}
     if "accept-loss" in values:
         values["acceptLoss"] = values.pop("accept-loss")
