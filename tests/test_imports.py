@@ -28,6 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("archive",),
     ("net",),
     ("access",),
+    ("authenticators",),
     ("ledgers",),
     ("broker",),
     ("operations",),

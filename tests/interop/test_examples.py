@@ -24,19 +24,12 @@ from twisted.trial.unittest import SkipTest
 
 from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonProtocol, DaemonTestCase, reactor
 
+from .mosquitto import needed
 from .node import nodeModules
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BUILD_TIME = 600.0
 SECRET = "a secret of at least sixteen bytes"
-
-
-def needed(program: str) -> str:
-    """The path of a program; the test is skipped where it is not installed."""
-    found = shutil.which(program) or shutil.which(program, path="/usr/sbin")
-    if found is None:
-        raise SkipTest(f"{program} is not installed")
-    return found
 
 
 class ExampleTests(DaemonTestCase):

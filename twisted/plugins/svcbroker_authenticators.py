@@ -1,0 +1,7 @@
+"""
+The authenticators that come with svcbroker. Their code is imported when one of them is chosen.
+"""
+
+from svcbroker.authenticators import AuthenticatorPlugin
+
+mosquitto = AuthenticatorPlugin("mosquitto", "svcbroker.authenticators.mosquitto")
