@@ -13,6 +13,7 @@ from ._accountfile import (
 )
 from ._accounts import Accounts
 from ._accounttext import AccountText, CannotEdit
+from ._audit import AuditTrail
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
 from ._logins import LOGIN_THREADS
 from ._passwords import hashPassword
@@ -31,6 +32,7 @@ __all__ = [
     "AccountText",
     "Accounts",
     "Admission",
+    "AuditTrail",
     "CannotEdit",
     "Grants",
     "Principal",

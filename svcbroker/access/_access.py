@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -20,7 +21,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import Interface, implementer
 
-from ..errors import NotAuthenticated
+from ..errors import BrokerError, NotAuthenticated
 from ..interfaces import (
     AccountToken,
     Action,
@@ -32,6 +33,7 @@ from ..interfaces import (
 )
 from ..net.deferreds import asDeferred
 from ..net.tls import peerCertificate
+from ._audit import HTTP, AuditTrail
 from ._http import HttpLogins
 from ._logins import LoginLimits, LoginQueue
 from ._principal import ANYBODY, Principal
@@ -131,7 +133,7 @@ class Access:
         quotas: Callable[[str], Quotas] = lambda name: UNLIMITED,
         entropy: Callable[[int], bytes] = os.urandom,
         limits: LoginLimits | None = None,
-        refused: Callable[[Principal, Action, str, str], object] | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         """
         @param clock: for quotas and log-ins.
@@ -139,14 +141,13 @@ class Access:
         @param anonymous: what clients without credentials may do; C{None} refuses them.
         @param quotas: gives the quotas of an account that has none of its own, by its name.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
-        @param refused: called when something was not granted to a principal, with the action, the
-            group and the topic.
+        @param audit: records log-ins and refusals.
         """
         self._authenticators = authenticators
         self._clock = clock
         self._now = now
         self._quotas = quotas
-        self._refused = refused
+        self._audit = audit
         self._portal = Portal(self, [_Authenticators(authenticators)])
         # By the account's name; the client id, or "" where its grants do not depend on it; and the
         # identity, where that holds for some credentials alone.
@@ -186,7 +187,9 @@ class Access:
             authenticator.stop()
 
     @asDeferred
-    async def login(self, credentials: ICredentials, address: str, clientId: str = "") -> Principal:
+    async def login(
+        self, credentials: ICredentials, address: str, clientId: str = "", carrier: str = HTTP
+    ) -> Principal:
         """
         Log in.
 
@@ -194,9 +197,19 @@ class Access:
             or L{IClientCertificate<svcbroker.interfaces.IClientCertificate>}.
         @param address: the client's IP address; empty where it has none.
         @param clientId: the MQTT client id.
+        @param carrier: how the client is connected, for the audit trail.
         @raise NotAuthenticated: the credentials are not valid.
         @raise Overloaded: too many log-ins are being checked.
         """
+        try:
+            principal = await self._login(credentials, address, clientId)
+        except BrokerError as error:
+            self._loginFailed(error, credentials, address, carrier)
+            raise
+        self.loggedIn(principal, address, carrier)
+        return principal
+
+    async def _login(self, credentials: ICredentials, address: str, clientId: str) -> Principal:
         quick, check = credentials, _refuse
         if IUsernamePassword.providedBy(credentials):
             quick = _accountToken(credentials)
@@ -216,6 +229,26 @@ class Access:
         except LoginFailed:
             raise NotAuthenticated() from None
 
+    def loggedIn(self, principal: Principal, address: str, carrier: str) -> None:
+        """
+        Record a log-in in the audit trail. Called by HTTP too, once a connection, for credentials
+        that were checked on another one.
+        """
+        if self._audit is not None and principal.name:
+            self._audit.loggedIn(principal.name, address, carrier)
+
+    def _loginFailed(
+        self, error: BrokerError, credentials: Any, address: str, carrier: str
+    ) -> None:
+        if self._audit is None:
+            return
+        name = ""
+        if IUsernamePassword.providedBy(credentials):
+            name = credentials.username.decode("utf-8", "replace")
+            if self._identify(name) is None:
+                name = ""
+        self._audit.loginFailed(name, address, carrier, error)
+
     @asDeferred
     async def _check(self, credentials: Any, clientId: str) -> Principal:
         avatar: Any = await self._portal.login(credentials, clientId, IPrincipal)
@@ -229,12 +262,15 @@ class Access:
         address: str,
         ended: Callable[[], object],
         clientId: str = "",
+        *,
+        carrier: str,
     ) -> Admission:
         """
         Log a connection in. Called by carriers whose connections keep their log-in.
 
         @param credentials: see L{credentialsOf}.
         @param ended: called when the account goes or the log-in expires: the connection closes.
+        @param carrier: how the client is connected, for the audit trail.
         @raise NotAuthenticated: the credentials are not valid, or there are none and none are not
             enough.
         @raise QuotaExceeded: the account has as many connections as it may have.
@@ -243,13 +279,15 @@ class Access:
         principal = self.anonymous
         if credentials is not None and not self.isOpen:
             try:
-                principal = await self.login(credentials, address, clientId)
+                principal = await self.login(credentials, address, clientId, carrier)
             except NotAuthenticated:
                 # A certificate is shown unasked.
                 if principal is None or not IClientCertificate.providedBy(credentials):
                     raise
         if principal is None:
-            raise NotAuthenticated()
+            error = NotAuthenticated()
+            self._loginFailed(error, credentials, address, carrier)
+            raise error
         principal = self.forClient(principal, clientId)
         principal.usage.take("connections")
         return Admission(principal, principal.onEnd(ended))
@@ -334,9 +372,10 @@ class Access:
         if principal is None or principal.isRevoked:
             usage = self._usages.get(name)
             if usage is None:
-                usage = self._usages[name] = Usage(UNLIMITED, self._clock.seconds)
+                usage = Usage(UNLIMITED, self._clock.seconds, partial(self._exceeded, name))
+                self._usages[name] = usage
             usage.limit(self._quotasOf(identity))
-            if usage.hasRates:
+            if usage.limitsPublishes:
                 self._recent[name] = usage
                 self._recent.move_to_end(name)
                 if len(self._recent) > _MAX_RECENT:
@@ -348,6 +387,14 @@ class Access:
             principal.update(identity)
         self._limitTime(principal, identity)
         return principal
+
+    def _refused(self, principal: Principal, action: Action, group: str, topic: str) -> None:
+        if self._audit is not None:
+            self._audit.refused(principal.name, action, group, topic)
+
+    def _exceeded(self, name: str, quota: str) -> None:
+        if self._audit is not None:
+            self._audit.exceeded(name, quota)
 
     def _limitTime(self, principal: Principal, identity: Identity) -> None:
         """End a log-in when its credentials expire."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from ..errors import NotAuthorized
 from ..interfaces import TOPIC_ACTIONS, Action, Identity
@@ -96,7 +96,7 @@ class Principal:
         if not self.mayAny(action, group, filter):
             self.refuse(action, group or "", filter)
 
-    def refuse(self, action: Action, group: str, topic: str = "") -> None:
+    def refuse(self, action: Action, group: str, topic: str = "") -> NoReturn:
         """
         Tell a client that something is not granted.
 
@@ -137,7 +137,7 @@ class Principal:
 
     def spend(self, publishes: int, size: int) -> None:
         """See L{Usage.spend}."""
-        if self.usage.hasRates:
+        if self.usage.limitsPublishes:
             self.usage.spend(publishes, size)
 
     # Its life

@@ -5,7 +5,7 @@ How much an account uses of what its quotas allow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 from attrs import asdict
 
@@ -16,6 +16,9 @@ UNLIMITED: Final = Quotas()
 
 BURST: Final = 1.0
 """How much of a rate may be used at once, in seconds."""
+
+INFLIGHT_DELAY: Final = 0.05
+"""How long a publish waits before it is tried again, in seconds, where too many wait already."""
 
 
 class TokenBucket:
@@ -50,16 +53,26 @@ class TokenBucket:
 class Usage:
     """
     What an account uses, over all of its connections.
+
+    @ivar quotas: what it may use.
+    @ivar limitsPublishes: whether publishes have to be counted.
     """
 
-    def __init__(self, quotas: Quotas, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        quotas: Quotas,
+        seconds: Callable[[], float],
+        exceeded: Callable[[str], object] | None = None,
+    ) -> None:
         """
         @param seconds: a clock.
+        @param exceeded: called with the name of a quota when something was refused by it.
         """
         self._seconds = seconds
+        self._exceeded = exceeded
         self._counts: dict[str, int] = {}
         self.quotas = UNLIMITED
-        self.hasRates = False
+        self.limitsPublishes = False
         self._buckets: dict[str, TokenBucket] = {}
         self.limit(quotas)
 
@@ -71,27 +84,44 @@ class Usage:
                 self._buckets.pop(name, None)
             elif name not in self._buckets or rate != getattr(old, name):
                 self._buckets[name] = TokenBucket(rate, self._seconds)
-        self.hasRates = bool(self._buckets)
+        self.limitsPublishes = bool(self._buckets) or quotas.inflight is not None
 
     def delay(self) -> float:
         """How long the account must not publish, in seconds; 0 where it may."""
-        return max((bucket.delay() for bucket in self._buckets.values()), default=0.0)
+        delay = max((bucket.delay() for bucket in self._buckets.values()), default=0.0)
+        most = self.quotas.inflight
+        isFull = most is not None and self.used("inflight") >= most
+        return max(delay, INFLIGHT_DELAY) if isFull else delay
 
     def spend(self, publishes: int, size: int) -> None:
         """
         Count events that are published. Called by the broker, once for each call of a carrier.
+        Where C{inflight} is limited, L{free} gives them back once they are answered. As for the
+        rates, a call that finds room is taken as a whole.
 
         @param size: their content and extensions, in bytes.
-        @raise QuotaExceeded: the account has used up its rate. Nothing was counted.
+        @raise QuotaExceeded: the account has used up its rate, or too many of its publishes wait
+            for their answer. Nothing was counted.
         """
         for name, bucket in self._buckets.items():
             delay = bucket.delay()
             if delay > 0:
-                raise QuotaExceeded(
+                self._refuse(
+                    name,
                     f"this account has used up its {name} a second: "
                     f"try again in {delay:.3f} seconds",
                     delay,
                 )
+        most = self.quotas.inflight
+        if most is not None:
+            used = self.used("inflight")
+            if used >= most:
+                self._refuse(
+                    "inflight",
+                    f"at most {most} publishes of this account may wait for their answer",
+                    INFLIGHT_DELAY,
+                )
+            self._counts["inflight"] = used + publishes
         for name, bucket in self._buckets.items():
             bucket.spend(publishes if name == "publishes" else size)
 
@@ -102,11 +132,26 @@ class Usage:
         @param name: the name of a quota: C{connections}, C{subscriptions} and so on.
         @raise QuotaExceeded: the account has used up this quota. Nothing was counted.
         """
-        used = self._counts.get(name, 0) + amount
+        used = self._counts.get(name, 0)
+        self.checkRoom(name, used, amount)
+        self._counts[name] = used + amount
+
+    def checkRoom(self, name: str, used: int, amount: int = 1) -> None:
+        """
+        Check that an account may have more of what is counted elsewhere.
+
+        @param name: the name of a quota.
+        @param used: how much of it is in use.
+        @raise QuotaExceeded: the account has used up this quota.
+        """
         most: int | None = getattr(self.quotas, name)
-        if most is not None and used > most:
-            raise QuotaExceeded(f"this account may have at most {most} {name}")
-        self._counts[name] = used
+        if most is not None and used + amount > most:
+            self._refuse(name, f"this account may have at most {most} {name}")
+
+    def _refuse(self, name: str, message: str, retryAfter: float = 0.0) -> NoReturn:
+        if self._exceeded is not None:
+            self._exceeded(name)
+        raise QuotaExceeded(message, retryAfter)
 
     def free(self, name: str, amount: int = 1) -> None:
         """Give back what L{take} counted."""

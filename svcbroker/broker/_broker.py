@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from ..access import Principal
+from ..access import AuditTrail, Principal
 from ..errors import BrokerError, EventNotFound, TopicNotFound, TransactionFailed
 from ..interfaces import Action, ILedger, submit
 from ..model import (
@@ -63,6 +63,7 @@ class Broker:
     @ivar operator: what operators may change.
     @ivar proving: what proves something.
     @ivar webhooks: who sends events to URLs.
+    @ivar audit: what carriers record operator calls in; C{None} where nothing is recorded.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Broker:
         webhooks: IWebhooks,
         hasFaults: bool = False,
         peers: Sequence[IPeer] = (),
+        audit: AuditTrail | None = None,
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
@@ -86,11 +88,13 @@ class Broker:
         @param webhooks: what C{subscribe} and C{unSubscribe} ask.
         @param hasFaults: whether operators may make faults.
         @param peers: the other brokers.
+        @param audit: records the operator calls.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
         self.clock = clock
         self.webhooks = webhooks
+        self.audit = audit
         self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = Publishing(self.groups, limits, clock)
         self.admin = Administration(
@@ -122,7 +126,7 @@ class Broker:
         """
         group, ledger = self.groups.find(groupId)
         checkTopicName(topic)
-        principal.require(Action.OPEN, group, topic)
+        self.require(principal, Action.OPEN, group, topic)
         known = ledger.topicState(topic)
         if known is None or not known.isOpen:
             receipt = await self._timeouts.wait(submit(ledger, OpenTopic(topic=topic)))
@@ -141,7 +145,7 @@ class Broker:
         """
         group, ledger = self.groups.find(groupId)
         checkTopicName(topic)
-        principal.require(Action.CLOSE, group, topic)
+        self.require(principal, Action.CLOSE, group, topic)
         _openTopic(ledger, topic)
         receipt = await self._timeouts.wait(submit(ledger, CloseTopic(topic=topic)))
         if receipt.execution is Execution.TOPIC_NOT_FOUND:
@@ -149,6 +153,18 @@ class Broker:
         if receipt.execution is not Execution.DONE:
             raise TransactionFailed()
         return True
+
+    def require(self, principal: Principal, action: Action, group: str, topic: str) -> None:
+        """
+        Refuse to publish to a topic, to open it or to close it where that is not granted, or where
+        only the broker itself may. Called by carriers for what is published later.
+
+        @param group: the id of a group.
+        @raise NotAuthorized: it is not granted.
+        """
+        principal.require(action, group, topic)
+        if topic in self.limits.reservedTopics:
+            principal.refuse(action, group, topic)
 
     def exist(self, principal: Principal, groupId: str | None, topic: str) -> Deferred[bool]:
         """

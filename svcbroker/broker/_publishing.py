@@ -5,7 +5,7 @@ Publishing: the one way from a carrier to a ledger.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, fail, succeed
@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..access import Principal
+from ..access import Principal, Usage
 from ..errors import (
     BrokerError,
     LedgerUnavailable,
@@ -36,6 +36,8 @@ from ..model import (
 from ._groups import Groups, Limits
 from ._timeouts import TimeoutQueue
 from ._values import Answer, SendResult, SendStatus, answerOf, answersOf, refusalOf
+
+T = TypeVar("T")
 
 
 class Publication(PublishEvent, frozen=True, kw_only=True):
@@ -144,6 +146,7 @@ class Publishing:
             ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
         }
         self._maxContent = limits.maxContent
+        self._reserved = limits.reservedTopics
         self._checkedExtensions: object = None
 
     def stop(self) -> None:
@@ -158,6 +161,8 @@ class Publishing:
             group, ledger = self._groups.find(publication.groupId)
             if not principal.isUnlimited:
                 principal.require(Action.PUBLISH, group, publication.topic)
+            if publication.topic in self._reserved:
+                principal.refuse(Action.PUBLISH, group, publication.topic)
             if not self._check(ledger, publication, DEFAULT_POLICY):
                 raise TopicNotFound()
             if not principal.isUnlimited:
@@ -166,22 +171,31 @@ class Publishing:
             return fail()
         topic = (publication.topic,)
         done: Deferred[Any] = self._submit(ledger, (publication,), DEFAULT_POLICY).done
+        if not principal.isUnlimited:
+            _freeInflight(principal.usage, 1, done)
         return done.addCallbacks(_answerOne, _timedOut, callbackArgs=topic, errbackArgs=topic)
 
     def publish(
         self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
     ) -> PublishBatch:
         """See L{Broker.submit<svcbroker.broker.Broker.submit>}."""
+        usage, count = principal.usage, len(publications)
+        if not usage.limitsPublishes:
+            return self._publish(principal, publications, policy)
+        try:
+            usage.spend(count, sum(map(eventSize, publications)))
+        except QuotaExceeded as error:
+            refused: list[Answer | None] = [error] * count
+            return PublishBatch(refused, hasRefused=True, done=succeed(refused))
+        batch = self._publish(principal, publications, policy)
+        _freeInflight(usage, count, batch.done)
+        return batch
+
+    def _publish(
+        self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
+    ) -> PublishBatch:
         batch = PublishBatch([None] * len(publications))
         answers = batch.answers
-        if principal.usage.hasRates:
-            try:
-                principal.usage.spend(len(publications), sum(map(eventSize, publications)))
-            except QuotaExceeded as error:
-                batch.hasRefused = True
-                answers[:] = [error] * len(answers)
-                batch.done = succeed(answers)
-                return batch
         parts: dict[str | None, _Part] = {}
         maxContent = self._maxContent
         like: Publication | None = None
@@ -246,6 +260,8 @@ class Publishing:
         if topic in part.topics:
             self._checkEvent(publication, policy)
         else:
+            if topic in self._reserved:
+                principal.refuse(Action.PUBLISH, part.group, topic)
             if not self._check(part.ledger, publication, policy):
                 if not policy.opensTopics:
                     raise TopicNotFound()
@@ -361,6 +377,17 @@ class Publishing:
                 again.add(place, request)
                 answers[place] = None
         return self._publishPart(again, answers, evolve(policy, opensTopics=False))
+
+
+def _freeInflight(usage: Usage, count: int, done: Deferred[Any]) -> None:
+    """Count publishes as waiting for their answer until it is there."""
+    if usage.quotas.inflight is not None:
+        done.addBoth(_free, usage, count)
+
+
+def _free(result: T, usage: Usage, count: int) -> T:
+    usage.free("inflight", count)
+    return result
 
 
 def _isTopicClosed(outcome: Receipt | BrokerError | None) -> bool:

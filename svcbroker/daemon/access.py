@@ -18,6 +18,7 @@ from ..access import (
     Access,
     Accounts,
     AccountTable,
+    AuditTrail,
     grantsOf,
     readAccounts,
 )
@@ -105,10 +106,13 @@ class AccessPlan:
         now: Callable[[], float],
         entropy: Callable[[int], bytes],
         makeThread: Callable[..., LedgerThread],
+        audit: AuditTrail | None = None,
     ) -> AccessControl:
         """
-        Make the authenticators, with threads of their own. For the parameters see
+        Make the authenticators, with threads of their own. For the other parameters see
         L{Dependencies<svcbroker.daemon.service.Dependencies>}.
+
+        @param audit: records log-ins and refusals.
         """
         authenticators: list[IAuthenticator] = []
         thread: LedgerThread | None = None
@@ -127,7 +131,13 @@ class AccessPlan:
         if self.anonymous:
             anonymous = Identity(name="", grants=grantsOf(self.anonymous))
         access = Access(
-            authenticators, reactor, now, anonymous=anonymous, quotas=quotas, entropy=entropy
+            authenticators,
+            reactor,
+            now,
+            anonymous=anonymous,
+            quotas=quotas,
+            entropy=entropy,
+            audit=audit,
         )
         return AccessControl(access, thread)
 

@@ -11,7 +11,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.logger import Logger
 
-from ..access import Access
+from ..access import Access, AuditTrail
 from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
@@ -91,6 +91,7 @@ class Carriers:
     metadata: MetadataStore
     access: Access
     readSecrets: Callable[[], Callable[[], None]]
+    audit: AuditTrail | None = None
     release: Callable[[], object] = field(default=lambda: None)
 
     @asDeferred
@@ -122,6 +123,8 @@ class Carriers:
                     _log.failure("A carrier did not close in order", failure)
         finally:
             self.subscriptions.stop()
+            if self.audit is not None:
+                self.audit.stop()
             await self.metadata.stop()
 
     def handleReload(self, reload: Callable[[], Deferred[Sequence[str]]]) -> None:
@@ -136,9 +139,15 @@ class Carriers:
         @raise ConfigError, InvalidDescription: one of the files cannot be used. Nothing has
             changed.
         """
-        useSecrets = self.readSecrets()
-        await self.access.reload()
-        useSecrets()
+        isGood = False
+        try:
+            useSecrets = self.readSecrets()
+            await self.access.reload()
+            useSecrets()
+            isGood = True
+        finally:
+            if self.audit is not None:
+                self.audit.reloaded(isGood)
 
     def stop(self) -> None:
         """Let go of everything, after the ledgers have stopped."""
@@ -231,7 +240,10 @@ def makeCarriers(
         maxOwnPositions=config.maxPositions,
         positionExpiry=config.positionExpiry,
     )
-    control = accessPlan.make(reactor, now, entropy, dependencies.makeThread)
+    audit: AuditTrail | None = None
+    if config.auditTopic and accessPlan.hasAccounts:
+        audit = AuditTrail(config.auditTopic, ledgers, reactor, now)
+    control = accessPlan.make(reactor, now, entropy, dependencies.makeThread, audit)
     access = control.access
     webhooks = makeWebhooks(
         reactor,
@@ -252,6 +264,7 @@ def makeCarriers(
             maxContent=config.maxContent,
             chainTimeout=config.chainTimeout,
             peerTimeout=config.peerTimeout,
+            reservedTopics=frozenset({config.auditTopic} if audit else ()),
         ),
         nodeAddress=config.advertise or address,
         version=version,
@@ -259,6 +272,7 @@ def makeCarriers(
         webhooks=webhooks,
         hasFaults=config.faults,
         peers=peers.all,
+        audit=audit,
     )
     stomp = StompFactory(
         broker,
@@ -338,5 +352,6 @@ def makeCarriers(
         metadata=metadata,
         access=access,
         readSecrets=readSecrets,
+        audit=audit,
         release=release,
     )

@@ -39,6 +39,7 @@ from .settings import (
     origin,
     peerUrl,
     someText,
+    topicName,
 )
 
 MAX_FILE_SIZE = 1024 * 1024
@@ -173,6 +174,13 @@ class Config:
         "what clients without credentials may do: grants such as 'subscribe 1 news/#', or "
         "built-in roles, with commas between them; may be given more than once",
         shown="none",
+    )
+    auditTopic: str = _setting(
+        "audit-topic",
+        Text(metavar="TOPIC", normalise=topicName),
+        "$svc/audit",
+        "the topic in which log-ins, refusals, operator calls and reloads are recorded where there "
+        "are accounts; empty switches that off",
     )
     mqttOpenTopics: bool = _setting(
         "mqtt-open-topics",

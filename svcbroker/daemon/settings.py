@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from ..access import BUILT_IN_ROLES, grantsOf
+from ..errors import BrokerError
 from ..interfaces import Action
+from ..model import checkTopicName
 from ..net.policy import parseAllowed
 
 MAX_PEERS: Final = 100
@@ -213,6 +215,16 @@ def basePath(text: str) -> str:
         return ""
     if len(text) > 256 or _BASE_PATH.fullmatch(text) is None or {".", ".."} & {*text.split("/")}:
         raise ValueError(f"is not a path such as /svcbroker: {text!r}")
+    return text
+
+
+def topicName(text: str) -> str:
+    """A topic's name; empty for none."""
+    if text:
+        try:
+            checkTopicName(text)
+        except BrokerError as error:
+            raise ValueError(f"is not a topic's name: {error.message}") from None
     return text
 
 

@@ -4,7 +4,7 @@ A broker on a clock, over memory ledgers that do what a test says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -69,11 +69,13 @@ def makeFixture(
     maxContent: int = MAX_CONTENT,
     ledgers: Mapping[str, Any] | None = None,
     hasFaults: bool = False,
+    reservedTopics: Collection[str] = (),
 ) -> Fixture:
     """
     A broker of two groups.
 
     @param ledgers: what stands in the place of these groups' ledgers.
+    @param reservedTopics: see L{Limits}.
     """
     clock = Clock()
     clock.advance(1_700_000_000)
@@ -83,7 +85,11 @@ def makeFixture(
     broker = Broker(
         {"1": ledger, "2": second, **(ledgers or {})},
         clock,
-        Limits(maxContent=maxContent, chainTimeout=TIMEOUT),
+        Limits(
+            maxContent=maxContent,
+            chainTimeout=TIMEOUT,
+            reservedTopics=frozenset(reservedTopics),
+        ),
         nodeAddress=NODE,
         version=VersionRecord(version="9.8.7"),
         subscriptions=FakeDirectory() if subscriptions is None else subscriptions,

@@ -40,6 +40,7 @@ class DefaultTests(SynchronousTestCase):
                 "accounts": "",
                 "auth": (),
                 "anonymous": (),
+                "auditTopic": "$svc/audit",
                 "mqttOpenTopics": True,
                 "basePath": "/svcbroker",
                 "dataDir": Path("svcbroker-data"),

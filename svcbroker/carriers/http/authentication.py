@@ -48,6 +48,7 @@ class ClientAuthenticator:
         self._channel = channel
         self._isCertificateChecked = access.isOpen
         self._certified: Principal | None = None
+        self._recalled: Principal | None = None
 
     def recall(self, authorization: bytes | None) -> Principal | None:
         """
@@ -61,7 +62,11 @@ class ClientAuthenticator:
         if access.isOpen:
             return ANYBODY
         if authorization is not None:
-            return access.recall(authorization)
+            principal = access.recall(authorization)
+            if principal is not None and principal is not self._recalled:
+                self._recalled = principal
+                access.loggedIn(principal, self._address, "http")
+            return principal
         if not self._isCertificateChecked:
             # At the first request the handshake is over.
             self._isCertificateChecked = peerCertificate(self._channel.transport) is None
@@ -81,7 +86,7 @@ class ClientAuthenticator:
         @raise NotAuthenticated: they are not valid, or there are none.
         @raise Overloaded: too many log-ins are being checked.
         """
-        address = getattr(self._channel.getPeer(), "host", "")
+        address = self._address
         if authorization is not None:
             return await self._access.loginHttp(authorization, address)
         if not self._isCertificateChecked:
@@ -91,6 +96,12 @@ class ClientAuthenticator:
         if principal is None:
             raise NotAuthenticated("credentials are needed")
         return principal
+
+    @property
+    def _address(self) -> str:
+        """The client's IP address; empty where it has none."""
+        address: str = getattr(self._channel.getPeer(), "host", "")
+        return address
 
     async def _logInByCertificate(self, address: str) -> Principal | None:
         certificate = peerCertificate(self._channel.transport)

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 import msgspec
 from attrs import frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.web.server import Request
 
-from ...access import ANYBODY, Principal
+from ...access import ANYBODY, AuditTrail, Principal
 from ...broker import Broker
 from ...errors import (
     BrokerError,
@@ -27,6 +28,7 @@ from ...errors import (
     NotAuthenticated,
     NotAuthorized,
     ParameterInvalid,
+    UnknownError,
 )
 from ...net.addresses import isLoopback
 from ...operations import OPERATOR_CALLS, Incidents, Operation, bindJSON
@@ -139,6 +141,8 @@ class OperatorCall:
         self._name = operation.name
         self._known = {parameter.name for parameter in operation.parameters}
         self._call = bindJSON(operation, broker)
+        self._groups = broker.groups
+        self._audit = broker.audit
         self._authorizer = authorizer
         self._endpoint = Endpoint(
             method="POST",
@@ -174,7 +178,25 @@ class OperatorCall:
     def _makeCall(self, principal: Principal, given: Mapping[str, object]) -> Deferred[Any]:
         account = principal.name or "this machine"
         _log.info("Operator call {name} of {account}", name=self._name, account=account)
-        return self._call(principal, given)
+        if self._audit is None:
+            return self._call(principal, given)
+        called = maybeDeferred(self._call, principal, given)
+        return called.addBoth(self._record, self._audit, principal, given)
+
+    def _record(
+        self, result: Any, audit: AuditTrail, principal: Principal, given: Mapping[str, Any]
+    ) -> Any:
+        """Record the call in the audit trail."""
+        error: BrokerError | None = None
+        if isinstance(result, Failure):
+            error = result.value if isinstance(result.value, BrokerError) else UnknownError()
+        try:
+            group = self._groups.resolve(given.get("groupId"))
+        except (BrokerError, AttributeError, TypeError):
+            # The call has failed for that.
+            group = ""
+        audit.operatorCalled(principal.name, group, self._name, error)
+        return result
 
 
 def operatorRoutes(

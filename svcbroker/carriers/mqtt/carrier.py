@@ -172,7 +172,9 @@ class Link:
         """Log the client in."""
         credentials = credentialsOf(self._transport, name, password)
         address = getattr(self._transport.getPeer(), "host", "")
-        return self._carrier.context.access.admit(credentials, address, ended, clientId)
+        return self._carrier.context.access.admit(
+            credentials, address, ended, clientId, carrier="mqtt"
+        )
 
     def write(self, data: bytes) -> None:
         """Send at once: L{Output} has joined the frames of a turn before."""

@@ -90,7 +90,7 @@ def checkWill(context: Context, principal: Principal, group: str, will: Will) ->
     """
     try:
         checkTopicName(will.topic)
-        principal.require(Action.PUBLISH, group, will.topic)
+        context.broker.require(principal, Action.PUBLISH, group, will.topic)
         if len(will.payload) > context.settings.maxContent:
             raise ContentTooLarge()
         checkExtensions(extensionsOf(will, context.now))
@@ -186,7 +186,7 @@ class Receiving:
         the account's rate.
         """
         usage = self._session.principal.usage
-        return usage.delay() if usage.hasRates and self._version != MQTT_5 else 0.0
+        return usage.delay() if usage.limitsPublishes and self._version != MQTT_5 else 0.0
 
     def publish(self, arrived: Publishes) -> None:
         """

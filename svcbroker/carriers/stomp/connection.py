@@ -228,7 +228,9 @@ class StompProtocol(Protocol):
             self._admission = admission
             return self._session.loggedIn(effect.answer, self._clock.seconds())
 
-        admitting = self.factory.access.admit(credentials, address, self._accountEnded)
+        admitting = self.factory.access.admit(
+            credentials, address, self._accountEnded, carrier="stomp"
+        )
         self._settle(effect.answer, admitting, admitted)
 
     def _publish(self, effect: Publish) -> None:

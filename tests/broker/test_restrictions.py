@@ -1,0 +1,137 @@
+"""
+What accounts may not publish: to reserved topics, and more than may wait for an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
+from svcbroker.broker import Publication, PublishPolicy, SendStatus
+from svcbroker.errors import NotAuthorized, QuotaExceeded
+from svcbroker.interfaces import Identity, Quotas, submit
+from svcbroker.model import OpenTopic
+
+from .support import TIMEOUT, makeFixture
+
+RESERVED = "$svc/audit"
+
+
+def principal(grants: Grants = EVERYTHING, **quotas: Any) -> Principal:
+    usage = Usage(Quotas(**quotas), lambda: 0.0)
+    return Principal(Identity(name="ann", grants=grants), usage)
+
+
+def events(*topics: str) -> list[Publication]:
+    return [Publication(topic=topic, content=b"x", extensions={}) for topic in topics]
+
+
+class ReservedTopicTests(SynchronousTestCase):
+    """
+    Only the broker writes to a reserved topic, whatever is granted.
+    """
+
+    def setUp(self) -> None:
+        self.fixture = makeFixture(reservedTopics=[RESERVED])
+        self.broker = self.fixture.broker
+        self.addCleanup(self.broker.stop)
+        self.successResultOf(submit(self.fixture.ledger, OpenTopic(topic=RESERVED)))
+        self.successResultOf(submit(self.fixture.ledger, OpenTopic(topic="t")))
+        granted = Grants.parse(["* * #", "* * $svc/#"], "ann")
+        self.principals = (ANYBODY, principal(), principal(granted), principal(publishes=9))
+        self.before = list(self.fixture.ledger.submitted)
+
+    def test_publishIsRefused(self) -> None:
+        for each in self.principals:
+            answer = self.broker.publishOne(each, None, RESERVED, b"x", {})
+            self.failureResultOf(answer, NotAuthorized)
+        self.assertEqual(self.fixture.ledger.submitted, self.before)
+
+    def test_onlyItsEventsOfABatchAreRefused(self) -> None:
+        batch = events("t", RESERVED, RESERVED, "t")
+        for each in self.principals:
+            answers = self.successResultOf(self.broker.publish(each, batch))
+            self.assertEqual(
+                [type(answer).__name__ for answer in answers],
+                ["SendResult", "NotAuthorized", "NotAuthorized", "SendResult"],
+            )
+
+    def test_publishOpensNoReservedTopic(self) -> None:
+        policy = PublishPolicy(opensTopics=True)
+        [answer] = self.successResultOf(
+            self.broker.publish(
+                ANYBODY, [Publication(groupId="2", topic=RESERVED, content=b"x")], policy
+            )
+        )
+        self.assertIsInstance(answer, NotAuthorized)
+        self.assertEqual(self.fixture.second.submitted, [])
+
+    def test_openAndCloseAreRefused(self) -> None:
+        for each in self.principals:
+            self.failureResultOf(self.broker.open(each, None, RESERVED), NotAuthorized)
+            self.failureResultOf(self.broker.close(each, None, RESERVED), NotAuthorized)
+        self.assertEqual(self.fixture.ledger.submitted, self.before)
+
+    def test_topicsBelowItAreNotReserved(self) -> None:
+        for topic in (f"{RESERVED}/x", "$svc", "svc/audit"):
+            self.assertTrue(self.successResultOf(self.broker.open(ANYBODY, None, topic)))
+
+
+class InflightTests(SynchronousTestCase):
+    """
+    Publishes that wait for their answer are counted, for accounts with that quota.
+    """
+
+    def setUp(self) -> None:
+        fixture = makeFixture()
+        self.clock, self.ledger, self.broker = fixture.clock, fixture.ledger, fixture.broker
+        self.addCleanup(self.broker.stop)
+        self.successResultOf(submit(self.ledger, OpenTopic(topic="t")))
+        self.ledger.isHolding = True
+        self.ann = principal(inflight=2)
+
+    def publish(self) -> Deferred[Any]:
+        return self.broker.publishOne(self.ann, None, "t", b"x", {})
+
+    def test_tooManyAreRefusedAtOnce(self) -> None:
+        waiting = [self.publish(), self.publish()]
+        error = self.failureResultOf(self.publish(), QuotaExceeded).value
+        self.assertGreater(error.retryAfter, 0)
+        self.assertGreater(self.ann.usage.delay(), 0)
+        answers = self.successResultOf(self.broker.publish(self.ann, events("t", "t")))
+        self.assertEqual([type(each) for each in answers], [QuotaExceeded] * 2)
+        self.ledger.release()
+        for each in waiting:
+            self.assertIs(self.successResultOf(each).status, SendStatus.SUCCESS)
+        self.assertEqual(self.ann.usage.delay(), 0)
+        self.assertNoResult(self.publish())
+
+    def test_theyAreGivenBackAtATimeOut(self) -> None:
+        waiting = [self.publish(), self.broker.publish(self.ann, events("t"))]
+        self.clock.advance(TIMEOUT)
+        for each in waiting:
+            self.successResultOf(each)
+        self.assertEqual(self.ann.usage.used("inflight"), 0)
+
+    def test_theyAreGivenBackWhenTheClientLeaves(self) -> None:
+        waiting = self.publish()
+        waiting.cancel()
+        self.failureResultOf(waiting)
+        self.assertEqual(self.ann.usage.used("inflight"), 0)
+
+    def test_refusedPublishesAreGivenBack(self) -> None:
+        self.failureResultOf(self.broker.publishOne(self.ann, None, "never", b"x", {}))
+        self.successResultOf(self.broker.publish(self.ann, events("never", "never")))
+        self.assertEqual(self.ann.usage.used("inflight"), 0)
+
+    def test_aCallThatFindsRoomIsAcceptedWhole(self) -> None:
+        """Otherwise a batch above the quota could never be published."""
+        batch = self.broker.publish(self.ann, events(*"ttttt"))
+        self.assertNoResult(batch)
+        self.failureResultOf(self.publish(), QuotaExceeded)
+        self.ledger.release()
+        self.assertEqual(len(self.successResultOf(batch)), 5)
+        self.assertEqual(self.ann.usage.used("inflight"), 0)
