@@ -98,12 +98,14 @@ class _Part:
     """
     The events of a call that go to one ledger.
 
+    @ivar principal: who publishes them.
     @ivar places: the index of each request's event in the call; C{None} for requests that open a
         topic.
     @ivar topics: topics that are open when the requests are executed, as far as is known.
     @ivar isWhole: whether every request is an event.
     """
 
+    principal: Principal
     group: str
     ledger: ILedger
     places: list[int | None] = field(factory=list)
@@ -253,7 +255,7 @@ class Publishing:
             # A group has several names: "1" is also the absent and the blank one.
             group, ledger = self._groups.find(publication.groupId)
             known = (each for each in parts.values() if each.ledger is ledger)
-            part = parts[publication.groupId] = next(known, None) or _Part(group, ledger)
+            part = parts[publication.groupId] = next(known, None) or _Part(principal, group, ledger)
         topic = publication.topic
         if not principal.isEverything:
             principal.require(Action.PUBLISH, part.group, topic)
@@ -363,19 +365,24 @@ class Publishing:
         numbers: Sequence[int],
         answers: list[Answer | None],
         policy: PublishPolicy,
-    ) -> Deferred[Any]:
+    ) -> Deferred[Any] | None:
         """
-        Publish events of which the topics were closed after the events were checked, once more.
+        Publish events of which the topics were closed after the events were checked, once more, as
+        far as the principal may open the topics.
 
         @param numbers: their indexes among the requests of C{part}.
+        @return: as L{_answer} does.
         """
-        again = _Part(part.group, part.ledger)
+        principal, group = part.principal, part.group
+        again = _Part(principal, group, part.ledger)
         for number in numbers:
             place, request = part.places[number], part.requests[number]
-            if place is not None:
+            if place is not None and principal.may(Action.OPEN, group, request.topic):
                 again.open(request.topic)
                 again.add(place, request)
                 answers[place] = None
+        if not again.requests:
+            return None
         return self._publishPart(again, answers, evolve(policy, opensTopics=False))
 
 

@@ -98,6 +98,12 @@ class ISubscription(Interface):
         all were acknowledged, leaving out those acknowledged beyond it.
         """
 
+    def mayRead(event: Event) -> bool:
+        """
+        Whether an event that was handed over may still be sent. Called before an event is sent that
+        had to wait, or is sent again: grants may have changed, or the account may be gone.
+        """
+
     def rewind() -> None:
         """
         Hand over again, in order, whatever was handed over and not acknowledged, before

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from svcbroker.access import Access, Grants
+from svcbroker.access import UNLIMITED, Access, Grants, Principal, Usage
 from svcbroker.interfaces import IAuthenticator, Identity
 
 
@@ -47,6 +47,11 @@ class FakeAuthenticator:
 
 def account(name: str, *lines: str, **more: Any) -> Identity:
     return Identity(name=name, grants=Grants.parse(lines, name), **more)
+
+
+def principalOf(*lines: str, name: str = "ann") -> Principal:
+    """An account without quotas that acts."""
+    return Principal(account(name, *lines), Usage(UNLIMITED, lambda: 0.0))
 
 
 def openAccess(clock: IReactorTime) -> Access:

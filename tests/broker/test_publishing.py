@@ -25,6 +25,7 @@ from svcbroker.model import CloseTopic, Execution, PublishEvent, Receipt
 from svcbroker.version import VersionRecord
 from tests.ledgers.pbft.rig import LedgerRig
 
+from ..access.support import principalOf
 from .support import MAX_CONTENT, TIMEOUT, FailingWebhooks, FakeDirectory, makeFixture
 
 WISHES: Sequence[dict[str, Any]] = (
@@ -241,6 +242,17 @@ class PolicyTests(SynchronousTestCase):
         self.assertEqual(
             self.submitted()[-3:], [("OpenTopic", "t"), ("Publication", "t"), ("Publication", "t")]
         )
+
+    def test_topicsClosedMeanwhileStayClosedWithoutAGrant(self) -> None:
+        principal = principalOf("publish 1 t")
+        self.ledger.isHolding = True
+        self.broker.close(ANYBODY, None, "t")
+        sent = self.broker.publish(principal, [publication()], PublishPolicy(opensTopics=True))
+        self.ledger.isHolding = False
+        self.ledger.release()
+        [answer] = self.successResultOf(sent)
+        self.assertEqual(answer, SendResult("t", SendStatus.ERROR))
+        self.assertFalse(self.successResultOf(self.broker.exist(ANYBODY, None, "t")))
 
     def test_topicsAreOpenedAgainOnce(self) -> None:
         """A topic that is closed again and again is an answer."""

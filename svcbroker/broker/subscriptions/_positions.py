@@ -41,6 +41,7 @@ class KeptPosition(msgspec.Struct, array_like=True, frozen=True):
     @ivar owner: who made it: the name of an account, or where there are none, the address of the
         client, as L{svcbroker.net.addresses.ownerOf} gives it; empty if it was written before
         owners were.
+    @ivar account: the account that it belongs to; empty where it was made without credentials.
     """
 
     group: str
@@ -48,6 +49,7 @@ class KeptPosition(msgspec.Struct, array_like=True, frozen=True):
     acknowledged: tuple[Position, ...]
     used: int = 0
     owner: str = ""
+    account: str = ""
 
 
 class ServedDays(NamedTuple):
@@ -62,6 +64,7 @@ class _Index(NamedTuple):
 
     group: str
     owner: str
+    account: str
 
 
 _decoder: Final = msgspec.json.Decoder(KeptPosition)
@@ -96,12 +99,17 @@ class KeptPositions:
         for subscriptionId in entries.names(_KIND):
             kept = self.find(subscriptionId)
             assert kept is not None
-            self._add(subscriptionId, kept.group, kept.owner)
+            self._add(subscriptionId, kept.group, kept.owner, kept.account)
 
     def find(self, subscriptionId: str) -> KeptPosition | None:
         """What is kept under an id; C{None} where nothing is."""
         value = self._entries.get(_KIND, subscriptionId)
         return None if value is None else _decoder.decode(value)
+
+    def accountOf(self, subscriptionId: str) -> str:
+        """The account that a position belongs to; empty where it is no account's, or not kept."""
+        index = self._index.get(subscriptionId)
+        return "" if index is None else index.account
 
     def get(self, subscriptionId: str, group: str) -> StoredPosition | None:
         """The position kept under an id in a group; C{None} where there is none."""
@@ -111,15 +119,23 @@ class KeptPositions:
         return StoredPosition(kept.position, kept.acknowledged)
 
     def make(
-        self, subscriptionId: str, group: str, position: StoredPosition, *, owner: str, day: int
+        self,
+        subscriptionId: str,
+        group: str,
+        position: StoredPosition,
+        *,
+        owner: str,
+        account: str = "",
+        day: int,
     ) -> None:
         """
         Keep a position under an id from now on, also if another group had one under it.
 
+        @param account: the account that it belongs to.
         @param day: today, counted from 1970-01-01.
         """
         self.remove(subscriptionId)
-        self._add(subscriptionId, group, owner)
+        self._add(subscriptionId, group, owner, account)
         self.move(subscriptionId, position, day=day)
 
     def move(self, subscriptionId: str, position: StoredPosition, *, day: int) -> None:
@@ -131,9 +147,15 @@ class KeptPositions:
         """
         index = self._index.get(subscriptionId)
         if index is not None:
-            value = msgspec.json.encode(
-                (index.group, position.position, position.acknowledged, day, index.owner)
+            kept = KeptPosition(
+                index.group,
+                position.position,
+                position.acknowledged,
+                day,
+                index.owner,
+                index.account,
             )
+            value = msgspec.json.encode(kept)
             self._entries.put(_KIND, subscriptionId, value)
 
     def remove(self, subscriptionId: str) -> None:
@@ -145,9 +167,9 @@ class KeptPositions:
                 del self._counts[index.owner]
             self._entries.remove(_KIND, subscriptionId)
 
-    def _add(self, subscriptionId: str, group: str, owner: str) -> None:
+    def _add(self, subscriptionId: str, group: str, owner: str, account: str) -> None:
         # There are far fewer groups and owners than positions.
-        self._index[subscriptionId] = _Index(intern(group), intern(owner))
+        self._index[subscriptionId] = _Index(intern(group), intern(owner), intern(account))
         self._counts[owner] += 1
 
     def flush(self) -> Deferred[None]:

@@ -13,10 +13,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from ...access import Principal
+from ...access import ANYBODY, Principal
 from ...errors import (
-    EventNotFound,
-    HeightUnknown,
     Overloaded,
     PatternInvalid,
     SubscriptionExists,
@@ -28,8 +26,6 @@ from ...interfaces import Action, ILedger, ISubscriber, ISubscription
 from ...model import (
     DurablePage,
     DurableRecord,
-    Edge,
-    EventId,
     InterfaceType,
     Offset,
     Position,
@@ -161,7 +157,7 @@ class Subscriptions:
         @raise EventNotFound: the offset is the id of no event.
         @raise HeightUnknown: the offset is a block above the chain's next one.
         @raise SubscriptionIdInvalid: the id is no UUID.
-        @raise SubscriptionExists: the id is in use.
+        @raise SubscriptionExists: the id is in use, or another account's.
         @raise Overloaded: too many positions of durable subscriptions are kept already, or too
             many of this owner.
         """
@@ -188,14 +184,19 @@ class Subscriptions:
         try:
             if request.mustExist:
                 self._checkTopics(follower.ledger, request.filters)
-            start = self._resumed(subscriptionId, request, follower)
+            start = self._resumed(principal, subscriptionId, request, follower)
             if start is None:
-                start = StoredPosition(await self._place(follower, request.offset))
+                start = StoredPosition(await follower.place(principal, request.offset))
                 if request.isDurable:
                     owner = principal.name or ownerOf(request.remote)
                     self._checkRoom(owner)
                     self._positions.make(
-                        subscriptionId, request.group, start, owner=owner, day=self._today
+                        subscriptionId,
+                        request.group,
+                        start,
+                        owner=owner,
+                        account=principal.name,
+                        day=self._today,
                     )
                     # From the answer on it resumes, also after a crash.
                     await self._positions.flush()
@@ -218,11 +219,22 @@ class Subscriptions:
         return subscription
 
     def _resumed(
-        self, subscriptionId: str, request: SubscribeRequest, follower: Follower
+        self,
+        principal: Principal,
+        subscriptionId: str,
+        request: SubscribeRequest,
+        follower: Follower,
     ) -> StoredPosition | None:
-        """Where a subscription resumes; C{None} where it begins."""
+        """
+        Where a subscription resumes; C{None} where it begins.
+
+        @raise SubscriptionExists: its position is another account's.
+        """
         if not request.isDurable:
             return None
+        account = self._positions.accountOf(subscriptionId)
+        if account not in ("", principal.name) and principal is not ANYBODY:
+            raise SubscriptionExists()
         kept = self._positions.get(subscriptionId, request.group)
         if kept is None:
             return None
@@ -280,20 +292,6 @@ class Subscriptions:
                 if topic is None or not topic.isOpen:
                     raise TopicNotFound()
 
-    async def _place(self, follower: Follower, offset: Offset) -> Position:
-        if offset is Edge.FIRST:
-            return Position(1, -1)
-        if isinstance(offset, Position):
-            if offset.height > follower.committed + 1:
-                raise HeightUnknown("the offset names a block above the chain's height")
-            return offset
-        if isinstance(offset, EventId):
-            try:
-                return await follower.ledger.locate(offset)
-            except HeightUnknown:
-                raise EventNotFound() from None
-        return Position(follower.committed + 1, -1)
-
     def hold(self, subscriptionId: str) -> None:
         """
         Keep a position until L{forget}, or until its subscription is closed and forgotten: it
@@ -322,7 +320,7 @@ class Subscriptions:
         @raise EventNotFound: the offset is the id of no event.
         @raise HeightUnknown: the offset is a block above the chain's next one.
         """
-        return await self._place(self._followers[group], offset)
+        return await self._followers[group].place(ANYBODY, offset)
 
     def reset(self, subscriptionId: str, position: Position) -> None:
         """

@@ -107,10 +107,7 @@ class LogSubscription:
         )
 
     def _wants(self, event: Event) -> bool:
-        principal = self.principal
-        return self._matches(event) and (
-            principal.isEverything or principal.may(Action.SUBSCRIBE, self.group, event.topic)
-        )
+        return self._matches(event) and self.mayRead(event)
 
     # What is known of it.
 
@@ -209,6 +206,11 @@ class LogSubscription:
     def isAcknowledged(self, position: Position) -> bool:
         """See L{ISubscription.isAcknowledged}."""
         return position <= self._cursor or position in self._skip
+
+    def mayRead(self, event: Event) -> bool:
+        """See L{ISubscription.mayRead}."""
+        principal = self.principal
+        return principal.isEverything or principal.may(Action.SUBSCRIBE, self.group, event.topic)
 
     def rewind(self) -> None:
         """See L{ISubscription.rewind}."""

@@ -5,13 +5,14 @@ Liveness and readiness: whether the process answers, and whether it can be given
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 from twisted.internet.defer import Deferred
 from twisted.web import http
 from twisted.web.server import Request
 
+from ...access import Access, Principal
 from ...broker import Broker
 from ...model import Health
 from .authentication import Credentials
@@ -41,28 +42,43 @@ class Readiness(Struct, frozen=True):
 _ALIVE = encode(Alive())
 
 
-def readiness(groups: Mapping[str, Health]) -> tuple[int, bytes]:
-    """The HTTP status and the JSON text that tell of the groups' health."""
+def readiness(groups: Mapping[str, Health], principal: Principal | None) -> tuple[int, bytes]:
+    """
+    The HTTP status and the JSON text that tell of the groups' health.
+
+    @param principal: who asks.
+    """
     isReady = all(health.isReady for health in groups.values())
     record = Readiness(
         "ready" if isReady else "unavailable",
-        {group: GroupHealth(health.isReady, health.reason) for group, health in groups.items()},
+        {
+            group: GroupHealth(health.isReady, health.reason)
+            for group, health in groups.items()
+            if principal is not None and principal.seesGroup(group)
+        },
     )
     return http.OK if isReady else http.SERVICE_UNAVAILABLE, encode(record)
 
 
-def healthRoutes(broker: Broker) -> Iterator[Route]:
-    """The routes C{/healthz} and C{/readyz}."""
+def healthRoutes(broker: Broker, access: Access) -> Iterator[Route]:
+    """
+    The routes C{/healthz} and C{/readyz}. Clients need no credentials; those who give some are told
+    of the groups in which they may do something.
+    """
 
     def healthz(request: Request) -> bytes:
         return respond(request, _ALIVE)
 
-    async def answerReady(request: Request) -> bytes:
-        code, body = readiness(await broker.admin.getHealth())
+    async def answerReady(request: Any) -> bytes:
+        principal = request.principal or access.anonymous
+        code, body = readiness(await broker.admin.getHealth(), principal)
         return respond(request, body, code)
 
     def readyz(request: Request) -> Deferred[bytes]:
         return Deferred.fromCoroutine(answerReady(request))
 
-    for path, handler in (("/healthz", healthz), ("/readyz", readyz)):
-        yield Route(path=path, methods=("GET",), handler=handler, credentials=Credentials.IGNORED)
+    for path, handler, credentials in (
+        ("/healthz", healthz, Credentials.IGNORED),
+        ("/readyz", readyz, Credentials.OPTIONAL),
+    ):
+        yield Route(path=path, methods=("GET",), handler=handler, credentials=credentials)

@@ -53,7 +53,9 @@ def makeSite(
     authorizer = None
     if operatorToken is not None:
         authorizer = Authorizer(f"{settings.basePath}{_OPERATOR}", operatorToken)
-    table = _makeRoutes(broker, settings.basePath, routes, incidents or Incidents(), authorizer)
+    table = _makeRoutes(
+        broker, access, settings.basePath, routes, incidents or Incidents(), authorizer
+    )
     makeChannel: Callable[[], BrokerChannel] = BrokerChannel
     if hasFastPath:
         fastPath = FastPath(
@@ -68,12 +70,13 @@ def makeSite(
 
 def _makeRoutes(
     broker: Broker,
+    access: Access,
     base: str,
     routes: Iterable[Route],
     incidents: Incidents,
     authorizer: Authorizer | None,
 ) -> Routes:
-    others = [openapiRoute(base), *healthRoutes(broker), *routes]
+    others = [openapiRoute(base), *healthRoutes(broker, access), *routes]
     if authorizer is not None:
         others += operatorRoutes(f"{base}{_OPERATOR}", broker, authorizer, incidents)
     return Routes(

@@ -22,7 +22,7 @@ from .context import Context
 from .decoder import Decoder
 from .delivery import Delivery
 from .fields import Properties
-from .handshake import Handshake, logIn, negotiate
+from .handshake import Handshake, checkGroup, logIn, negotiate
 from .output import IWire, Output
 from .packets import (
     MQTT_5,
@@ -212,6 +212,7 @@ class Connection:
                 admission.release()
                 return
             self._admission = admission
+            checkGroup(handshake.group, self._context)
             session = self._open(packet, handshake, admission.principal)
         except MqttError as error:
             self._violated(error)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from twisted.internet.defer import Deferred, succeed
 
-from ...interfaces import Batch
+from ...interfaces import Action, Batch
 from ...model import Event
 from .codec import DUP, PUBREL, encode, encodeSuccess
 from .fields import NO_PROPERTIES, Properties
@@ -167,9 +167,15 @@ class Delivery:
         options = source.optionsFor(message)
         return options is not None and min(message.qos, options.qos) > 0
 
+    def mayRead(self, event: Event) -> bool:
+        """Whether the client may read an event that had to wait, or was read for others too."""
+        session = self._session
+        principal = session.principal
+        return principal.isEverything or principal.may(Action.SUBSCRIBE, session.group, event.topic)
+
     def _sendOne(self, source: Source, message: Message, flags: int, isFromLog: bool) -> None:
         options = source.optionsFor(message)
-        if options is None:
+        if options is None or not self.mayRead(message.event):
             if isFromLog:
                 key = source.keyOf(message.event)
                 if not self._session.takeReleased(key):
@@ -385,6 +391,8 @@ class Delivery:
             self._send(encodeSuccess(PUBREL, packetId))
         for packetId, flight in self._session.takeOrphans().items():
             sent = flight.sent
+            if not self.mayRead(sent.message.event):
+                continue
             options = msgspec.structs.replace(sent.options, version=self._version)
             message = messageOf(sent.message.event, hasProperties=self._version == MQTT_5)
             if self._sendFrame(message, options, packetId, sent.flags, True, NO_PROPERTIES):

@@ -108,9 +108,6 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
         raise MqttError(
             ReasonCode.BAD_AUTHENTICATION_METHOD, "there is no such authentication method"
         )
-    group = groupOf(packet.userName)
-    if group not in context.retained:
-        raise MqttError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user's group is unknown")
     if len(packet.clientId) > MAX_CLIENT_ID:
         raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, "the client id is too long")
     assigned = None
@@ -133,7 +130,7 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
         # [MQTT5-3.2.2-21]
         keepAlive = settings.maxKeepAlive
     return Handshake(
-        group=group,
+        group=groupOf(packet.userName),
         clientId=packet.clientId or assigned or "",
         sessionExpiry=expiry,
         keepAlive=keepAlive,
@@ -154,6 +151,17 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
             topicAliasMaximum=settings.topicAliasMaximum,
         ),
     )
+
+
+def checkGroup(group: str, context: Context) -> None:
+    """
+    Check that a group is served. Called after the log-in: strangers do not learn which groups there
+    are.
+
+    @raise MqttError: it is not.
+    """
+    if group not in context.retained:
+        raise MqttError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user's group is unknown")
 
 
 async def logIn(

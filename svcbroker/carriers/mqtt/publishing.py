@@ -228,7 +228,8 @@ class Receiving:
                 continue
             if qos and not self._begin(qos, packet.packetId):
                 continue
-            if packet.retain and payload:
+            # A client that may not publish learns nothing of the index.
+            if packet.retain and payload and principal.may(Action.PUBLISH, group, topic):
                 try:
                     self._retained.checkRoom(topic, self._settings.maxRetainedBytes)
                 except BrokerError as error:

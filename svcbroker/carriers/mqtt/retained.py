@@ -182,7 +182,8 @@ class RetainedIndex:
         @raise Overloaded: it has none, and the index is full.
         """
         if self.size + len(topic) + TOPIC_BYTES > most and not self.has(topic):
-            raise Overloaded(f"retained messages take {self.size} of {most} bytes")
+            # How many there are, publishers must not learn.
+            raise Overloaded("there is no room for another retained message")
 
     def match(self, topicFilter: str) -> Iterator[EventId | None]:
         """

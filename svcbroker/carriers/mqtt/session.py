@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from ...access import ANYBODY
+from ...access import Principal
 from ...broker import MetadataStore
 from ...errors import BrokerError
 from ...model import Position
@@ -47,7 +47,7 @@ class Session:
     @ivar name: its name on disk.
     @ivar owner: who made it, for the bound of sessions.
     @ivar account: the account that it belongs to; empty where there were no credentials.
-    @ivar principal: the account, while the client is connected.
+    @ivar principal: the account, once the client has connected.
     @ivar expiry: the session expiry interval in seconds.
     @ivar isPersistent: whether it outlives connections. Fixed when it is created.
     @ivar mark: the L{publisherMark} of its client.
@@ -69,7 +69,7 @@ class Session:
         self.owner = owner
         self.clientId = clientId
         self.account = ""
-        self.principal = ANYBODY
+        self.principal: Principal
         self.expiry = expiry
         self.isPersistent = expiry > 0
         self.mark = publisherMark(clientId)

@@ -28,7 +28,6 @@ from ...errors import (
     TopicInvalid,
     TopicTooLong,
 )
-from ...interfaces import Action
 from ...model import TAG, Event, Offset, checkFilter, parseOffset
 from .context import Context
 from .delivery import Delivery
@@ -308,8 +307,6 @@ class Subscriber:
         failures: list[Failure] = []
 
         def send(event: Event) -> None:
-            if not session.principal.may(Action.SUBSCRIBE, session.group, event.topic):
-                return
             if subscription.kept.tag in (None, event.extensions.get(TAG)):
                 # [MQTT-3.3.1-6] [MQTT-3.3.1-8]
                 delivery.offer(subscription, event, RETAIN_FLAG, isFromLog=False)

@@ -184,9 +184,12 @@ class ShareGroup:
     The members of a shared subscription: one reader of the log for one share name and filter of an
     account.
 
-    Each event goes to one member, the next in turn that has room. Messages that were sent with
-    QoS 1 to a member that leaves go to another; with QoS 2 they stay with that member's session
-    [MQTT5-4.8.2-4].
+    Each event goes to one member, the next in turn that has room and may read it: rights may differ
+    between the clients of an account. The log is read by those of the member that opened it. An
+    event that no member may read is left out.
+
+    Messages that were sent with QoS 1 to a member that leaves go to another; with QoS 2 they stay
+    with that member's session [MQTT5-4.8.2-4].
 
     @ivar sessions: the number of sessions that subscribe, those of absent clients included.
     @ivar kept: the state that its members share: filter, id, start, tag.
@@ -303,13 +306,18 @@ class ShareGroup:
     def deal(self) -> None:
         """Hand out waiting events while a member has room."""
         while self._waiting:
-            member = self._next()
-            if member is None:
+            event = self._waiting[0]
+            member, isReadable = self._next(event)
+            if member is None and isReadable:
                 break
+            self._waiting.popleft()
+            if member is None:
+                self.acknowledge((event,))
+                continue
             delivery = member.session.delivery
             assert delivery is not None
             # [MQTT5-4.8.2-3]: each with its own granted QoS.
-            delivery.offer(member, self._waiting.popleft())
+            delivery.offer(member, event)
         wantsMore = not self._waiting and bool(self._members)
         if self._core is not None and wantsMore != self._isFlowing:
             self._isFlowing = wantsMore
@@ -318,19 +326,25 @@ class ShareGroup:
             else:
                 self._core.pause()
 
-    def _next(self) -> SessionSubscription | None:
+    def _next(self, event: Event) -> tuple[SessionSubscription | None, bool]:
+        """The next member that can take an event, and whether any member may read it."""
         members = self._members
+        isReadable = not members
         for _ in range(len(members)):
             member = members[0]
             members.rotate(-1)
             delivery = member.session.delivery
             if delivery is None:
+                isReadable = True
                 continue
+            if not delivery.mayRead(event):
+                continue
+            isReadable = True
             if delivery.canTake:
-                return member
+                return member, True
             # It calls deal when it has room.
             delivery.halt()
-        return None
+        return None, isReadable
 
     def subscriptionEnded(self, error: BrokerError) -> None:
         """See L{ISubscriber.subscriptionEnded}."""

@@ -281,7 +281,7 @@ class StompProtocol(Protocol):
                 return ()
             self._subscriptions[number] = subscription
             return self._session.subscribed(
-                effect.answer, number, subscription.subscriptionId, self._clock.seconds()
+                effect.answer, number, subscription, self._clock.seconds()
             )
 
         def subscribe() -> Deferred[ISubscription]:

@@ -4,10 +4,13 @@ The subscriptions of one session: their messages, their acknowledgements, their 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from attrs import define
 
 from ...errors import Overloaded, ParameterInvalid, SubscriptionExists
-from ...interfaces import Batch
+from ...interfaces import Batch, ISubscription
+from ...model import Event
 from .effects import Acknowledge, Effect, Pause, Resume
 from .frames import Version
 from .messages import MessageHeads, encodedEvents, encodeEvent
@@ -28,6 +31,7 @@ class StompSubscription:
     @ivar window: what is between broker and client; C{None} where nothing is acknowledged.
     @ivar subscriptionId: its UUID; C{None} until the broker has made it.
     @ivar heads: how its messages begin; C{None} until then too.
+    @ivar mayRead: whether its client may still read an event.
     @ivar hasBegun: whether the client has been told all that comes before the first message.
     @ivar isFlowing: whether the broker was last told to let events flow.
     """
@@ -38,6 +42,7 @@ class StompSubscription:
     filterBytes: int = 0
     subscriptionId: str | None = None
     heads: MessageHeads | None = None
+    mayRead: Callable[[Event], bool] = lambda event: False
     hasBegun: bool = False
     isFlowing: bool = False
 
@@ -105,11 +110,12 @@ class Deliveries:
         self._byKey[key] = self._byNumber[added.number] = added
         return added
 
-    def made(self, number: int, subscriptionId: str) -> None:
+    def made(self, number: int, subscription: ISubscription) -> None:
         """The broker has made a subscription."""
         made = self._byNumber[number]
-        made.subscriptionId = subscriptionId
-        made.heads = MessageHeads(number, made.id, subscriptionId, self.version)
+        made.mayRead = subscription.mayRead
+        made.subscriptionId = subscription.subscriptionId
+        made.heads = MessageHeads(number, made.id, subscription.subscriptionId, self.version)
 
     def begin(self, number: int) -> None:
         """Everything is said that comes before the first message."""
@@ -193,10 +199,12 @@ class Deliveries:
             if subscription.window is not None and not self._isStalled and subscription.hasBegun:
                 heads = subscription.heads
                 assert heads is not None
+                sent, dropped = subscription.window.send(subscription.mayRead)
                 self.output.extend(
-                    heads.message(waiting.encoded, waiting.isRedelivered)
-                    for waiting in subscription.window.send()
+                    heads.message(waiting.encoded, waiting.isRedelivered) for waiting in sent
                 )
+                if dropped:
+                    self.effects.append(Acknowledge(subscription.number, dropped))
             wantsFlow = not self._isStalled and subscription.takesMore
             if wantsFlow is not subscription.isFlowing:
                 subscription.isFlowing = wantsFlow

@@ -14,7 +14,7 @@ from typing import Final
 
 from ...broker import SendResult, SendStatus
 from ...errors import BrokerError, ParameterInvalid, TopicNotFound, TransactionTimeout
-from ...interfaces import Batch
+from ...interfaces import Batch, ISubscription
 from .answers import Answer, Answers
 from .deliveries import Deliveries
 from .effects import Close, Effect, LogIn, Publish, PublishAll, Subscribe, Unsubscribe, Write
@@ -145,12 +145,12 @@ class Session:
             self._answer(answer, [("eventId", eventIds)])
 
     def subscribed(
-        self, answer: Answer, number: int, subscriptionId: str, now: float
+        self, answer: Answer, number: int, made: ISubscription, now: float
     ) -> list[Effect]:
         """L{Subscribe} was done."""
-        self._deliveries.made(number, subscriptionId)
+        self._deliveries.made(number, made)
         answer.subscription = number
-        self._answer(answer, [("subscription-id", subscriptionId)])
+        self._answer(answer, [("subscription-id", made.subscriptionId)])
         return self._go(now)
 
     def failed(self, answer: Answer, error: BrokerError, now: float) -> list[Effect]:

@@ -5,7 +5,7 @@ One subscription of a session: what was sent and not acknowledged, and what wait
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -67,6 +67,8 @@ class Window:
         self._prefetch = prefetch
         self._account = account
         self._waiting: deque[Waiting] = deque()
+        # Whether some of them had to wait, so that grants may have changed meanwhile.
+        self._hasWaited = False
         self._sent: OrderedDict[str, Event] = OrderedDict()
 
     @property
@@ -83,16 +85,26 @@ class Window:
         """Events are to be sent after all others."""
         self._waiting.extend(waiting)
 
-    def send(self) -> list[Waiting]:
-        """Take out what may be sent now; it counts as sent."""
-        taken = []
+    def send(self, mayRead: Callable[[Event], bool]) -> tuple[list[Waiting], list[Event]]:
+        """
+        Take out what may be sent now; it counts as sent.
+
+        @param mayRead: whether the client may still read an event that had to wait.
+        @return: that, and events that the client may not read any more.
+        """
+        taken: list[Waiting] = []
+        dropped: list[Event] = []
         while self._waiting and self.isOpen:
             waiting = self._waiting.popleft()
             event = waiting.event
+            if self._hasWaited and not mayRead(event):
+                dropped.append(event)
+                continue
             self._sent[str(event.eventId)] = event
             self._account.used += _weight(event)
             taken.append(waiting)
-        return taken
+        self._hasWaited = bool(self._waiting)
+        return taken, dropped
 
     def take(self, eventId: str) -> list[Event]:
         """
@@ -115,6 +127,7 @@ class Window:
 
     def again(self, waiting: Iterable[Waiting]) -> None:
         """Events that were taken are to be sent again, before all others."""
+        self._hasWaited = True
         self._waiting.extendleft(reversed(list(waiting)))
 
     def clear(self) -> None:

@@ -209,6 +209,7 @@ class Delivery:
         @param batch: the events to send; C{None} reads them again.
         @return: whether all are sent. Otherwise another delivery waits for the slot.
         @raise NotAcknowledged: an event was not acknowledged.
+        @raise BrokerError: the broker has ended the subscription.
         """
         slots, clock = self._context.slots, self._context.clock
         if batch is None:
@@ -232,6 +233,12 @@ class Delivery:
             isOver = clock.seconds() >= until and slots.isWanted(self._lane)
             if self._isStopping or (number and isOver):
                 return False
+            if self._ended is not None:
+                raise self._ended
+            if not subscription.mayRead(event):
+                # Grants have changed since it was read.
+                subscription.acknowledge((event,))
+                continue
             self._isPosting = True
             try:
                 await self._context.poster.post(

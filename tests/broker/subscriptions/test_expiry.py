@@ -22,6 +22,7 @@ from svcbroker.broker.subscriptions import (
 )
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import InterfaceType, Position, SubscribeRequest
+from tests.access.support import principalOf
 from tests.carriers.mqtt.support import MetadataFile
 
 from .test_subscriptions import UUID, Fixture, Reader, result
@@ -321,6 +322,20 @@ class OwnerTests(SynchronousTestCase):
         )
         self.assertIn("ada has made 2 durable subscriptions", error.message)
         self.subscribe(self.uuid(3), "10.0.0.1:1")
+
+    def test_othersMayNotUseAPosition(self) -> None:
+        """Also while it is not live, and also in the next process."""
+        ada, bob = (principalOf("subscribe 1 #", name=name) for name in ("ada", "bob"))
+        self.subscribe(self.uuid(1), "10.0.0.1:1", ada).subscription.close()
+        self.fixture.kill()
+        for _ in range(2):
+            self.assertRaises(
+                errors.SubscriptionExists, self.subscribe, self.uuid(1), "10.0.0.1:1", bob
+            )
+            self.subscribe(self.uuid(1), "10.0.0.2:1", ada).subscription.close()
+        # Those that were made without credentials may be used by all who know their ids.
+        self.subscribe(self.uuid(2), "10.0.0.1:1").subscription.close()
+        self.subscribe(self.uuid(2), "10.0.0.1:1", bob)
 
     def test_totalNamesTheRemedy(self) -> None:
         self.subscribe(self.uuid(1), "10.0.0.1:1")

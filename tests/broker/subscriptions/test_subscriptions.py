@@ -20,7 +20,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
-from svcbroker.access import ANYBODY
+from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.broker.subscriptions import (
     KeptPositions,
@@ -45,6 +45,7 @@ from svcbroker.model import (
     filterMatches,
     parseOffset,
 )
+from tests.access.support import principalOf
 
 UUID = "0b7b1e0c-5b7a-4c7a-9b0e-0123456789ab"
 ABSENT = "00000000-1-1"
@@ -135,6 +136,7 @@ class Fixture:
         isAcknowledged: bool = False,
         mustExist: bool = False,
         flow: bool = True,
+        principal: Principal = ANYBODY,
     ) -> Reader:
         reader = Reader()
         request = SubscribeRequest(
@@ -149,7 +151,7 @@ class Fixture:
             isAcknowledged=isAcknowledged,
             mustExist=mustExist,
         )
-        reader.subscription = result(self.subscriptions.subscribe(ANYBODY, request, reader))
+        reader.subscription = result(self.subscriptions.subscribe(principal, request, reader))
         if flow:
             reader.subscription.resume()
         return reader
@@ -227,6 +229,16 @@ class SubscriptionTests(SynchronousTestCase):
         for text in ("x", "-1", "OFFSET_MIDDLE", "1" * 19, "1.5"):
             with self.assertRaises(errors.EventIdInvalid):
                 parseOffset(text)
+
+    def test_offsetsTellNothingOfEventsThatMayNotBeRead(self) -> None:
+        fixture = self.fixture
+        secret = parseOffset(fixture.publish("b", b"x"))
+        mine = parseOffset(fixture.publish("a", b"y"))
+        ann = principalOf("subscribe 1 a")
+        for offset in (secret, parseOffset(ABSENT), parseOffset(TO_COME)):
+            with self.assertRaises(errors.EventNotFound):
+                fixture.subscribe("a", offset=offset, principal=ann)
+        fixture.subscribe("a", offset=mine, principal=ann)
 
     def test_blankGroup(self) -> None:
         """No group means the default one, also for what is kept of it."""

@@ -13,6 +13,7 @@ from svcbroker.carriers.http import HttpSettings, Route, authentication
 from svcbroker.carriers.http.authentication import Credentials
 from svcbroker.carriers.http.fastpath import RECALL
 from svcbroker.carriers.http.routes import principalOf, respond
+from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Quotas
 from svcbroker.net.tls import PeerCertificate
 from tests.access.support import account
@@ -40,7 +41,24 @@ class CredentialTests(AuthenticationTestCase):
         self.assertRefused(self.rpc({}), 401, 101015)
         for path in ("/healthz", "/readyz"):
             self.assertEqual(self.client.ask("GET", path).status, 200)
-            self.assertEqual(self.client.ask("GET", path, headers=basic("ann", "x")).status, 200)
+        wrong = basic("ann", "x")
+        self.assertEqual(self.client.ask("GET", "/healthz", headers=wrong).status, 200)
+        self.assertRefused(self.client.ask("GET", "/readyz", headers=wrong), 401, 101015)
+
+    def test_readyzNamesGroupsInWhichSomethingIsGranted(self) -> None:
+        ready = {"ready": True, "reason": ""}
+        for headers, groups in (
+            (None, {}),
+            (basic("bob"), {}),
+            (basic("ann"), {"1": ready}),
+            (basic("root"), {"1": ready, "2": ready}),
+        ):
+            answer = self.client.ask("GET", "/readyz", headers=headers)
+            self.assertEqual(answer.json(), {"status": "ready", "groups": groups})
+        self.fixture.second.error = LedgerUnavailable("the disk is full")
+        answer = self.client.ask("GET", "/readyz")
+        self.assertEqual(answer.status, 503)
+        self.assertEqual(answer.json(), {"status": "unavailable", "groups": {}})
 
     def test_wrongCredentialsAreRefused(self) -> None:
         for value in (

@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Connack, Puback, Publish, Pubrec, Will
 from svcbroker.carriers.mqtt.reasons import ReasonCode
@@ -24,7 +25,7 @@ class AccessTestCase(SynchronousTestCase):
         self.accounts = FakeAuthenticator(
             account("ann", "publish 1 a/#", "open 1 a/#", "subscribe 1 a/#"),
             account("bob", "* 1 #", "* 2 #"),
-            account("each", "publish 1 c/%c", "open 1 #"),
+            account("each", "publish 1 c/%c", "open 1 #", "subscribe 1 c/%c"),
             account("few", "* 1 #", quotas=Quotas(subscriptions=1, sessions=1, connections=1)),
             account("slow", "* 1 #", quotas=Quotas(publishes=1)),
         )
@@ -58,6 +59,16 @@ class LoginTests(AccessTestCase):
         for version, reason in ((MQTT_311, 5), (MQTT_5, 0x87)):
             self.assertEqual(self.refused(version), reason)
             self.assertEqual(self.refused(version, userName="2/"), reason)
+
+    def test_strangersDoNotLearnWhichGroupsThereAre(self) -> None:
+        answers = [
+            self.server.client(version).connect(userName=f"{group}/nobody", password=b"x")
+            for version in (MQTT_311, MQTT_5)
+            for group in ("1", "9")
+        ]
+        self.assertEqual(answers[0], answers[1])
+        self.assertEqual(answers[2], answers[3])
+        self.assertEqual(self.refused(MQTT_5, userName="9/bob", password=b"bob"), 0x86)
 
     def test_theGroupIsNotPartOfTheAccountsName(self) -> None:
         client = self.server.client()
@@ -103,6 +114,16 @@ class PublishTests(AccessTestCase):
             client.send(Publish("b", b"x", qos, False, False, 1))
             self.assertTrue(client.isClosed)
         self.assertIsNone(self.server.ledger.topicState("b"))
+
+    def test_refusalsTellNothingOfRetainedMessages(self) -> None:
+        """Also where there is no room for another one."""
+        self.server = Server(MqttSettings(maxRetainedBytes=700), authenticators=[self.accounts])
+        writer = self.client("bob", "writer")
+        writer.publish("b", b"x", 1, retain=True)
+        client = self.client("ann")
+        for topic in ("b", "c"):
+            client.send(Publish(topic, b"x", 1, True, False, 1))
+            self.assertEqual(client.takeOne(Puback).reason, NOT_AUTHORIZED)
 
     def test_clientsMayPublishToTheirOwnTopic(self) -> None:
         client = self.client("each", "me")
@@ -198,6 +219,50 @@ class SubscribeTests(AccessTestCase):
         self.server.event("b", b"b")
         self.assertEqual(ann.payloads(), [b"0", b"1", b"2", b"3"])
         self.assertEqual(bob.payloads(), [b"0", b"1", b"2", b"3", b"b"])
+
+    def test_sharedSubscriptionsDependOnTheClient(self) -> None:
+        one, two = self.client("each", "1"), self.client("each", "2")
+        for client in (one, two):
+            client.subscribe("$share/s/#", 1)
+        for number in range(6):
+            self.server.event(f"c/{number % 2 + 1}", b"%d" % (number % 2 + 1))
+        self.assertEqual(set(one.payloads()), {b"1"})
+        self.assertEqual(set(two.payloads()), set())
+
+    def test_sharedMessagesOfAClientThatLeavesGoToThoseWhoMayReadThem(self) -> None:
+        one, two = self.client("each", "1"), self.client("each", "2")
+        for client in (one, two):
+            client.subscribe("$share/s/#", 1)
+        self.server.event("c/1", b"1")
+        one.lose()
+        self.assertEqual(two.payloads(), [])
+
+    def test_messagesThatWaitAreDroppedWhenGrantsGo(self) -> None:
+        """As are those that were sent and whose subscription has ended."""
+        client = self.client(
+            "bob", properties=Properties(receiveMaximum=1, sessionExpiryInterval=100)
+        )
+        client.subscribe("a", 1)
+        client.subscribe("b", 1)
+        for topic in ("a", "b"):
+            self.server.event(topic, topic.encode())
+        [first] = client.take()
+        self.accounts.identities["bob"] = account("bob", "subscribe 1 c")
+        self.successResultOf(self.server.access.reload())
+        client.send(Puback(first.packetId))
+        self.assertEqual(client.take(), [])
+
+    def test_messagesOfEndedSubscriptionsAreNotSentAgainWhenGrantsGo(self) -> None:
+        client = self.client("bob", expiry=100)
+        client.subscribe("a", 1)
+        self.server.event("a", b"x")
+        self.assertEqual(client.takeOne(Publish).payload, b"x")
+        client.unsubscribe("a")
+        client.lose()
+        self.accounts.identities["bob"] = account("bob", "subscribe 1 c")
+        self.successResultOf(self.server.access.reload())
+        again = self.client("bob", cleanStart=False, expiry=100)
+        self.assertEqual(again.payloads(), [])
 
     def test_newGrantsCountForOpenSubscriptions(self) -> None:
         client = self.client("ann")

@@ -93,6 +93,7 @@ class FakeSubscription:
 
     @ivar log: what is still to be handed over.
     @ivar acknowledged: what was acknowledged.
+    @ivar unreadable: topics that its client may not read any more.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class FakeSubscription:
         self.position = Position(0, 0)
         self.log: list[Batch] = []
         self.acknowledged: list[Event] = []
+        self.unreadable: set[str] = set()
         self.isFlowing = False
         self.isClosed = False
         self.isForgotten = False
@@ -138,6 +140,10 @@ class FakeSubscription:
     def isAcknowledged(self, position: Position) -> bool:
         """See L{ISubscription.isAcknowledged}."""
         return False
+
+    def mayRead(self, event: Event) -> bool:
+        """See L{ISubscription.mayRead}."""
+        return event.topic not in self.unreadable
 
     def rewind(self) -> None:
         """See L{ISubscription.rewind}."""

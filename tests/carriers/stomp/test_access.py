@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.interfaces import Quotas
 
 from ...access.support import FakeAuthenticator, account
-from .support import Client, Received, Server
+from .support import Client, Received, Server, event
 
 
 class AccessTests(SynchronousTestCase):
@@ -69,6 +69,30 @@ class AccessTests(SynchronousTestCase):
         self.assertIn("connections", self.refused(second).headers["message"])
         first.disconnect()
         self.connected("one")
+
+    def test_messagesThatWaitAreDroppedWhenGrantsGo(self) -> None:
+        client = self.connected()
+        headers = {"id": "1", "destination": "a", "ack": "client-individual", "prefetch-count": "1"}
+        client.send("SUBSCRIBE", headers)
+        [subscription] = self.server.fake.made
+        sent, waiting = event(1), event(2, "b")
+        subscription.publish(sent, waiting, event(3))
+        subscription.unreadable.add("b")
+        [first] = client.frames()
+        client.send("ACK", {"id": first["ack"]})
+        self.assertEqual([each["eventId"] for each in client.frames()], [str(event(3).eventId)])
+        self.assertEqual(subscription.acknowledged, [sent, waiting])
+
+    def test_messagesAreNotSentAgainWhenGrantsGo(self) -> None:
+        client = self.connected()
+        client.send("SUBSCRIBE", {"id": "1", "destination": "a", "ack": "client"})
+        [subscription] = self.server.fake.made
+        subscription.publish(event(1))
+        [first] = client.frames()
+        subscription.unreadable.add("a")
+        client.send("NACK", {"id": first["ack"]})
+        self.assertEqual(client.frames(), [])
+        self.assertEqual(subscription.acknowledged, [event(1)])
 
     def test_publishesAboveTheRateAreRefused(self) -> None:
         client = self.connected("one")

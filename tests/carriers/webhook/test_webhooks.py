@@ -15,7 +15,7 @@ from svcbroker.access import ANYBODY, Principal, Usage
 from svcbroker.broker import Broker, IWebhooks, Limits
 from svcbroker.carriers.webhook.webhooks import MAX_LOOKUPS, TIMEOUT
 from svcbroker.interfaces import Quotas
-from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
+from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position, PublishEvent
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
 from svcbroker.version import VersionRecord
 
@@ -275,6 +275,41 @@ class AccountTests(SynchronousTestCase):
         self.harness.publish("1", topic="a")
         self.harness.publish("2", topic="b")
         self.assertEqual(self.taken(), [b"2"])
+
+    def test_eventsThatWaitForTheReceiverAreDroppedWhenGrantsGo(self) -> None:
+        self.successResultOf(self.harness.subscribe(URL, "#", account="bob"))
+        self.harness.poster.judge = lambda post: None
+        self.publishTogether("a", "b", "b", "a")
+        [post] = self.harness.poster.open
+        self.accounts.identities["bob"] = account("bob", "subscribe 1 a")
+        self.successResultOf(self.harness.access.reload())
+        self.harness.poster.judge = lambda post: True
+        post.answer.callback(None)
+        self.assertEqual(self.taken(), [b"0", b"3"])
+
+    def test_eventsThatWaitForTheReceiverStayWhenTheAccountGoes(self) -> None:
+        self.successResultOf(self.harness.subscribe(URL, "a", account="ann"))
+        self.harness.poster.judge = lambda post: None
+        self.publishTogether("a", "a", "a")
+        [post] = self.harness.poster.open
+        ann = self.accounts.identities.pop("ann")
+        self.successResultOf(self.harness.access.reload())
+        self.harness.poster.judge = lambda post: True
+        post.answer.callback(None)
+        self.assertEqual(self.taken(), [b"0"])
+        self.accounts.identities["ann"] = ann
+        self.harness.clock.pump([1.0] * 100)
+        self.assertEqual(self.taken(), [b"1", b"2"])
+
+    def publishTogether(self, *topics: str) -> None:
+        """Publish an event to each of these topics in one block; their contents are numbers."""
+        self.harness.ledger.submitMany(
+            [
+                PublishEvent(topic=topic, content=b"%d" % number)
+                for number, topic in enumerate(topics)
+            ]
+        )
+        self.harness.settle()
 
     def test_othersMayNotEndIt(self) -> None:
         id = self.successResultOf(self.harness.subscribe(URL, "a", account="ann"))
