@@ -80,6 +80,7 @@ class FaceTests(SynchronousTestCase):
             "Health",
             "InterfaceType",
             "NodeCondition",
+            "Moment",
             "NodeRecord",
             "NodeType",
             "Offset",

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import frozen
 
-from ..errors import EventIdInvalid
+from ..errors import EventIdInvalid, ParameterInvalid
 from ._events import EventId, Position
 
 
@@ -33,19 +34,42 @@ class Edge(Enum):
     """With the first event after it was made."""
 
 
-Offset: TypeAlias = Edge | EventId | Position
-"""Where a subscription starts: at an edge, or strictly after an event or a place."""
+@frozen
+class Moment:
+    """
+    A time, as the place in a log where the first block begins whose time is not before it.
+
+    @ivar milliseconds: the time in milliseconds since the epoch.
+    """
+
+    milliseconds: int
+
+
+Offset: TypeAlias = Edge | EventId | Position | Moment
+"""Where a subscription starts: at an edge, at a time, or strictly after an event or a place."""
+
+TIME_PREFIX: Final = "OFFSET_TIME:"
+"""How an offset begins that is a time."""
 
 _HEIGHT = re.compile(r"[0-9]{1,18}", re.ASCII)
+_RFC_3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,18}))?"
+    r"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))",
+    re.ASCII,
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LEAP_SECOND = 60
 
 
 def parseOffset(text: str) -> Offset:
     """
     Read an offset as clients write it: C{OFFSET_FIRST}, C{OFFSET_LAST} (also when there is
-    nothing), an event id (strictly after that event), or a block's height (from that block on).
+    nothing), an event id (strictly after that event), a block's height (from that block on), or
+    C{OFFSET_TIME:} with a time (from the first block on that is not before it).
 
     @raise EventIdTooLong: it has more than 64 characters.
     @raise EventIdInvalid: it is none of these.
+    @raise ParameterInvalid: the time after C{OFFSET_TIME:} is malformed.
     """
     if not text.strip(" "):
         return Edge.LAST
@@ -53,12 +77,44 @@ def parseOffset(text: str) -> Offset:
         return Edge(text)
     if _HEIGHT.fullmatch(text):
         return Position(int(text), -1)
+    if text.startswith(TIME_PREFIX):
+        return _parseMoment(text.removeprefix(TIME_PREFIX))
     try:
         return EventId.parse(text)
     except EventIdInvalid:
         raise EventIdInvalid(
-            "an offset is OFFSET_FIRST, OFFSET_LAST, an event id or a block's height"
+            "an offset is OFFSET_FIRST, OFFSET_LAST, an event id, a block's height or "
+            "OFFSET_TIME:TIME"
         ) from None
+
+
+def _parseMoment(text: str) -> Moment:
+    """
+    Read a time: milliseconds since the epoch, or a date and time of RFC 3339. A fraction of a
+    millisecond is rounded up, because no block's time has one.
+    """
+    if _HEIGHT.fullmatch(text):
+        return Moment(int(text))
+    found = _RFC_3339.fullmatch(text)
+    try:
+        if found is None:
+            raise ValueError(text)
+        year, month, day, hour, minute, second = map(int, found.group(1, 2, 3, 4, 5, 6))
+        isLeap = second == _LEAP_SECOND
+        time = datetime(year, month, day, hour, minute, second - isLeap, tzinfo=UTC)
+    except ValueError:
+        raise ParameterInvalid(
+            "OFFSET_TIME: is followed by a time as in RFC 3339, such as 2026-11-22T08:00:00Z, or "
+            "by milliseconds since the epoch (in a URL, the + of a time zone is written %2B)"
+        ) from None
+    milliseconds = (time - _EPOCH) // timedelta(milliseconds=1) + 1000 * isLeap
+    fraction, sign, hours, minutes = found.group(7, 8, 9, 10)
+    if fraction is not None:
+        milliseconds -= -int(fraction) * 1000 // 10 ** len(fraction)
+    if sign is not None:
+        zone = (int(hours) * 60 + int(minutes)) * 60_000
+        milliseconds += zone if sign == "-" else -zone
+    return Moment(milliseconds)
 
 
 @frozen(kw_only=True)

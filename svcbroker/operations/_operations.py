@@ -131,7 +131,8 @@ _OFFSET = Parameter(
     name="offset",
     type=OffsetType(),
     default=Edge.LAST,
-    description="Where it starts: OFFSET_FIRST, OFFSET_LAST, after an event's id, or at a height.",
+    description="Where it starts: OFFSET_FIRST, OFFSET_LAST, after an event's id, at a height, or "
+    "at OFFSET_TIME: with a time.",
 )
 _TAG = Parameter(
     name="tag",

@@ -10,10 +10,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
-from ...access import Principal
-from ...errors import EventNotFound, HeightUnknown
-from ...interfaces import Action, IBlockObserver, ILedger
-from ...model import Block, Edge, EventId, Offset, Position, eventSize
+from ...interfaces import IBlockObserver, ILedger
+from ...model import Block, eventSize
 from ...net.deferreds import asDeferred
 from ...net.turns import EndOfTurn
 from ._dispatcher import Dispatcher, Member
@@ -79,33 +77,6 @@ class Follower:
     def leave(self) -> None:
         """Somebody who joined is gone."""
         self._readers -= 1
-
-    @asDeferred
-    async def place(self, principal: Principal, offset: Offset) -> Position:
-        """
-        The place after which a subscription begins at an offset.
-
-        @param principal: who subscribes.
-        @raise EventNotFound: the offset is the id of no event that the principal may read.
-        @raise HeightUnknown: the offset is a block above the chain's next one.
-        """
-        if offset is Edge.FIRST:
-            return Position(1, -1)
-        if isinstance(offset, Position):
-            if offset.height > self.committed + 1:
-                raise HeightUnknown("the offset names a block above the chain's height")
-            return offset
-        if not isinstance(offset, EventId):
-            return Position(self.committed + 1, -1)
-        ledger = self.ledger
-        try:
-            if not principal.isEverything:
-                event = await ledger.getEvent(offset)
-                if not principal.may(Action.SUBSCRIBE, ledger.group, event.topic):
-                    raise EventNotFound()
-            return await ledger.locate(offset)
-        except HeightUnknown:
-            raise EventNotFound() from None
 
     def blockCommitted(self, block: Block) -> None:
         if not self._waiting:

@@ -40,6 +40,7 @@ from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
 from ._expiry import SECONDS_A_DAY, PositionExpiry, dayOf
 from ._follower import Follower
+from ._offsets import locateOffset
 from ._positions import KeptPosition, KeptPositions, MemoryPositions, StoredPosition
 from ._subscription import LogSubscription
 from ._walks import HistoryTurns
@@ -186,7 +187,7 @@ class Subscriptions:
                 self._checkTopics(follower.ledger, request.filters)
             start = self._resumed(principal, subscriptionId, request, follower)
             if start is None:
-                start = StoredPosition(await follower.place(principal, request.offset))
+                start = StoredPosition(await locateOffset(follower, principal, request.offset))
                 if request.isDurable:
                     owner = principal.name or ownerOf(request.remote)
                     self._checkRoom(owner)
@@ -320,7 +321,7 @@ class Subscriptions:
         @raise EventNotFound: the offset is the id of no event.
         @raise HeightUnknown: the offset is a block above the chain's next one.
         """
-        return await self._followers[group].place(ANYBODY, offset)
+        return await locateOffset(self._followers[group], ANYBODY, offset)
 
     def reset(self, subscriptionId: str, position: Position) -> None:
         """

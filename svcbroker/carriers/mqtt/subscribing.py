@@ -22,6 +22,7 @@ from ...errors import (
     HeightUnknown,
     LedgerUnavailable,
     NotAuthorized,
+    ParameterInvalid,
     PatternInvalid,
     QuotaExceeded,
     TopicBlank,
@@ -55,6 +56,7 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     EventIdTooLong: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     EventNotFound: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     HeightUnknown: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    ParameterInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     LedgerUnavailable: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     NotAuthorized: ReasonCode.NOT_AUTHORIZED,
     QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
@@ -365,7 +367,10 @@ def _readAsked(packet: Subscribe) -> _Asked:
     offset = tag = None
     for key, value in packet.properties.userProperties:
         if key == OFFSET:
-            offset = parseOffset(value)
+            try:
+                offset = parseOffset(value)
+            except ParameterInvalid as error:
+                raise ParameterInvalid(f"{OFFSET}: {error.message}") from None
         elif key == TAG:
             tag = value
     return _Asked(

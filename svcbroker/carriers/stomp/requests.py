@@ -16,6 +16,7 @@ from ...model import (
     EXTENSION_PREFIX,
     TAG,
     InterfaceType,
+    Offset,
     SubscribeRequest,
     checkExtensions,
     checkTopicName,
@@ -151,13 +152,20 @@ def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscri
         interfaceType=InterfaceType.STOMP,
         group=headers.get("groupId", ""),
         filters=filters,
-        offset=parseOffset(headers.get("eventId", "")),
+        offset=_readOffset(headers),
         tag=headers.get(TAG) or None,
         subscriptionId=subscriptionId,
         remote=remote,
         isDurable=isAcknowledged and subscriptionId is not None,
         isAcknowledged=isAcknowledged,
     )
+
+
+def _readOffset(headers: Mapping[str, str]) -> Offset:
+    try:
+        return parseOffset(headers.get("eventId", ""))
+    except ParameterInvalid as error:
+        raise ParameterInvalid(f"eventId: {error.message}") from None
 
 
 def readAcknowledgement(frame: Frame, version: Version) -> Acknowledgement:

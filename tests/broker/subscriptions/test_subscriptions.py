@@ -32,13 +32,16 @@ from svcbroker.broker.subscriptions import (
 from svcbroker.interfaces import Batch, ISubscriber, ISubscription, LedgerContext, submit
 from svcbroker.ledgers.memory import MemoryLedger
 from svcbroker.model import (
+    BlockRecord,
     CloseTopic,
     Edge,
     Event,
     EventId,
     InterfaceType,
+    Moment,
     Offset,
     OpenTopic,
+    Page,
     Position,
     PublishEvent,
     SubscribeRequest,
@@ -209,6 +212,90 @@ class SubscriptionTests(SynchronousTestCase):
             for reader in readers:
                 self.assertEqual(reader.contents, [b"%d" % n for n in range(first, 6)], text)
                 reader.subscription.close()
+
+    def test_timesChooseTheFirstBlockNotBefore(self) -> None:
+        """Of blocks of the same time it is the first one; after the last time, the next block."""
+        fixture = self.fixture
+        for number in range(10):
+            if number % 3 == 0:
+                fixture.clock.advance(1)
+            fixture.publish("a", b"%d" % number)
+        # The blocks' times are 1001, 1002, 1003 and 1004 seconds.
+        for text, first in (
+            ("0", 0),
+            ("1001000", 0),
+            ("1001001", 3),
+            ("1002000", 3),
+            ("1970-01-01T00:16:43Z", 6),
+            ("1970-01-01T01:16:43.000+01:00", 6),
+            ("1970-01-01T00:16:43.0001Z", 9),
+            ("1004000", 9),
+            ("1004001", 10),
+            ("9" * 18, 10),
+            ("0001-01-01T00:00:00Z", 0),
+        ):
+            reader = fixture.subscribe("a", offset=parseOffset(f"OFFSET_TIME:{text}"))
+            fixture.turn()
+            self.assertEqual(reader.contents, [b"%d" % n for n in range(first, 10)], text)
+            reader.subscription.close()
+        last = fixture.subscribe("a", offset=parseOffset("OFFSET_TIME:1004001"))
+        fixture.publish("a", b"next")
+        fixture.turn()
+        self.assertEqual(last.contents, [b"next"])
+
+    def test_timeOfAnEmptyChainIsItsNextBlock(self) -> None:
+        fixture = Fixture()
+        reader = fixture.subscribe("+", offset=Moment(0))
+        fixture.open("a")
+        fixture.publish("a", b"1")
+        fixture.turn()
+        self.assertEqual(reader.contents, [b"1"])
+
+    def test_timeIsFoundWhereFirstBlocksAreAbsent(self) -> None:
+        """It is never one of the absent blocks, and takes a logarithm of the chain's height."""
+        fixture = self.fixture
+        for number in range(100):
+            fixture.publish("a", b"%d" % number)
+            fixture.clock.advance(1)
+        listBlocks, heights = fixture.ledger.listBlocks, list[int]()
+
+        def pruned(offset: int, limit: int, *, height: int) -> Deferred[Page[BlockRecord]]:
+            heights.append(height)
+            if height <= 50:
+                return succeed(Page(total=0, items=()))
+            return listBlocks(offset, limit, height=height)
+
+        self.patch(fixture.ledger, "listBlocks", pruned)
+        # The first block of an event has height 4, and the time 1000.
+        for seconds, height in ((0, 51), (1000, 51), (1046.5, 51), (1047.001, 52), (1090, 94)):
+            heights.clear()
+            moment = Moment(int(seconds * 1000))
+            located = result(fixture.subscriptions.locate("1", moment))
+            self.assertEqual(located, Position(height, -1), seconds)
+            self.assertLessEqual(len(heights), 7)
+
+    def test_timesAreReadAsRFC3339(self) -> None:
+        for text, milliseconds in (
+            ("0", 0),
+            ("1795334400123", 1795334400123),
+            ("2026-11-22T08:00:00Z", 1795334400000),
+            ("2026-11-22t08:00:00z", 1795334400000),
+            ("2026-11-22 08:00:00.5Z", 1795334400500),
+            ("2026-11-22T08:00:00.123456Z", 1795334400124),
+            ("2026-11-22T09:30:00+01:30", 1795334400000),
+            ("2026-11-22T00:00:00-08:00", 1795334400000),
+            ("2016-12-31T23:59:60Z", 1483228800000),
+            ("1969-12-31T23:59:59.5Z", -500),
+        ):
+            self.assertEqual(parseOffset(f"OFFSET_TIME:{text}"), Moment(milliseconds), text)
+        for text in (
+            *("", "x", "-1", "1.5", "1" * 19, "2026-11-22", "2026-11-22T08:00:00"),
+            *("2026-11-22T08:00:00 01:00", "2026-13-22T08:00:00Z", "2026-02-29T08:00:00Z"),
+            *("2026-11-22T24:00:00Z", "2026-11-22T08:00:61Z", "2026-11-22T08:00:00+24:00"),
+            *("2026-11-22T08:00:00.Z", "0000-01-01T00:00:00Z", "2026-11-22T08:00Z", " 1"),
+        ):
+            with self.assertRaisesRegex(errors.ParameterInvalid, "RFC 3339"):
+                parseOffset(f"OFFSET_TIME:{text}")
 
     def test_refusedSubscriptionLeavesNothing(self) -> None:
         """What cannot be subscribed to is said, and leaves nothing behind."""

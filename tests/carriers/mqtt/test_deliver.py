@@ -302,6 +302,23 @@ class WindowTests(SynchronousTestCase):
             if version == MQTT_5:
                 self.assertEqual(client.payloads(), [b"%d" % number for number in range(300)])
 
+    def test_subscriptionBeginsAtATime(self) -> None:
+        """A malformed time is refused, and the reason string names the user property."""
+        server = Server()
+        times = []
+        for number in range(3):
+            server.clock.advance(1)
+            times.append(int(server.clock.seconds() * 1000))
+            server.event("t", b"%d" % number)
+        client = server.connected()
+        client.subscribe("t", 0, user(svc_offset=f"OFFSET_TIME:{times[1]}"))
+        self.assertEqual(client.payloads(), [b"1", b"2"])
+        subscribe = Subscribe(2, (TopicSubscription("t", 0),), user(svc_offset="OFFSET_TIME:noon"))
+        client.send(subscribe)
+        refused = client.takeOne(Suback)
+        self.assertEqual(refused.reasons, (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,))
+        self.assertIn("svc-offset: OFFSET_TIME:", refused.properties.reasonString or "")
+
     def test_bytesInFlightAreBounded(self) -> None:
         """The bytes that are unacknowledged have a bound too."""
         server = Server(MqttSettings(maxInFlightBytes=1000))

@@ -14,7 +14,7 @@ from svcbroker.carriers.stomp.connection import Reader
 from svcbroker.carriers.stomp.messages import MESSAGE_HEADERS
 from svcbroker.errors import Overloaded, SubscriptionExists
 from svcbroker.interfaces import Batch, ISubscriber
-from svcbroker.model import Edge, EventId, InterfaceType, Position
+from svcbroker.model import Edge, EventId, InterfaceType, Moment, Position
 
 from .support import UUID, FakeSubscription, Server, event, frame
 
@@ -72,6 +72,8 @@ class SubscribeTests(SynchronousTestCase):
         for text, offset in (
             ("0123abcd-5-7", EventId("0123abcd", 5, 7)),
             ("17", Position(17, -1)),
+            ("OFFSET_TIME:17", Moment(17)),
+            ("OFFSET_TIME:1970-01-01T00:00:01Z", Moment(1000)),
             ("OFFSET_LAST", Edge.LAST),
             ("", Edge.LAST),
         ):
@@ -131,6 +133,7 @@ class SubscribeTests(SynchronousTestCase):
             ({"id": "1", "destination": "a", "ack": "maybe"}, "100600"),
             ({"id": "1", "destination": "a", "eventId": "?"}, "100302"),
             ({"id": "1", "destination": "a", "eventId": "x" * 65}, "100301"),
+            ({"id": "1", "destination": "a", "eventId": "OFFSET_TIME:noon"}, "100600"),
             ({"id": "1", "destination": "a", "prefetch-count": "-1"}, "100600"),
             ({"id": "1", "destination": "a", "svc-subscriptionId": " "}, "100503"),
             ({"id": "1", "destination": "a", "groupId": "7"}, "200211"),

@@ -429,6 +429,7 @@ class OperationTests(SynchronousTestCase):
             ({"offset": "x" * 65}, errors.EventIdTooLong),
             ({"offset": True}, errors.ParameterInvalid),
             ({"offset": -1}, errors.EventIdInvalid),
+            ({"offset": "OFFSET_TIME:noon"}, errors.ParameterInvalid),
             ({"tag": "\ud800"}, errors.ParameterInvalid),
             ({"tag": "x" * 8193}, errors.ParameterInvalid),
         ]
