@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from hashlib import sha256
 from importlib.util import find_spec
 
 from twisted.internet.utils import getProcessOutputAndValue
@@ -28,13 +29,36 @@ class SchemathesisTests(DaemonTestCase):
 
     async def test_findsNothing(self) -> None:
         """Schemathesis ends with nothing found."""
-        daemon = await self.start(ledger="pbft:nodes=4")
+        await self.check()
+
+    async def test_findsNothingWithAccounts(self) -> None:
+        """Also of requests that are not granted."""
+        path = self.root / "accounts.toml"
+        token = sha256(b"svct_x").hexdigest()
+        path.write_text(
+            f"""
+            [accounts.ann]
+            tokens = [{{ label = "x", sha256 = "{token}" }}]
+            roles = ["some"]
+            [roles.some]
+            grants = ["* 1 a/#", "open 1 +", "admin 1"]
+            """
+        )
+        await self.check(f"--accounts={path}", headers=("-H", "Authorization: Bearer svct_x"))
+
+    async def check(self, *given: str, headers: tuple[str, ...] = ()) -> None:
+        """
+        Run schemathesis against a daemon.
+
+        @param headers: options for it.
+        """
+        daemon = await self.start(*given, ledger="pbft:nodes=4")
         arguments = [
             *(
                 "-c",
                 "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())",
             ),
-            *("run", f"{daemon.base}/openapi.json"),
+            *("run", f"{daemon.base}/openapi.json", *headers),
             *("--checks", "all", "--exclude-checks", BY_DESIGN),
             *("--phases", "examples,coverage,fuzzing"),
             *("--max-examples", os.environ.get("SVCBROKER_EXAMPLES", "50")),

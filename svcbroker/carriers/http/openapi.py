@@ -28,10 +28,35 @@ from .routes import Route, encode, respond
 
 _ANY_TEXT = {"type": "string"}
 _REFERENCE = "#/components/schemas/{name}"
+_SECURITY = {
+    "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A token of an account."},
+}
+_RETRY_AFTER = {
+    "Retry-After": {
+        "description": "After a failure because of a quota: when to try again, in seconds.",
+        "schema": {"type": "integer", "minimum": 1},
+    }
+}
+_REFUSALS = {
+    "401": (
+        "There are no valid credentials.",
+        {
+            "WWW-Authenticate": {
+                "description": "Basic and Bearer.",
+                "required": True,
+                "schema": {"type": "string"},
+            }
+        },
+    ),
+    "403": ("The account may not do this, or the page of the browser must not.", {}),
+}
 _DESCRIPTION = """\
 Topics, publishing and reading of events over REST and JSON-RPC 2.0, and queries for operators.
-Every answer of REST, of the queries and of JSON-RPC has HTTP status 200. Of REST and the queries,
-an object of code and message with a code other than 0 is a failure.
+Every answer of REST, of the queries and of JSON-RPC has HTTP status 200, but for 401 and 403. Of
+REST and the queries, an object of code and message with a code other than 0 is a failure.
+
+A broker without accounts needs no credentials, and ignores them.
 
 Since HTTP takes every request, the schemas of requests do so too: the first alternative is what
 an operation wants, the other what it answers with a failure. What is required is marked by
@@ -52,15 +77,17 @@ def document(base: str) -> Mapping[str, Any]:
     error, failed, alive, readiness = schemas[len(types) :]
     paths: dict[str, Any] = {}
     for each in OPERATIONS:
-        answer = _answers({"200": {"oneOf": [results[each.name], error]}})
+        answer = _guarded({"200": {"oneOf": [results[each.name], error]}}, error)
+        if each.name == "publish":
+            answer["200"]["headers"] = _RETRY_AFTER
         paths[f"{base}/rest/{each.name}"] = {
             "get": _byGet(each, "rest", answer),
             "post": _byPost(each, answer),
         }
     for each in QUERIES:
-        answer = _answers({"200": {"oneOf": [results[each.name], error]}})
+        answer = _guarded({"200": {"oneOf": [results[each.name], error]}}, error)
         paths[f"{base}/admin/{each.name}"] = {"get": _byGet(each, "admin", answer)}
-    paths[f"{base}/jsonrpc"] = {"post": _jsonrpc(results, failed)}
+    paths[f"{base}/jsonrpc"] = {"post": _jsonrpc(results, failed, error)}
     paths["/healthz"] = {"get": _plain("healthz", "Tell that the broker lives.", {"200": alive})}
     paths["/readyz"] = {
         "get": _plain(
@@ -73,7 +100,9 @@ def document(base: str) -> Mapping[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "svcbroker", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": _SECURITY},
+        # The empty one is for brokers without accounts.
+        "security": [{}, *({name: []} for name in _SECURITY)],
     }
 
 
@@ -87,11 +116,22 @@ def _answers(schemas: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _guarded(schemas: Mapping[str, Any], error: Any) -> dict[str, Any]:
+    """The answers of a path that needs credentials where there are accounts."""
+    answers = _answers(schemas)
+    for status, (description, headers) in _REFUSALS.items():
+        answers[status] = {**_answers({status: error})[status], "description": description}
+        if headers:
+            answers[status]["headers"] = headers
+    return answers
+
+
 def _plain(name: str, summary: str, schemas: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "operationId": name,
         "summary": summary,
         "tags": ["health"],
+        "security": [],
         "responses": _answers(schemas),
     }
 
@@ -161,9 +201,11 @@ def _byPost(operation: Operation, answers: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _jsonrpc(results: Mapping[str, Any], failed: Mapping[str, Any]) -> dict[str, Any]:
+def _jsonrpc(
+    results: Mapping[str, Any], failed: Mapping[str, Any], error: Mapping[str, Any]
+) -> dict[str, Any]:
     one = {"oneOf": [_success([results[each.name] for each in OPERATIONS]), failed]}
-    answers = _answers({"200": {"oneOf": [one, {"type": "array", "items": one}]}})
+    answers = _guarded({"200": {"oneOf": [one, {"type": "array", "items": one}]}}, error)
     answers["204"] = {"description": "There were only notifications."}
     call = {"oneOf": [_call(each) for each in OPERATIONS]}
     batch = {"type": "array", "minItems": 1, "items": call}

@@ -51,6 +51,20 @@ class DocumentTests(SynchronousTestCase):
             names = [parameter["name"] for parameter in entry["get"]["parameters"]]
             self.assertEqual(names, [parameter.name for parameter in each.parameters])
 
+    def test_refusalsAreDeclared(self) -> None:
+        """And which paths need no credentials."""
+        self.assertEqual(self.document["security"], [{}, {"basic": []}, {"bearer": []}])
+        schemes = self.document["components"]["securitySchemes"]
+        self.assertEqual([each["scheme"] for each in schemes.values()], ["basic", "bearer"])
+        for path, entry in self.document["paths"].items():
+            for operation in entry.values():
+                isGuarded = path.startswith("/b/")
+                self.assertEqual(operation.get("security") is None, isGuarded, path)
+                self.assertEqual({"401", "403"} <= set(operation["responses"]), isGuarded, path)
+        publish = self.document["paths"]["/b/rest/publish"]["post"]["responses"]
+        self.assertIn("WWW-Authenticate", publish["401"]["headers"])
+        self.assertIn("Retry-After", publish["200"]["headers"])
+
     def test_referencesExist(self) -> None:
         found = set(references(self.document))
         self.assertNotEqual(found, set())
