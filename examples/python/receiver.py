@@ -17,26 +17,35 @@ from pathlib import Path
 TOLERANCE = 300  # seconds
 
 
-def isGenuine(headers, body: bytes, secrets: list[bytes]) -> bool:
-    timestamp = headers.get("X-Svc-Timestamp", "")
+def keyOf(secret: str) -> bytes:
+    """The key of a line of the file."""
+    if secret.startswith("whsec_"):
+        return base64.b64decode(secret.removeprefix("whsec_"))
+    return secret.encode()
+
+
+def isGenuine(headers, body: bytes, keys: list[bytes]) -> bool:
+    """Whether a request has a signature of Standard Webhooks with one of the keys."""
+    timestamp = headers.get("webhook-timestamp", "")
     if not timestamp.isdigit() or abs(time.time() - int(timestamp)) > TOLERANCE:
         return False
-    message = timestamp.encode("ascii") + b"." + body
-    given = headers.get("X-Svc-Signature", "").split(",")
+    message = f"{headers.get('webhook-id')}.{timestamp}.".encode() + body
+    expected = [
+        b"v1," + base64.b64encode(hmac.new(key, message, hashlib.sha256).digest()) for key in keys
+    ]
+    given = headers.get("webhook-signature", "").split(" ")
     return any(
-        hmac.compare_digest(f"v1={hmac.new(secret, message, hashlib.sha256).hexdigest()}", each)
-        for secret in secrets
-        for each in given
+        hmac.compare_digest(signature, each.encode()) for signature in expected for each in given
     )
 
 
 class Receiver(BaseHTTPRequestHandler):
-    secrets: list[bytes]
+    keys: list[bytes]
     seen: set[str] = set()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if not isGenuine(self.headers, body, self.secrets):
+        if not isGenuine(self.headers, body, self.keys):
             self.send_error(401, "wrong signature")
             return
         event = json.loads(body)["event"]
@@ -53,7 +62,7 @@ class Receiver(BaseHTTPRequestHandler):
 
 
 def main(port: str, secretFile: str) -> None:
-    Receiver.secrets = Path(secretFile).read_bytes().split()
+    Receiver.keys = [keyOf(line) for line in Path(secretFile).read_text().split()]
     server = HTTPServer(("127.0.0.1", int(port)), Receiver)
     print(f"listening on {server.server_port}", flush=True)
     server.serve_forever()

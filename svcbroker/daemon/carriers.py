@@ -19,6 +19,8 @@ from ..carriers.http import HttpSettings, makeSite
 from ..carriers.peers import makePeers, parsePeerCredentials
 from ..carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
 from ..carriers.webhook import (
+    NO_SECRETS,
+    Secrets,
     Signer,
     WebhookSettings,
     makeWebhooks,
@@ -155,14 +157,14 @@ class Carriers:
         self.release()
 
 
-def readWebhookSecrets(config: Config) -> tuple[bytes, ...]:
+def readWebhookSecrets(config: Config) -> Secrets:
     """
     The secrets of webhooks, from their file.
 
     @raise ConfigError: it cannot be used.
     """
     path = config.webhookSecretFile
-    return _readSecrets("webhook-secret-file", path, parseSecrets) if path else ()
+    return _readSecrets("webhook-secret-file", path, parseSecrets) if path else NO_SECRETS
 
 
 def readPeerCredentials(config: Config) -> Mapping[str, bytes]:

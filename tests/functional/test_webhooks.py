@@ -18,6 +18,11 @@ from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
+try:
+    from standardwebhooks.webhooks import Webhook
+except ImportError:  # it is in the extra interop
+    Webhook = None  # type: ignore
+
 from .daemon import TIMEOUT, Daemon, DaemonTestCase, reactor
 
 SECRET = "the secret of this receiver"
@@ -90,6 +95,8 @@ class Receiver(Resource):
             SECRET.encode(), headers["x-svc-timestamp"].encode() + b"." + body, hashlib.sha256
         ).hexdigest()
         assert headers["x-svc-signature"] == f"v1={expected}"
+        if Webhook is not None:
+            Webhook(SECRET.encode()).verify(body, headers)
         status = self.answer(len(self.seen))
         if status is not None and status < 300:
             self.accepted.append(contentOf(told))

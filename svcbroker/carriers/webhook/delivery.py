@@ -19,8 +19,8 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Position, SubscribeRequest
 from ...net.deferreds import asDeferred
 from ...net.slots import Slots
-from .messages import NotAcknowledged, encodeEvents
-from .posting import IPoster
+from .messages import NotAcknowledged, encodeBody, encodeEvents
+from .posting import IPoster, Receiver
 from .settings import WebhookSettings
 from .targets import Target
 
@@ -68,7 +68,9 @@ class Delivery:
         assert request.subscriptionId is not None
         self._id = request.subscriptionId
         self._request = request
-        self._target = target
+        self._receiver = Receiver(
+            target=target, interfaceType=request.interfaceType, subscriptionId=self._id
+        )
         self._lane = target.authority
         self._context = context
         self._subscribe = subscribe
@@ -241,9 +243,8 @@ class Delivery:
                 continue
             self._isPosting = True
             try:
-                await self._context.poster.post(
-                    self._target, self._request.interfaceType, self._id, event, text
-                )
+                body = encodeBody(self._request.interfaceType, self._id, event, text)
+                await self._context.poster.post(self._receiver, (event,), body)
             finally:
                 self._isPosting = False
             subscription.acknowledge((event,))
@@ -280,7 +281,7 @@ class Delivery:
                 "Webhook {id} at {target} does not take its events, and will be tried again: "
                 "{reason}",
                 id=self._id,
-                target=self._target.authority,
+                target=self._lane,
                 reason=str(error),
             )
 
@@ -289,6 +290,6 @@ class Delivery:
             self._log.info(
                 "Webhook {id} at {target} takes its events again",
                 id=self._id,
-                target=self._target.authority,
+                target=self._lane,
             )
             self._failures = 0

@@ -4,40 +4,53 @@ One request to a receiver, and what its answer means.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
+from attrs import field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.web.http_headers import Headers
 
 from ...model import Event, InterfaceType
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem
-from .messages import USER_AGENT, NotAcknowledged, checkAnswer, checkStatus, encodeBody
+from .messages import USER_AGENT, NotAcknowledged, checkAnswer, checkStatus
 from .settings import WebhookSettings
+from .signing import SecretMissing
 from .targets import Target
 
 MAX_ANSWER: Final = 64 * 1024
 """The longest body of a receiver's answer, in bytes."""
 
 
+@frozen(kw_only=True)
+class Receiver:
+    """
+    Where the events of a webhook are sent, and how.
+
+    @ivar interfaceType: the form: RESTful or JsonRPC.
+    @ivar secret: the name of the secret that signs; empty for the shared ones.
+    @ivar headers: more headers of each request. They may hold secrets.
+    @ivar isBatch: whether a body is an array of events.
+    """
+
+    target: Target
+    interfaceType: InterfaceType
+    subscriptionId: str
+    secret: str = ""
+    headers: Mapping[str, str] = field(factory=dict, repr=False)
+    isBatch: bool = False
+
+
 class IPoster(Protocol):
     """Sends events to receivers."""
 
-    def post(
-        self,
-        target: Target,
-        interfaceType: InterfaceType,
-        subscriptionId: str,
-        event: Event,
-        text: bytes,
-    ) -> Deferred[None]:
+    def post(self, receiver: Receiver, events: Sequence[Event], body: bytes) -> Deferred[None]:
         """
-        Send one event.
+        Make one request.
 
-        @param text: what L{encodeEvents<svcbroker.carriers.webhook.messages.encodeEvents>}
-            gives for it.
-        @return: fires when the receiver has acknowledged it. Cancelling ends the request.
+        @param events: the events in the body; one, unless the receiver takes batches.
+        @return: fires when the receiver has acknowledged them. Cancelling ends the request.
         @raise NotAcknowledged: it has not, whatever the reason.
         """
 
@@ -58,23 +71,15 @@ class Poster:
         self._settings = settings
 
     @asDeferred
-    async def post(
-        self,
-        target: Target,
-        interfaceType: InterfaceType,
-        subscriptionId: str,
-        event: Event,
-        text: bytes,
-    ) -> None:
+    async def post(self, receiver: Receiver, events: Sequence[Event], body: bytes) -> None:
         """See L{IPoster.post}."""
-        body = encodeBody(interfaceType, subscriptionId, event, text)
-        isCall = interfaceType is InterfaceType.JSON_RPC
+        isCall = receiver.interfaceType is InterfaceType.JSON_RPC
         isAcknowledged = False
         try:
             answer = await self._client.request(
                 b"POST",
-                target.url,
-                headers=self._headers(subscriptionId, event, body),
+                receiver.target.url,
+                headers=self._headers(receiver, events, body),
                 body=body,
                 timeout=self._settings.timeout,
             )
@@ -86,28 +91,42 @@ class Poster:
             # To REST the status is the answer, whatever becomes of the body.
             isAcknowledged = not isCall
             told = await answer.read(MAX_ANSWER)
-        except (HttpError, CancelledError) as error:
+        except CancelledError:
             if not isAcknowledged:
-                reason = str(error) or "was given up"
-                if isinstance(error, HttpError) and error.problem is Problem.NOT_PERMITTED:
-                    reason += " (see --webhook-allow)"
-                raise NotAcknowledged(reason) from None
+                raise NotAcknowledged("was given up", isAttempt=False) from None
+        except HttpError as error:
+            if not isAcknowledged:
+                isPermitted = error.problem is not Problem.NOT_PERMITTED
+                hint = "" if isPermitted else " (see --webhook-allow)"
+                raise NotAcknowledged(f"{error}{hint}", isAttempt=isPermitted) from None
         else:
             if isCall:
-                checkAnswer(told)
+                checkAnswer(told, isBatch=receiver.isBatch)
 
-    def _headers(self, subscriptionId: str, event: Event, body: bytes) -> Headers:
+    def _headers(self, receiver: Receiver, events: Sequence[Event], body: bytes) -> Headers:
         timestamp = b"%d" % self._now()
+        # Of a batch the last one: who has taken it has all events up to there, also where other
+        # events are in the batch the next time.
+        eventId = str(events[-1].eventId).encode("ascii")
         headers = Headers(
             {
                 b"Content-Type": [b"application/json"],
                 b"User-Agent": [USER_AGENT],
+                b"webhook-id": [eventId],
+                b"webhook-timestamp": [timestamp],
                 b"X-Svc-Timestamp": [timestamp],
-                b"X-Svc-Subscription-Id": [subscriptionId.encode("ascii")],
-                b"X-Svc-Event-Id": [str(event.eventId).encode("ascii")],
+                b"X-Svc-Subscription-Id": [receiver.subscriptionId.encode("ascii")],
+                b"X-Svc-Event-Id": [eventId],
             }
         )
-        signature = self._settings.signer.sign(timestamp, body)
-        if signature is not None:
-            headers.addRawHeader(b"X-Svc-Signature", signature)
+        try:
+            signatures = self._settings.signer.sign(receiver.secret, eventId, timestamp, body)
+        except SecretMissing:
+            raise NotAcknowledged(
+                f"the operator's file has no secret {receiver.secret}", isAttempt=False
+            ) from None
+        for name, value in signatures:
+            headers.addRawHeader(name, value)
+        for text, content in receiver.headers.items():
+            headers.setRawHeaders(text.encode("ascii"), [content.encode("ascii")])
         return headers

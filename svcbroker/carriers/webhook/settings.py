@@ -11,7 +11,7 @@ from attrs import field, frozen
 from attrs.validators import ge, gt
 
 from ...net.policy import AddressPolicy
-from .messages import Signer
+from .signing import Signer
 
 _MOST_DOUBLINGS: Final = 30
 
@@ -34,7 +34,7 @@ class WebhookSettings:
     """
 
     policy: AddressPolicy = AddressPolicy()
-    signer: Signer = Signer()
+    signer: Signer = field(factory=Signer)
     timeout: float = field(default=10.0, validator=gt(0))
     connections: int = field(default=64, validator=ge(1))
     firstDelay: float = field(default=0.5, validator=gt(0))

@@ -23,6 +23,7 @@ from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
 from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.messages import NotAcknowledged
+from svcbroker.carriers.webhook.posting import Receiver
 from svcbroker.carriers.webhook.targets import Target
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
@@ -109,11 +110,9 @@ class Post:
     @ivar answer: fire it to acknowledge, or to fail.
     """
 
-    target: Target
-    interfaceType: InterfaceType
-    subscriptionId: str
-    event: Event
-    text: bytes
+    receiver: Receiver
+    events: Sequence[Event]
+    body: bytes
     isCancelled: bool = False
     answer: Deferred[None] = field(init=False)
 
@@ -126,9 +125,25 @@ class Post:
         return Deferred(cancel)
 
     @property
-    def content(self) -> str:
+    def target(self) -> Target:
+        """Where it was sent."""
+        return self.receiver.target
+
+    @property
+    def subscriptionId(self) -> str:
+        """Whose events they are."""
+        return self.receiver.subscriptionId
+
+    @property
+    def contents(self) -> list[str]:
         """What was published."""
-        return self.event.content.decode("ascii")
+        return [event.content.decode("ascii") for event in self.events]
+
+    @property
+    def content(self) -> str:
+        """What was published, of a single event."""
+        [content] = self.contents
+        return content
 
 
 @define(eq=False)
@@ -144,15 +159,8 @@ class FakePoster:
     posts: list[Post] = field(factory=list)
     judge: Callable[[Post], bool | None] = lambda post: True
 
-    def post(
-        self,
-        target: Target,
-        interfaceType: InterfaceType,
-        subscriptionId: str,
-        event: Event,
-        text: bytes,
-    ) -> Deferred[None]:
-        post = Post(target, interfaceType, subscriptionId, event, text)
+    def post(self, receiver: Receiver, events: Sequence[Event], body: bytes) -> Deferred[None]:
+        post = Post(receiver, events, body)
         self.posts.append(post)
         verdict = self.judge(post)
         if verdict is True:
@@ -164,7 +172,7 @@ class FakePoster:
     @property
     def contents(self) -> list[str]:
         """What was sent, in order."""
-        return [post.content for post in self.posts]
+        return [content for post in self.posts for content in post.contents]
 
     @property
     def open(self) -> list[Post]:

@@ -105,7 +105,7 @@ class SubscribeTests(SynchronousTestCase):
             name: self.successResultOf(self.harness.subscribe(offset=offset))
             for name, offset in offsets.items()
         }
-        event = self.harness.poster.posts[0].event
+        event = self.harness.poster.posts[0].events[0]
         ids["after"] = self.successResultOf(self.harness.subscribe(offset=event.eventId))
         self.harness.publish("4")
         sent = {
@@ -243,7 +243,7 @@ class AccountTests(SynchronousTestCase):
     def taken(self) -> list[bytes]:
         """The contents that were sent since the last call."""
         self.harness.settle()
-        contents = [post.event.content for post in self.harness.poster.posts]
+        contents = [post.events[0].content for post in self.harness.poster.posts]
         self.harness.poster.posts.clear()
         return contents
 

@@ -1,0 +1,149 @@
+"""
+The secrets of webhooks and the signatures of requests, sans I/O: Standard Webhooks, and the
+signature header of earlier releases.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import b64encode
+from binascii import Error, a2b_base64
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from attrs import define, field, frozen
+
+MIN_SECRET: Final = 16
+"""The shortest secret, in bytes."""
+MAX_SECRETS: Final = 4
+"""The most secrets that sign at the same time."""
+
+_PREFIX: Final = b"whsec_"
+_HASH: Final = "sha256"
+# A line that gives a secret a name. Other lines were secrets before there were names, so only
+# what cannot be one by accident is read as a name.
+_NAMED = re.compile(rb"(?P<name>[^\s=]{1,256})\s*=\s*(?P<secret>whsec_\S*)")
+
+
+@frozen(kw_only=True)
+class Secret:
+    """
+    One secret.
+
+    @ivar key: the key of Standard Webhooks.
+    @ivar text: the line of the file, which is the key of C{X-Svc-Signature}.
+    """
+
+    key: bytes = field(repr=False)
+    text: bytes = field(repr=False)
+
+
+@frozen(kw_only=True)
+class Secrets:
+    """
+    The secrets that sign requests. While one replaces another there are several for the same use,
+    and a request has a signature of each.
+
+    @ivar shared: those of all webhooks that name none.
+    @ivar named: those that webhooks may name. A name C{ACCOUNT/NAME} is for that account alone.
+    """
+
+    shared: Sequence[Secret] = ()
+    named: Mapping[str, Sequence[Secret]] = field(factory=dict)
+
+    def mayUse(self, name: str, account: str) -> bool:
+        """Whether there is a secret of this name that an account may use."""
+        owner, slash, _ = name.rpartition("/")
+        return name in self.named and (not slash or owner == account)
+
+
+NO_SECRETS: Final = Secrets()
+
+
+class SecretMissing(Exception):
+    """A webhook names a secret that the operator's file does not have."""
+
+
+@define(eq=False)
+class Signer:
+    """
+    Signs requests: HMAC-SHA256 in the form of Standard Webhooks, and in the form of earlier
+    releases where a webhook names no secret.
+    """
+
+    secrets: Secrets = field(default=NO_SECRETS, repr=False)
+
+    def use(self, secrets: Secrets) -> None:
+        """Sign with other secrets from now on."""
+        self.secrets = secrets
+
+    def sign(
+        self, name: str, messageId: bytes, timestamp: bytes, body: bytes
+    ) -> Sequence[tuple[bytes, bytes]]:
+        """
+        The signatures of a request, as names and values of headers; none where there is no secret.
+
+        @param name: the secret that the webhook names; empty for the shared ones.
+        @param messageId: the value of C{webhook-id}.
+        @param timestamp: the time of the attempt, in digits.
+        @raise SecretMissing: there is no secret of this name.
+        """
+        secrets = self.secrets.named.get(name, ()) if name else self.secrets.shared
+        if not secrets:
+            if name:
+                raise SecretMissing()
+            return ()
+        timed = timestamp + b"." + body
+        signed = messageId + b"." + timed
+        signature = b" ".join(
+            b"v1," + b64encode(hmac.digest(secret.key, signed, _HASH)) for secret in secrets
+        )
+        if name:
+            return ((b"webhook-signature", signature),)
+        old = b",".join(
+            b"v1=" + hmac.digest(secret.text, timed, _HASH).hex().encode("ascii")
+            for secret in secrets
+        )
+        return ((b"webhook-signature", signature), (b"X-Svc-Signature", old))
+
+
+def parseSecrets(data: bytes) -> Secrets:
+    """
+    The secrets in a file, one a line: C{whsec_} and Base64, any other text, or C{NAME = whsec_...}
+    for webhooks that name it. White space around them and empty lines do not count.
+
+    @raise ValueError: there is none, one is short or malformed, or there are too many for the same
+        use. The text goes after the file's name.
+    """
+    shared: list[Secret] = []
+    named: dict[str, list[Secret]] = {}
+    for line in filter(None, map(bytes.strip, data.splitlines())):
+        found = _NAMED.fullmatch(line)
+        if found is None:
+            among, secret = shared, _read(line)
+        else:
+            try:
+                among = named.setdefault(found["name"].decode("utf-8"), [])
+            except UnicodeDecodeError:
+                raise ValueError("has a name that is not UTF-8") from None
+            secret = _read(found["secret"])
+        if len(among) == MAX_SECRETS:
+            whose = "" if found is None else " of one name"
+            raise ValueError(f"has more than {MAX_SECRETS} secrets{whose}")
+        among.append(secret)
+    if not (shared or named):
+        raise ValueError("has no secret")
+    return Secrets(shared=shared, named=named)
+
+
+def _read(text: bytes) -> Secret:
+    key = text
+    if text.startswith(_PREFIX):
+        try:
+            key = a2b_base64(text.removeprefix(_PREFIX), strict_mode=True)
+        except Error:
+            raise ValueError("has a secret that is not whsec_ and Base64") from None
+    if len(key) < MIN_SECRET:
+        raise ValueError(f"has a secret of less than {MIN_SECRET} bytes")
+    return Secret(key=key, text=text)
