@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
@@ -18,7 +19,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import MAX_PAGE_NUMBER
-from svcbroker.model import EventId
+from svcbroker.interfaces import Batch
+from svcbroker.model import Event, EventId
 from svcbroker.operations import (
     OPERATIONS,
     QUERIES,
@@ -28,6 +30,7 @@ from svcbroker.operations import (
     bindJSON,
     bindParams,
     bindText,
+    loggedEvents,
 )
 from tests.broker.support import makeFixture
 
@@ -310,6 +313,28 @@ class DeclarationTests(SynchronousTestCase):
                 "transaction/transList",
                 "block/blockList",
                 "node/nodeList",
+            ],
+        )
+
+
+class LoggedEventTests(SynchronousTestCase):
+    """Events with their places in the log."""
+
+    def test_eventsHaveTheirPlacesInTheLog(self) -> None:
+        eventId = EventId("2cf24dba", 7, 9)
+        event = Event(topic="t", content=b"x", extensions={"svc-a": "b"}, eventId=eventId)
+        self.assertEqual(
+            json.loads(msgspec.json.encode(loggedEvents(Batch([event], 1234)))),
+            [
+                {
+                    "topic": "t",
+                    "content": "eA==",
+                    "extensions": {"svc-a": "b"},
+                    "eventId": "2cf24dba-7-9",
+                    "timestamp": 1234,
+                    "blockNumber": 9,
+                    "sequenceNumber": 7,
+                }
             ],
         )
 

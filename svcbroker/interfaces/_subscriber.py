@@ -25,9 +25,11 @@ class Batch:
     same batch, so what one of them encodes serves all of them.
 
     @ivar events: the events; at least one.
+    @ivar timestamp: the time of their block, in milliseconds since the epoch.
     """
 
     events: Sequence[Event]
+    timestamp: int
     _encoded: dict[Hashable, object] = Factory(dict)
 
     def encoded(self, key: Hashable, encode: Callable[[Sequence[Event]], T]) -> T:

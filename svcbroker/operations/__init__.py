@@ -14,7 +14,7 @@ from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
 from ._peeranswers import AnswerInvalid, readSubscriptions
 from ._queries import QUERIES
-from ._results import EVENT, Envelope
+from ._results import EVENT, Envelope, LoggedEvent, loggedEvents
 from ._types import ExtensionsType
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "ErrorRecord",
     "ExtensionsType",
     "Incidents",
+    "LoggedEvent",
     "Operation",
     "Parameter",
     "Result",
@@ -35,5 +36,6 @@ __all__ = [
     "bindJSON",
     "bindParams",
     "bindText",
+    "loggedEvents",
     "readSubscriptions",
 ]

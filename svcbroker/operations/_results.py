@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import Struct
 
 from .. import broker, model
+from ..interfaces import Batch
 from ..proofs import ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ..version import VersionRecord
 from ._declarations import Result
@@ -27,6 +28,21 @@ class Event(Struct, frozen=True):
     content: bytes
     extensions: dict[str, str]
     eventId: str
+
+
+class LoggedEvent(Struct, frozen=True):
+    """
+    One published event, and its place in the log: the time of its block in milliseconds since the
+    epoch, the block's height, and its number in its topic, from 1.
+    """
+
+    topic: str
+    content: bytes
+    extensions: dict[str, str]
+    eventId: str
+    timestamp: int
+    blockNumber: int
+    sequenceNumber: int
 
 
 class SendResult(Struct, frozen=True):
@@ -182,6 +198,25 @@ def same(value: Any) -> Any:
 
 def _event(event: model.Event) -> Event:
     return Event(event.topic, event.content, dict(event.extensions), str(event.eventId))
+
+
+def loggedEvents(batch: Batch) -> list[LoggedEvent]:
+    """
+    The events of a batch, as C{events} answers them and as streams send them.
+    """
+    timestamp = batch.timestamp
+    return [
+        LoggedEvent(
+            event.topic,
+            event.content,
+            dict(event.extensions),
+            str(event.eventId),
+            timestamp,
+            event.eventId.height,
+            event.eventId.sequence,
+        )
+        for event in batch.events
+    ]
 
 
 def _sendResult(result: broker.SendResult) -> SendResult:

@@ -11,7 +11,7 @@ from attrs import Factory, define
 
 from ...access import Principal
 from ...interfaces import Action, Batch
-from ...model import TAG, Event, eventSize
+from ...model import TAG, Block, Event, eventSize
 from ._trie import FilterTrie
 
 MAX_BATCH_BYTES = 256 * 1024
@@ -104,22 +104,23 @@ class Dispatcher(Generic[M]):
             members.update(audience.mergers)
         return list(members)
 
-    def dispatch(self, events: Sequence[Event], height: int, size: int) -> None:
+    def dispatch(self, block: Block, size: int) -> None:
         """
         Offer a block's events to all whom they concern.
 
         @param size: the sum of their L{eventSize}.
         """
         if self._audiences:
-            for member, batches in self.offers(events, size):
-                member.offer(batches, height)
+            for member, batches in self.offers(block.events, block.timestamp, size):
+                member.offer(batches, block.height)
 
     def offers(
-        self, events: Sequence[Event], size: int | None = None
+        self, events: Sequence[Event], timestamp: int, size: int | None = None
     ) -> Iterator[tuple[M, Sequence[Batch]]]:
         """
         Which members are to be offered what of a block. Members may come and go meanwhile.
 
+        @param timestamp: the block's time.
         @param size: the sum of the events' L{eventSize}, where it is known.
         """
         found: dict[Audience[M], list[Event]] = {}
@@ -136,7 +137,7 @@ class Dispatcher(Generic[M]):
             )
             if not any(both):
                 continue
-            batches = _batchesOf(matching, isSmall=isSmall)
+            batches = _batchesOf(matching, timestamp, isSmall=isSmall)
             readable = _Readable(matching, batches)
             for members in both:
                 for member in tuple(members):
@@ -146,12 +147,13 @@ class Dispatcher(Generic[M]):
                         elif theirs := readable.by(member):
                             yield member, theirs
         if len(merging) > 1:
-            yield from self._offersToMergers(found, merging, isSmall=isSmall)
+            yield from self._offersToMergers(found, merging, timestamp, isSmall=isSmall)
 
     def _offersToMergers(
         self,
         found: Mapping[Audience[M], Sequence[Event]],
         merging: Sequence[Audience[M]],
+        timestamp: int,
         *,
         isSmall: bool,
     ) -> Iterator[tuple[M, Sequence[Batch]]]:
@@ -165,7 +167,7 @@ class Dispatcher(Generic[M]):
             together.setdefault(tuple(audiences), {})[member] = None
         for group, mergers in together.items():
             merged = _merged([found[audience] for audience in group])
-            batches = _batchesOf(merged, isSmall=isSmall)
+            batches = _batchesOf(merged, timestamp, isSmall=isSmall)
             readable = _Readable(merged, batches)
             for member in mergers:
                 if any(member in audience.mergers for audience in group):
@@ -182,11 +184,11 @@ class Dispatcher(Generic[M]):
         return audiences
 
 
-def _batchesOf(matching: Sequence[Event], *, isSmall: bool) -> Sequence[Batch]:
+def _batchesOf(matching: Sequence[Event], timestamp: int, *, isSmall: bool) -> Sequence[Batch]:
     """Events of a block in batches of bounded size."""
     if isSmall and len(matching) <= MAX_BATCH_EVENTS:
-        return (Batch(matching),)
-    return tuple(inBatches(matching))
+        return (Batch(matching, timestamp),)
+    return tuple(inBatches(matching, timestamp))
 
 
 class _Readable:
@@ -231,12 +233,15 @@ def _readable(
     }
     if all(allowed.values()):
         return batches
-    return tuple(inBatches([event for event in events if allowed[event.topic]]))
+    theirs = [event for event in events if allowed[event.topic]]
+    return tuple(inBatches(theirs, batches[0].timestamp))
 
 
-def inBatches(events: Sequence[Event]) -> Iterator[Batch]:
+def inBatches(events: Sequence[Event], timestamp: int) -> Iterator[Batch]:
     """
-    Events in batches of bounded size.
+    Events of a block in batches of bounded size.
+
+    @param timestamp: the block's time.
     """
     batch: list[Event] = []
     size = 0
@@ -244,8 +249,8 @@ def inBatches(events: Sequence[Event]) -> Iterator[Batch]:
         weight = eventSize(event)
         size += weight
         if batch and (size > MAX_BATCH_BYTES or len(batch) == MAX_BATCH_EVENTS):
-            yield Batch(batch)
+            yield Batch(batch, timestamp)
             batch, size = [], weight
         batch.append(event)
     if batch:
-        yield Batch(batch)
+        yield Batch(batch, timestamp)

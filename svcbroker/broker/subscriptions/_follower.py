@@ -95,7 +95,7 @@ class Follower:
                 if self._readers:
                     size = sum(map(eventSize, block.events))
                     self._keep(block, size)
-                    self.dispatcher.dispatch(block.events, block.height, size)
+                    self.dispatcher.dispatch(block, size)
 
     def readBlock(self, height: int) -> Deferred[Block]:
         """

@@ -84,7 +84,7 @@ class History:
                 )
                 raise LedgerUnavailable("the ledger's disk cannot be read")
             events = self._matching(block.events, position, skip)
-            batch = next(inBatches(events), None)
+            batch = next(inBatches(events, block.timestamp), None)
             if batch is not None:
                 rest = len(events) > len(batch.events)
                 end = batch.events[-1].position if rest else Position(height + 1, -1)

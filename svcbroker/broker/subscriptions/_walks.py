@@ -196,7 +196,8 @@ class Walks:
         # An event may concern every member, so there is a bound for both together.
         count = max(1, MAX_MATCHES // max(1, walk.dispatcher.audienceCount))
         for start in range(0, len(block.events), count):
-            for walker, batches in walk.dispatcher.offers(block.events[start : start + count]):
+            events = block.events[start : start + count]
+            for walker, batches in walk.dispatcher.offers(events, block.timestamp):
                 if self._turns.isOver:
                     await self._turns.turn()
                     if not walker.follows(walk):

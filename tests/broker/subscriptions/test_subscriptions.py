@@ -32,6 +32,7 @@ from svcbroker.broker.subscriptions import (
 from svcbroker.interfaces import Batch, ISubscriber, ISubscription, LedgerContext, submit
 from svcbroker.ledgers.memory import MemoryLedger
 from svcbroker.model import (
+    Block,
     BlockRecord,
     CloseTopic,
     Edge,
@@ -413,9 +414,33 @@ class SubscriptionTests(SynchronousTestCase):
                 Event(topic="a", content=content, extensions={}, eventId=EventId("0", n + 1, 1))
                 for n in range(count)
             ]
+            block = Block(height=1_000_000, timestamp=7, hash=bytes(32), events=events)
             size = count * len(content)
-            fixture.subscriptions._followers["1"].dispatcher.dispatch(events, 1_000_000, size)
+            fixture.subscriptions._followers["1"].dispatcher.dispatch(block, size)
             self.assertEqual([len(batch.events) for batch in reader.batches], batches)
+
+    def test_batchesHaveTheTimesOfTheirBlocks(self) -> None:
+        """Those that are live, found by the index, and found block by block."""
+        fixture = self.fixture
+        restricted = principalOf("subscribe 1 a")
+
+        def readers() -> Sequence[Reader]:
+            return [
+                *(fixture.subscribe(filter, offset=Edge.FIRST) for filter in ("a", "+")),
+                fixture.subscribe("+", offset=Edge.FIRST, principal=restricted),
+            ]
+
+        live = readers()
+        for number in range(3):
+            fixture.clock.advance(1)
+            fixture.publish("a", b"%d" % number)
+        fixture.turn()
+        fixture.restart()
+        past = readers()
+        fixture.turn()
+        for reader in (*live, *past):
+            times = [batch.timestamp for batch in reader.batches]
+            self.assertEqual(times, [1_001_000, 1_002_000, 1_003_000])
 
     def test_equalSubscriptionsShareBatches(self) -> None:
         """Those who subscribe to the same are given the same batch, encoded once."""

@@ -290,7 +290,7 @@ class TemplateTests(SynchronousTestCase):
         assert session is not None and session.delivery is not None
         window = session.delivery._window
         event = Event(topic="t", content=b"abc", extensions={}, eventId=EventId("00000000", 1, 1))
-        template = templateOf(Batch([event] * 4), Options(MQTT_311, 1))
+        template = templateOf(Batch([event] * 4, 0), Options(MQTT_311, 1))
         assert template is not None
         window._lastId = 65533
         packetIds = window.newIds(4, None)

@@ -112,7 +112,7 @@ class FakeSubscription:
 
     def publish(self, *events: Event) -> None:
         """A batch of events enters the log; whatever may flow does."""
-        self.log.append(Batch(events))
+        self.log.append(Batch(events, 0))
         self.run()
 
     def run(self) -> None:

@@ -261,7 +261,7 @@ class MessageTests(SynchronousTestCase):
         for version in ("1.2", "1.2", "1.1"):
             server.connect(version).send("SUBSCRIBE", {"id": "1", "destination": "a"})
         encoded: dict[Hashable, object] = {}
-        batch = Batch([event(1)], encoded)
+        batch = Batch([event(1)], 0, encoded)
         forms = []
         for made in server.fake.made:
             made.subscriber.deliver(batch)
