@@ -1,0 +1,541 @@
+"""
+The authenticator of tokens.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from hypothesis import given
+from hypothesis import strategies as st
+from treq.testing import RequestTraversalAgent
+from twisted.cred.credentials import UsernamePassword
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.iweb import IAgent
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+from zope.interface import implementer
+
+from svcbroker.access import Principal
+from svcbroker.authenticators._jwks import (
+    ALGORITHMS,
+    MAX_AGE,
+    MAX_SIZE,
+    MAX_WAITING,
+    MIN_INTERVAL,
+    TIMEOUT,
+    KeySet,
+    KeyStore,
+)
+from svcbroker.authenticators.jwt import LEEWAY, MAX_TOKEN, JwtAuthenticator, JwtSettings
+from svcbroker.errors import NotAuthenticated
+from svcbroker.interfaces import Action, BearerToken, InvalidDescription
+from svcbroker.net.http import HttpClient
+
+from .support import AuthenticatorTestCase
+from .tokens import AUDIENCE, ISSUER, Key, keySet, someKey
+
+URL = "https://id.example.org/keys"
+RSA = someKey("r", "RS256")
+EC = someKey("e", "ES256")
+
+_addresses = count()
+
+
+def encoded(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def unsigned(header: Any, claims: Any) -> str:
+    return f"{encoded(json.dumps(header).encode())}.{encoded(json.dumps(claims).encode())}."
+
+
+class Server(Resource):
+    """
+    Serves a key set.
+
+    @ivar body: the key set; a status to answer with; C{None} to answer later, by L{answer}.
+    """
+
+    isLeaf = True
+
+    def __init__(self, body: bytes | int | None) -> None:
+        super().__init__()
+        self.body = body
+        self.requests = 0
+        self._waiting: list[Any] = []
+
+    def render_GET(self, request: Any) -> bytes | int:
+        self.requests += 1
+        if self.body is None:
+            self._waiting.append(request)
+            return NOT_DONE_YET
+        if isinstance(self.body, int):
+            request.setResponseCode(self.body)
+            return b""
+        return self.body
+
+    def answer(self, body: bytes) -> None:
+        for request in self._waiting:
+            request.write(body)
+            request.finish()
+        self._waiting.clear()
+
+
+@implementer(IAgent)
+class SwitchedAgent:
+    """An agent that can be made not to get anywhere."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.agent: Any = RequestTraversalAgent(resource)
+        self.isUp = True
+
+    def request(self, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        if self.isUp:
+            answer: Deferred[Any] = self.agent.request(*args, **kwargs)
+            return answer
+        return fail(ConnectionRefusedError())
+
+
+class JwtTestCase(AuthenticatorTestCase):
+    """
+    A test with tokens that are valid until second 1000.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.events: list[Any] = []
+        observer: Any = self.events.append
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+
+    def serve(self, body: bytes | int | None, **settings: Any) -> None:
+        """Have the authenticator use a key set over HTTP."""
+        self.server = Server(body)
+        self.agent = SwitchedAgent(self.server)
+        made = JwtSettings(jwks=URL, audience=AUDIENCE, **settings)
+        self.authenticator = JwtAuthenticator(
+            made, self.context, HttpClient(self.agent, self.clock)
+        )
+
+    def start(self, body: bytes, **settings: Any) -> None:
+        self.serve(body, **settings)
+        self.use(self.authenticator)
+
+    def bearer(self, token: str) -> Principal:
+        return self.login(BearerToken(token))
+
+    def refused(self, token: str, reason: str = "") -> None:
+        """A token is no bearer's and no account's, for a reason that only the log has."""
+        self.events.clear()
+        # Each from an address of its own, so that no failure slows it down.
+        address = f"client {next(_addresses)}"
+        self.failureResultOf(self.access.login(BearerToken(token), address), NotAuthenticated)
+        password = UsernamePassword(b"", token.encode("utf-8", "surrogatepass"))
+        self.failureResultOf(self.access.login(password, address), NotAuthenticated)
+        reasons = [each["reason"] for each in self.events if "reason" in each]
+        self.assertEqual(len(reasons), 2)
+        self.assertTrue(all(reason in each for each in reasons), (reason, reasons))
+
+    def logged(self) -> list[str]:
+        return [each["error"] for each in self.events if "error" in each]
+
+
+class TokenTests(JwtTestCase):
+    def test_bearersAreWhoTheirTokensSay(self) -> None:
+        self.start(keySet(RSA))
+        ann = self.bearer(RSA.sign(svcbroker_grants=["publish 1 in/%u", "subscriber"]))
+        self.assertEqual(ann.name, "ann")
+        self.assertTrue(ann.may(Action.PUBLISH, "1", "in/ann"))
+        self.assertFalse(ann.may(Action.PUBLISH, "1", "in/bob"))
+        self.assertTrue(ann.may(Action.SUBSCRIBE, "2", "x"))
+        self.assertFalse(self.bearer(RSA.sign(sub="bob")).mayAny(Action.SUBSCRIBE, None))
+
+    def test_tokensArePasswordsOfTheirAccounts(self) -> None:
+        self.start(keySet(RSA))
+        token = RSA.sign().encode()
+        for name in (b"ann", b""):
+            self.assertEqual(self.login(UsernamePassword(name, token)).name, "ann")
+        for name in (b"bob", b"Ann", b"\xff"):
+            login = self.access.login(UsernamePassword(name, token), "1")
+            self.failureResultOf(login, NotAuthenticated)
+
+    def test_logInsEndWithTheirTokens(self) -> None:
+        self.start(keySet(RSA))
+        ann = self.bearer(RSA.sign(exp=10))
+        self.clock.advance(9.9)
+        self.assertFalse(ann.isRevoked)
+        self.clock.advance(0.1)
+        self.assertTrue(ann.isRevoked)
+        self.refused(RSA.sign(exp=10), "expired")
+
+    def test_everyAlgorithmIsVerified(self) -> None:
+        kinds = ("ES256", "ES384", "ES512", "ES256K", "EdDSA")
+        keys = [RSA, *(someKey(each, each) for each in kinds)]
+        self.start(keySet(*keys))
+        for algorithm in ALGORITHMS:
+            key = next((each for each in keys if each.keyId == algorithm), RSA)
+            self.bearer(key.sign(algorithm))
+            other = Key(key.keyId, key.algorithm)
+            self.refused(other.sign(algorithm), "Signature verification failed")
+
+    def test_tokensForOthersAreRefused(self) -> None:
+        self.start(keySet(RSA), issuer=ISSUER)
+        self.bearer(RSA.sign(aud=["other", AUDIENCE]))
+        for claims, reason in (
+            ({"aud": "other"}, "Audience doesn't match"),
+            ({"aud": ["other"]}, "Audience doesn't match"),
+            ({"aud": None}, 'missing the "aud" claim'),
+            ({"aud": 7}, ""),
+            ({"iss": "https://other.example.org"}, "Invalid issuer"),
+            ({"iss": None}, 'missing the "iss" claim'),
+            ({"sub": None}, 'missing the "sub" claim'),
+            ({"exp": None}, 'missing the "exp" claim'),
+        ):
+            self.refused(RSA.sign(**claims), reason)
+
+    def test_malformedClaimsAreRefused(self) -> None:
+        self.start(keySet(RSA))
+        for claims, reason in (
+            ({"exp": 0}, "expired"),
+            ({"exp": "1000"}, "exp is no time"),
+            ({"exp": True}, "exp is no time"),
+            ({"exp": 10**400}, "exp is no time"),
+            ({"nbf": float("nan")}, "nbf is no time"),
+            ({"nbf": LEEWAY + 1}, "not valid yet"),
+            ({"sub": ""}, "sub"),
+            ({"sub": "a\nb"}, "sub"),
+            ({"sub": "a" * 257}, "sub"),
+            ({"svcbroker_grants": {}}, "no list"),
+            ({"svcbroker_grants": ["subscriber"] * 201}, "no list"),
+            ({"svcbroker_grants": ["fly 1 #"]}, "grants cannot be read"),
+            ({"svcbroker_grants": [7]}, "grants cannot be read"),
+        ):
+            self.refused(RSA.sign(**claims), reason)
+        self.bearer(RSA.sign(nbf=LEEWAY))
+        self.bearer(RSA.sign(svcbroker_grants="subscriber"))
+
+    def test_anotherClaimHasTheGrants(self) -> None:
+        self.start(keySet(RSA), claim="https://example.org/grants")
+        more: Any = {"https://example.org/grants": ["everything"]}
+        self.assertTrue(self.bearer(RSA.sign(**more)).isEverything)
+        self.assertFalse(self.bearer(RSA.sign(svcbroker_grants=["everything"])).isEverything)
+
+    def test_onlyKeyPairsVerify(self) -> None:
+        """Neither no signature, nor one by what everybody knows of a key."""
+        self.start(keySet(RSA, {"kty": "oct", "k": encoded(b"secret" * 8), "kid": "o"}))
+        claims = {"sub": "ann", "aud": AUDIENCE, "exp": 1000}
+        for algorithm in ("none", "None", "NONE", "", None, 7, ["RS256"], "HS256", "RS1"):
+            for keyId in ("r", "o"):
+                token = unsigned({"alg": algorithm, "kid": keyId}, claims)
+                self.refused(token)
+        public = RSA.private.public_key()
+        for secret in (
+            public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo),
+            public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo),
+            b"secret" * 8,
+        ):
+            text = unsigned({"alg": "HS256", "kid": "r", "typ": "JWT"}, claims)[:-1]
+            signature = hmac.new(secret, text.encode(), sha256).digest()
+            self.refused(f"{text}.{encoded(signature)}", "its algorithm is 'HS256'")
+
+    def test_keysInsideTokensAreNotUsed(self) -> None:
+        self.start(keySet(RSA))
+        other = Key("x", "RS256")
+        for headers in ({"jwk": other.public()}, {"jku": URL}, {"x5u": URL}):
+            self.refused(other.sign(headers=headers), "there is no key 'x'")
+            self.refused(other.sign(headers={**headers, "kid": "r"}), "verification failed")
+
+    def test_aKeyVerifiesItsOwnAlgorithmsOnly(self) -> None:
+        self.start(keySet(RSA.public(alg="RS256"), EC))
+        self.bearer(RSA.sign("RS256"))
+        self.refused(RSA.sign("PS256"), "there is no key 'r' for PS256")
+        self.refused(RSA.sign(headers={"kid": "e"}), "there is no key 'e' for RS256")
+
+    def test_otherAlgorithmsCanBeLeftOut(self) -> None:
+        self.start(keySet(RSA, EC), algorithms=("ES256",))
+        self.bearer(EC.sign())
+        self.refused(RSA.sign(), "its algorithm is 'RS256'")
+
+    def test_aTokenWithoutKeyIdNeedsTheOnlyKey(self) -> None:
+        key = Key(None, "ES256")
+        self.start(keySet(key, RSA))
+        self.bearer(key.sign())
+        self.start(keySet(key, EC))
+        self.refused(key.sign(), "there is no key None for ES256")
+
+    def test_criticalExtensionsAreRefused(self) -> None:
+        self.start(keySet(RSA))
+        criticals: tuple[dict[str, Any], ...] = (
+            {"crit": ["b64"], "b64": False},
+            {"crit": ["exp"]},
+            {"crit": []},
+        )
+        for headers in criticals:
+            self.refused(RSA.sign(headers=headers))
+
+    def test_otherTextsAreRefused(self) -> None:
+        self.start(keySet(RSA))
+        token = RSA.sign()
+        head, body, signature = token.split(".")
+        for text in (
+            *("", ".", "..", "a.b.c", "svct_secret", token + ".", f"{head}.{body}", "é.é.é"),
+            *(f"{head}.{body}.", f"{body}.{body}.{signature}", f"{head}.{head}.{signature}"),
+            f"{encoded(b'[' * 5000)}.{body}.{signature}",
+            f"{encoded(b'7')}.{body}.{signature}",
+            f"{token}{'A' * MAX_TOKEN}",
+            "\udc80.\udc80.\udc80",
+        ):
+            self.refused(text)
+
+    @given(st.data())
+    def test_changedTokensAreRefused(self, data: st.DataObject) -> None:
+        self.start(keySet(EC))
+        text = EC.sign(svcbroker_grants=["subscriber"])
+        at = data.draw(st.integers(0, len(text) - 2))
+        # The last character of a part has bits that mean nothing.
+        if text[at + 1] == ".":
+            at -= 1
+        character = data.draw(st.characters(codec="ascii").filter(lambda each: each != text[at]))
+        self.refused(text[:at] + character + text[at + 1 :])
+
+
+class KeySetTests(SynchronousTestCase):
+    def error(self, raw: bytes) -> str:
+        return str(self.assertRaises(ValueError, KeySet.parse, raw, ALGORITHMS))
+
+    def test_keysForOtherUsesAreLeftOut(self) -> None:
+        keys = KeySet.parse(
+            keySet(
+                RSA,
+                EC.public(use="enc", kid="1"),
+                EC.public(key_ops=["deriveKey"], kid="2"),
+                EC.public(alg="ECDH-ES", kid="3"),
+                EC.public(alg=["ES256"], kid="4"),
+                {"kty": "oct", "k": "c2VjcmV0", "kid": "5"},
+                {"kty": "new", "crv": ["x"], "kid": "6"},
+                {"kid": "7"},
+                EC.public(key_ops="verify", kid="8"),
+                {**EC.public(kid="9"), "kty": ["EC"]},
+            ),
+            ALGORITHMS,
+        ).keys
+        self.assertEqual({each for some in keys.values() for each in some}, {"r"})
+
+    def test_keySetsThatCannotBeUsedAreRefused(self) -> None:
+        for raw, reason in (
+            (b"", "is not JSON"),
+            (b"[" * 100_000, "is not JSON"),
+            (b"\xff", "is not JSON"),
+            (b"[]", "is not a key set"),
+            (b'{"keys": {}}', "is not a key set"),
+            (b'{"keys": [7]}', "is not a key set"),
+            (b'{"keys": []}', "has no key for RS256, "),
+            (keySet(RSA.public(kid=7)), "whose kid is not text"),
+            (keySet(RSA, RSA), "two keys for RS256 with the kid 'r'"),
+            (keySet(RSA.public(d="AQAB")), "the private half of the key 'r'"),
+            (keySet(RSA.public(n="?")), "the key 'r' is malformed"),
+            (keySet(EC.public(x="AQAB")), "the key 'e' is malformed"),
+            (keySet(EC.public(x=7)), "the key 'e' is malformed"),
+            (keySet(Key("s", "RS256", 1024)), "the key 's' has fewer than 2048 bits"),
+        ):
+            self.assertIn(reason, self.error(raw))
+
+
+class FetchTests(JwtTestCase):
+    """
+    Keys over HTTP.
+    """
+
+    def test_newKeysAreFetchedForTokensThatNameThem(self) -> None:
+        self.start(keySet(RSA))
+        self.clock.advance(MIN_INTERVAL)
+        self.server.body = keySet(RSA, EC)
+        self.bearer(EC.sign())
+        self.assertEqual(self.server.requests, 2)
+
+    def test_unknownKeysAreNotFetchedOften(self) -> None:
+        self.start(keySet(RSA))
+        self.refused(EC.sign(), "there is no key 'e' for ES256")
+        self.assertEqual(self.server.requests, 1)
+        self.clock.advance(MIN_INTERVAL)
+        for _ in range(3):
+            self.refused(EC.sign())
+        self.assertEqual(self.server.requests, 2)
+
+    def test_logInsWaitForTheSameAnswer(self) -> None:
+        self.start(keySet(RSA))
+        self.clock.advance(MIN_INTERVAL)
+        self.server.body = None
+        logins = [self.access.login(BearerToken(EC.sign()), "1") for _ in range(3)]
+        for login in logins:
+            self.assertNoResult(login)
+        logins[0].cancel()
+        self.failureResultOf(logins[0])
+        self.server.answer(keySet(EC))
+        self.agent.agent.flush()
+        for login in logins[1:]:
+            self.assertEqual(self.successResultOf(login).name, "ann")
+        self.assertEqual(self.server.requests, 2)
+
+    def test_aServerThatDoesNotAnswerIsNotWaitedForLong(self) -> None:
+        self.start(keySet(RSA))
+        self.clock.advance(MIN_INTERVAL)
+        self.server.body = None
+        login = self.access.login(BearerToken(EC.sign()), "1")
+        self.clock.advance(TIMEOUT)
+        self.failureResultOf(login, NotAuthenticated)
+        self.assertEqual(self.logged(), [f"{URL} gave no answer in time"])
+        self.bearer(RSA.sign())
+
+    def test_keysAreFetchedAgainAfterAnHour(self) -> None:
+        """A key that its issuer has withdrawn is not trusted any more."""
+        self.start(keySet(RSA))
+        self.clock.advance(MAX_AGE - 1)
+        self.server.body = keySet(EC)
+        self.bearer(RSA.sign(exp=9999))
+        self.clock.advance(1)
+        self.refused(RSA.sign(exp=9999), "there is no key")
+
+    def test_oldKeysStayWhereTheServerFails(self) -> None:
+        self.start(keySet(RSA))
+        self.clock.advance(MAX_AGE)
+        for body in (500, 404, b"<html>"):
+            self.server.body = body
+            self.bearer(RSA.sign(exp=9999))
+            self.clock.advance(MIN_INTERVAL)
+        self.assertEqual(
+            self.logged(),
+            [
+                f"{URL} answered with status 500",
+                f"{URL} answered with status 404",
+                f"{URL} is not JSON",
+            ],
+        )
+
+    def test_aServerThatIsDownDoesNotKeepTheBrokerFromStarting(self) -> None:
+        self.serve(keySet(RSA))
+        self.agent.isUp = False
+        self.use(self.authenticator)
+        self.assertEqual(self.logged(), [f"{URL} cannot be reached"])
+        self.refused(RSA.sign())
+        self.agent.isUp = True
+        self.clock.advance(MIN_INTERVAL)
+        self.bearer(RSA.sign())
+
+    def test_answersThatAreNoKeySetsAreRefusedAtTheStart(self) -> None:
+        for body, reason in (
+            (b"<html>", "is not JSON"),
+            (404, "answered with status 404"),
+            (302, "answered with status 302"),
+            (b'{"keys": []}', "has no key for"),
+        ):
+            self.serve(body)
+            failure = self.failureResultOf(self.authenticator.start(), InvalidDescription)
+            self.assertIn(f"{URL} {reason}", str(failure.value))
+        self.serve(b" " * (MAX_SIZE + 1))
+        self.successResultOf(self.authenticator.start())
+        self.assertEqual(self.logged(), [f"{URL} answered with more than {MAX_SIZE} bytes"])
+
+    def test_aReloadFetchesKeys(self) -> None:
+        self.start(keySet(RSA))
+        ann = self.bearer(RSA.sign())
+        self.server.body = keySet(EC)
+        self.successResultOf(self.access.reload())
+        self.refused(RSA.sign())
+        self.bearer(EC.sign())
+        # It lasts as long as its token.
+        self.assertFalse(ann.isRevoked)
+
+    def test_aServerThatFailsDoesNotKeepOthersFromReloading(self) -> None:
+        self.start(keySet(RSA))
+        for body in (500, b"<html>"):
+            self.server.body = body
+            self.successResultOf(self.access.reload())
+            self.bearer(RSA.sign())
+        self.assertEqual(len(self.logged()), 2)
+
+    def test_theNumberOfThoseWhoWaitIsBounded(self) -> None:
+        answer: Deferred[KeySet] = Deferred()
+        clock = Clock()
+        store = KeyStore(lambda: answer, clock)
+        waiting = [store.find("r", "RS256") for _ in range(MAX_WAITING)]
+        self.assertIsNone(self.successResultOf(store.find("r", "RS256")))
+        answer.callback(KeySet.parse(keySet(RSA), ALGORITHMS))
+        for each in waiting:
+            self.assertIsNotNone(self.successResultOf(each))
+
+
+class DescriptionTests(JwtTestCase):
+    """
+    Descriptions, and keys in a file.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.file = Path(self.mktemp()).absolute()
+        self.file.write_bytes(keySet(RSA))
+
+    def make(self, description: str) -> Any:
+        return self.configure(description)(self.context)
+
+    def test_keysOfAFileAreReadInTheThread(self) -> None:
+        self.use(self.make(f"jwt:jwks={self.file}:audience={AUDIENCE}:issuer=https\\://x"))
+        self.assertEqual(len(self.calls), 1)
+        self.bearer(RSA.sign(iss="https://x"))
+        self.refused(RSA.sign(), "Invalid issuer")
+
+    def test_keysOfAFileAreReadAgain(self) -> None:
+        self.use(self.make(f"jwt:jwks={self.file}:audience={AUDIENCE}:algorithms=ES256,RS256"))
+        self.file.write_bytes(keySet(EC))
+        self.successResultOf(self.access.reload())
+        self.bearer(EC.sign())
+        self.refused(RSA.sign())
+
+    def test_aFileWithAnErrorChangesNothing(self) -> None:
+        self.use(self.make(f"jwt:jwks={self.file}:audience={AUDIENCE}"))
+        self.file.write_bytes(b"{}")
+        failure = self.failureResultOf(self.access.reload(), InvalidDescription)
+        self.assertIn(f"{self.file} is not a key set", str(failure.value))
+        self.bearer(RSA.sign())
+
+    def test_aFileThatCannotBeReadIsNamed(self) -> None:
+        authenticator = self.make("jwt:jwks=nosuch:audience=x")
+        failure = self.failureResultOf(authenticator.start(), InvalidDescription)
+        self.assertIn("nosuch: No such file or directory", str(failure.value))
+
+    def test_urlsAreTakenAsTheyAre(self) -> None:
+        for url in (URL, "http://127.0.0.1:8000/keys?a=b", "http://[::1]/", "http://localhost/k"):
+            escaped = url.replace(":", "\\:")
+            self.make(f"jwt:jwks={escaped}:audience=x").stop()
+
+    def test_descriptionsAreChecked(self) -> None:
+        for text, reason in (
+            ("jwt", "jwks is needed"),
+            ("jwt:jwks=x", "audience is needed"),
+            ("jwt:jwks=https://x:audience=y", "a colon in a value \\:"),
+            ("jwt:jwks=http\\://id.example.org/keys:audience=x", "one with http on loopback"),
+            ("jwt:jwks=ftp\\://x/:audience=x", "a URL with https"),
+            ("jwt:jwks=https\\://u@x/:audience=x", "a URL with https"),
+            ("jwt:jwks=https\\://x\\:0/:audience=x", "a URL with https"),
+            ("jwt:jwks=https\\://x\\:y/:audience=x", "a URL with https"),
+            ("jwt:jwks=https\\:///:audience=x", "a URL with https"),
+            ("jwt:jwks=:audience=x", "a file's path"),
+            ("jwt:jwks=x:audience=", "audience: '' is not a text"),
+            ("jwt:jwks=x:audience=y:algorithms=HS256", "algorithms: 'HS256' is not a list of"),
+            ("jwt:jwks=x:audience=y:algorithms=none", "algorithms: 'none' is not a list of"),
+            ("jwt:jwks=x:audience=y:algorithm=RS256", "algorithm: the jwt authenticator has no"),
+        ):
+            error = self.assertRaises(InvalidDescription, self.configure, text)
+            self.assertIn(reason, str(error))
