@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from twisted.application.service import IService
@@ -16,7 +17,7 @@ from twisted.python import usage
 
 from .daemon.carriers import Carriers, makeCarriers, makeWebhookSettings
 from .daemon.config import ConfigError
-from .daemon.logs import observerMaker
+from .daemon.logs import LogFilter, observerMaker
 from .daemon.options import ConfigOptions
 from .daemon.plan import makePlan
 from .daemon.process import TwistdProcess, raiseFileLimit
@@ -74,8 +75,17 @@ def makeService(options: Options) -> IService:
             address,
         )
 
+    filter = LogFilter(options["config"].logLevel)
+
+    def readSettings() -> Callable[[], None]:
+        return partial(filter.use, options.readConfig().logLevel)
+
     twistd = getattr(options, "parent", None) or {}
     service: IService = BrokerService(
-        options["plan"], dependencies, carriers, observerMaker(options["config"], twistd)
+        options["plan"],
+        dependencies,
+        carriers,
+        observerMaker(options["config"], twistd, filter, reactor),
+        readSettings,
     )
     return service

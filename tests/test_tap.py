@@ -16,7 +16,7 @@ from twisted.application.service import Application, IService, IServiceMaker, Mu
 from twisted.internet.endpoints import TCP4ServerEndpoint
 from twisted.internet.error import ReactorNotRunning
 from twisted.internet.task import Clock
-from twisted.logger import ILogObserver
+from twisted.logger import ILogObserver, LogLevel
 from twisted.plugin import getPlugins
 from twisted.python.usage import Options as BaseOptions
 from twisted.python.usage import UsageError
@@ -25,7 +25,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import tap
 from svcbroker.access import ANYBODY
 from svcbroker.daemon.carriers import METADATA
-from svcbroker.daemon.config import SETTINGS, GroupSetting
+from svcbroker.daemon.config import SETTINGS, ConfigError, GroupSetting
 from svcbroker.daemon.operatorfile import OPERATOR_NAME, OperatorFileError, readOperatorFile
 from svcbroker.daemon.process import TwistdProcess
 from svcbroker.daemon.service import BrokerService, StartError
@@ -181,21 +181,51 @@ class MakerTests(SynchronousTestCase):
         self.make(*arguments, **twistd).setServiceParent(application)
         return application.getComponent(ILogObserver, None)
 
-    def test_textLogIsLeftToTwistd(self) -> None:
-        """A text log is left to twistd."""
-        self.assertIsNone(self.observer(logfile=None, nodaemon=True))
+    def test_logGoesToTwistdsLogFile(self) -> None:
+        """The log goes where twistd would have written its own, in each format."""
+        self.addCleanup(signal.signal, signal.SIGUSR1, signal.getsignal(signal.SIGUSR1))
+        event = {
+            "log_time": 0.0,
+            "log_format": "hello {x}",
+            "x": 1,
+            "log_level": LogLevel.info,
+            "log_namespace": "n",
+        }
+        for format, line in (("json", '"message":"hello 1","x":1'), ("text", "] hello 1\n")):
+            option = f"--log-format={format}"
+            printed = io.StringIO()
+            self.patch(sys, "stdout", printed)
+            self.observer(option, logfile=None, nodaemon=True)(event)
+            self.assertIn(line, printed.getvalue())
+            path = Path(self.mktemp())
+            self.observer(option, logfile=str(path), nodaemon=False)(event)
+            self.assertIn(line, path.read_text())
 
-    def test_jsonLogGoesToTwistdsLogFile(self) -> None:
-        """A JSON log goes where twistd would have written its own."""
+    def test_levelIsReadAgain(self) -> None:
+        """From the configuration file as it is then; one with a mistake changes nothing."""
+        file = Path(self.mktemp())
         printed = io.StringIO()
         self.patch(sys, "stdout", printed)
-        observer = self.observer("--log-format=json", logfile=None, nodaemon=True)
-        observer({"log_time": 0.0, "log_format": "hello {x}", "x": 1})
-        self.assertIn('"message":"hello 1","x":1', printed.getvalue())
-        path = Path(self.mktemp())
-        observer = self.observer("--log-format=json", logfile=str(path), nodaemon=False)
-        observer({"log_time": 0.0, "log_format": "hello"})
-        self.assertIn('"message":"hello"', path.read_text())
+        file.write_text('log-level = "warn"')
+        service = self.make(f"--config={file}", logfile=None, nodaemon=True)
+        application = Application("test")
+        service.setServiceParent(application)
+        observer: Any = application.getComponent(ILogObserver)
+
+        def shows(level: Any) -> bool:
+            printed.truncate(0)
+            observer({"log_time": 0.0, "log_format": "x", "log_level": level, "log_namespace": "n"})
+            return bool(printed.getvalue())
+
+        self.assertEqual((shows(LogLevel.info), shows(LogLevel.warn)), (False, True))
+        file.write_text('log-level = "loud"')
+        self.assertRaises(ConfigError, service._readSettings)
+        self.assertTrue(shows(LogLevel.warn))
+        file.write_text('log-level = "error"')
+        use = service._readSettings()
+        self.assertTrue(shows(LogLevel.warn))
+        use()
+        self.assertEqual((shows(LogLevel.warn), shows(LogLevel.error)), (False, True))
 
     def test_syslogKeepsItsOwnFormat(self) -> None:
         """The system's log has its own form."""

@@ -17,8 +17,9 @@ class Options(DaemonOptions):
 
     synopsis = "[options] DATA-DIR|URL"
     longdesc = (
-        "The daemon reads its accounts, with their grants and limits, the secrets of webhooks and "
-        "its certificates again, as it does on SIGHUP. A file with a mistake changes nothing."
+        "The daemon reads its accounts, with their grants and limits, the secrets of webhooks, its "
+        "certificates and the level of its log again, as it does on SIGHUP. A file with a mistake "
+        "changes nothing."
     )
 
     def parseArgs(self, dataDir: str) -> None:  # type: ignore[override]

@@ -172,7 +172,8 @@ def makeAccessPlan(config: Config, ports: Iterable[PortPlan]) -> AccessPlan:
     """
     table: AccountTable | None = None
     isReadable = False
-    file = Path(config.accounts)
+    # twistd may go to another directory before the file is read again.
+    file = Path(config.accounts).absolute()
     if config.accounts:
         try:
             table = readAccounts(file)

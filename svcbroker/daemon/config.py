@@ -257,6 +257,12 @@ class Config:
         "text",
         "how the log is written: lines for people, or JSON lines",
     )
+    logLevel: str = _setting(
+        "log-level",
+        Choice(words=("debug", "info", "warn", "error")),
+        "info",
+        "the least level that is logged; read again from the file of --config on SIGHUP",
+    )
     accessLog: bool = _setting(
         "access-log",
         Flag(),

@@ -1,12 +1,13 @@
 """
-The log as JSON lines.
+The log: where it goes, from which level on, and as JSON lines.
 
-One object a line: C{time} (RFC 3339, UTC), C{level}, C{logger}, C{message}, then the event's
-own plain values under their names, and C{traceback} where a failure was logged.
+As JSON, each line is an object: C{time} (RFC 3339, UTC), C{level}, C{logger}, C{message}, then the
+event's own plain values under their names, and C{traceback} where a failure was logged.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -14,7 +15,16 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-from twisted.logger import FileLogObserver, ILogObserver, LogEvent, formatEvent
+from twisted.logger import (
+    FileLogObserver,
+    FilteringLogObserver,
+    ILogObserver,
+    LogEvent,
+    LogLevel,
+    LogLevelFilterPredicate,
+    formatEvent,
+    textFileLogObserver,
+)
 from twisted.python.failure import Failure
 from twisted.python.logfile import LogFile
 
@@ -65,24 +75,55 @@ def jsonLogObserver(outFile: IO[Any]) -> ILogObserver:
     return observer
 
 
-def openLogFile(path: Path) -> IO[Any]:
+class LogFilter:
     """
-    A log file that rotates itself by size, as twistd's own.
+    Keeps events below a level out of a log.
     """
-    file: IO[Any] = LogFile.fromFullPath(str(path))
-    return file
+
+    def __init__(self, level: str) -> None:
+        """
+        @param level: the lowest level that is logged.
+        """
+        self._predicate = LogLevelFilterPredicate()
+        self.use(level)
+
+    def use(self, level: str) -> None:
+        """Log from another level on."""
+        self._predicate.setLogLevelForNamespace("", LogLevel.levelWithName(level))
+
+    def observe(self, observer: ILogObserver) -> ILogObserver:
+        """An observer that passes the events on that are logged."""
+        filtering: ILogObserver = FilteringLogObserver(observer, [self._predicate])
+        return filtering
 
 
-def observerMaker(config: Config, twistd: Mapping[str, Any]) -> Callable[[], ILogObserver] | None:
+def openLogFile(path: Path, reactor: Any) -> IO[Any]:
+    """
+    A log file that rotates itself by size and on SIGUSR1, as twistd's own.
+    """
+    file: Any = LogFile.fromFullPath(str(path))
+    if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, lambda *_: reactor.callFromThread(file.rotate))
+    opened: IO[Any] = file
+    return opened
+
+
+def observerMaker(
+    config: Config, twistd: Mapping[str, Any], filter: LogFilter, reactor: Any
+) -> Callable[[], ILogObserver] | None:
     """
     What makes the log observer that the configuration asks for.
 
     @param twistd: twistd's own options.
-    @return: C{None} where twistd's own observer does.
+    @return: C{None} for the log of the system, which has levels and a form of its own.
     """
-    if config.logFormat == "text" or twistd.get("syslog"):
+    if twistd.get("syslog"):
         return None
     name = twistd.get("logfile") or ("-" if twistd.get("nodaemon", True) else "twistd.log")
-    if name == "-":
-        return lambda: jsonLogObserver(sys.stdout)
-    return lambda: jsonLogObserver(openLogFile(Path(name).absolute()))
+    make = textFileLogObserver if config.logFormat == "text" else jsonLogObserver
+
+    def observer() -> ILogObserver:
+        file = sys.stdout if name == "-" else openLogFile(Path(name).absolute(), reactor)
+        return filter.observe(make(file))
+
+    return observer

@@ -14,7 +14,7 @@ from twisted.python import usage
 from ..ledgers import describeLedgers, findLedgerFactories
 from ..version import readVersion
 from .access import describeAuthenticators
-from .config import SETTINGS, ConfigError, Setting, makeConfig, readFile
+from .config import SETTINGS, Config, ConfigError, Setting, makeConfig, readFile
 from .settings import Flag, List
 
 
@@ -32,14 +32,20 @@ class ConfigOptions(usage.Options):
     def __init__(self) -> None:
         super().__init__()
         self._given: dict[str, Any] = {}
-        self._file: dict[str, Any] = {}
+        self._path: Path | None = None
 
     def opt_config(self, path: str) -> None:
         """A TOML file with settings."""
-        try:
-            self._file = readFile(Path(path))
-        except ConfigError as error:
-            raise usage.UsageError(str(error)) from None
+        # twistd may go to another directory before the file is read again.
+        self._path = Path(path).absolute()
+
+    def readConfig(self) -> Config:
+        """
+        The configuration: the command line and the file, as it is now.
+
+        @raise ConfigError: the file cannot be used, or a setting.
+        """
+        return makeConfig({} if self._path is None else readFile(self._path), self._given)
 
     def opt_help_ledger(self) -> None:
         """Show the ledgers there are, and their settings."""
@@ -60,7 +66,7 @@ class ConfigOptions(usage.Options):
     def postOptions(self) -> None:
         """See C{usage.Options}."""
         try:
-            self["config"] = makeConfig(self._file, self._given)
+            self["config"] = self.readConfig()
         except ConfigError as error:
             raise usage.UsageError(str(error)) from None
 

@@ -69,7 +69,7 @@ class ICarriers(Protocol):
 
     def reload(self) -> Deferred[Any]:
         """
-        Read accounts and secrets again.
+        Read accounts, with their grants and limits, and secrets again.
 
         @raise ConfigError, InvalidDescription: they cannot be used. Nothing has changed.
         """
@@ -126,6 +126,10 @@ class Dependencies:
     makeThread: Callable[..., LedgerThread] = field(default=LedgerThread)
 
 
+def _keepSettings() -> None:
+    """There are no settings that can change."""
+
+
 class BrokerService(Service):
     """
     The broker as twistd runs it.
@@ -140,17 +144,21 @@ class BrokerService(Service):
         dependencies: Dependencies,
         makeCarriers: Callable[[Mapping[str, ILedger], str], ICarriers],
         makeObserver: Callable[[], ILogObserver] | None = None,
+        readSettings: Callable[[], Callable[[], None]] = lambda: _keepSettings,
     ) -> None:
         """
         @param makeCarriers: given the started ledgers and L{address}, makes what serves clients.
         @param makeObserver: makes the application's log observer, over which C{twistd --logger}
             wins; C{None} leaves it to twistd.
+        @param readSettings: reads settings again, and gives what applies them. It raises
+            L{ConfigError} where they cannot be used.
         """
         self.address = ""
         self._plan = plan
         self._dependencies = dependencies
         self._makeCarriers = makeCarriers
         self._makeObserver = makeObserver
+        self._readSettings = readSettings
         self._ports = [Port(each) for each in plan.ports]
         self._starting: Deferred[None] | None = None
         self._ledgers: dict[str, ILedger] = {}
@@ -263,10 +271,10 @@ class BrokerService(Service):
     def reload(self) -> Deferred[Sequence[str]]:
         """
         Read again what may change while the daemon runs: accounts with their grants and limits,
-        the secrets of webhooks, and the certificates of endpoints. Connections keep their
-        certificates; what an account may do changes for its connections, too.
+        the secrets of webhooks, the level of the log, and the certificates of endpoints.
+        Connections keep their certificates; what an account may do changes for them, too.
 
-        @return: fires with a line for each file that cannot be used. Accounts and secrets change
+        @return: fires with a line for each file that cannot be used. Accounts and settings change
             together or not at all. Does not fail.
         """
         return self._reloading.run(self._reload)
@@ -277,13 +285,15 @@ class BrokerService(Service):
         if not self.running or self._carriers is None:
             return lines
         try:
+            useSettings = self._readSettings()
             await self._carriers.reload()
-            _log.info("Accounts and secrets were read again")
+            useSettings()
+            _log.info("Accounts and settings were read again")
         except (ConfigError, InvalidDescription) as error:
-            lines.append(f"Accounts and secrets stay as they were: {error}")
+            lines.append(f"Accounts and settings stay as they were: {error}")
         except Exception:
-            _log.failure("Accounts and secrets were not read again")
-            lines.append("Accounts and secrets were not read again; see the log")
+            _log.failure("Accounts and settings were not read again")
+            lines.append("Accounts and settings were not read again; see the log")
         for line in lines:
             _log.error("{line}", line=line)
         if self._reloader is not None:

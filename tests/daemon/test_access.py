@@ -35,7 +35,7 @@ class FakeThread:
 
 class AccessPlanTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.file = Path(self.mktemp())
+        self.file = Path(self.mktemp()).absolute()
         self.file.write_text('[accounts.ann]\nroles = ["subscriber"]\n')
 
     def plan(self, *endpoints: str, **settings: Any) -> AccessPlan:

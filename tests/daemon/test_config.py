@@ -52,6 +52,7 @@ class DefaultTests(SynchronousTestCase):
                 "positionExpiry": 30,
                 "chainTimeout": 10.0,
                 "logFormat": "text",
+                "logLevel": "info",
                 "accessLog": False,
                 "corsOrigins": (),
                 "hostNames": (),

@@ -368,7 +368,7 @@ class ServiceTests(SynchronousTestCase):
         for error in (ConfigError("x: is bad"), InvalidDescription("x: is bad")):
             self.carrier.reloaded = fail(error)
             [line] = self.successResultOf(service.reload())
-            self.assertEqual(line, "Accounts and secrets stay as they were: x: is bad")
+            self.assertEqual(line, "Accounts and settings stay as they were: x: is bad")
         self.carrier.reloaded = fail(RuntimeError())
         [line] = self.successResultOf(service.reload())
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)

@@ -106,7 +106,7 @@ class AccountsTests(DaemonTestCase):
         good = self.file.read_text()
         self.file.write_text(good.replace("orders/#", "invoices/#"))
         daemon.process.signalProcess(signal.SIGHUP)
-        await daemon.protocol.waitFor("Accounts and secrets were read again")
+        await daemon.protocol.waitFor("Accounts and settings were read again")
         self.assertEqual(await self.publish(daemon, bearer, "orders/a"), 101016)
         self.assertEqual(await self.publish(daemon, bearer, "invoices/a"), "SUCCESS")
 
