@@ -5,7 +5,7 @@ Where durable subscriptions resume.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from sys import intern
 from typing import Final, NamedTuple, Protocol
 
@@ -13,6 +13,7 @@ import msgspec
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 
+from ...errors import Overloaded
 from ...model import Position
 
 _KIND: Final = "position"
@@ -66,6 +67,14 @@ class _Index(NamedTuple):
     owner: str
     account: str
 
+
+MAX_POSITIONS: Final = 100_000
+"""How many positions of durable subscriptions are kept, of live ones and of others."""
+
+_REMEDY: Final = (
+    "unsubscribe from some, or have an operator delete them (svcbroker subscription DATA-DIR list, "
+    "delete)"
+)
 
 _decoder: Final = msgspec.json.Decoder(KeptPosition)
 _daysDecoder: Final = msgspec.json.Decoder(ServedDays)
@@ -180,9 +189,35 @@ class KeptPositions:
         """How many positions are kept."""
         return len(self._index)
 
-    def countOf(self, owner: str) -> int:
-        """How many positions an owner has made."""
-        return self._counts[owner]
+    def countOf(self, owner: str, without: Container[str] = ()) -> int:
+        """
+        How many positions an owner has made.
+
+        @param without: ids that do not count. With them it takes time for each position there is.
+        """
+        if not without:
+            return self._counts[owner]
+        return sum(
+            1 for each, index in self._index.items() if index.owner == owner and each not in without
+        )
+
+    def checkRoom(self, owner: str, most: int) -> None:
+        """
+        Check that a further position can be made.
+
+        @param most: how many the owner may have made.
+        @raise Overloaded: it cannot.
+        """
+        if self.countOf(owner) >= most:
+            raise Overloaded(
+                f"{owner} has made {most} durable subscriptions, as many as one client may "
+                f"(--max-positions): {_REMEDY}"
+            )
+        if self.count() >= MAX_POSITIONS:
+            raise Overloaded(
+                f"the broker keeps {MAX_POSITIONS} durable subscriptions, as many as it can: "
+                f"{_REMEDY}"
+            )
 
     def ids(self, group: str | None = None) -> Sequence[str]:
         """The ids of all positions, or of those of a group, in no particular order."""

@@ -15,7 +15,6 @@ from zope.interface import implementer
 
 from ...access import ANYBODY, Principal
 from ...errors import (
-    Overloaded,
     PatternInvalid,
     SubscriptionExists,
     SubscriptionIdInvalid,
@@ -51,16 +50,8 @@ GATHER = 0.025
 MAX_LEVELS = 128
 """The most levels of a pattern by default. To match one takes time for each of them."""
 
-MAX_POSITIONS = 100_000
-"""How many positions of durable subscriptions are kept, of live ones and of others."""
-
 MAX_OWN_POSITIONS = 10_000
-"""How many of those one owner may have made, by default. One client cannot take all of them."""
-
-_REMEDY = (
-    "unsubscribe from some, or have an operator delete them (svcbroker subscription DATA-DIR list, "
-    "delete)"
-)
+"""How many positions one owner may have made, by default. One client cannot take all of them."""
 
 
 @implementer(ISubscriptionDirectory, IDurableSubscriptions)
@@ -149,7 +140,8 @@ class Subscriptions:
 
         @raise GroupUnknown: the broker does not serve the group.
         @raise NotAuthorized: the principal may read nothing that a filter matches.
-        @raise QuotaExceeded: the account has as many subscriptions as it may have.
+        @raise QuotaExceeded: the account has as many subscriptions as it may have, or as many
+            durable ones.
         @raise TopicBlank: a filter is blank.
         @raise TopicTooLong: a filter has more than 256 characters.
         @raise TopicInvalid: a filter has a character that no topic may have.
@@ -190,7 +182,9 @@ class Subscriptions:
                 start = StoredPosition(await locateOffset(follower, principal, request.offset))
                 if request.isDurable:
                     owner = principal.name or ownerOf(request.remote)
-                    self._checkRoom(owner)
+                    self._positions.checkRoom(owner, self._maxOwnPositions)
+                    if subscriptionId not in self._held:
+                        self._checkQuota(principal, owner)
                     self._positions.make(
                         subscriptionId,
                         request.group,
@@ -248,20 +242,13 @@ class Subscriptions:
             return StoredPosition(Position(follower.committed + 1, -1))
         return kept
 
-    def _checkRoom(self, owner: str) -> None:
+    def _checkQuota(self, principal: Principal, owner: str) -> None:
         """
-        @raise Overloaded: no further position can be made.
+        @raise QuotaExceeded: the account has as many durable subscriptions as it may have.
         """
-        if self._positions.countOf(owner) >= self._maxOwnPositions:
-            raise Overloaded(
-                f"{owner} has made {self._maxOwnPositions} durable subscriptions, as many as one "
-                f"client may (--max-positions): {_REMEDY}"
-            )
-        if self._positions.count() >= MAX_POSITIONS:
-            raise Overloaded(
-                f"the broker keeps {MAX_POSITIONS} durable subscriptions, as many as it can: "
-                f"{_REMEDY}"
-            )
+        most = principal.usage.quotas.sessions
+        if most is not None and self._positions.countOf(owner) >= most:
+            principal.usage.checkRoom("sessions", self._positions.countOf(owner, self._held))
 
     def _checkFilter(self, principal: Principal, group: str, filter: str) -> None:
         checkFilter(filter)

@@ -113,7 +113,7 @@ def publishOne(
     async def publish() -> None:
         index, settings = context.retained[group], context.settings
         if message.retain and message.payload:
-            index.checkRoom(message.topic, settings.maxRetainedBytes)
+            index.checkRoom(principal, message.topic, settings.maxRetainedBytes)
         publication = Publication(
             groupId=group,
             topic=message.topic,
@@ -231,7 +231,7 @@ class Receiving:
             # A client that may not publish learns nothing of the index.
             if packet.retain and payload and principal.may(Action.PUBLISH, group, topic):
                 try:
-                    self._retained.checkRoom(topic, self._settings.maxRetainedBytes)
+                    self._retained.checkRoom(principal, topic, self._settings.maxRetainedBytes)
                 except BrokerError as error:
                     if self._version != MQTT_5:
                         return packet, error

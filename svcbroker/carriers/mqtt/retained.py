@@ -18,6 +18,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from ...access import Principal
 from ...broker import MetadataStore
 from ...broker.subscriptions import LevelTree
 from ...errors import Overloaded
@@ -25,6 +26,7 @@ from ...interfaces import IBlockObserver, ILedger
 from ...model import Block, EventId
 from ...net.deferreds import asDeferred
 from .messages import RETAIN
+from .retainers import Retainers
 
 _KEPT_EVERY: Final = 1000
 _KEPT_EVENTS: Final = 50_000
@@ -73,6 +75,7 @@ class RetainedIndex:
         self._count = 0
         self._keptHeight = 0
         self._unkept = 0
+        self._retainers = Retainers(ledger.group, self.has, store, reactor)
         # The blocks that were committed during the catch-up; C{None} outside of it.
         self._early: list[Block] | None = None
 
@@ -86,6 +89,7 @@ class RetainedIndex:
         """
         for topic, value in self._store.items(self._kind):
             self._set(topic, EventId.parse(value.decode("ascii")))
+        self._retainers.start()
         kept = self._store.get(FOLLOWED, self.ledger.group)
         self.height = self._keptHeight = 0 if kept is None else msgspec.json.decode(kept, type=int)
         return self._catchUp()
@@ -174,16 +178,18 @@ class RetainedIndex:
         """Whether a topic has a retained message."""
         return self._events.get(topic) is not None
 
-    def checkRoom(self, topic: str, most: int) -> None:
+    def checkRoom(self, principal: Principal, topic: str, most: int) -> None:
         """
-        Check that a topic can get a retained message.
+        Check that a topic can get a retained message, and count it for the account that sets it.
 
         @param most: the most bytes of the index.
+        @raise QuotaExceeded: the account has set as many as it may.
         @raise Overloaded: it has none, and the index is full.
         """
         if self.size + len(topic) + TOPIC_BYTES > most and not self.has(topic):
             # How many there are, publishers must not learn.
             raise Overloaded("there is no room for another retained message")
+        self._retainers.add(principal, topic)
 
     def match(self, topicFilter: str) -> Iterator[EventId | None]:
         """

@@ -18,7 +18,7 @@ from zope.interface import implementer
 
 from ...access import Principal
 from ...broker import IDurableSubscriptions
-from ...errors import SubscriptionExists, SubscriptionNotFound
+from ...errors import QuotaExceeded, SubscriptionExists, SubscriptionNotFound
 from ...model import DurablePage, DurableRecord, InterfaceType, Offset
 from ...net.addresses import ownerOf
 from ...net.deferreds import asDeferred
@@ -32,6 +32,7 @@ from .packets import Connect
 from .reader import Reader
 from .reasons import MqttError, ReasonCode
 from .retained import FOLLOWED, RETAINED
+from .retainers import RETAINERS
 from .session import IClient, Session
 from .subscription import KeptSubscription, SessionSubscription, ShareGroup, ShareKey, parseShare
 from .wills import Wills
@@ -57,8 +58,8 @@ def entryGroup(kind: str, name: str, value: bytes) -> str:
     """
     The group of an MQTT entry of the metadata store. See L{GroupOf<svcbroker.broker.GroupOf>}.
     """
-    if kind.startswith(RETAINED):
-        return kind[len(RETAINED) :]
+    if kind.startswith((RETAINED, RETAINERS)):
+        return kind.partition("/")[2]
     if kind == FOLLOWED:
         return name
     # All others are named by their session.
@@ -201,11 +202,11 @@ class Sessions:
             raise MqttError(ReasonCode.QUOTA_EXCEEDED, "there are too many sessions")
         if not session.isPersistent:
             return
-        quota, count = principal.usage.quotas.sessions, self._counts[session.owner]
-        if quota is not None and count >= quota:
-            raise MqttError(
-                ReasonCode.QUOTA_EXCEEDED, f"this account may have at most {quota} sessions"
-            )
+        count = self._counts[session.owner]
+        try:
+            principal.usage.checkRoom("sessions", count)
+        except QuotaExceeded as error:
+            raise MqttError(ReasonCode.QUOTA_EXCEEDED, error.message) from None
         if count >= settings.maxOwnSessions:
             raise MqttError(
                 ReasonCode.QUOTA_EXCEEDED,

@@ -18,7 +18,7 @@ from svcbroker.broker.subscriptions import (
     StoredPosition,
     Subscriptions,
     _expiry,
-    _registry,
+    _positions,
 )
 from svcbroker.interfaces import Identity, Quotas
 from svcbroker.model import InterfaceType, Position, SubscribeRequest
@@ -339,7 +339,7 @@ class OwnerTests(SynchronousTestCase):
 
     def test_totalNamesTheRemedy(self) -> None:
         self.subscribe(self.uuid(1), "10.0.0.1:1")
-        self.patch(_registry, "MAX_POSITIONS", 1)
+        self.patch(_positions, "MAX_POSITIONS", 1)
         error = self.assertRaises(errors.Overloaded, self.subscribe, self.uuid(2), "10.0.0.2:1")
         self.assertIn("svcbroker subscription DATA-DIR list", error.message)
 

@@ -20,16 +20,24 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker import errors
-from svcbroker.access import ANYBODY, Principal
+from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
 from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.broker.subscriptions import (
     KeptPositions,
     MemoryPositions,
     StoredPosition,
     Subscriptions,
-    _registry,
+    _positions,
 )
-from svcbroker.interfaces import Batch, ISubscriber, ISubscription, LedgerContext, submit
+from svcbroker.interfaces import (
+    Batch,
+    Identity,
+    ISubscriber,
+    ISubscription,
+    LedgerContext,
+    Quotas,
+    submit,
+)
 from svcbroker.ledgers.memory import MemoryLedger
 from svcbroker.model import (
     Block,
@@ -584,10 +592,26 @@ class SubscriptionTests(SynchronousTestCase):
     def test_tooMany(self) -> None:
         """Positions are bounded; those that are kept still resume."""
         self.durable().subscription.close()
-        self.patch(_registry, "MAX_POSITIONS", 1)
+        self.patch(_positions, "MAX_POSITIONS", 1)
         with self.assertRaises(errors.Overloaded):
             self.fixture.subscribe("a", isDurable=True)
         self.durable()
+
+    def test_accountsHaveAsManyAsTheirQuota(self) -> None:
+        """Those of sessions and webhooks do not count; one that is known resumes."""
+        fixture = self.fixture
+        usage = Usage(Quotas(sessions=1), fixture.clock.seconds)
+        ann = Principal(Identity(name="ann", grants=EVERYTHING), usage)
+        first, second, held = (f"0b7b1e0c-5b7a-4c7a-9b0e-00000000000{n}" for n in "123")
+        fixture.subscriptions.hold(held)
+        for id in (held, first, first):
+            fixture.subscribe("a", id=id, isDurable=True, principal=ann).subscription.close()
+        with self.assertRaises(errors.QuotaExceeded):
+            fixture.subscribe("a", id=second, isDurable=True, principal=ann)
+        fixture.subscribe("a", id=second, principal=ann)
+        self.durable()
+        fixture.subscriptions.forget(first)
+        fixture.subscribe("b", isDurable=True, principal=ann)
 
     def test_acknowledgementsAreStoredTogether(self) -> None:
         """Many acknowledgements are one change of what is kept."""

@@ -12,6 +12,7 @@ from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Connack, Puback, Publish, Pubrec, Will
 from svcbroker.carriers.mqtt.reasons import ReasonCode
+from svcbroker.carriers.mqtt.retainers import UNCONFIRMED_FOR
 from svcbroker.interfaces import Quotas
 
 from ...access.support import FakeAuthenticator, account
@@ -28,6 +29,7 @@ class AccessTestCase(SynchronousTestCase):
             account("each", "publish 1 c/%c", "open 1 #", "subscribe 1 c/%c"),
             account("few", "* 1 #", quotas=Quotas(subscriptions=1, sessions=1, connections=1)),
             account("slow", "* 1 #", quotas=Quotas(publishes=1)),
+            account("one", "* 1 #", quotas=Quotas(inflight=1)),
         )
         self.server = Server(authenticators=[self.accounts])
 
@@ -146,6 +148,85 @@ class PublishTests(AccessTestCase):
         self.assertEqual(client.take(), [])
         self.server.wait(0.6)
         client.takeOne(Puback)
+
+    def test_publishesOf311WaitForThoseInFlight(self) -> None:
+        client = self.client("one", version=MQTT_311)
+        client.publish("a", qos=1)
+        self.server.ledger.isHolding = True
+        client.send(Publish("a", b"x", 1, False, False, 1))
+        client.send(Publish("a", b"x", 1, False, False, 2))
+        self.server.wait(1)
+        self.assertEqual(client.take(), [])
+        self.server.ledger.isHolding = False
+        self.server.ledger.release()
+        self.server.wait(1)
+        self.assertEqual(len(client.take()), 2)
+
+
+class RetainedQuotaTests(AccessTestCase):
+    """
+    An account that may set two retained messages.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        quotas = Quotas(retained=2)
+        self.accounts.identities["two"] = account(
+            "two", "* 1 #", "deny publish 1 no", quotas=quotas
+        )
+
+    def retain(self, client: Client, topic: str, payload: bytes = b"x") -> int:
+        """The reason with which a retained message is answered."""
+        client.send(Publish(topic, payload, 1, retain=True, packetId=1))
+        reason: int = client.takeOne(Puback).reason
+        return reason
+
+    def test_furtherTopicsAreRefused(self) -> None:
+        """Setting a message again, messages that are not retained and others' messages are not."""
+        client, bob = self.client("two"), self.client("bob", "bob")
+        for topic, reason in (("a", 0), ("b", 0), ("a", 0), ("c", 0x97), ("no", 0x87), ("b", 0)):
+            self.assertEqual(self.retain(client, topic), reason, topic)
+        client.publish("c", qos=1)
+        self.assertEqual(self.retain(bob, "c"), 0)
+        self.assertEqual(self.retain(client, "c"), 0x97)
+
+    def test_topicsThatOthersSetMakeRoom(self) -> None:
+        client, bob = self.client("two"), self.client("bob", "bob")
+        for topic in "ab":
+            self.retain(client, topic)
+        self.assertEqual(self.retain(bob, "a"), 0)
+        self.assertEqual(self.retain(client, "c"), 0)
+        self.assertEqual(self.retain(client, "d"), 0x97)
+
+    def test_removedMessagesMakeRoomAfterAWhile(self) -> None:
+        client = self.client("two")
+        for topic in "ab":
+            self.retain(client, topic)
+        self.retain(client, "a", b"")
+        self.assertEqual(self.retain(client, "c"), 0x97)
+        self.server.wait(UNCONFIRMED_FOR)
+        self.assertEqual(self.retain(client, "c"), 0)
+        self.assertEqual(self.retain(client, "d"), 0x97)
+
+    def test_countsSurviveARestart(self) -> None:
+        client = self.client("two")
+        for topic in "ab":
+            self.retain(client, topic)
+        self.server.wait(1)
+        self.server.crash()
+        self.server = Server(
+            None, self.server.file, self.server.ledgers, self.server.clock, [self.accounts]
+        )
+        client = self.client("two")
+        self.server.wait(UNCONFIRMED_FOR)
+        self.assertEqual(self.retain(client, "c"), 0x97)
+        self.assertEqual(self.retain(client, "b"), 0)
+
+    def test_willsCountToo(self) -> None:
+        self.client("two", will=Will("w", b"x", retain=True)).lose()
+        client = self.client("two")
+        self.assertEqual(self.retain(client, "a"), 0)
+        self.assertEqual(self.retain(client, "b"), 0x97)
 
 
 class WillTests(AccessTestCase):
