@@ -350,8 +350,12 @@ class Access:
             identity = self._identify(principal.name)
             if identity is None:
                 self._end(principal)
-            else:
-                principal.usage.limit(self._quotasOf(identity))
+                continue
+            principal.usage.limit(self._quotasOf(identity))
+            if identity.grants.dependsOnClient and not old.grants.dependsOnClient:
+                # Connections that share a principal log in again, each by its client id.
+                self._end(principal, "needs the client id now")
+            elif account != identity or not isOfAccount:
                 principal.update(evolve(identity, expiresAt=old.expiresAt))
 
     def _identify(self, name: str) -> Identity | None:
@@ -405,11 +409,13 @@ class Access:
             delay = max(0.0, identity.expiresAt - self._now())
             self._expiries[principal] = self._clock.callLater(delay, self._end, principal)
 
-    def _end(self, principal: Principal) -> None:
+    def _end(self, principal: Principal, reason: str = "is gone") -> None:
         call = self._expiries.pop(principal, None)
         if call is not None and call.active():
             call.cancel()
-        self._log.info("The account {name} is gone: its connections end", name=principal.name)
+        self._log.info(
+            "The account {name} {reason}: its connections end", name=principal.name, reason=reason
+        )
         principal.revoke()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
 from ..interfaces import Identity, InvalidDescription, Quotas
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
@@ -45,7 +45,7 @@ class Token:
     """
 
     label: str
-    sha256: str
+    sha256: str = field(repr=False)
     expiresAt: float | None = None
 
 
@@ -61,7 +61,7 @@ class Account:
 
     name: str
     identity: Identity
-    password: str = ""
+    password: str = field(default="", repr=False)
     tokens: tuple[Token, ...] = ()
     certificate: str = ""
     roles: tuple[str, ...] = ()
@@ -111,17 +111,18 @@ def parseAccounts(raw: bytes, path: Path) -> AccountTable:
 
     @raise InvalidDescription: see L{readAccounts}.
     """
+    if len(raw) > MAX_FILE_SIZE:
+        raise InvalidDescription(f"{path} is larger than {MAX_FILE_SIZE} bytes")
     try:
-        if len(raw) > MAX_FILE_SIZE:
-            raise ValueError(f"is larger than {MAX_FILE_SIZE} bytes")
-        return _Reader(tomllib.loads(raw.decode("utf-8"))).read()
+        tables = tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise InvalidDescription(f"{path} is not UTF-8") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidDescription(f"{path} is not TOML: {error}") from error
+    try:
+        return _Reader(tables).read()
     except _Mistake as error:
         raise InvalidDescription(f"{path}: {error}") from None
-    except (ValueError, RecursionError) as error:
-        text = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"is not TOML: {error}"
-        if len(raw) > MAX_FILE_SIZE:
-            text = str(error)
-        raise InvalidDescription(f"{path} {text}") from error
 
 
 def grantsOf(

@@ -180,7 +180,7 @@ def makeAccessPlan(config: Config, ports: Iterable[PortPlan]) -> AccessPlan:
             isReadable = bool(file.stat().st_mode & stat.S_IROTH)
         except InvalidDescription as error:
             raise ConfigError(f"accounts: {error}") from error
-    known = findFactories(IAuthenticatorFactory)
+    known = findFactories(IAuthenticatorFactory) if config.auth else []
     makers = []
     for text in config.auth:
         try:

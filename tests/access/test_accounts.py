@@ -310,6 +310,19 @@ class AccountsTests(SynchronousTestCase):
             self.assertTrue(principal.may(Action.PUBLISH, "1", "news/a"))
             self.assertFalse(principal.may(Action.PUBLISH, "1", "sensors/ann/a"))
 
+    def test_reloadWithoutAChangeKeepsAnswers(self) -> None:
+        principal = self.successResultOf(self.login(BearerToken(TOKEN)))
+        generation = principal.generation
+        self.write(FILE.replace(CHEAP, hashPassword(b"other")))
+        self.assertEqual(principal.generation, generation)
+
+    def test_connectionsLogInAgainWhenGrantsNeedTheClientId(self) -> None:
+        principal = self.successResultOf(self.login(BearerToken(TOKEN)))
+        self.write(FILE.replace("sensors/%u/#", "sensors/%c/#"))
+        self.assertTrue(principal.isRevoked)
+        again = self.successResultOf(self.access.login(BearerToken(TOKEN), "", "c1"))
+        self.assertTrue(again.may(Action.PUBLISH, "1", "sensors/c1/x"))
+
     def test_reloadEndsRemovedAccounts(self) -> None:
         principals = [
             self.successResultOf(self.login(BearerToken(each))) for each in (TOKEN, OLD_TOKEN)

@@ -28,11 +28,11 @@ class WaitingAuthenticator(FakeAuthenticator):
 
     def __init__(self, *identities: Any) -> None:
         super().__init__(*identities)
-        self.gates: list[Deferred[None]] = []
+        self.waiting: list[Deferred[None]] = []
 
     def requestAvatarId(self, credentials: UsernamePassword) -> Deferred[Any]:
         answer: Deferred[Any] = Deferred()
-        self.gates.append(answer)
+        self.waiting.append(answer)
         known = super().requestAvatarId
         return answer.addCallback(lambda _: known(credentials))
 
@@ -47,9 +47,9 @@ class HttpTests(SynchronousTestCase):
         return self.access.loginHttp(value, "127.0.0.1")
 
     def open(self) -> None:
-        for gate in self.authenticator.gates:
-            gate.callback(None)
-        self.authenticator.gates.clear()
+        for answer in self.authenticator.waiting:
+            answer.callback(None)
+        self.authenticator.waiting.clear()
 
     def loggedIn(self, value: bytes) -> Any:
         answer = self.login(value)
@@ -96,7 +96,7 @@ class HttpTests(SynchronousTestCase):
     def test_requestsDuringACheckShareIt(self) -> None:
         value = basic("ann", "ann")
         answers = [self.login(value) for _ in range(300)]
-        self.assertEqual(len(self.authenticator.gates), 1)
+        self.assertEqual(len(self.authenticator.waiting), 1)
         answers[0].cancel()
         self.failureResultOf(answers[0])
         self.open()
@@ -126,4 +126,4 @@ class HttpTests(SynchronousTestCase):
         ):
             self.failureResultOf(self.login(value), NotAuthenticated)
             self.clock.advance(1000)
-        self.assertEqual(self.authenticator.gates, [])
+        self.assertEqual(self.authenticator.waiting, [])

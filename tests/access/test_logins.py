@@ -85,7 +85,7 @@ class QueueTests(SynchronousTestCase):
         self.failureResultOf(self.check("2001:db8::2"), Overloaded)
         self.assertNoResult(self.check("2001:db8:1::2"))
 
-    def test_allAddressesTogetherHaveABound(self) -> None:
+    def test_allAddressesShareABound(self) -> None:
         for number in range(6):
             self.check(f"10.0.0.{number}")
         self.failureResultOf(self.check("10.0.0.7"), Overloaded)
