@@ -9,11 +9,13 @@ from ._events import (
     BEGINNING,
     EXTENSION_PREFIX,
     TAG,
+    WEEVENT_PREFIX,
     Event,
     EventId,
     Position,
     checkContent,
     checkExtensions,
+    extensionKeyError,
 )
 from ._faults import MAX_DELAY, Contradiction, FaultReport, NodeCondition
 from ._patterns import (
@@ -61,6 +63,7 @@ __all__ = [
     "EXTENSION_PREFIX",
     "MAX_DELAY",
     "TAG",
+    "WEEVENT_PREFIX",
     "Block",
     "BlockRecord",
     "CloseTopic",
@@ -95,6 +98,7 @@ __all__ = [
     "checkFilter",
     "checkTopicName",
     "eventSize",
+    "extensionKeyError",
     "filterCovers",
     "filterExpression",
     "filterMatches",

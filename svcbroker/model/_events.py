@@ -25,6 +25,8 @@ MAX_EVENT_ID_LENGTH: Final = 64
 MAX_EXTENSIONS_SIZE: Final = 8192
 EXTENSION_PREFIX: Final = "svc-"
 """How the names of extensions begin."""
+WEEVENT_PREFIX: Final = "weevent-"
+"""How they begin on the wire for clients of WeEvent 1.1."""
 TAG: Final = "svc-tag"
 """The extension by which subscriptions choose events."""
 
@@ -124,6 +126,18 @@ def checkContent(content: bytes, limit: int) -> None:
         raise ContentTooLarge(f"content is larger than {limit} bytes")
 
 
+def extensionKeyError(key: str) -> ExtensionKeyInvalid:
+    """
+    The error for an extension whose key does not start with L{EXTENSION_PREFIX}. It names the
+    option that makes keys with L{WEEVENT_PREFIX} valid.
+    """
+    if not key.startswith(WEEVENT_PREFIX):
+        return ExtensionKeyInvalid()
+    return ExtensionKeyInvalid(
+        f"{ExtensionKeyInvalid.text}; {key[:100]} needs a broker with --dialect weevent-1.1"
+    )
+
+
 def checkExtensions(extensions: Mapping[str, str]) -> None:
     """
     Refuse extensions that cannot be stored.
@@ -135,7 +149,7 @@ def checkExtensions(extensions: Mapping[str, str]) -> None:
     size = 0
     for key, value in extensions.items():
         if not key.startswith(EXTENSION_PREFIX):
-            raise ExtensionKeyInvalid()
+            raise extensionKeyError(key)
         try:
             size += len(key.encode("utf-8")) + len(value.encode("utf-8"))
         except UnicodeEncodeError:

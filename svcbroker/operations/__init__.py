@@ -9,6 +9,7 @@ them. Nothing here knows HTTP.
 
 from ._binding import bindBatch, bindJSON, bindParams, bindText
 from ._declarations import Operation, Parameter, Result
+from ._dialects import WEEVENT, Dialect
 from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
 from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
@@ -23,7 +24,9 @@ __all__ = [
     "OPERATIONS",
     "OPERATOR_CALLS",
     "QUERIES",
+    "WEEVENT",
     "AnswerInvalid",
+    "Dialect",
     "Envelope",
     "ErrorRecord",
     "ExtensionsType",

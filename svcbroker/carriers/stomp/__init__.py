@@ -7,10 +7,12 @@ broker.
 """
 
 from .carrier import StompFactory, webSocketRoute
+from .dialects import WEEVENT_1_1
 from .frames import FrameLimits
 from .settings import StompSettings
 
 __all__ = [
+    "WEEVENT_1_1",
     "FrameLimits",
     "StompFactory",
     "StompSettings",

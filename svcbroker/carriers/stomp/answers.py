@@ -5,9 +5,14 @@ What the frames of one connection are answered with, in the order of the frames.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import define
+
+from ...broker import SendResult, SendStatus
+from ...errors import BrokerError, TopicNotFound, TransactionTimeout
+from .frames import Version, encodeFrame
+from .requests import NEWEST_FIRST
 
 
 @define(eq=False)
@@ -19,7 +24,8 @@ class Answer:
     @ivar size: how much content waits with it, in bytes.
     @ivar data: the bytes of the answer, none where the client asked for none; C{None} while it is
         still to come.
-    @ivar subscription: the number of the subscription that begins when this is said.
+    @ivar subscription: the number of the subscription that begins when this is said, unless it
+        tells of an error.
     @ivar isLast: whether nothing is said after it.
     @ivar isError: whether it tells of an error.
     """
@@ -30,6 +36,53 @@ class Answer:
     subscription: int | None = None
     isLast: bool = False
     isError: bool = False
+
+    def confirm(self, headers: Iterable[tuple[str, str]], version: Version | None) -> None:
+        """
+        Answer with RECEIPT, if the client has asked for one.
+
+        @param headers: more of its headers.
+        @param version: the version that was agreed on.
+        """
+        if self.receipt is None:
+            self.data = b""
+        else:
+            self.data = encodeFrame(
+                "RECEIPT", [("receipt-id", self.receipt), *headers], version=version
+            )
+
+    def fail(self, error: BrokerError, version: Version | None) -> None:
+        """
+        Answer with ERROR.
+
+        @param version: the version that was agreed on; C{None} before.
+        """
+        headers = [("message", error.message), ("code", str(error.code))]
+        if self.receipt is not None:
+            headers.append(("receipt-id", self.receipt))
+        if version is None:
+            headers.append(("version", ",".join(each.value for each in reversed(NEWEST_FIRST))))
+        headers.append(("content-type", "text/plain"))
+        body = f"{error.name}: {error.message}\n".encode()
+        self.data = encodeFrame("ERROR", headers, body, version=version)
+
+
+def encodeConnected(version: Version, beats: str, sessionId: str, server: str) -> bytes:
+    """
+    The CONNECTED frame.
+
+    @param beats: the header C{heart-beat}, which 1.0 has not.
+    """
+    headers = [("version", version.value), ("session", sessionId), ("server", server)]
+    if version is not Version.V10:
+        headers.insert(1, ("heart-beat", beats))
+    return encodeFrame("CONNECTED", headers, version=None)
+
+
+def errorOf(result: SendResult) -> BrokerError:
+    """The error of an event that was not published."""
+    # ERROR: the topic was closed while the event waited.
+    return TransactionTimeout() if result.status is SendStatus.TIMEOUT else TopicNotFound()
 
 
 class Answers:

@@ -21,6 +21,7 @@ from ...model import SubscribeRequest
 from ...operations import Incidents
 from ..websocket import Route, WebSocketResource, routeTo
 from .connection import StompProtocol
+from .dialects import PLAIN, StompDialect
 from .session import Session
 from .settings import StompSettings
 
@@ -56,12 +57,14 @@ class StompFactory(Factory):
         *,
         version: str,
         settings: StompSettings | None = None,
+        dialect: StompDialect = PLAIN,
         incidents: Incidents | None = None,
     ) -> None:
         """
         @param access: logs clients in.
         @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
         @param version: the version of the broker, which CONNECTED tells.
+        @param dialect: how the STOMP of its clients differs from the specification's.
         @param incidents: keeps the causes of unexpected failures.
         """
         self.broker = broker
@@ -69,6 +72,7 @@ class StompFactory(Factory):
         self.access = access
         self.clock: IReactorTime = broker.clock
         self.settings = StompSettings() if settings is None else settings
+        self._dialect = dialect
         self.incidents = Incidents() if incidents is None else incidents
         self.protocols: set[StompProtocol] = set()
         self._entropy = entropy
@@ -94,6 +98,7 @@ class StompFactory(Factory):
             server=self._server,
             remote=remote,
             now=self.clock.seconds(),
+            dialect=self._dialect,
         )
 
     def drain(self) -> Deferred[None]:

@@ -4,6 +4,7 @@ The subscriptions of one session: their messages, their acknowledgements, their 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from attrs import define
@@ -11,9 +12,10 @@ from attrs import define
 from ...errors import Overloaded, ParameterInvalid, SubscriptionExists
 from ...interfaces import Batch, ISubscription
 from ...model import Event
+from .dialects import PLAIN, StompDialect
 from .effects import Acknowledge, Effect, Pause, Resume
 from .frames import Version
-from .messages import MessageHeads, encodedEvents, encodeEvent
+from .messages import MessageHeads, encodedEvents
 from .settings import StompSettings
 from .transactions import Acknowledgement
 from .window import Account, AckMode, Waiting, Window
@@ -72,10 +74,11 @@ class Deliveries:
 
     version = Version.V10
 
-    def __init__(self, settings: StompSettings) -> None:
+    def __init__(self, settings: StompSettings, dialect: StompDialect = PLAIN) -> None:
         self.output: list[bytes] = []
         self.effects: list[Effect] = []
         self._settings = settings
+        self._dialect = dialect
         self._byKey: dict[tuple[str, str], StompSubscription] = {}
         self._byNumber: dict[int, StompSubscription] = {}
         self._count = 0
@@ -84,6 +87,8 @@ class Deliveries:
         # Those that may send now what they could not before.
         self._due: dict[int, StompSubscription] = {}
         self._isStalled = False
+        # When which subscriptions begin, where that is not at once.
+        self._starting: deque[tuple[float, int]] = deque()
 
     def add(
         self, key: tuple[str, str], mode: AckMode, prefetch: int, filterBytes: int
@@ -114,15 +119,39 @@ class Deliveries:
         """The broker has made a subscription."""
         made = self._byNumber[number]
         made.mayRead = subscription.mayRead
-        made.subscriptionId = subscription.subscriptionId
-        made.heads = MessageHeads(number, made.id, subscription.subscriptionId, self.version)
+        made.subscriptionId = id = subscription.subscriptionId
+        messageId = self._dialect.messageId(number, made.id, self.version)
+        made.heads = MessageHeads(number, made.id, id, self.version, messageId)
 
-    def begin(self, number: int) -> None:
-        """Everything is said that comes before the first message."""
+    def begin(self, number: int, now: float) -> None:
+        """
+        Everything is said that comes before the first message, which may be sent now, or a while
+        later where the dialect has it so.
+        """
+        if self._dialect.beginDelay:
+            self._starting.append((now + self._dialect.beginDelay, number))
+        else:
+            self._begin(number)
+
+    def beginDue(self, now: float) -> None:
+        """Let those begin whose time has come. Called at the latest at L{nextBegin}."""
+        while self._starting and self._starting[0][0] <= now:
+            self._begin(self._starting.popleft()[1])
+
+    @property
+    def nextBegin(self) -> float | None:
+        """When the next subscription begins; C{None} where none waits for its time."""
+        return self._starting[0][0] if self._starting else None
+
+    def _begin(self, number: int) -> None:
         subscription = self._byNumber.get(number)
         if subscription is not None:
             subscription.hasBegun = True
             self._due[number] = subscription
+
+    def abandon(self, number: int) -> None:
+        """The broker has refused to make a subscription."""
+        self.remove(self._byNumber[number].key)
 
     def remove(self, key: tuple[str, str]) -> StompSubscription:
         """
@@ -147,7 +176,7 @@ class Deliveries:
         subscription = self._byNumber.get(number)
         if subscription is None or subscription.heads is None:
             return
-        encoded = encodedEvents(batch, self.version)
+        encoded = encodedEvents(batch, self.version, self._dialect.encodeEvent)
         if subscription.window is None:
             self.output.append(subscription.heads.messages(encoded))
             return
@@ -178,7 +207,8 @@ class Deliveries:
         if acknowledgement.isGood:
             self.effects.append(Acknowledge(subscription.number, events))
         else:
-            window.again(Waiting(event, encodeEvent(event, self.version), True) for event in events)
+            encode = self._dialect.encodeEvent
+            window.again(Waiting(event, encode(event, self.version), True) for event in events)
         self._due[subscription.number] = subscription
         self._roomMade(wasFull)
 

@@ -4,7 +4,7 @@ MESSAGE frames: what all subscribers of an event are sent alike, made once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import DecodeError
@@ -56,7 +56,7 @@ def encodeEvent(event: Event, version: Version) -> EncodedEvent:
     eventId = str(event.eventId)
     headers = event.extensions
     if USER_HEADERS in headers:
-        headers = _withUserHeaders(headers)
+        headers = withUserHeaders(headers)
     extensions = "".join([encodeHeader(name, value, version) for name, value in headers.items()])
     head = (
         f"{eventId}\n{encodeHeader('destination', event.topic, version)}eventId:{eventId}\n"
@@ -65,8 +65,10 @@ def encodeEvent(event: Event, version: Version) -> EncodedEvent:
     return EncodedEvent(eventId.encode("ascii"), b"%b%b\0" % (head.encode("utf-8"), event.content))
 
 
-def _withUserHeaders(extensions: Mapping[str, str]) -> Mapping[str, str]:
+def withUserHeaders(extensions: Mapping[str, str]) -> Mapping[str, str]:
     """The extensions, with the headers of the SEND in place of the extension that has them."""
+    if USER_HEADERS not in extensions:
+        return extensions
     try:
         user = _userHeaders.decode(extensions[USER_HEADERS])
     except DecodeError:
@@ -80,10 +82,16 @@ def _withUserHeaders(extensions: Mapping[str, str]) -> Mapping[str, str]:
     return headers
 
 
-def encodedEvents(batch: Batch, version: Version) -> Sequence[EncodedEvent]:
-    """The events of a batch, encoded for the first subscription that asks."""
+def encodedEvents(
+    batch: Batch, version: Version, encode: Callable[[Event, Version], EncodedEvent]
+) -> Sequence[EncodedEvent]:
+    """
+    The events of a batch, encoded for the first subscription that asks.
+
+    @param encode: encodes one, as the dialect of the connection has it.
+    """
     return batch.encoded(
-        ("stomp", version), lambda events: [encodeEvent(event, version) for event in events]
+        (encode, version), lambda events: [encode(event, version) for event in events]
     )
 
 
@@ -91,20 +99,23 @@ class MessageHeads:
     """
     The beginnings of one subscription's MESSAGE frames ("MESSAGE").
 
-    C{message-id} and C{ack} are the subscription's number and the event's id: unique in the
-    connection, and the same when an event is sent again.
+    C{ack}, and by default C{message-id}, are the subscription's number and the event's id: unique
+    in the connection, and the same when an event is sent again.
     """
 
-    def __init__(self, number: int, id: str | None, subscriptionId: str, version: Version) -> None:
+    def __init__(
+        self, number: int, id: str | None, subscriptionId: str, version: Version, messageId: str
+    ) -> None:
         """
         @param id: the client's own name for the subscription; STOMP 1.0 can do without.
+        @param messageId: the header C{message-id}, up to where the event's id comes.
         """
         names = "" if id is None else encodeHeader("subscription", id, version)
         start = f"MESSAGE\n{names}subscription-id:{subscriptionId}\n"
-        self._plain = f"{start}message-id:{number}-".encode()
+        self._plain = f"{start}{messageId}".encode()
         self._first = f"{start}ack:{number}-".encode()
         self._redelivered = f"{start}redelivered:true\nack:{number}-".encode()
-        self._between = f"\nmessage-id:{number}-".encode()
+        self._between = f"\n{messageId}".encode()
 
     def messages(self, events: Iterable[EncodedEvent]) -> bytes:
         """The frames of events that need no acknowledgement."""

@@ -5,7 +5,7 @@ What the client's frames ask for, in the broker's words.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec.json import encode
@@ -15,11 +15,13 @@ from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
 from ...model import (
     EXTENSION_PREFIX,
     TAG,
+    WEEVENT_PREFIX,
     InterfaceType,
     Offset,
     SubscribeRequest,
     checkExtensions,
     checkTopicName,
+    extensionKeyError,
     parseOffset,
 )
 from .frames import Frame, Version
@@ -31,22 +33,26 @@ from .window import AckMode
 _COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
 _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
 
-_BROKER_HEADERS: Final = MESSAGE_HEADERS | {"transaction", "receipt", "groupId"}
+BROKER_HEADERS: Final = MESSAGE_HEADERS | {"transaction", "receipt", "groupId"}
 """Headers of SEND for the broker, and those of MESSAGE itself. All others are user headers."""
 
 NEWEST_FIRST: Final = (Version.V12, Version.V11, Version.V10)
 
 
-def chooseVersion(headers: Mapping[str, str]) -> Version | None:
+def chooseVersion(headers: Mapping[str, str]) -> Version:
     """
-    The newest version that the client of a CONNECT frame accepts ("Protocol Negotiation");
-    C{None} where there is none.
+    The newest version that the client of a CONNECT frame accepts ("Protocol Negotiation").
+
+    @raise ParameterInvalid: there is none.
     """
     accepted = headers.get("accept-version")
     if accepted is None:
         return Version.V10
     offered = {name.strip() for name in accepted.split(",")}
-    return next((version for version in NEWEST_FIRST if version.value in offered), None)
+    for version in NEWEST_FIRST:
+        if version.value in offered:
+            return version
+    raise ParameterInvalid("none of the versions in accept-version is spoken here")
 
 
 def need(frame: Frame, name: str) -> str:
@@ -59,6 +65,17 @@ def need(frame: Frame, name: str) -> str:
     if value is None:
         raise ParameterInvalid(f"{frame.command} needs the header {name}")
     return value
+
+
+def _checkNames(names: Iterable[str]) -> None:
+    """
+    Refuse headers that only the dialect of WeEvent 1.1 knows.
+
+    @raise ExtensionKeyInvalid: there is one.
+    """
+    for name in names:
+        if name.startswith(WEEVENT_PREFIX):
+            raise extensionKeyError(name)
 
 
 def readPublication(frame: Frame) -> Publication:
@@ -75,9 +92,10 @@ def readPublication(frame: Frame) -> Publication:
     for name, value in headers.items():
         if name.startswith(EXTENSION_PREFIX):
             extensions[name] = value
-        elif name not in _BROKER_HEADERS:
+        elif name not in BROKER_HEADERS:
             user[name] = value
     if user:
+        _checkNames(user)
         extensions[USER_HEADERS] = encode(user).decode("utf-8")
     if extensions:
         checkExtensions(extensions)
@@ -137,6 +155,7 @@ def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscri
     @raise svcbroker.errors.BrokerError: the subscription is invalid.
     """
     headers = frame.headers
+    _checkNames(headers)
     destination = headers.get("destination", "")
     if not destination:
         raise TopicBlank()

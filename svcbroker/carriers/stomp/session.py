@@ -13,22 +13,20 @@ from enum import Enum
 from typing import Final
 
 from ...broker import SendResult, SendStatus
-from ...errors import BrokerError, ParameterInvalid, TopicNotFound, TransactionTimeout
+from ...errors import BrokerError, ParameterInvalid
 from ...interfaces import Batch, ISubscription
-from .answers import Answer, Answers
+from .answers import Answer, Answers, encodeConnected, errorOf
 from .deliveries import Deliveries
+from .dialects import PLAIN, StompDialect
 from .effects import Close, Effect, LogIn, Publish, PublishAll, Subscribe, Unsubscribe, Write
-from .frames import HEARTBEAT, Frame, FrameParser, Version, encodeFrame
+from .frames import HEARTBEAT, Frame, FrameParser, Version
 from .heartbeats import HeartBeats
 from .requests import (
-    NEWEST_FIRST,
     chooseVersion,
     need,
     readAckMode,
     readAcknowledgement,
     readPrefetch,
-    readPublication,
-    readSubscribe,
     readSubscriptionKey,
 )
 from .settings import StompSettings
@@ -57,16 +55,26 @@ class Session:
     """
 
     def __init__(
-        self, settings: StompSettings, *, sessionId: str, server: str, remote: str, now: float
+        self,
+        settings: StompSettings,
+        *,
+        sessionId: str,
+        server: str,
+        remote: str,
+        now: float,
+        dialect: StompDialect = PLAIN,
     ) -> None:
         """
         @param sessionId: what CONNECTED says as C{session}.
         @param server: what it says as C{server}.
         @param remote: the client's address, as operators see it.
+        @param dialect: how the client's STOMP differs from the specification's.
         """
         self.state = State.CONNECTING
         self.version: Version | None = None
         self._settings = settings
+        self._dialect = dialect
+        self._readFrame = dialect.readFrame
         self._sessionId = sessionId
         self._server = server
         self._remote = remote
@@ -75,7 +83,7 @@ class Session:
         self._beats = HeartBeats(now)
         self._answers = Answers()
         self._transactions = Transactions(settings)
-        self._deliveries = Deliveries(settings)
+        self._deliveries = Deliveries(settings, dialect)
         self._effects = self._deliveries.effects
         self._output = self._deliveries.output
         # What the next frame waits for, since it could overtake it.
@@ -108,6 +116,7 @@ class Session:
                 self._beats.sent(now)
             else:
                 self._output.append(HEARTBEAT)
+        self._deliveries.beginDue(now)
         return self._go(now)
 
     def publishedEach(
@@ -128,12 +137,8 @@ class Session:
 
     def _published(self, answer: Answer, results: Sequence[SendResult]) -> None:
         for result in results:
-            if result.status is SendStatus.TIMEOUT:
-                self._settleWithError(answer, TransactionTimeout())
-                return
-            if result.status is SendStatus.ERROR:
-                # The topic was closed while the event waited.
-                self._settleWithError(answer, TopicNotFound())
+            if result.status is not SendStatus.SUCCESS:
+                self._settleWithError(answer, errorOf(result))
                 return
         if self._acknowledgements:
             for acknowledgement in self._acknowledgements.pop(answer, ()):
@@ -149,12 +154,14 @@ class Session:
     ) -> list[Effect]:
         """L{Subscribe} was done."""
         self._deliveries.made(number, made)
-        answer.subscription = number
         self._answer(answer, [("subscription-id", made.subscriptionId)])
         return self._go(now)
 
     def failed(self, answer: Answer, error: BrokerError, now: float) -> list[Effect]:
         """L{LogIn}, L{PublishAll} or L{Subscribe} was refused."""
+        if answer.subscription is not None:
+            self._deliveries.abandon(answer.subscription)
+            answer.subscription = None
         self._settleWithError(answer, error)
         return self._go(now)
 
@@ -199,7 +206,12 @@ class Session:
         """When L{tick} is to be called at the latest; C{None} for never."""
         if self.state is State.CONNECTING:
             return self._connectBy
-        return None if self.state is State.CLOSED else self._beats.deadline
+        if self.state is State.CLOSED:
+            return None
+        deadline, start = self._beats.deadline, self._deliveries.nextBegin
+        if start is None or deadline is None:
+            return start if deadline is None else deadline
+        return min(start, deadline)
 
     @property
     def wantsInput(self) -> bool:
@@ -227,9 +239,9 @@ class Session:
         """Take all frames that can be taken, and give all answers that can be given."""
         if self.state is State.CLOSED and not self._effects:
             return []
-        self._giveAnswers()
+        self._giveAnswers(now)
         while self._takesFrames and self._mayGoOn and self._takeFrame():
-            self._giveAnswers()
+            self._giveAnswers(now)
         if self.state is not State.CLOSED:
             self._deliveries.flow()
         effects = list(self._effects)
@@ -247,9 +259,15 @@ class Session:
             frame = self._parser.nextFrame()
             if frame is None:
                 return False
+            if self._readFrame is not None:
+                frame = self._readFrame(frame)
             self._handle(frame)
         except BrokerError as error:
-            self._refuse(error, None if frame is None else frame.headers.get("receipt"))
+            if frame is None:
+                # Nothing after it can be read.
+                self._refuse(error)
+            else:
+                self._settleWithError(self._await(frame), error)
         return True
 
     def _handle(self, frame: Frame) -> None:
@@ -261,7 +279,7 @@ class Session:
             raise ParameterInvalid("there is no such command, or not here")
         handler(self, frame)
 
-    def _giveAnswers(self) -> None:
+    def _giveAnswers(self, now: float) -> None:
         if not self._answers.isReady or self.state is State.CLOSED:
             return
         for answer in self._answers.ready():
@@ -269,7 +287,7 @@ class Session:
             if answer.data:
                 self._output.append(answer.data)
             if answer.subscription is not None:
-                self._deliveries.begin(answer.subscription)
+                self._deliveries.begin(answer.subscription, now)
             if answer.isLast:
                 self._end(isAbrupt=answer.isError)
                 return
@@ -290,33 +308,25 @@ class Session:
     def _answer(self, answer: Answer, headers: Iterable[tuple[str, str]]) -> None:
         if self._before is answer:
             self._before = None
-        if answer.receipt is None:
-            answer.data = b""
-        else:
-            answer.data = encodeFrame(
-                "RECEIPT", [("receipt-id", answer.receipt), *headers], version=self.version
-            )
+        answer.confirm(headers, self.version)
 
-    def _settleWithError(self, answer: Answer, error: BrokerError) -> None:
-        """Once this is said, all is said ("ERROR": "and then close the connection")."""
-        headers = [("message", error.message), ("code", str(error.code))]
-        if answer.receipt is not None:
-            headers.append(("receipt-id", answer.receipt))
-        if self.version is None:
-            headers.append(("version", ",".join(each.value for each in reversed(NEWEST_FIRST))))
-        headers.append(("content-type", "text/plain"))
-        body = f"{error.name}: {error.message}\n".encode()
-        answer.data = encodeFrame("ERROR", headers, body, version=self.version)
-        answer.isLast = answer.isError = True
+    def _settleWithError(self, answer: Answer, error: BrokerError, isFinal: bool = False) -> None:
+        """
+        Answer with ERROR. The connection closes then ("ERROR": "and then close the connection"),
+        unless the dialect has it otherwise for a client that is logged in.
+        """
+        answer.fail(error, self.version)
         if self._before is answer:
             self._before = None
-        if self._takesFrames:
-            self.state = State.ENDING
+        if isFinal or self._dialect.isErrorFinal or self.state is State.CONNECTING:
+            answer.isLast = answer.isError = True
+            if self._takesFrames:
+                self.state = State.ENDING
 
-    def _refuse(self, error: BrokerError, receipt: str | None = None) -> None:
+    def _refuse(self, error: BrokerError) -> None:
         """Take no more frames; answer those before, then say what is wrong."""
         if self._takesFrames:
-            self._settleWithError(self._answers.add(Answer(receipt=receipt)), error)
+            self._settleWithError(self._answers.add(Answer()), error, isFinal=True)
 
     # Frames, by their command.
 
@@ -324,14 +334,13 @@ class Session:
         # "CONNECT or STOMP Frame". The header host is not looked at: every name means this
         # broker, and common clients leave it out.
         version = chooseVersion(frame.headers)
-        if version is None:
-            raise ParameterInvalid("none of the versions in accept-version is spoken here")
         beats = frame.headers.get("heart-beat")
         if beats is not None and version is not Version.V10:
-            self._beats.agree(beats, self._settings.canBeatEvery, self._settings.wantsBeatEvery)
+            wants = self._settings.wantsBeatEvery if self._dialect.expectsHeartBeats else 0
+            self._beats.agree(beats, self._settings.canBeatEvery, wants)
         self.version = self._parser.version = self._deliveries.version = version
         # Its receipt is CONNECTED.
-        self._before = answer = self._answers.add(Answer())
+        self._before = answer = self._await(frame)
         self._effects.append(
             LogIn(answer, frame.headers.get("login"), frame.headers.get("passcode"))
         )
@@ -341,20 +350,13 @@ class Session:
         if self.state is State.CONNECTING:
             self.state = State.OPEN
         assert self.version is not None
-        headers = [
-            ("version", self.version.value),
-            ("session", self._sessionId),
-            ("server", self._server),
-        ]
-        if self.version is not Version.V10:
-            beats = f"{self._settings.canBeatEvery},{self._settings.wantsBeatEvery}"
-            headers.insert(1, ("heart-beat", beats))
-        answer.data = encodeFrame("CONNECTED", headers, version=None)
+        beats = f"{self._settings.canBeatEvery},{self._settings.wantsBeatEvery}"
+        answer.data = encodeConnected(self.version, beats, self._sessionId, self._server)
         self._before = None
         return self._go(now)
 
     def _send(self, frame: Frame) -> None:
-        publication = readPublication(frame)
+        publication = self._dialect.readPublication(frame)
         transaction = frame.headers.get("transaction")
         if transaction is not None:
             self._transactions.add(transaction, publication)
@@ -369,7 +371,7 @@ class Session:
                 self._effects.append(Publish([answer], [publication]))
 
     def _subscribe(self, frame: Frame) -> None:
-        request = readSubscribe(frame, self._remote, self._settings)
+        request = self._dialect.readSubscribe(frame, self._remote, self._settings)
         added = self._deliveries.add(
             readSubscriptionKey(frame, self._agreed),
             readAckMode(frame),
@@ -378,6 +380,7 @@ class Session:
         )
         # What is published after it, it must get.
         self._before = answer = self._await(frame)
+        answer.subscription = added.number
         self._effects.append(Subscribe(answer, added.number, request))
 
     def _unsubscribe(self, frame: Frame) -> None:

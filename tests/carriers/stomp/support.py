@@ -18,6 +18,7 @@ from zope.interface import implementer
 from svcbroker.access import ANYBODY, Access, Principal
 from svcbroker.carriers.stomp import StompFactory, StompSettings
 from svcbroker.carriers.stomp.carrier import ISubscriptions
+from svcbroker.carriers.stomp.dialects import PLAIN, StompDialect
 from svcbroker.interfaces import Batch, IAuthenticator, ISubscriber, ISubscription
 from svcbroker.model import Event, EventId, Position, SubscribeRequest
 from svcbroker.operations import Incidents
@@ -321,6 +322,7 @@ class Server:
         subscriptions: ISubscriptions | None = None,
         topics: Iterable[str] = ("a", "b"),
         authenticators: Sequence[IAuthenticator] = (),
+        dialect: StompDialect = PLAIN,
     ) -> None:
         self.fixture = makeFixture() if fixture is None else fixture
         self.fake = FakeSubscriptions()
@@ -334,6 +336,7 @@ class Server:
             lambda size: next(numbers).to_bytes(size, "big"),
             version="9.8.7",
             settings=settings,
+            dialect=dialect,
             incidents=Incidents(lambda: "incident-id"),
         )
         for topic in topics:
