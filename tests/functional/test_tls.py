@@ -31,7 +31,9 @@ class TLSTests(DaemonTestCase):
 
         @return: the addresses, by what is served there.
         """
+        # Clients behind a proxy may come from anywhere.
         options = [f"--host-name={NAME}", f"--mqtt={endpoint}", f"--stomp={endpoint}"]
+        options.append("--anonymous=everything")
         daemon = await self.start(*options, http=endpoint)
         return {
             name: (await daemon.protocol.waitFor(rf"{name.upper()} on (\S+:\d+)"))[1]
