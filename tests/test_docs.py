@@ -1,6 +1,6 @@
 """
 Tests for the documentation: its tables cover the declarations, its command lines and files are
-valid, and its example of a ledger passes the contract.
+valid, and its examples of plugins work.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.directories import shortDirectory
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-EXAMPLE = DOCS / "examples" / "journal"
+EXAMPLES = DOCS / "examples"
 
 _RUN = re.compile(r"twistd (?:-\S+ )*svcbroker\b(.*)")
 _TOML = re.compile(
@@ -54,7 +54,9 @@ def load(path: Path) -> ModuleType:
 
 
 tables: Any = load(DOCS / "_ext" / "tables.py")
-journal: Any = load(EXAMPLE / "journal_ledger.py")
+journal: Any = load(EXAMPLES / "journal" / "journal_ledger.py")
+appUsers: Any = load(EXAMPLES / "appusers" / "app_users.py")
+appUsersTests: Any = load(EXAMPLES / "appusers" / "test_app_users.py")
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -103,8 +105,8 @@ class TableTests(SynchronousTestCase):
                 self.assertIn(words, row)
             self.assertNotIn("{", row)
 
-    def test_everySettingAndLedgerIsDocumented(self) -> None:
-        """Every setting is in the table, and every ledger in the list."""
+    def test_everySettingAndPluginIsDocumented(self) -> None:
+        """Every setting is in the table, and every ledger and authenticator in the lists."""
         text = tables.settingsText()
         for setting in SETTINGS:
             self.assertIn(f"``--{setting.name}", text)
@@ -112,6 +114,8 @@ class TableTests(SynchronousTestCase):
         self.assertIn("``memory``", tables.ledgersText())
         self.assertIn("``home``", tables.cometbftText())
         self.assertNotIn("``nodes``", tables.cometbftText())
+        for name in ("jwt", "audience", "mosquitto", "acl"):
+            self.assertIn(f"``{name}``", tables.authenticatorsText())
 
 
 class PageTests(SynchronousTestCase):
@@ -167,7 +171,7 @@ class PageTests(SynchronousTestCase):
         target = Path(self.mktemp())
         target.mkdir()
         units = []
-        for path in sorted((DOCS / "examples").rglob("*.service")):
+        for path in sorted(EXAMPLES.rglob("*.service")):
             text = re.sub("^ExecStart=\\S+", "ExecStart=/bin/true", path.read_text(), flags=re.M)
             units.append(target / path.name)
             units[-1].write_text(text)
@@ -196,6 +200,10 @@ def journalOnClock(test: TestCase) -> LedgerFixture:
 
 class JournalLedgerTests(makeLedgerTests(journalOnClock)):  # type: ignore[misc]
     """The example of a ledger passes the contract."""
+
+
+class AppUsersTests(appUsersTests.AppUsersTests):
+    """The example of an authenticator passes its tests."""
 
 
 class JournalTests(SynchronousTestCase):

@@ -19,8 +19,9 @@ from msgspec.structs import fields
 from svcbroker import errors
 from svcbroker.daemon import config
 from svcbroker.daemon.settings import Flag
-from svcbroker.interfaces import ILedgerFactory
+from svcbroker.interfaces import IAuthenticatorFactory
 from svcbroker.ledgers import findLedgerFactories
+from svcbroker.net.descriptions import findFactories
 from svcbroker.operations import (
     COMMON_ERRORS,
     OPERATIONS,
@@ -225,24 +226,33 @@ def settingsText() -> str:
     return listTable(("setting", "default", "meaning"), rows, "34 26 40")
 
 
-def _ledgerTable(factory: ILedgerFactory) -> str:
+def _pluginTable(factory: Any) -> str:
     rows = [(f"``{key}``", meaning) for key, meaning in factory.settings.items()]
     return listTable(("setting", "meaning"), rows, "20 80") if rows else ""
 
 
+def _pluginsText(factories: Iterable[Any]) -> str:
+    lines = []
+    for factory in factories:
+        lines += [f"``{factory.name}``", f"   {factory.summary}", ""]
+        lines += [textwrap.indent(_pluginTable(factory), "   "), ""]
+    return "\n".join(lines)
+
+
 def ledgersText() -> str:
     """Every ledger that comes with the broker, with its settings."""
-    lines = []
-    for factory in findLedgerFactories():
-        lines += [f"``{factory.name}``", f"   {factory.summary}", ""]
-        lines += [textwrap.indent(_ledgerTable(factory), "   "), ""]
-    return "\n".join(lines)
+    return _pluginsText(findLedgerFactories())
+
+
+def authenticatorsText() -> str:
+    """Every authenticator that comes with the broker, with its settings."""
+    return _pluginsText(findFactories(IAuthenticatorFactory))
 
 
 def cometbftText() -> str:
     """The settings of the ledger beside an engine."""
     [factory] = [each for each in findLedgerFactories() if each.name == "cometbft"]
-    return _ledgerTable(factory)
+    return _pluginTable(factory)
 
 
 TEXTS = {
@@ -254,6 +264,7 @@ TEXTS = {
     "svc-errors": errorsText,
     "svc-settings": settingsText,
     "svc-ledgers": ledgersText,
+    "svc-authenticators": authenticatorsText,
     "svc-cometbft": cometbftText,
 }
 """The text of each directive."""
