@@ -130,6 +130,8 @@ class SubscribeRequest:
     @ivar subscriptionId: a UUID; C{None} to have one made.
     @ivar remote: the subscriber's address, as operators see it.
     @ivar mustExist: whether topics named without wildcards must be open.
+    @ivar isResumed: whether it goes on after a break, so that its filters were granted when it was
+        made. Grants that have gone since leave events out, as they do while it is live.
     @ivar isDurable: whether its position is kept when it goes, so that the same id resumes it.
     @ivar isAcknowledged: whether the subscriber acknowledges what it got; otherwise an event
         counts as notified when it was handed over.
@@ -143,6 +145,7 @@ class SubscribeRequest:
     subscriptionId: str | None = None
     remote: str = ""
     mustExist: bool = True
+    isResumed: bool = False
     isDurable: bool = False
     isAcknowledged: bool = False
 

@@ -133,7 +133,7 @@ class Subscriptions:
     ) -> ISubscription:
         """
         Subscribe. What is given is paused until its carrier resumes it. The principal gets what it
-        may read; it must be able to read something that each filter may match.
+        may read; to make one, it must be able to read something that each filter may match.
 
         A durable subscription whose id is known resumes where it stopped; the offset only
         counts for a new one.
@@ -156,7 +156,7 @@ class Subscriptions:
         """
         request = evolve(request, group=self._groups.resolve(request.group))
         for filter in request.filters:
-            self._checkFilter(principal, request.group, filter)
+            self._checkFilter(principal, request.group, filter, isResumed=request.isResumed)
         subscriptionId = self._idFor(request.subscriptionId)
         principal.usage.take("subscriptions")
         try:
@@ -250,11 +250,14 @@ class Subscriptions:
         if most is not None and self._positions.countOf(owner) >= most:
             principal.usage.checkRoom("sessions", self._positions.countOf(owner, self._held))
 
-    def _checkFilter(self, principal: Principal, group: str, filter: str) -> None:
+    def _checkFilter(
+        self, principal: Principal, group: str, filter: str, *, isResumed: bool = False
+    ) -> None:
         checkFilter(filter)
         if filter.count("/") >= self._maxLevels and isPattern(filter):
             raise PatternInvalid(f"a pattern has at most {self._maxLevels} levels")
-        principal.requireAny(Action.SUBSCRIBE, group, filter)
+        if not isResumed:
+            principal.requireAny(Action.SUBSCRIBE, group, filter)
 
     def end(self, group: str) -> Position:
         """The place after which events begin that are published from now on."""

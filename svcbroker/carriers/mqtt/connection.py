@@ -286,7 +286,7 @@ class Connection:
                 await subscriber.open(subscription)
             except BrokerError as error:
                 self._log.warn("{remote} cannot resume: {error}", remote=self._remote, error=error)
-                self._close(ReasonCode.SERVER_UNAVAILABLE, error.message)
+                self._close(ReasonCode.SERVER_BUSY, error.message)
                 return
         session.resumeSubscriptions()
 

@@ -218,6 +218,7 @@ class Reader:
                 subscriptionId=self.subscriptionId,
                 remote=remote,
                 mustExist=False,
+                isResumed=all(each.kept.start is not None for each in self.members.values()),
                 isDurable=isDurable,
                 # A session that ends with its connection has nothing to resume.
                 isAcknowledged=isDurable,

@@ -29,6 +29,7 @@ from ...errors import (
     TopicInvalid,
     TopicTooLong,
 )
+from ...interfaces import Action
 from ...model import TAG, Event, Offset, checkFilter, parseOffset
 from .context import Context
 from .delivery import Delivery
@@ -197,7 +198,9 @@ class Subscriber:
     async def _subscribeOne(self, asked: TopicSubscription, common: _Asked) -> Opened:
         session = self._session
         share = parseShare(asked.topicFilter)
-        checkFilter(asked.topicFilter if share is None else share.topicFilter)
+        filter = asked.topicFilter if share is None else share.topicFilter
+        checkFilter(filter)
+        session.principal.requireAny(Action.SUBSCRIBE, session.group, filter)
         old = session.subscriptions.get(asked.topicFilter)
         isNew = old is None
         settings = self._context.settings

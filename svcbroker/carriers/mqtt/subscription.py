@@ -243,6 +243,7 @@ class ShareGroup:
                 subscriptionId=self.kept.subscriptionId,
                 remote=remote,
                 mustExist=False,
+                isResumed=start is not None,
                 isDurable=True,
                 isAcknowledged=True,
             ),

@@ -112,7 +112,7 @@ class Delivery:
         self._ended = None
         self._subscription = subscription = await self._subscribe(self._request, self)
         # Its topics may be closed from now on. What was published before is still to be sent.
-        self._request = evolve(self._request, mustExist=False)
+        self._request = evolve(self._request, mustExist=False, isResumed=True)
         return subscription.position
 
     def run(self) -> None:

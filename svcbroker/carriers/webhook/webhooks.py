@@ -324,6 +324,7 @@ def _request(
         subscriptionId=subscriptionId,
         remote=target.authority,
         mustExist=mustExist,
+        isResumed=not mustExist,
         isDurable=True,
         isAcknowledged=True,
     )

@@ -345,6 +345,23 @@ class SubscribeTests(AccessTestCase):
         again = self.client("bob", cleanStart=False, expiry=100)
         self.assertEqual(again.payloads(), [])
 
+    def test_sessionsResumeWithoutWhatIsGrantedNoMore(self) -> None:
+        self.accounts.identities["two"] = account("two", "subscribe 1 a", "subscribe 1 b")
+        for filter in ("a", "$share/s/a"):
+            client = self.client("two", filter, expiry=100)
+            for each in (filter, "b"):
+                self.assertEqual(client.subscribe(each, 1).reasons, (1,))
+            client.disconnect()
+        self.accounts.identities["two"] = account("two", "subscribe 1 b")
+        self.successResultOf(self.server.access.reload())
+        self.server.event("a", b"1")
+        self.server.event("b", b"2")
+        for filter in ("a", "$share/s/a"):
+            again = self.client("two", filter, cleanStart=False, expiry=100)
+            self.assertEqual(again.payloads(), [b"2"])
+            self.assertEqual(again.subscribe(filter, 1).reasons, (NOT_AUTHORIZED,))
+            again.disconnect()
+
     def test_newGrantsCountForOpenSubscriptions(self) -> None:
         client = self.client("ann")
         client.subscribe("#")
