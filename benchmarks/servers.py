@@ -101,17 +101,20 @@ def _await(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[
     raise Broken(f"a server does not start: {log.read_text('utf-8', 'replace')}")
 
 
-def startDaemon(directory: Path, cores: set[int], ledger: str = "pbft") -> Server:
+def startDaemon(
+    directory: Path, cores: set[int], ledger: str = "pbft", options: Sequence[str] = ()
+) -> Server:
     """
     The real daemon with a new chain, serving HTTP alone.
 
     @param directory: created for its data and its log.
     @param ledger: the description of its ledger; by default the one that daemons have by default.
+    @param options: more options.
     """
     command = [
         *(sys.executable, "-c", TWISTD, "-n", "--pidfile=", "svcbroker"),
         *("--http", "tcp:0:interface=127.0.0.1", "--ledger", ledger, "--data-dir", "data"),
-        *("--stomp", "", "--mqtt", ""),
+        *("--stomp", "", "--mqtt", "", *options),
     ]
     process = start(command, directory, cores)
     found = _await(process, directory / "log", r"serves \S+?:(\d+)/\S*, data in")

@@ -1,0 +1,99 @@
+"""
+What accounts cost a publish: C{python -m benchmarks.accounts [ROUNDS]}.
+
+Daemons without accounts and one with an account that may publish are loaded in turns, in the same
+run: without credentials, with a password and with a token. What is compared is the processor time
+of an event, and the medians of the rounds' ratios are shown. A second daemon without accounts tells
+how far equal ones differ.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from base64 import b64encode
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+
+from svcbroker.access import hashPassword
+
+from .children import household
+from .load import Broken, Shape, drive
+from .servers import Server, startDaemon
+
+ROUNDS = 60
+CONNECTIONS = 32
+SECONDS = 0.5
+BODY = b"topic=bench&content=" + b"x" * 300
+PASSWORD, TOKEN = b"a password", b"svct_a-token"
+
+_FORM = b"application/x-www-form-urlencoded"
+
+CREDENTIALS: Mapping[str, bytes] = {
+    "none": b"",
+    "none, too": b"",
+    "password": b"Authorization: Basic " + b64encode(b"bench:" + PASSWORD) + b"\r\n",
+    "token": b"Authorization: Bearer " + TOKEN + b"\r\n",
+}
+
+
+def accountsFile() -> str:
+    """An account that may publish, as a file of accounts has it."""
+    token = sha256(TOKEN).hexdigest()
+    return (
+        f'[accounts.bench]\npassword = "{hashPassword(PASSWORD)}"\nroles = ["publisher"]\n'
+        f'tokens = [{{ label = "x", sha256 = "{token}" }}]\n'
+    )
+
+
+def request(call: str, body: bytes, credentials: bytes) -> bytes:
+    """A call of REST by POST."""
+    return (
+        f"POST /svcbroker/rest/{call} HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode()
+        + credentials
+        + b"Content-Type: %b\r\nContent-Length: %d\r\n\r\n%b" % (_FORM, len(body), body)
+    )
+
+
+def _count(body: bytes) -> int:
+    if b"SUCCESS" not in body and body != b"true":
+        raise Broken(f"a call has failed: {body!r}")
+    return 1
+
+
+def measure(server: Server, credentials: bytes) -> float:
+    """Microseconds of processor time that the daemon uses for an event."""
+    before = server.cpu()
+    shape = Shape.same(request("publish", BODY, credentials), _count)
+    measured = drive(server.ports[0], shape, CONNECTIONS, SECONDS)
+    return 1e6 * (server.cpu() - before) / measured.events
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
+    with household(), tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "accounts.toml"
+        file.write_text(accountsFile())
+        first, second = (startDaemon(Path(name) / each, {0}) for each in ("first", "second"))
+        guarded = startDaemon(Path(name) / "guarded", {0}, options=["--accounts", str(file)])
+        servers = {"none": first, "none, too": second, "password": guarded, "token": guarded}
+        found: dict[str, list[float]] = {each: [] for each in CREDENTIALS}
+        for each, server in servers.items():
+            opening = Shape.same(request("open", b"topic=bench", CREDENTIALS[each]), _count)
+            drive(server.ports[0], opening, 1, SECONDS, requests=1)
+            measure(server, CREDENTIALS[each])
+        for number in range(rounds):
+            for each in sorted(servers, reverse=number % 2 == 1):
+                found[each].append(measure(servers[each], CREDENTIALS[each]))
+        for each, times in found.items():
+            ratio = median(one / base for one, base in zip(times, found["none"], strict=True))
+            print(f"{each:10}{median(times):7.1f} µs an event, {ratio:.3f} of none")
+        for server in (first, second, guarded):
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()
