@@ -14,6 +14,7 @@ from wsproto.connection import ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 from zope.interface.verify import verifyObject
 
+from svcbroker.access import Access
 from svcbroker.carriers.http import HttpSettings, Route
 from svcbroker.carriers.stomp import webSocketRoute
 from svcbroker.carriers.stomp.connection import StompProtocol
@@ -23,6 +24,7 @@ from svcbroker.carriers.websocket import (
     WebSocketTransport,
     WebSocketWire,
 )
+from tests.access.support import FakeAuthenticator, account
 from tests.carriers.http.support import BASE, Answer, Client, Connection, requestBytes
 from tests.carriers.stomp.support import Received, Server, event, frame, readFrames
 
@@ -119,6 +121,25 @@ class HandshakeTests(SynchronousTestCase):
         self.assertIn(b" 101 ", connection.transport.value())
         answer = site.ask({**UPGRADE, "Sec-WebSocket-Protocol": "mqtt"})
         self.assertEqual((answer.status, answer.json()["code"]), (400, 100600))
+
+    def test_wrongCredentialsAreRefused(self) -> None:
+        """None are needed: clients log in inside."""
+        server = Server()
+        clock = server.fixture.clock
+        access = Access([FakeAuthenticator(account("ann"))], clock, clock.seconds)
+        self.addCleanup(access.stop)
+        route = webSocketRoute(server.factory, BASE)
+        client = Client(None, (route,), server.fixture, access)
+        right, wrong = (b64encode(pair).decode() for pair in (b"ann:ann", b"ann:x"))
+        for headers in ({}, {"Authorization": f"Basic {right}"}):
+            connection = client.connect()
+            request = requestBytes("GET", f"{BASE}/stomp", headers={**UPGRADE, **headers})
+            connection.send(request)
+            self.assertIn(b" 101 ", connection.transport.value())
+        answer = client.ask(
+            "GET", f"{BASE}/stomp", headers={**UPGRADE, "Authorization": f"Basic {wrong}"}
+        )
+        self.assertEqual((answer.status, answer.json()["code"]), (401, 101015))
 
     def test_subprotocolCanBeRequired(self) -> None:
         server = Server()

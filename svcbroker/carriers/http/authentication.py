@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final
 
-from ...access import ANYBODY, Access, Principal
+from ...access import ANYBODY, Access, Principal, Usage
 from ...errors import NotAuthenticated
 from ...interfaces import ClientCertificate
 from ...net.deferreds import asDeferred
@@ -34,7 +34,8 @@ class Credentials(Enum):
 
 class ClientAuthenticator:
     """
-    Finds the principals of the requests of one connection.
+    Finds the principals of the requests of one connection, and counts it as one of the account that
+    has made the last request.
 
     A request acts by its header C{Authorization}; without one, by the certificate that the client
     has shown to TLS, where an account names it; without one, as an anonymous client.
@@ -49,6 +50,25 @@ class ClientAuthenticator:
         self._isCertificateChecked = access.isOpen
         self._certified: Principal | None = None
         self._recalled: Principal | None = None
+        self._usage: Usage | None = None
+
+    def count(self, principal: Principal) -> None:
+        """
+        Count the connection as one of an account.
+
+        @raise QuotaExceeded: the account has as many connections as it may have.
+        """
+        usage = principal.usage
+        if usage is not self._usage and not self._access.isOpen:
+            usage.take("connections")
+            self.release()
+            self._usage = usage
+
+    def release(self) -> None:
+        """The connection is closed, or is no longer HTTP."""
+        if self._usage is not None:
+            self._usage.free("connections")
+            self._usage = None
 
     def recall(self, authorization: bytes | None) -> Principal | None:
         """

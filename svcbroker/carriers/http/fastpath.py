@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import NO_CONTENT, OK
 
 from ...access import Principal
+from ...errors import QuotaExceeded
 from ...net.sending import isDirect, sender
 from ...net.timers import NEVER, LazyTimer
 from ...net.turns import EndOfTurn
@@ -235,7 +236,7 @@ class FastChannel(BrokerChannel):
             or authorization != self._authorization
             or (authorization is not None and self._now() >= self._knownUntil)
         ):
-            self._principal = principal = self.authenticator.recall(authorization)
+            self._principal = principal = self._recall(authorization)
             if principal is None:
                 return False
             self._authorization = authorization
@@ -250,6 +251,15 @@ class FastChannel(BrokerChannel):
             return False
         self._accepted = fields
         return True
+
+    def _recall(self, authorization: bytes | None) -> Principal | None:
+        principal = self.authenticator.recall(authorization)
+        if principal is not None:
+            try:
+                self.authenticator.count(principal)
+            except QuotaExceeded:
+                return None
+        return principal
 
     def _isFree(self) -> bool:
         """Whether the next request may be read: neither client nor call is waited for."""

@@ -13,7 +13,7 @@ from twisted.web import http
 from twisted.web.server import Request
 
 from ...access import ANYBODY, Principal
-from ...errors import BrokerError, ContentTooLarge, NotAuthorized
+from ...errors import BrokerError, ContentTooLarge, NotAuthorized, QuotaExceeded
 from .authentication import Credentials
 from .bodies import IncompleteBody
 from .routes import Refusal, encodeError, refuse, respond
@@ -76,17 +76,29 @@ class BrokerRequest(Request):
         if site.authorizer is not None and site.authorizer.knows(path, authorization):
             self.principal = ANYBODY
             return
-        self.principal = channel.authenticator.recall(authorization)
-        if self.principal is None:
-            self._loggingIn = channel.authenticator.logIn(authorization)
-            self._loggingIn.addCallbacks(self._loggedIn, self._loginFailed)
+        principal = channel.authenticator.recall(authorization)
+        if principal is not None:
+            self._admit(principal)
+            if self._refusal is not None:
+                self._refuse(self._refusal)
+            return
+        self._loggingIn = channel.authenticator.logIn(authorization)
+        self._loggingIn.addCallbacks(self._loggedIn, self._loginFailed)
         if self._loggingIn is not None and self._body is not None:
             self._expectsContinue = self._forgetExpectation()
             channel.pauseForLogin()
 
+    def _admit(self, principal: Principal) -> None:
+        """Let a principal make the request, if it may have this connection."""
+        try:
+            self.channel.authenticator.count(principal)
+            self.principal = principal
+        except QuotaExceeded as error:
+            self._refusal = error
+
     def _loggedIn(self, principal: Principal) -> None:
         if self._loggingIn is not None:
-            self.principal = principal
+            self._admit(principal)
             self._loginEnded()
 
     def _loginFailed(self, failure: Failure) -> None:
@@ -136,7 +148,10 @@ class BrokerRequest(Request):
             isTooLarge = isinstance(error, ContentTooLarge)
             code = http.REQUEST_ENTITY_TOO_LARGE if isTooLarge else http.SERVICE_UNAVAILABLE
             refusal = refuse(error)
-            self.answer(refusal or Refusal(*routes.encodeError(self.path, error, code)))
+            if refusal is None or isinstance(error, QuotaExceeded):
+                headers = () if refusal is None else refusal.headers
+                refusal = Refusal(*routes.encodeError(self.path, error, code), headers)
+            self.answer(refusal)
         elif self._reason is not None:
             _, body = routes.encodeError(self.path, NotAuthorized(self._reason), http.FORBIDDEN)
             self.answer(Refusal(http.FORBIDDEN, body))

@@ -107,6 +107,7 @@ class BrokerChannel(http.HTTPChannel):
 
     def release(self) -> None:
         """Keep nothing for a connection that is closed, or no longer HTTP."""
+        self.authenticator.release()
         self.site.channelLost(self)
 
     def refuseBody(self) -> None:

@@ -19,7 +19,7 @@ from svcbroker.net.tls import PeerCertificate
 from tests.access.support import account
 
 from .accounts import TOKEN, AuthenticationTestCase, basic
-from .support import BASE, requestBytes
+from .support import BASE, Answer, Connection, requestBytes
 
 
 class CredentialTests(AuthenticationTestCase):
@@ -257,6 +257,45 @@ class GrantTests(AuthenticationTestCase):
         self.assertPublished(self.ask(publish, basic("ann")))
 
 
+class ConnectionQuotaTests(AuthenticationTestCase):
+    """
+    An account that may have two connections.
+    """
+
+    def setUp(self) -> None:
+        self.make(quotas=Quotas(connections=2))
+        self.topic("t")
+        self.first, self.second = self.client.connect(), self.client.connect()
+        for connection in (self.first, self.second):
+            self.assertEqual(self.exist(connection).body, b"true")
+
+    def exist(self, connection: Connection, name: str = "ann") -> Answer:
+        """Ask over a connection."""
+        call = f"{BASE}/rest/exist?topic=t"
+        connection.send(requestBytes("GET", call, headers=basic(name)))
+        [answer] = connection.answers()
+        return answer
+
+    def test_furtherConnectionsAreRefused(self) -> None:
+        for _ in range(2):
+            self.assertEqual(self.exist(self.first).body, b"true")
+        third = self.client.connect()
+        answer = self.exist(third)
+        self.assertRefused(answer, 200, 200101)
+        self.assertEqual(answer.headers["retry-after"], "1")
+        told = self.rpc({"jsonrpc": "2.0", "id": 1, "method": "exist"}, basic("ann"))
+        self.assertEqual(told.json()["error"]["code"], -32050)
+        self.assertEqual(told.headers["retry-after"], "1")
+        self.first.disconnect()
+        self.assertEqual(self.exist(third).body, b"true")
+
+    def test_connectionBelongsToTheLastAccount(self) -> None:
+        self.assertEqual(self.exist(self.first, "root").body, b"true")
+        third = self.client.connect()
+        self.assertEqual(self.exist(third).body, b"true")
+        self.assertRefused(self.exist(self.first), 200, 200101)
+
+
 class ChangeTests(AuthenticationTestCase):
     """
     Accounts that change while a connection is open.
@@ -319,6 +358,12 @@ class GrantTestsWithoutFastPath(GrantTests):
 
 
 class ChangeTestsWithoutFastPath(ChangeTests):
+    """The same without the fast path."""
+
+    hasFastPath = False
+
+
+class ConnectionQuotaTestsWithoutFastPath(ConnectionQuotaTests):
     """The same without the fast path."""
 
     hasFastPath = False
