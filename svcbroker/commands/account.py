@@ -224,13 +224,14 @@ def _add(options: AddOptions, console: Console) -> int:
     path, name = options["path"], options["name"]
     if path.exists() and name in readAccounts(path).accounts:
         raise CommandError(f"{path}: there is an account {name} already; see passwd and token")
-    values: dict[str, Any] = {}
-    if not options["no-password"]:
-        values["password"] = hashPassword(readPassword(name))
+    values: dict[str, Any] = {"roles": options["roles"]}
     if options["certificate"]:
         values["certificate"] = options["certificate"]
-    values["roles"] = options["roles"]
-    _change(path, lambda text: text.addAccount(name, values), isNew=not path.exists())
+    # Mistakes are told before the password is asked for.
+    _changed(path, lambda text: text.addAccount(name, values))
+    if not options["no-password"]:
+        values = {"password": hashPassword(readPassword(name)), **values}
+    _change(path, lambda text: text.addAccount(name, values))
     granted = (
         f"with the roles {', '.join(values['roles'])}" if values["roles"] else "without a role"
     )
@@ -355,18 +356,27 @@ def _account(options: Any) -> Account:
     return accounts[name]
 
 
-def _change(path: Path, change: Callable[[AccountText], str], isNew: bool = False) -> None:
+def _changed(path: Path, change: Callable[[AccountText], str]) -> bytes:
+    """
+    The content of a file after a change; where there is none, of a new one.
+
+    @raise InvalidDescription: what comes of it has a mistake, such as an unknown role.
+    """
+    old = _HEAD
+    if path.exists():
+        readAccounts(path)
+        old = path.read_text("utf-8")
+    new = change(AccountText(old)).encode("utf-8")
+    parseAccounts(new, path)
+    return new
+
+
+def _change(path: Path, change: Callable[[AccountText], str]) -> None:
     """
     Replace a file as a whole, with the mode and the owner that it had; a new one is its owner's
     alone.
     """
-    old = _HEAD
-    if not isNew:
-        readAccounts(path)
-        old = path.read_text("utf-8")
-    new = change(AccountText(old)).encode("utf-8")
-    # Unknown roles, and certificates that another account has.
-    parseAccounts(new, path)
+    new = _changed(path, change)
     made = path.with_name(path.name + ".new")
     made.unlink(missing_ok=True)
     try:
@@ -374,7 +384,7 @@ def _change(path: Path, change: Callable[[AccountText], str], isNew: bool = Fals
         with open(descriptor, "wb") as file:
             file.write(new)
             file.flush()
-            if not isNew:
+            if path.exists():
                 status = path.stat()
                 os.fchmod(descriptor, status.st_mode & 0o777)
                 with suppress(PermissionError):

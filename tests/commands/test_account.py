@@ -96,6 +96,7 @@ class AccountTests(SynchronousTestCase):
         self.add("ann", "--certificate=device")
         before = self.path.read_bytes()
         for arguments, words in (
+            # Before the password is read.
             (("add", "bob", "--role=publishr"), "no role 'publishr', but publisher"),
             (("add", "bob", "--certificate=device"), "[accounts.ann] has the same certificate"),
             (("add", "a b"), "a name is 1 to 128 characters without spaces"),
@@ -106,7 +107,7 @@ class AccountTests(SynchronousTestCase):
             (("may", "ann", "publis", "1", "x"), "did you mean publish?"),
             (("ad", "ann"), "did you mean add?"),
         ):
-            self.assertIn(words, self.refused(*arguments, stdin="secret"))
+            self.assertIn(words, self.refused(*arguments))
         self.assertEqual(self.path.read_bytes(), before)
 
     def test_aFileWithAMistakeIsNotChanged(self) -> None:
