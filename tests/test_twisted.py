@@ -85,6 +85,7 @@ class ChannelTests(SynchronousTestCase):
     def test_requestLineIsKnownBeforeTheBody(self) -> None:
         self.channel.dataReceived(b"POST /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
         self.assertEqual((self.channel._command, self.channel._path), (b"POST", b"/a?b"))
+        self.assertEqual(self.channel._version, b"HTTP/1.1")
 
     def test_continueIsSentAtOnce(self) -> None:
         self.channel._send100Continue()

@@ -65,13 +65,13 @@ class BrokerRequest(Request):
         channel = self.channel
         site = channel.site
         method, path = channel.requestLine()
-        wanted = site.routes.credentials(method, path)
+        needed = site.routes.credentials(method, path)
         values = self.requestHeaders.getRawHeaders(b"authorization")
-        # Repeated headers are joined, and so are no credentials.
+        # Repeated headers are joined, which makes them invalid.
         authorization = None if values is None else b", ".join(values)
-        if wanted is Credentials.IGNORED:
+        if needed is Credentials.IGNORED:
             return
-        if wanted is Credentials.OPTIONAL and authorization is None:
+        if needed is Credentials.OPTIONAL and authorization is None:
             return
         if site.authorizer is not None and site.authorizer.knows(path, authorization):
             self.principal = ANYBODY

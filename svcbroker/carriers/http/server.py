@@ -190,7 +190,7 @@ class BrokerChannel(http.HTTPChannel):
         """
         if self._isLoggingIn:
             self._isLoggingIn = False
-            if isAsked and not self._isRefused:
+            if isAsked and not self._isRefused and self._version == b"HTTP/1.1":
                 self._send100Continue()
             self._updateReading()
 

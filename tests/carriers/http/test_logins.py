@@ -65,6 +65,14 @@ class WaitingTests(AuthenticationTestCase):
         [answer] = self.connection.answers()
         self.assertPublished(answer)
 
+    def test_oldClientsAreNotAskedForABody(self) -> None:
+        """HTTP/1.0 has no C{100 Continue}."""
+        request = self.request.replace(b"Host", b"Expect: 100-continue\r\nHost", 1)
+        self.connection.send(request.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        self.accounts.finish()
+        [answer] = self.connection.answers()
+        self.assertPublished(answer)
+
     def test_wrongPasswordIsRefusedWithoutTheBody(self) -> None:
         request = self.request.replace(
             basic("ann")["Authorization"].encode(), basic("ann", "x")["Authorization"].encode()
@@ -138,7 +146,7 @@ class WaitingTests(AuthenticationTestCase):
         self.successResultOf(drained)
 
 
-class EarlyRefusalTests(AuthenticationTestCase):
+class BodyRefusalTests(AuthenticationTestCase):
     """
     Requests without credentials, whose bodies are not received.
     """
@@ -183,7 +191,7 @@ class WaitingTestsWithoutFastPath(WaitingTests):
     hasFastPath = False
 
 
-class EarlyRefusalTestsWithoutFastPath(EarlyRefusalTests):
+class BodyRefusalTestsWithoutFastPath(BodyRefusalTests):
     """The same without the fast path."""
 
     hasFastPath = False
