@@ -87,7 +87,7 @@ class Server:
             connection.close()
 
 
-def _await(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[str]:
+def awaitLine(process: subprocess.Popen[str], log: Path, pattern: str) -> re.Match[str]:
     for _ in range(int(TIMEOUT * 20)):
         found = re.search(pattern, log.read_text("utf-8", "replace"))
         if found is not None:
@@ -117,5 +117,5 @@ def startDaemon(
         *("--stomp", "", "--mqtt", "", *options),
     ]
     process = start(command, directory, cores)
-    found = _await(process, directory / "log", r"serves \S+?:(\d+)/\S*, data in")
+    found = awaitLine(process, directory / "log", r"serves \S+?:(\d+)/\S*, data in")
     return Server(process, [int(found[1])])

@@ -5,12 +5,14 @@ How much an account uses of what its quotas allow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from attrs import asdict
 
 from ..errors import QuotaExceeded
 from ..interfaces import Quotas
+
+T = TypeVar("T")
 
 UNLIMITED: Final = Quotas()
 
@@ -96,7 +98,7 @@ class Usage:
     def spend(self, publishes: int, size: int) -> None:
         """
         Count events that are published. Called by the broker, once for each call of a carrier.
-        Where C{inflight} is limited, L{free} gives them back once they are answered. As for the
+        Where C{inflight} is limited, L{answered} gives them back. As for the
         rates, a call that finds room is taken as a whole.
 
         @param size: their content and extensions, in bytes.
@@ -124,6 +126,11 @@ class Usage:
             self._counts["inflight"] = used + publishes
         for name, bucket in self._buckets.items():
             bucket.spend(publishes if name == "publishes" else size)
+
+    def answered(self, result: T, publishes: int) -> T:
+        """Give back publishes that have waited for their answer: a callback that passes it on."""
+        self.free("inflight", publishes)
+        return result
 
     def take(self, name: str, amount: int = 1) -> None:
         """

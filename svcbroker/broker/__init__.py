@@ -19,7 +19,7 @@ from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._metadata import MetadataStore
 from ._operator import Operator
 from ._proving import CheckpointAnswer, Proving
-from ._publishing import Publication, PublishBatch, PublishPolicy
+from ._publishing import REFUSAL_DELAY, Publication, PublishBatch, PublishPolicy
 from ._timeouts import TimeoutQueue
 from ._values import (
     DEFAULT_PAGE_SIZE,
@@ -36,6 +36,7 @@ __all__ = [
     "DEFAULT_PAGE_SIZE",
     "MAX_PAGE_NUMBER",
     "MAX_PAGE_SIZE",
+    "REFUSAL_DELAY",
     "Administration",
     "Answer",
     "Broker",

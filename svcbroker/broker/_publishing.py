@@ -5,7 +5,7 @@ Publishing: the one way from a carrier to a ledger.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, fail, succeed
@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ..access import Principal, Usage
+from ..access import Principal
 from ..errors import (
     BrokerError,
     LedgerUnavailable,
@@ -37,7 +37,11 @@ from ._groups import Groups, Limits
 from ._timeouts import TimeoutQueue
 from ._values import Answer, SendResult, SendStatus, answerOf, answersOf, refusalOf
 
-T = TypeVar("T")
+REFUSAL_DELAY: Final = 0.25
+"""
+How long the answer to a publish over a quota takes, in seconds. A client that publishes again as
+soon as it is refused has the broker refuse four a second on each connection, not thousands.
+"""
 
 
 class Publication(PublishEvent, frozen=True, kw_only=True):
@@ -63,6 +67,8 @@ class PublishPolicy:
     @ivar stopsAtRefusal: whether the events after a refused one are refused too, with its error.
     @ivar wantsResults: whether published events are answered with a L{SendResult}. Otherwise their
         answer is C{None}, which costs nothing, and any other outcome is an error.
+    @ivar isPaced: whether the carrier itself waits for L{REFUSAL_DELAY} before it reads on from a
+        client over a quota. Otherwise the answer comes so much later.
     """
 
     hasTimeout: bool = True
@@ -70,6 +76,7 @@ class PublishPolicy:
     mayBeEmpty: bool = False
     stopsAtRefusal: bool = False
     wantsResults: bool = True
+    isPaced: bool = False
 
 
 DEFAULT_POLICY: Final = PublishPolicy()
@@ -147,13 +154,14 @@ class Publishing:
         self._timeouts = {
             ledger: TimeoutQueue(clock, limits.chainTimeout) for _, ledger in groups.items()
         }
+        self._refusals = TimeoutQueue(clock, REFUSAL_DELAY)
         self._maxContent = limits.maxContent
         self._reserved = limits.reservedTopics
         self._checkedExtensions: object = None
 
     def stop(self) -> None:
         """Cancel the timers. Called once, after the ledgers have stopped."""
-        for timeouts in self._timeouts.values():
+        for timeouts in (*self._timeouts.values(), self._refusals):
             timeouts.stop()
 
     def publishOne(self, principal: Principal, publication: Publication) -> Deferred[SendResult]:
@@ -169,12 +177,14 @@ class Publishing:
                 raise TopicNotFound()
             if not principal.isUnlimited:
                 principal.spend(1, eventSize(publication))
+        except QuotaExceeded:
+            return self._refuseLater(Failure())
         except Exception:
             return fail()
         topic = (publication.topic,)
         done: Deferred[Any] = self._submit(ledger, (publication,), DEFAULT_POLICY).done
-        if not principal.isUnlimited:
-            _freeInflight(principal.usage, 1, done)
+        if not principal.isUnlimited and principal.usage.quotas.inflight is not None:
+            done.addBoth(principal.usage.answered, 1)
         return done.addCallbacks(_answerOne, _timedOut, callbackArgs=topic, errbackArgs=topic)
 
     def publish(
@@ -188,10 +198,20 @@ class Publishing:
             usage.spend(count, sum(map(eventSize, publications)))
         except QuotaExceeded as error:
             refused: list[Answer | None] = [error] * count
-            return PublishBatch(refused, hasRefused=True, done=succeed(refused))
+            done = succeed(refused) if policy.isPaced else self._refuseLater(refused)
+            return PublishBatch(refused, hasRefused=True, done=done)
         batch = self._publish(principal, publications, policy)
-        _freeInflight(usage, count, batch.done)
+        if usage.quotas.inflight is not None:
+            batch.done.addBoth(usage.answered, count)
         return batch
+
+    def _refuseLater(self, answer: Any) -> Deferred[Any]:
+        """
+        @return: fires with C{answer}, which may be a failure, after L{REFUSAL_DELAY}.
+        """
+        later: Deferred[Any] = Deferred()
+        self._refusals.limit(later)
+        return later.addErrback(_refuse, answer)
 
     def _publish(
         self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
@@ -386,15 +406,9 @@ class Publishing:
         return self._publishPart(again, answers, evolve(policy, opensTopics=False))
 
 
-def _freeInflight(usage: Usage, count: int, done: Deferred[Any]) -> None:
-    """Count publishes as waiting for their answer until it is there."""
-    if usage.quotas.inflight is not None:
-        done.addBoth(_free, usage, count)
-
-
-def _free(result: T, usage: Usage, count: int) -> T:
-    usage.free("inflight", count)
-    return result
+def _refuse(failure: Failure, answer: Any) -> Any:
+    failure.trap(TransactionTimeout)
+    return answer
 
 
 def _isTopicClosed(outcome: Receipt | BrokerError | None) -> bool:

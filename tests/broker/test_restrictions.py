@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
-from svcbroker.broker import Publication, PublishPolicy, SendStatus
+from svcbroker.broker import REFUSAL_DELAY, Publication, PublishPolicy, SendStatus
 from svcbroker.errors import NotAuthorized, QuotaExceeded
 from svcbroker.interfaces import Identity, Quotas, submit
 from svcbroker.model import OpenTopic
@@ -96,12 +96,15 @@ class InflightTests(SynchronousTestCase):
     def publish(self) -> Deferred[Any]:
         return self.broker.publishOne(self.ann, None, "t", b"x", {})
 
-    def test_tooManyAreRefusedAtOnce(self) -> None:
+    def test_tooManyAreRefusedLate(self) -> None:
         waiting = [self.publish(), self.publish()]
-        error = self.failureResultOf(self.publish(), QuotaExceeded).value
-        self.assertGreater(error.retryAfter, 0)
+        one, many = self.publish(), self.broker.publish(self.ann, events("t", "t"))
+        self.assertNoResult(one)
+        self.assertNoResult(many)
+        self.clock.advance(REFUSAL_DELAY)
+        self.assertGreater(self.failureResultOf(one, QuotaExceeded).value.retryAfter, 0)
         self.assertGreater(self.ann.usage.delay(), 0)
-        answers = self.successResultOf(self.broker.publish(self.ann, events("t", "t")))
+        answers = self.successResultOf(many)
         self.assertEqual([type(each) for each in answers], [QuotaExceeded] * 2)
         self.ledger.release()
         for each in waiting:
@@ -131,7 +134,9 @@ class InflightTests(SynchronousTestCase):
         """Otherwise a batch above the quota could never be published."""
         batch = self.broker.publish(self.ann, events(*"ttttt"))
         self.assertNoResult(batch)
-        self.failureResultOf(self.publish(), QuotaExceeded)
+        refused = self.publish()
+        self.clock.advance(REFUSAL_DELAY)
+        self.failureResultOf(refused, QuotaExceeded)
         self.ledger.release()
         self.assertEqual(len(self.successResultOf(batch)), 5)
         self.assertEqual(self.ann.usage.used("inflight"), 0)

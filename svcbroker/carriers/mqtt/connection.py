@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...access import Admission, Principal
+from ...broker import REFUSAL_DELAY
 from ...errors import BrokerError
 from ...net.timers import NEVER, LazyTimer
 from .codec import encode
@@ -296,13 +297,13 @@ class Connection:
         assert self._receiving is not None
         delay = self._receiving.delay()
         if delay:
-            self._waitFor(self._publishLater(packets, delay))
-        else:
-            self._receiving.publish(packets)
+            self._waitFor(self._wait(delay, packets))
+        elif self._receiving.publish(packets) and not self._isClosed:
+            self._waitFor(self._wait(REFUSAL_DELAY))
 
-    async def _publishLater(self, packets: Publishes, delay: float) -> None:
+    async def _wait(self, delay: float, *packets: Publishes) -> None:
         await deferLater(self._context.clock, delay)
-        self._backlog.appendleft(packets)
+        self._backlog.extendleft(packets)
 
     # SUBSCRIBE and UNSUBSCRIBE.
 

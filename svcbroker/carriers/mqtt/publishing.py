@@ -79,6 +79,7 @@ def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
         mayBeEmpty=True,
         stopsAtRefusal=stopsAtRefusal,
         wantsResults=False,
+        isPaced=True,
     )
 
 
@@ -177,7 +178,7 @@ class Receiving:
         # Packet identifiers of messages that were repeated in the same read.
         self._repeated: list[int] = []
         self.isPaused = False
-        self._hasEnded = False
+        self._hasEnded = self._isOverQuota = False
         self._waiters: list[Deferred[None]] = []
 
     def delay(self) -> float:
@@ -188,15 +189,17 @@ class Receiving:
         usage = self._session.principal.usage
         return usage.delay() if usage.limitsPublishes and self._version != MQTT_5 else 0.0
 
-    def publish(self, arrived: Publishes) -> None:
+    def publish(self, arrived: Publishes) -> bool:
         """
         Publish a run of messages in one call of the broker.
 
+        @return: whether the account is over a quota, so that the client must wait.
         @raise MqttError: one of them violates the protocol. Those before it are published.
         """
         publications: list[Publication] = []
         packets: list[Publish] = []
         self._repeated.clear()
+        self._isOverQuota = False
         try:
             refused = self._collect(arrived.packets, publications, packets)
         finally:
@@ -204,6 +207,7 @@ class Receiving:
                 self._submit(publications, packets)
         if refused is not None:
             self._refused(*refused)
+        return self._isOverQuota
 
     def _collect(
         self, arrived: Sequence[Publish], publications: list[Publication], packets: list[Publish]
@@ -383,6 +387,7 @@ class Receiving:
 
     def _refused(self, packet: Publish, error: BrokerError) -> None:
         """Answer a message that was refused, or close the connection."""
+        self._isOverQuota = self._isOverQuota or isinstance(error, QuotaExceeded)
         qos, packetId = packet.qos, packet.packetId
         if qos == 2:
             # [MQTT5-4.3.3-9]

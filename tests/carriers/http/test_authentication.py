@@ -4,11 +4,13 @@ Tests of authentication: who makes a request, and what is answered to a client t
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from typing import Any, cast
 
 from twisted.logger import ILogObserver, LogEvent, globalLogPublisher
 
+from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.carriers.http import HttpSettings, Route, authentication
 from svcbroker.carriers.http.authentication import Credentials
 from svcbroker.carriers.http.fastpath import RECALL
@@ -240,20 +242,31 @@ class GrantTests(AuthenticationTestCase):
         self.assertEqual((one.status, one.body), (other.status, other.body))
 
     def test_quotaTellsWhenToTryAgain(self) -> None:
-        """In whole seconds, rounded up."""
+        """In whole seconds, rounded up. The answer comes late."""
         self.make(quotas=Quotas(publishes=0.4))
         self.topic("t")
         publish = "publish?topic=t&content=x"
         self.assertPublished(self.ask(publish, basic("ann")))
-        answer = self.ask(publish, basic("ann"))
+        connection = self.client.connect()
+
+        def refused(path: str, body: bytes = b"") -> Answer:
+            method = "POST" if body else "GET"
+            connection.send(requestBytes(method, f"{BASE}/{path}", body, basic("ann")))
+            self.assertEqual(connection.answers(), [])
+            self.clock.advance(REFUSAL_DELAY)
+            [answer] = connection.answers()
+            return answer
+
+        answer = refused(f"rest/{publish}")
         self.assertRefused(answer, 200, 200101)
         self.assertEqual(answer.headers["retry-after"], "3")
         call = {"topic": "t", "content": b64encode(b"x").decode()}
         body = {"jsonrpc": "2.0", "id": 1, "method": "publish", "params": call}
-        self.assertEqual(self.rpc(body, basic("ann")).json()["error"]["code"], -32050)
-        self.clock.advance(2.4)
-        self.assertEqual(self.ask(publish, basic("ann")).headers["retry-after"], "1")
-        self.clock.advance(0.2)
+        answer = refused("jsonrpc", json.dumps(body).encode())
+        self.assertEqual(answer.json()["error"]["code"], -32050)
+        self.clock.advance(2.4 - 2 * REFUSAL_DELAY)
+        self.assertEqual(refused(f"rest/{publish}").headers["retry-after"], "1")
+        self.clock.advance(0.2 - REFUSAL_DELAY)
         self.assertPublished(self.ask(publish, basic("ann")))
 
 

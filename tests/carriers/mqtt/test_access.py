@@ -8,6 +8,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.broker import REFUSAL_DELAY
+from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Connack, Puback, Publish, Pubrec, Will
@@ -136,8 +138,19 @@ class PublishTests(AccessTestCase):
     def test_ratesOfMqtt5AreRefused(self) -> None:
         client = self.client("slow")
         client.publish("a", qos=1)
-        client.send(Publish("a", b"x", 1, False, False, 1))
+        for number in (1, 2):
+            packet = Publish("a", b"x", 1, False, False, number)
+            client.protocol.dataReceived(encode(packet, MQTT_5))
+        # What follows a refused publish waits, so that a flood costs little.
+        client.look()
+        [refusal] = client.packets
+        assert isinstance(refusal, Puback)
+        self.assertEqual(refusal.reason, ReasonCode.QUOTA_EXCEEDED)
+        client.packets.clear()
+        self.server.wait(REFUSAL_DELAY)
         self.assertEqual(client.takeOne(Puback).reason, ReasonCode.QUOTA_EXCEEDED)
+        self.server.wait(1)
+        client.publish("a", qos=1)
 
     def test_ratesOf311Wait(self) -> None:
         client = self.client("slow", version=MQTT_311)
@@ -179,6 +192,7 @@ class RetainedQuotaTests(AccessTestCase):
         """The reason with which a retained message is answered."""
         client.send(Publish(topic, payload, 1, retain=True, packetId=1))
         reason: int = client.takeOne(Puback).reason
+        self.server.wait(REFUSAL_DELAY)
         return reason
 
     def test_furtherTopicsAreRefused(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.interfaces import Quotas
 
 from ...access.support import FakeAuthenticator, account
@@ -99,4 +100,6 @@ class AccessTests(SynchronousTestCase):
         client.send("SEND", {"destination": "a"}, b"x")
         client.send("SEND", {"destination": "a"}, b"x")
         self.server.fixture.ledger.release()
+        self.assertEqual([each.command for each in client.frames()], [])
+        self.server.fixture.clock.advance(REFUSAL_DELAY)
         self.assertIn("publishes a second", self.refused(client).headers["message"])
