@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -47,6 +48,15 @@ class LoginTestCase(SynchronousTestCase):
         """Start a daemon with an authenticator."""
         self.daemon = Daemon(self.directory / "data", [f"--auth={description}"])
         self.addCleanup(self.daemon.stop)
+
+    def reload(self, expected: str) -> None:
+        """Have the daemon read its files again, and wait until it says what came of it."""
+        seen = len(self.daemon.output)
+        self.daemon.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + TIMEOUT
+        while not any(expected in line for line in self.daemon.output[seen:]):
+            self.assertLess(time.monotonic(), deadline, self.daemon.output[seen:])
+            time.sleep(0.01)
 
     def publish(self, topic: str, *arguments: str) -> tuple[int, Any]:
         """Publish over HTTP: the status, and the answer."""
@@ -103,6 +113,16 @@ class MosquittoLoginTests(LoginTestCase):
             code, said = self.publishOverMqtt("in/1", *credentials)
             self.assertNotEqual(code, 0)
             self.assertNotIn("RC:0)", said)
+
+    def test_changedFilesCountAfterAReload(self) -> None:
+        self.acl.write_text("user ann\ntopic reed out\n")
+        self.reload("line 2: 'reed' is no access")
+        _, said = self.publishOverMqtt("out", "-u", "ann", "-P", "secret")
+        self.assertIn("RC:135", said)
+        self.acl.write_text("user ann\ntopic write out\n")
+        self.reload("were read again")
+        _, said = self.publishOverMqtt("out", "-u", "ann", "-P", "secret")
+        self.assertIn("RC:0)", said)
 
     def test_usersDoOverHttpWhatTheAclFileSays(self) -> None:
         status, _ = self.publish("in/1", "-u", "ann:secret")
@@ -190,6 +210,9 @@ class TokenLoginTests(LoginTestCase):
         code, said = self.publishOverMqtt("in/ann", "-u", "ann", "-P", token)
         self.assertEqual(code, 0, said)
         self.assertIn("RC:0)", said)
+        # A group alone is no name.
+        code, said = self.publishOverMqtt("in/ann", "-u", "1/", "-P", token)
+        self.assertEqual(code, 0, said)
         code, said = self.publishOverMqtt("in/ann", "-u", "bob", "-P", token)
         self.assertNotEqual(code, 0, said)
         self.assertNotIn("RC:0)", said)
