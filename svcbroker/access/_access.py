@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, WeakValueDictionary, ref
 
 from attrs import evolve, frozen
 from twisted.cred.checkers import ICredentialsChecker
@@ -156,7 +156,9 @@ class Access:
         self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
         # Rates that were used up stay used up when all connections of an account have closed.
         self._recent: OrderedDict[str, Usage] = OrderedDict()
-        self._expiries: dict[Principal, IDelayedCall] = {}
+        # A principal that nothing uses any more goes before its credentials expire: some issuers
+        # give a new token for each request.
+        self._expiries: dict[ReferenceType[Principal], IDelayedCall] = {}
         self._queue = LoginQueue(clock, limits)
         self._http = HttpLogins(self.login, clock, entropy(32))
         self.recall = self._http.recall
@@ -338,7 +340,8 @@ class Access:
         self._http.forget()
         for principal in principals:
             old = principal.identity
-            if principal is self.anonymous:
+            if not principal.name:
+                # No file has it. Others of its kind are of MQTT clients.
                 principal.usage.limit(self._quotasOf(old))
                 continue
             account = before[principal]
@@ -402,17 +405,23 @@ class Access:
 
     def _limitTime(self, principal: Principal, identity: Identity) -> None:
         """End a log-in when its credentials expire."""
-        call = self._expiries.pop(principal, None)
-        if call is not None:
-            call.cancel()
-        if identity.expiresAt is not None:
+        reference = ref(principal, self._forgetExpiry)
+        if identity.expiresAt is not None and reference not in self._expiries:
             delay = max(0.0, identity.expiresAt - self._now())
-            self._expiries[principal] = self._clock.callLater(delay, self._end, principal)
+            self._expiries[reference] = self._clock.callLater(delay, self._expire, reference)
 
-    def _end(self, principal: Principal, reason: str = "is gone") -> None:
-        call = self._expiries.pop(principal, None)
+    def _forgetExpiry(self, reference: ReferenceType[Principal]) -> None:
+        call = self._expiries.pop(reference, None)
         if call is not None and call.active():
             call.cancel()
+
+    def _expire(self, reference: ReferenceType[Principal]) -> None:
+        principal = reference()
+        if principal is not None:
+            self._end(principal)
+
+    def _end(self, principal: Principal, reason: str = "is gone") -> None:
+        self._forgetExpiry(ref(principal))
         self._log.info(
             "The account {name} {reason}: its connections end", name=principal.name, reason=reason
         )

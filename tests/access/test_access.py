@@ -52,6 +52,15 @@ class AccessTests(SynchronousTestCase):
         self.assertFalse(access.isOpen)
         self.assertIs(access.find(""), access.anonymous)
 
+    def test_anonymousClientsStayAtAReload(self) -> None:
+        """Also where what they may do depends on their client ids."""
+        access = self.make(anonymous=account("", "publish 1 in/%c"))
+        assert access.anonymous is not None
+        client = access.forClient(access.anonymous, "c")
+        self.successResultOf(access.reload())
+        self.assertTrue(client.may(Action.PUBLISH, "1", "in/c"))
+        self.assertFalse(access.anonymous.isRevoked)
+
     def test_eachAuthenticatorIsAsked(self) -> None:
         self.assertEqual(self.login("ann").name, "ann")
         self.assertEqual(self.login("bob", "c").name, "bob")
@@ -95,6 +104,15 @@ class AccessTests(SynchronousTestCase):
         self.assertEqual(ended, [])
         self.clock.advance(1)
         self.assertEqual(ended, ["tok"])
+
+    def test_unusedLoginsAreForgottenBeforeTheyExpire(self) -> None:
+        for expiresAt in range(2000, 2010):
+            self.first.identities["tok"] = account("tok", expiresAt=float(expiresAt))
+            used = self.login("tok")
+        gc.collect()
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.clock.advance(2009 - self.clock.seconds())
+        self.assertTrue(used.isRevoked)
 
     def test_aNarrowerTokenLeavesOthersAsTheyAre(self) -> None:
         self.first.identities["tok"] = account("tok", "publish 1 a", expiresAt=1005.0)
