@@ -15,7 +15,7 @@ from ..access import Access, AuditTrail
 from ..broker import Broker, GroupOf, Limits, MetadataStore, bindToChains
 from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, positionGroup
 from ..carriers import mqtt
-from ..carriers.http import HttpSettings, makeSite
+from ..carriers.http import Following, HttpSettings, makeSite
 from ..carriers.peers import makePeers, parsePeerCredentials
 from ..carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
 from ..carriers.webhook import (
@@ -309,16 +309,20 @@ def makeCarriers(
     hostNames: Any = config.hostNames
     url = operatorUrl(address, config.basePath, config.http)
     operatorFile = OperatorFile(config.dataDir, url, entropy)
+    httpSettings = HttpSettings(
+        basePath=config.basePath,
+        accessLog=config.accessLog,
+        corsOrigins=corsOrigins,
+        hostNames=hostNames,
+        followTimeout=config.followTimeout,
+    )
+    following = Following(broker, subscriptions, httpSettings)
     site = makeSite(
         broker,
-        HttpSettings(
-            basePath=config.basePath,
-            accessLog=config.accessLog,
-            corsOrigins=corsOrigins,
-            hostNames=hostNames,
-        ),
+        httpSettings,
         access,
         [
+            following.route,
             webSocketRoute(stomp, config.basePath),
             mqtt.webSocketRoute(mqttFactory, config.basePath),
         ],
@@ -342,6 +346,7 @@ def makeCarriers(
         factories={HTTP: site, STOMP: stomp, MQTT: mqttFactory},
         lifecycles=[
             Lifecycle(start=access.start),
+            Lifecycle(drain=following.drain),
             Lifecycle(drain=site.drain),
             Lifecycle(drain=peers.drain),
             Lifecycle(drain=stomp.drain),

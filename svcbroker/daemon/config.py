@@ -251,6 +251,14 @@ class Config:
         "how long a call waits for the chain before it answers TIMEOUT",
         shown="10",
     )
+    followTimeout: float = _setting(
+        "follow-timeout",
+        Seconds(maximum=86400),
+        60.0,
+        "how long a client of follow may read nothing while events wait for it, before its "
+        "connection is closed",
+        shown="60",
+    )
     logFormat: str = _setting(
         "log-format",
         Choice(words=("text", "json")),

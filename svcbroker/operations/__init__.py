@@ -11,7 +11,7 @@ from ._binding import bindBatch, bindJSON, bindParams, bindText
 from ._declarations import Operation, Parameter, Result
 from ._dialects import WEEVENT, Dialect
 from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
-from ._operations import OPERATIONS
+from ._operations import FOLLOW, OPERATIONS
 from ._operator import OPERATOR_CALLS
 from ._peeranswers import AnswerInvalid, readSubscriptions
 from ._queries import QUERIES
@@ -21,6 +21,7 @@ from ._types import ExtensionsType
 __all__ = [
     "COMMON_ERRORS",
     "EVENT",
+    "FOLLOW",
     "OPERATIONS",
     "OPERATOR_CALLS",
     "QUERIES",

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from twisted.internet.defer import Deferred, succeed
+
+from ..access import Principal
 from ..broker import DEFAULT_PAGE_SIZE, Publication
 from ..errors import (
     ContentBlank,
@@ -33,7 +36,7 @@ from ..errors import (
     TransactionFailed,
     UrlInvalid,
 )
-from ..model import Edge
+from ..model import Edge, InterfaceType, SubscribeRequest
 from ._declarations import BatchMethod, Operation, Parameter
 from ._results import (
     BOOLEAN,
@@ -314,3 +317,48 @@ OPERATIONS: Final = (
     ),
 )
 """All operations."""
+
+
+def _followRequest(principal: Principal, **given: Any) -> Deferred[SubscribeRequest]:
+    """The subscription that a call of C{follow} asks for. Its checks are those of subscribing."""
+    return succeed(
+        SubscribeRequest(
+            interfaceType=InterfaceType.RESTFUL,
+            group=given["groupId"],
+            filters=given["topic"],
+            offset=given["from"],
+            tag=given["tag"],
+        )
+    )
+
+
+FOLLOW: Final = Operation(
+    name="follow",
+    summary="Follow topics: their events as Server-Sent Events, from a place in the log on.",
+    parameters=(
+        _FILTERS,
+        GROUP,
+        Parameter(
+            name="from",
+            type=OffsetType(),
+            default=Edge.LAST,
+            description="Where to begin. The header Last-Event-ID wins over it.",
+        ),
+        _TAG,
+    ),
+    result=STRING,
+    errors=(
+        TopicBlank,
+        TopicTooLong,
+        TopicInvalid,
+        PatternInvalid,
+        EventIdTooLong,
+        EventIdInvalid,
+        EventNotFound,
+        HeightUnknown,
+        TopicNotFound,
+        Overloaded,
+    ),
+    method=lambda broker: _followRequest,
+)
+"""Not one of L{OPERATIONS}: its answer is a stream, which only REST has."""

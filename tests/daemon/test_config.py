@@ -51,6 +51,7 @@ class DefaultTests(SynchronousTestCase):
                 "maxPositions": 10_000,
                 "positionExpiry": 30,
                 "chainTimeout": 10.0,
+                "followTimeout": 60.0,
                 "logFormat": "text",
                 "logLevel": "info",
                 "accessLog": False,

@@ -8,9 +8,10 @@ twisted.web and Klein. C{fastpath} answers plain requests for the same endpoints
 C{plain} is its half that knows no transport.
 """
 
+from .follow import Following
 from .routes import Route
 from .server import BrokerSite
 from .settings import HttpSettings
 from .site import makeSite
 
-__all__ = ["BrokerSite", "HttpSettings", "Route", "makeSite"]
+__all__ = ["BrokerSite", "Following", "HttpSettings", "Route", "makeSite"]

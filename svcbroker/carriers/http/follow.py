@@ -1,0 +1,208 @@
+"""
+C{follow}: the events of a topic as they are published, as Server-Sent Events (WHATWG HTML, section
+9.2).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from attrs import evolve
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IPushProducer, IReactorTime
+from twisted.web.server import Request
+from zope.interface import implementer
+
+from ...broker import Broker
+from ...broker.subscriptions import Subscriptions
+from ...errors import BrokerError, Overloaded
+from ...interfaces import Batch, ISubscriber, ISubscription
+from ...model import SubscribeRequest
+from ...net.addresses import peerText
+from ...net.deferreds import asDeferred
+from ...net.timers import LazyTimer
+from ...operations import FOLLOW, bindText, loggedEvents
+from .rest import parseFields
+from .routes import Route, encode, encodeError, explain, principalOf, respond
+from .settings import HttpSettings
+
+BEAT: Final = 15.0
+"""Seconds without an event after which a comment is sent: proxies close idle connections."""
+RETRY: Final = 1000
+"""When a browser connects again after the stream has ended, in milliseconds."""
+MAX_STREAMS: Final = 10_000
+"""The most streams at the same time."""
+
+_COMMENT: Final = b":\n\n"
+_HEADERS: Final = (
+    (b"Content-Type", b"text/event-stream;charset=UTF-8"),
+    (b"Cache-Control", b"no-cache"),
+    # For nginx, which would collect events otherwise.
+    (b"X-Accel-Buffering", b"no"),
+)
+
+
+class Following:
+    """
+    The route C{follow}, and the streams of its clients.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        subscriptions: Subscriptions,
+        settings: HttpSettings,
+    ) -> None:
+        self._clock = broker.clock
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._read = bindText(FOLLOW, broker)
+        self._streams: set[_Stream] = set()
+        self._isDrained = False
+        self.route = Route(
+            path=f"{settings.basePath}/rest/{FOLLOW.name}", methods=("GET",), handler=self._handle
+        )
+
+    def drain(self) -> Deferred[None]:
+        """End all streams, and begin no more. Clients resume when the broker is there again."""
+        self._isDrained = True
+        for stream in tuple(self._streams):
+            stream.end()
+        return succeed(None)
+
+    @asDeferred
+    async def _handle(self, request: Request) -> bytes:
+        principal = principalOf(request)
+        try:
+            if self._isDrained or len(self._streams) >= MAX_STREAMS:
+                raise Overloaded()
+            fields = _fieldsOf(request)
+            asked: SubscribeRequest = await self._read(principal, fields)
+            asked = evolve(asked, remote=peerText(request.getClientAddress()))
+            stream = _Stream(request, self._clock, self._settings.followTimeout)
+            subscription = await self._subscriptions.subscribe(principal, asked, stream)
+        except BrokerError as error:
+            return respond(request, explain(error, principal, encodeError))
+        self._streams.add(stream)
+        try:
+            return await stream.run(subscription, fields.get(b"from", b""))
+        finally:
+            # Also where the client has left, which cancels this.
+            self._streams.discard(stream)
+            stream.close()
+
+
+def _fieldsOf(request: Request) -> dict[bytes, bytes]:
+    """The parameters of a request. What a client has got counts more than where it began."""
+    _, _, query = request.uri.partition(b"?")
+    fields = dict(parseFields(query))
+    last = request.getHeader(b"last-event-id")
+    if last:
+        fields[b"from"] = last
+    return fields
+
+
+@implementer(IPushProducer, ISubscriber)
+class _Stream:
+    """
+    The events that are sent to one client, as fast as it reads.
+    """
+
+    def __init__(self, request: Request, clock: IReactorTime, timeout: float) -> None:
+        """
+        @param timeout: how long a client may read nothing while there is something to read, in
+            seconds.
+        """
+        self._request = request
+        self._now = clock.seconds
+        self._timeout = timeout
+        self._beat = LazyTimer(clock, self._sendComment)
+        self._silence = LazyTimer(clock, self._abort)
+        self._done: Deferred[bytes] = Deferred()
+        self._subscription: ISubscription | None = None
+
+    def run(self, subscription: ISubscription, start: bytes) -> Deferred[bytes]:
+        """
+        Send the events of a subscription.
+
+        @param start: where the client asked to begin.
+        @return: fires at the end, with what is still to be written.
+        """
+        self._subscription, request = subscription, self._request
+        for name, value in _HEADERS:
+            request.setHeader(name, value)
+        if request.method == b"HEAD":
+            return succeed(b"")
+        position = subscription.position
+        # A client that leaves before the first event resumes here, too.
+        place = start if position.index >= 0 else b"%d" % position.height
+        request.write(b"retry: %d\nid: %b\n\n" % (RETRY, place))
+        request.registerProducer(self, True)
+        self._beat.start(BEAT)
+        subscription.resume()
+        return self._done
+
+    def end(self, rest: bytes = b"") -> None:
+        """
+        End the stream.
+
+        @param rest: what is written before.
+        """
+        if not self._done.called:
+            self._request.unregisterProducer()
+            self._done.callback(rest)
+
+    def close(self) -> None:
+        """The stream has ended, or its client has left."""
+        self._beat.close()
+        self._silence.close()
+        if self._subscription is not None:
+            self._subscription.close()
+
+    # ISubscriber
+
+    def deliver(self, batch: Batch) -> None:
+        """See L{ISubscriber.deliver}."""
+        # Hot path: encoded once for all streams.
+        self._beat.deadline = self._now() + BEAT
+        self._request.write(batch.encoded("events", lambda _: _encodeBatch(batch)))
+
+    def subscriptionEnded(self, error: BrokerError) -> None:
+        """See L{ISubscriber.subscriptionEnded}."""
+        self._subscription = None
+        self.end(b"event: end\ndata: %b\n\n" % encodeError(error))
+
+    # IPushProducer
+
+    def pauseProducing(self) -> None:
+        """See C{IPushProducer}: the client does not read."""
+        if self._subscription is not None:
+            self._subscription.pause()
+        self._beat.stop()
+        self._silence.start(self._timeout)
+
+    def resumeProducing(self) -> None:
+        """See C{IPushProducer}: the client has read everything."""
+        self._silence.stop()
+        self._beat.start(BEAT)
+        if self._subscription is not None:
+            self._subscription.resume()
+
+    def stopProducing(self) -> None:
+        """See C{IPushProducer}: the connection is about to be lost."""
+
+    def _sendComment(self) -> None:
+        self._request.write(_COMMENT)
+        self._beat.start(BEAT)
+
+    def _abort(self) -> None:
+        self._request.channel.forceAbortClient()
+
+
+def _encodeBatch(batch: Batch) -> bytes:
+    return b"".join(
+        [
+            b"id: %b\nevent: event\ndata: %b\n\n" % (event.eventId.encode("ascii"), encode(event))
+            for event in loggedEvents(batch)
+        ]
+    )

@@ -1,0 +1,266 @@
+"""
+C{follow}: Server-Sent Events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.access import ANYBODY, Access
+from svcbroker.broker.subscriptions import Subscriptions
+from svcbroker.carriers.http import Following, HttpSettings
+from svcbroker.carriers.http.follow import BEAT
+from svcbroker.interfaces import submit
+from svcbroker.model import CloseTopic, OpenTopic, PublishEvent
+from tests.access.support import FakeAuthenticator, account, openAccess
+from tests.broker.support import makeFixture
+
+from .accounts import basic
+from .support import BASE, Client, Connection, requestBytes
+
+
+class Stream:
+    """A client's end of a stream."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._unread = b""
+        self.text = ""
+        self.hasEnded = False
+        self.head = ""
+
+    def read(self) -> str:
+        """The text that has arrived since the last time, taken out of its chunks."""
+        transport = self.connection.transport
+        self._unread += transport.value()
+        transport.clear()
+        if not self.head:
+            head, _, self._unread = self._unread.partition(b"\r\n\r\n")
+            self.head = head.decode()
+        text = b""
+        while self._unread:
+            size, _, rest = self._unread.partition(b"\r\n")
+            length = int(size, 16)
+            text += rest[:length]
+            self._unread = rest[length + 2 :]
+            self.hasEnded = self.hasEnded or not length
+        return text.decode()
+
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        """The ids and the data of the events that have arrived since the last time."""
+        events = []
+        for block in self.read().split("\n\n"):
+            fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
+            if "data" in fields:
+                events.append((fields.get("id", ""), json.loads(fields["data"])))
+        return events
+
+    def contents(self) -> list[str]:
+        """The contents of the events that have arrived since the last time, as Base64."""
+        return [event["content"] for _, event in self.events()]
+
+
+class FollowTestCase(SynchronousTestCase):
+    authenticators: tuple[FakeAuthenticator, ...] = ()
+
+    def setUp(self) -> None:
+        self.fixture = makeFixture()
+        self.clock: Clock = self.fixture.clock
+        ledgers = {"1": self.fixture.ledger, "2": self.fixture.second}
+        numbers = iter(range(1, 1000))
+        self.subscriptions = Subscriptions(
+            ledgers, self.clock, self.clock.seconds, lambda n: next(numbers).to_bytes(n, "big")
+        )
+        self.successResultOf(self.subscriptions.start())
+        self.addCleanup(self.subscriptions.stop)
+        access = openAccess(self.clock)
+        if self.authenticators:
+            access = Access(self.authenticators, self.clock, self.clock.seconds)
+        self.access = access
+        settings = HttpSettings(followTimeout=5)
+        self.following = Following(self.fixture.broker, self.subscriptions, settings)
+        self.client = Client(settings, (self.following.route,), self.fixture, access)
+        for topic in ("a", "b/c"):
+            submit(self.fixture.ledger, OpenTopic(topic=topic))
+        self.settle()
+
+    def settle(self, seconds: float = 0.0) -> None:
+        self.fixture.ledger.release()
+        self.clock.pump([seconds / 20] * 20)
+
+    def publish(self, content: str, topic: str = "a", **extensions: str) -> None:
+        named = {f"svc-{name}": value for name, value in extensions.items()}
+        event = PublishEvent(topic=topic, content=content.encode(), extensions=named)
+        submit(self.fixture.ledger, event)
+        self.settle()
+
+    def follow(self, query: str, headers: Mapping[str, str] | None = None) -> Stream:
+        connection = self.client.connect()
+        connection.send(requestBytes("GET", f"{BASE}/rest/follow?{query}", headers=headers))
+        self.settle()
+        return Stream(connection)
+
+
+class FollowTests(FollowTestCase):
+    def test_eventsAreSentAsTheyArePublished(self) -> None:
+        stream = self.follow("topic=a")
+        self.assertEqual(stream.read(), "retry: 1000\nid: 3\n\n")
+        self.assertIn("Content-Type: text/event-stream;charset=UTF-8", stream.head)
+        self.assertIn("Cache-Control: no-cache", stream.head)
+        self.publish("x", tag="t")
+        [(id, event)] = stream.events()
+        self.assertEqual(
+            event,
+            {
+                "topic": "a",
+                "content": "eA==",
+                "extensions": {"svc-tag": "t"},
+                "eventId": id,
+                "timestamp": event["timestamp"],
+                "blockNumber": 3,
+                "sequenceNumber": 1,
+            },
+        )
+
+    def test_lastEventIdWins(self) -> None:
+        for content in "123":
+            self.publish(content)
+        stream = self.follow("topic=a&from=OFFSET_FIRST")
+        events = stream.events()
+        self.assertEqual(len(events), 3)
+        again = self.follow("topic=a&from=OFFSET_FIRST", {"Last-Event-ID": events[0][0]})
+        self.assertEqual(again.events(), events[1:])
+
+    def test_clientThatGotNothingResumesWhereItBegan(self) -> None:
+        for query in ("topic=a", "topic=%23"):
+            stream = self.follow(query)
+            [line] = [line for line in stream.read().split("\n") if line.startswith("id: ")]
+            stream.connection.disconnect()
+            self.publish("missed")
+            again = self.follow(query, {"Last-Event-ID": line.removeprefix("id: ")})
+            self.assertEqual(len(again.events()), 1)
+
+    def test_patternsAndTags(self) -> None:
+        stream = self.follow("topic=b/%23&tag=t")
+        self.publish("1", "a", tag="t")
+        self.publish("2", "b/c")
+        self.publish("3", "b/c", tag="t")
+        self.assertEqual(stream.contents(), ["Mw=="])
+
+    def test_badParametersAreAnsweredAsInREST(self) -> None:
+        for query, code in (
+            ("", 100103),
+            ("topic=nowhere", 100101),
+            ("topic=a%23", 100109),
+            ("topic=a&from=x", 100302),
+            ("topic=a&from=OFFSET_TIME:x", 100600),
+            ("topic=a&groupId=9", 200211),
+        ):
+            connection = self.client.connect()
+            connection.send(requestBytes("GET", f"{BASE}/rest/follow?{query}"))
+            [answer] = connection.answers()
+            self.assertEqual((answer.status, answer.json()["code"]), (200, code), query)
+
+    def test_commentsAreSentInSilence(self) -> None:
+        stream = self.follow("topic=a")
+        stream.read()
+        self.settle(BEAT - 1)
+        self.publish("x")
+        stream.read()
+        self.settle(BEAT - 1)
+        self.assertEqual(stream.read(), "")
+        self.settle(2)
+        self.assertEqual(stream.read(), ":\n\n")
+        self.settle(BEAT + 1)
+        self.assertEqual(stream.read(), ":\n\n")
+
+    def test_slowReadersArePaused(self) -> None:
+        stream = self.follow("topic=a")
+        stream.read()
+        stream.connection.channel.pauseProducing()
+        for content in "123":
+            self.publish(content)
+        self.assertEqual(stream.read(), "")
+        stream.connection.channel.resumeProducing()
+        self.settle()
+        self.assertEqual(stream.contents(), ["MQ==", "Mg==", "Mw=="])
+
+    def test_readersThatReadNothingAreDisconnected(self) -> None:
+        stream = self.follow("topic=a")
+        stream.connection.channel.pauseProducing()
+        self.settle(4)
+        self.assertTrue(stream.connection.isOpen)
+        self.settle(2)
+        self.assertFalse(stream.connection.isOpen)
+        self.assertEqual(self.records(), [])
+
+    def records(self) -> list[Any]:
+        records = self.successResultOf(self.subscriptions.listSubscriptions(ANYBODY, None))
+        return list(records)
+
+    def test_streamsAreListedAsSubscriptions(self) -> None:
+        stream = self.follow("topic=a")
+        [record] = self.records()
+        self.assertEqual((record.interfaceType.value, record.filters), ("RESTful", ("a",)))
+        stream.connection.disconnect()
+        self.assertEqual(self.records(), [])
+
+    def test_streamsEndInOrder(self) -> None:
+        stream = self.follow("topic=a")
+        stopping = self.client.site.drain()
+        self.successResultOf(self.following.drain())
+        self.settle()
+        stream.read()
+        self.assertTrue(stream.hasEnded)
+        self.successResultOf(stopping)
+
+    def test_noStreamBeginsWhileTheBrokerStops(self) -> None:
+        self.following.drain()
+        answer = self.client.ask("GET", f"{BASE}/rest/follow?topic=a")
+        self.assertEqual(answer.json()["code"], 200101)
+
+    def test_headIsAnsweredWithoutAStream(self) -> None:
+        answer = self.client.ask("HEAD", f"{BASE}/rest/follow?topic=a")
+        self.assertEqual(answer.status, 200)
+        self.assertEqual(self.records(), [])
+
+    def test_closedTopicsGoOnWhenTheyAreOpened(self) -> None:
+        stream = self.follow("topic=a")
+        submit(self.fixture.ledger, CloseTopic(topic="a"))
+        submit(self.fixture.ledger, OpenTopic(topic="a"))
+        self.publish("x")
+        self.assertEqual(stream.contents(), ["eA=="])
+
+
+class GrantTests(FollowTestCase):
+    authenticators = (FakeAuthenticator(account("ann", "subscribe 1 a")),)
+
+    def test_streamsSendWhatIsGranted(self) -> None:
+        stream = self.follow("topic=%23", basic("ann"))
+        self.publish("1", "a")
+        self.publish("2", "b/c")
+        self.assertEqual(stream.contents(), ["MQ=="])
+
+    def test_whatIsNotGrantedIs403(self) -> None:
+        answer = self.client.ask("GET", f"{BASE}/rest/follow?topic=b/c", headers=basic("ann"))
+        self.assertEqual((answer.status, answer.json()["code"]), (403, 101016))
+
+    def test_credentialsAreNeeded(self) -> None:
+        answer = self.client.ask("GET", f"{BASE}/rest/follow?topic=a")
+        self.assertEqual(answer.status, 401)
+
+    def test_streamsEndWithTheirAccount(self) -> None:
+        [accounts] = self.authenticators
+        stream = self.follow("topic=a", basic("ann"))
+        stream.read()
+        ann = accounts.identities.pop("ann")
+        self.addCleanup(accounts.identities.__setitem__, "ann", ann)
+        self.successResultOf(self.access.reload())
+        self.settle()
+        self.assertIn('"code":101015', stream.read())
+        self.assertTrue(stream.hasEnded)
