@@ -68,7 +68,8 @@ class Principal:
         """
         if self.isEverything:
             return True
-        answers = self._answers[action.name]
+        # C{name} is a property that takes as long as all the rest.
+        answers = self._answers[action._name_]
         answer = answers.get((group, topic))
         if answer is None:
             if len(answers) >= _MAX_REMEMBERED:
