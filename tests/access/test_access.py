@@ -8,12 +8,13 @@ import gc
 from typing import Any
 
 from twisted.cred.credentials import UsernamePassword
+from twisted.internet.defer import fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, Access, Principal
 from svcbroker.errors import NotAuthenticated, QuotaExceeded
-from svcbroker.interfaces import Action, Quotas
+from svcbroker.interfaces import Action, InvalidDescription, Quotas
 
 from .support import FakeAuthenticator, account
 
@@ -94,6 +95,16 @@ class AccessTests(SynchronousTestCase):
         self.assertIsNone(self.access.find("ann"))
         self.first.identities["ann"] = account("ann", "publish 1 a")
         self.assertIsNot(self.login("ann"), ann)
+
+    def test_aMistakeInOneFileLeavesAllAsTheyAre(self) -> None:
+        applied: list[str] = []
+        self.patch(self.first, "reload", lambda: succeed(lambda: applied.append("first")))
+        self.patch(self.second, "reload", lambda: fail(InvalidDescription("a mistake")))
+        self.failureResultOf(self.access.reload(), InvalidDescription)
+        self.assertEqual(applied, [])
+        self.patch(self.second, "reload", lambda: succeed(lambda: applied.append("second")))
+        self.successResultOf(self.access.reload())
+        self.assertEqual(applied, ["first", "second"])
 
     def test_expiredLoginsEnd(self) -> None:
         self.first.identities["tok"] = account("tok", "publish 1 a", expiresAt=1005.0)

@@ -1,12 +1,14 @@
 """
-What accounts may not publish: to reserved topics, and more than may wait for an answer.
+What accounts may not do: publish to reserved topics, or more than may wait for an answer, and
+reload.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY, EVERYTHING, Grants, Principal, Usage
@@ -140,3 +142,26 @@ class InflightTests(SynchronousTestCase):
         self.ledger.release()
         self.assertEqual(len(self.successResultOf(batch)), 5)
         self.assertEqual(self.ann.usage.used("inflight"), 0)
+
+
+class ReloadTests(SynchronousTestCase):
+    """
+    Reading accounts again, by an operator call.
+    """
+
+    def test_operatorsOfAnyGroupMayReload(self) -> None:
+        broker = makeFixture().broker
+        self.addCleanup(broker.stop)
+        calls: list[str] = []
+
+        def reload() -> Deferred[Sequence[str]]:
+            calls.append("reload")
+            return succeed(["a problem"])
+
+        broker.operator.handleReload(reload)
+        for lines in ([], ["admin 1", "publish * #"]):
+            answer = broker.operator.reload(principal(Grants.parse(lines)))
+            self.failureResultOf(answer, NotAuthorized)
+        self.assertEqual(calls, [])
+        answer = broker.operator.reload(principal(Grants.parse(["operate 2"])))
+        self.assertEqual(self.successResultOf(answer), ["a problem"])
