@@ -22,6 +22,8 @@ from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.carriers.mqtt.carrier import MqttCarrier, MqttFactory
 from svcbroker.carriers.mqtt.context import MqttSettings, makeContext
+from svcbroker.carriers.mqtt.fields import NO_PROPERTIES
+from svcbroker.carriers.mqtt.packets import Connect
 from svcbroker.carriers.stomp import StompFactory
 from svcbroker.carriers.webhook import Webhooks
 from svcbroker.carriers.webhook.delivery import DeliveryContext
@@ -240,7 +242,8 @@ def mqttPeer(
     remember(peer, client, "sendBytes")
     if name is not None:
         fields.update(userName=f"{group}/{name}", password=name.encode())
-    client.connect(clientId, **fields)
+    fields = {"properties": NO_PROPERTIES, "cleanStart": True, **fields}
+    client.send(Connect(clientId=clientId, version=version, **fields))
     return peer
 
 
