@@ -5,6 +5,7 @@ The broker and its carriers, put together from the configuration; started and dr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from attrs import field, frozen
@@ -17,7 +18,13 @@ from ..broker.subscriptions import SECONDS_A_DAY, KeptPositions, Subscriptions, 
 from ..carriers import mqtt
 from ..carriers.http import Following, HttpSettings, makeSite
 from ..carriers.peers import makePeers, parsePeerCredentials
-from ..carriers.stomp import FrameLimits, StompFactory, StompSettings, webSocketRoute
+from ..carriers.stomp import (
+    WEEVENT_1_1,
+    FrameLimits,
+    StompFactory,
+    StompSettings,
+    webSocketRoute,
+)
 from ..carriers.webhook import (
     NO_SECRETS,
     Secrets,
@@ -31,6 +38,7 @@ from ..interfaces import ILedger
 from ..model import InterfaceType
 from ..net.deferreds import asDeferred
 from ..net.policy import AddressPolicy
+from ..operations import WEEVENT, WEEVENT_INTERFACE
 from ..storage import MetadataFile, StorageError
 from ..version import readVersion
 from .access import AccessPlan
@@ -276,7 +284,8 @@ def makeCarriers(
         peers=peers.all,
         audit=audit,
     )
-    stomp = StompFactory(
+    makeStomp = partial(
+        StompFactory,
         broker,
         subscriptions,
         access,
@@ -284,6 +293,14 @@ def makeCarriers(
         version=version.version,
         settings=StompSettings(frames=FrameLimits(maxBody=config.maxContent)),
     )
+    stomp = makeStomp()
+    stomps = [stomp]
+    # By context path: what speaks STOMP over WebSocket, and other interfaces than ours.
+    webSockets, dialects = {config.basePath: stomp}, {}
+    if config.dialect:
+        webSockets[WEEVENT.basePath] = weevent = makeStomp(dialect=WEEVENT_1_1)
+        stomps.append(weevent)
+        dialects[WEEVENT.basePath] = WEEVENT_INTERFACE
     mqttContext = mqtt.makeContext(
         access,
         broker,
@@ -323,10 +340,11 @@ def makeCarriers(
         access,
         [
             following.route,
-            webSocketRoute(stomp, config.basePath),
+            *(webSocketRoute(factory, path) for path, factory in webSockets.items()),
             mqtt.webSocketRoute(mqttFactory, config.basePath),
         ],
         operatorToken=operatorFile.token,
+        dialects=dialects,
     )
 
     def readSecrets() -> Callable[[], None]:
@@ -349,7 +367,7 @@ def makeCarriers(
             Lifecycle(drain=following.drain),
             Lifecycle(drain=site.drain),
             Lifecycle(drain=peers.drain),
-            Lifecycle(drain=stomp.drain),
+            *(Lifecycle(drain=each.drain) for each in stomps),
             Lifecycle(start=mqttCarrier.start, drain=mqttCarrier.drain),
             Lifecycle(start=webhooks.start, drain=webhooks.stop),
             Lifecycle(start=operatorFile.start, drain=operatorFile.drain),

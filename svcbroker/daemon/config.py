@@ -17,10 +17,12 @@ from typing import Any
 import attrs
 from attrs import frozen
 
+from ..operations import WEEVENT
 from .settings import (
     Choice,
     Endpoint,
     Flag,
+    GroupSetting,
     List,
     PeerUrl,
     Seconds,
@@ -31,10 +33,12 @@ from .settings import (
     allowedTarget,
     anyText,
     basePath,
+    dialect,
+    distinctGroups,
     distinctPeers,
     filePath,
     grantLines,
-    groupId,
+    groupSetting,
     hostName,
     origin,
     peerUrl,
@@ -92,35 +96,6 @@ def _setting(
         converter=convert,
         metadata={_KEY: (name, kind, text, help)},
     )
-
-
-@frozen(kw_only=True)
-class GroupSetting:
-    """
-    A group that is served.
-
-    @ivar id: its id, also the name of its directory.
-    @ivar ledger: the description of its ledger; C{None} takes C{--ledger}.
-    """
-
-    id: str
-    ledger: str | None = None
-
-
-def _group(text: str) -> GroupSetting:
-    id, equals, description = text.partition("=")
-    return GroupSetting(id=groupId(id.strip()), ledger=someText(description) if equals else None)
-
-
-def _distinct(groups: tuple[GroupSetting, ...]) -> tuple[GroupSetting, ...]:
-    if not groups:
-        raise ValueError("needs at least one group")
-    # Ids are directories, and some file systems do not tell upper case from lower.
-    ids = [group.id.lower() for group in groups]
-    for group in groups:
-        if ids.count(group.id.lower()) > 1:
-            raise ValueError(f"has {group.id!r} twice (upper and lower case count as one)")
-    return groups
 
 
 @frozen(kw_only=True)
@@ -195,6 +170,13 @@ class Config:
         "/svcbroker",
         "the context path in front of /rest, /admin, /jsonrpc, /stomp and /mqtt",
     )
+    dialect: str = _setting(
+        "dialect",
+        Text(metavar="NAME", normalise=dialect),
+        "",
+        f"{WEEVENT.name}: serve clients of WeEvent 1.1, unchanged, at {WEEVENT.basePath}",
+        shown="none",
+    )
     dataDir: Path = _setting(
         "data-dir",
         Text(metavar="PATH", normalise=filePath, type=Path),
@@ -211,8 +193,8 @@ class Config:
     groups: tuple[GroupSetting, ...] = _setting(
         "group",
         List(
-            of=Text(metavar="ID[=DESCRIPTION]", normalise=_group, type=GroupSetting),
-            finish=_distinct,
+            of=Text(metavar="ID[=DESCRIPTION]", normalise=groupSetting, type=GroupSetting),
+            finish=distinctGroups,
         ),
         (GroupSetting(id="1"),),
         "a group to serve, and its ledger; may be given more than once",

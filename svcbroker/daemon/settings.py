@@ -19,6 +19,7 @@ from ..errors import BrokerError
 from ..interfaces import Action
 from ..model import checkTopicName
 from ..net.policy import parseAllowed
+from ..operations import WEEVENT
 
 MAX_PEERS: Final = 100
 """How many other brokers there may be."""
@@ -228,6 +229,13 @@ def topicName(text: str) -> str:
     return text
 
 
+def dialect(text: str) -> str:
+    """The name of a dialect; nothing is none."""
+    if text not in {"", WEEVENT.name}:
+        raise ValueError(f"is not {WEEVENT.name}: {text!r}")
+    return text
+
+
 def allowedTarget(text: str) -> str:
     """A network, an address or a host's name."""
     parseAllowed(text)
@@ -246,6 +254,37 @@ def groupId(text: str) -> str:
             f"has an id that is not 1 to 64 of [A-Za-z0-9._-] without a dot in front: {text!r}"
         )
     return text
+
+
+@frozen(kw_only=True)
+class GroupSetting:
+    """
+    A group that is served.
+
+    @ivar id: its id, also the name of its directory.
+    @ivar ledger: the description of its ledger; C{None} takes C{--ledger}.
+    """
+
+    id: str
+    ledger: str | None = None
+
+
+def groupSetting(text: str) -> GroupSetting:
+    """A group, and the description of its ledger if it has one of its own."""
+    id, equals, description = text.partition("=")
+    return GroupSetting(id=groupId(id.strip()), ledger=someText(description) if equals else None)
+
+
+def distinctGroups(groups: tuple[GroupSetting, ...]) -> tuple[GroupSetting, ...]:
+    """Groups, at least one and each once."""
+    if not groups:
+        raise ValueError("needs at least one group")
+    # Ids are directories, and some file systems do not tell upper case from lower.
+    ids = [group.id.lower() for group in groups]
+    for group in groups:
+        if ids.count(group.id.lower()) > 1:
+            raise ValueError(f"has {group.id!r} twice (upper and lower case count as one)")
+    return groups
 
 
 def hostName(text: str) -> str:

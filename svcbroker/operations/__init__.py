@@ -9,7 +9,7 @@ them. Nothing here knows HTTP.
 
 from ._binding import bindBatch, bindJSON, bindParams, bindText
 from ._declarations import Operation, Parameter, Result
-from ._dialects import WEEVENT, Dialect
+from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
 from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
 from ._operations import FOLLOW, OPERATIONS
 from ._operator import OPERATOR_CALLS
@@ -26,12 +26,14 @@ __all__ = [
     "OPERATOR_CALLS",
     "QUERIES",
     "WEEVENT",
+    "WEEVENT_INTERFACE",
     "AnswerInvalid",
     "Dialect",
     "Envelope",
     "ErrorRecord",
     "ExtensionsType",
     "Incidents",
+    "Interface",
     "LoggedEvent",
     "Operation",
     "Parameter",

@@ -1,16 +1,48 @@
 """
 Dialects of the interface: for clients of another product of the family.
 
-An event is stored in one form. A dialect changes names and limits on the wire of its clients only.
+An event is stored in one form. A dialect changes names, limits and some calls for its own clients
+only.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
+from msgspec import Struct
+from msgspec.structs import replace
+from twisted.internet.defer import Deferred
 
+from ..access import Principal
+from ..broker import Broker
+from ..errors import ContentTooLarge, TopicNotFound, TopicTooLong
 from ..model import EXTENSION_PREFIX, WEEVENT_PREFIX
+from ..net.deferreds import asDeferred
+from ..version import VersionRecord
+from ._declarations import Operation, Result
+from ._operations import OPERATIONS
+from ._queries import QUERIES
+from ._results import EVENT, Event, envelope, same
+from ._types import ContentType, ExtensionsType, ParameterType, TopicType
+
+
+@frozen(kw_only=True)
+class Interface:
+    """
+    The calls under one context path.
+
+    @ivar operations: those by REST and by JSON-RPC.
+    @ivar queries: the admin queries, by REST.
+    @ivar exceptionName: the type name that every JSON-RPC error has; C{None} for the error's own.
+    @ivar isStrict: whether REST refuses parameters that only a dialect knows.
+    """
+
+    operations: tuple[Operation, ...] = OPERATIONS
+    queries: tuple[Operation, ...] = QUERIES
+    exceptionName: str | None = None
+    isStrict: bool = True
 
 
 @frozen(kw_only=True)
@@ -21,7 +53,7 @@ class Dialect:
     @ivar name: its name in the configuration.
     @ivar basePath: the context path of its clients.
     @ivar prefix: how keys of extensions begin on its wire.
-    @ivar maxTopic: the longest topic or pattern, in characters.
+    @ivar maxTopic: the longest topic, in characters.
     @ivar maxContent: the largest content of an event, in bytes.
     """
 
@@ -40,6 +72,20 @@ class Dialect:
         isStored = key.startswith(EXTENSION_PREFIX)
         return self.prefix + key[len(EXTENSION_PREFIX) :] if isStored else key
 
+    def checkTopic(self, topic: str) -> None:
+        """
+        @raise TopicTooLong: its clients cannot have such a topic.
+        """
+        if len(topic) > self.maxTopic:
+            raise TopicTooLong(f"topic name is longer than {self.maxTopic} characters")
+
+    def checkContent(self, content: bytes) -> None:
+        """
+        @raise ContentTooLarge: its clients cannot have such content.
+        """
+        if len(content) > self.maxContent:
+            raise ContentTooLarge(f"content is larger than {self.maxContent} bytes")
+
 
 WEEVENT: Final = Dialect(
     name="weevent-1.1",
@@ -49,3 +95,119 @@ WEEVENT: Final = Dialect(
     maxContent=10 * 1024,
 )
 """The dialect of WeEvent 1.1."""
+
+
+class _TopicType(TopicType):
+    """A topic of the dialect."""
+
+    def fromText(self, raw: bytes) -> str:
+        return self._checked(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> str:
+        return self._checked(super().fromJSON(value))
+
+    def _checked(self, topic: str) -> str:
+        WEEVENT.checkTopic(topic)
+        return topic
+
+
+class _ContentType(ContentType):
+    """Content of the dialect."""
+
+    def fromText(self, raw: bytes) -> bytes:
+        return self._checked(raw)
+
+    def fromTyped(self, value: bytes) -> bytes:
+        return self._checked(value)
+
+    def fromJSON(self, value: object) -> bytes:
+        return self._checked(super().fromJSON(value))
+
+    def _checked(self, content: bytes) -> bytes:
+        WEEVENT.checkContent(content)
+        return content
+
+
+class _ExtensionsType(ExtensionsType):
+    """Extensions of the dialect. They are read into their stored form."""
+
+    def fromFields(self, fields: Mapping[bytes, bytes]) -> Mapping[str, str]:
+        return self._stored(super().fromFields(fields))
+
+    def fromJSON(self, value: object) -> Mapping[str, str]:
+        return self._stored(super().fromJSON(value))
+
+    def fromTyped(self, value: dict[str, str]) -> Mapping[str, str]:
+        return self._stored(value)
+
+    def _stored(self, extensions: Mapping[str, str]) -> Mapping[str, str]:
+        return {WEEVENT.storedKey(key): value for key, value in extensions.items()}
+
+
+class _Version(Struct, frozen=True):
+    """Which broker this is. The time is UTC, and empty where the build does not know it."""
+
+    weEventVersion: str
+    gitCommitTimeStamp: str
+    gitBranch: str
+    gitCommitHash: str
+
+
+def _event(event: Any) -> Event:
+    rendered: Event = EVENT.render(event)
+    extensions = {WEEVENT.shownKey(key): text for key, text in rendered.extensions.items()}
+    return replace(rendered, extensions=extensions)
+
+
+def _version(version: VersionRecord) -> _Version:
+    return _Version(version.version, version.commitTimestamp, version.branch, version.commitHash)
+
+
+def _closing(broker: Broker) -> Callable[..., Deferred[bool]]:
+    """Closing a topic there only tells whether it exists, and may be done twice."""
+
+    @asDeferred
+    async def close(principal: Principal, groupId: str | None, topic: str) -> bool:
+        if not await broker.exist(principal, groupId, topic):
+            raise TopicNotFound()
+        return True
+
+    return close
+
+
+_TYPES: Final[Mapping[type[ParameterType], ParameterType]] = {
+    TopicType: _TopicType(),
+    ContentType: _ContentType(),
+    ExtensionsType: _ExtensionsType(),
+}
+_CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "close": {"summary": "Tell that an open topic exists.", "method": _closing},
+    "getEvent": {"result": Result(type=Event, render=_event)},
+    "getVersion": {"result": envelope(_Version, _version)},
+}
+
+
+def _adapted(operation: Operation) -> Operation:
+    parameters = tuple(
+        evolve(each, type=_TYPES.get(type(each.type), each.type)) for each in operation.parameters
+    )
+    return evolve(operation, parameters=parameters, **_CHANGES.get(operation.name, {}))
+
+
+WEEVENT_INTERFACE: Final = Interface(
+    operations=(
+        *map(_adapted, OPERATIONS),
+        Operation(
+            name="listGroup",
+            summary="List the groups.",
+            result=Result(type=list[str], render=same),
+            method=lambda broker: broker.admin.listGroups,
+        ),
+    ),
+    queries=tuple(map(_adapted, QUERIES)),
+    exceptionName="com.webank.weevent.sdk.BrokerException",
+    isStrict=False,
+)
+"""
+The calls of clients of WeEvent 1.1. Its Java client raises the exception that an error names.
+"""

@@ -21,14 +21,22 @@ from ..errors import (
     SubscriptionIdInvalid,
     TopicInvalid,
 )
-from ..model import EXTENSION_PREFIX, EventId, Offset, checkFilter, checkTopicName, parseOffset
+from ..model import (
+    EXTENSION_PREFIX,
+    WEEVENT_PREFIX,
+    EventId,
+    Offset,
+    checkFilter,
+    checkTopicName,
+    parseOffset,
+)
 
 MAX_FILTERS: Final = 100
 """The most topics and patterns that one subscription may have."""
 MAX_TAG: Final = 8192
 """The longest tag in bytes: as long as extensions may be."""
 
-_PREFIX: Final = EXTENSION_PREFIX.encode("ascii")
+_PREFIXES: Final = (EXTENSION_PREFIX.encode("ascii"), WEEVENT_PREFIX.encode("ascii"))
 _NO_STRING = "is not a string"
 _INTEGER = re.compile(rb"-?[0-9]+")
 _LONGEST_INTEGER = 16
@@ -140,8 +148,9 @@ class EventIdType(ParameterType):
 
 class ExtensionsType(ParameterType):
     """
-    A publisher's additions. As text they are all parameters whose names have the prefix; in
-    JSON an object of strings.
+    A publisher's additions. As text they are all parameters whose names begin as those of
+    extensions do, here or in a dialect (the broker refuses the latter without it); in JSON an
+    object of strings.
     """
 
     schema: Mapping[str, Any] = {
@@ -161,7 +170,7 @@ class ExtensionsType(ParameterType):
             return {
                 name.decode("utf-8"): value.decode("utf-8")
                 for name, value in fields.items()
-                if name.startswith(_PREFIX)
+                if name.startswith(_PREFIXES)
             }
         except UnicodeDecodeError:
             raise ParameterInvalid("an extension is not UTF-8") from None

@@ -17,11 +17,10 @@ from svcbroker.daemon.config import (
     SETTINGS,
     Config,
     ConfigError,
-    GroupSetting,
     makeConfig,
     readFile,
 )
-from svcbroker.daemon.settings import PeerUrl
+from svcbroker.daemon.settings import GroupSetting, PeerUrl
 
 
 class DefaultTests(SynchronousTestCase):
@@ -43,6 +42,7 @@ class DefaultTests(SynchronousTestCase):
                 "auditTopic": "$svc/audit",
                 "mqttOpenTopics": True,
                 "basePath": "/svcbroker",
+                "dialect": "",
                 "dataDir": Path("svcbroker-data"),
                 "ledger": "pbft:nodes=4",
                 "groups": (GroupSetting(id="1"),),
@@ -214,6 +214,11 @@ class ValueTests(SynchronousTestCase):
             self.refused("base-path", path)
         self.refused("base-path", "/" + "a" * 256)
         self.assertEqual(makeConfig({"base-path": "/"}).basePath, "")
+
+    def test_dialectIsKnown(self) -> None:
+        self.assertEqual(makeConfig({"dialect": "weevent-1.1"}).dialect, "weevent-1.1")
+        for text in ("weevent", "WeEvent-1.1", "svcbroker"):
+            self.assertIn("weevent-1.1", self.refused("dialect", text))
 
     def test_hostNamesHaveNoPort(self) -> None:
         config = makeConfig({}, {"host-name": ["Broker.example", "10.0.0.1"]})

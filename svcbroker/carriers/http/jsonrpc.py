@@ -8,7 +8,7 @@ at, since deployed clients send what they like.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,7 +21,7 @@ from ...access import Principal
 from ...broker import Broker
 from ...errors import BrokerError, NoSuchCall, Overloaded
 from ...net.deferreds import asDeferred
-from ...operations import OPERATIONS, Incidents, Operation, bindBatch, bindParams
+from ...operations import Incidents, Interface, Operation, bindBatch, bindParams
 from .routes import Endpoint, encode
 
 MAX_BATCH_ANSWER: Final = 16 * 1024 * 1024
@@ -91,15 +91,19 @@ class Malformed(Exception):
         self.answer = Failed("2.0", _NULL, ErrorObject(code, message, ErrorData(name, message)))
 
 
-def failed(error: BrokerError, id: Raw = _NULL) -> Failed:
-    """The answer to a call that failed in the broker."""
-    data = ErrorData(error.name, error.message, error.code)
+def failed(error: BrokerError, id: Raw = _NULL, exceptionName: str | None = None) -> Failed:
+    """
+    The answer to a call that failed in the broker.
+
+    @param exceptionName: the type name that a dialect gives every error.
+    """
+    data = ErrorData(exceptionName or error.name, error.message, error.code)
     return Failed("2.0", id, ErrorObject(error.rpcCode, error.message, data))
 
 
-def encodeError(error: BrokerError) -> bytes:
-    """Encode a failure that belongs to no call."""
-    return encode(failed(error))
+def errorEncoder(interface: Interface) -> Callable[[BrokerError], bytes]:
+    """Make the function that encodes a failure that belongs to no call."""
+    return lambda error: encode(failed(error, exceptionName=interface.exceptionName))
 
 
 _callDecoder = Decoder(Call)
@@ -213,8 +217,9 @@ class JSONRPC:
     The operations over JSON-RPC.
     """
 
-    def __init__(self, broker: Broker, incidents: Incidents) -> None:
-        self._methods = {each.name: _Method(each, broker) for each in OPERATIONS}
+    def __init__(self, broker: Broker, incidents: Incidents, interface: Interface) -> None:
+        self._exceptionName = interface.exceptionName
+        self._methods = {each.name: _Method(each, broker) for each in interface.operations}
         self._byText = {b'"%b"' % name.encode("ascii"): m for name, m in self._methods.items()}
         self._incidents = incidents
 
@@ -264,7 +269,7 @@ class JSONRPC:
             for step in [list(group)] if method is not None else [[entry] for entry in group]:
                 done: Sequence[_Answer]
                 if size > MAX_BATCH_ANSWER:
-                    done = [_tooLarge(entry) for entry in step]
+                    done = [self._tooLarge(entry) for entry in step]
                 elif method is None:
                     done = [await self._performEntry(principal, *step)]
                 else:
@@ -303,7 +308,7 @@ class JSONRPC:
                 items.append(read(call.params))
                 places.append(place)
             except BrokerError as error:
-                answers[place] = _failed(error, call)
+                answers[place] = self._failed(error, call)
         try:
             outcomes = await perform(principal, items) if items else ()
         except CancelledError:
@@ -312,7 +317,7 @@ class JSONRPC:
             outcomes = [self._incidents.explain(Failure())] * len(items)
         for place, outcome in zip(places, outcomes, strict=True):
             if isinstance(outcome, BrokerError):
-                answers[place] = _failed(outcome, calls[place])
+                answers[place] = self._failed(outcome, calls[place])
             else:
                 answers[place] = _succeed(outcome, method, calls[place])
         return answers
@@ -320,31 +325,30 @@ class JSONRPC:
     def _fail(self, failure: Failure, call: Call) -> Failed | None:
         if isinstance(failure.value, CancelledError):
             raise failure.value
-        return _failed(self._incidents.explain(failure), call)
+        return self._failed(self._incidents.explain(failure), call)
+
+    def _failed(self, error: BrokerError, call: Call) -> Failed | None:
+        return failed(error, call.id, self._exceptionName) if bytes(call.id) else None
+
+    def _tooLarge(self, entry: Call | Malformed) -> Failed | None:
+        if isinstance(entry, Malformed):
+            return entry.answer
+        error = Overloaded("the answer to this batch is too large: ask for less")
+        return self._failed(error, entry)
 
 
 def _succeed(result: Any, method: _Method, call: Call) -> Success | None:
     return Success("2.0", call.id, method.render(result)) if bytes(call.id) else None
 
 
-def _failed(error: BrokerError, call: Call) -> Failed | None:
-    return failed(error, call.id) if bytes(call.id) else None
-
-
-def _tooLarge(entry: Call | Malformed) -> Failed | None:
-    if isinstance(entry, Malformed):
-        return entry.answer
-    return _failed(Overloaded("the answer to this batch is too large: ask for less"), entry)
-
-
-def rpcEndpoint(path: str, broker: Broker, incidents: Incidents) -> Endpoint:
+def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Interface) -> Endpoint:
     """The endpoint of JSON-RPC."""
     return Endpoint(
         method="POST",
         path=path,
         parse=lambda query, contentType, body: parseBody(body),
-        call=JSONRPC(broker, incidents).answer,
+        call=JSONRPC(broker, incidents, interface).answer,
         encode=lambda answer: None if answer is None else encode(answer),
-        encodeError=encodeError,
+        encodeError=errorEncoder(interface),
         incidents=incidents,
     )

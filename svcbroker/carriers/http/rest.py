@@ -4,18 +4,19 @@ REST and the admin queries: operations called with the fields of a URL or a form
 By GET the parameters are in the query string. By POST they are in the query string, in an
 C{application/x-www-form-urlencoded} body, or in both, and then the query string's come first.
 Of several parameters of one name the first counts; names that an operation does not know are
-ignored. A body of another type is refused.
+ignored, except those that the dialect of WeEvent 1.1 has. A body of another type is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 from ...broker import Broker
 from ...errors import ParameterInvalid, QueryTooLong
-from ...operations import OPERATIONS, QUERIES, Incidents, bindText
+from ...model import WEEVENT_PREFIX, extensionKeyError
+from ...operations import ExtensionsType, Incidents, Interface, Operation, bindText
 from .routes import Endpoint, resultEncoder
 
 FORM_TYPE: Final = b"application/x-www-form-urlencoded"
@@ -23,6 +24,8 @@ MAX_FIELDS: Final = 1000
 """The most fields that a URL and a form may have together."""
 MAX_PUBLISH_QUERY: Final = 1024
 """The longest query string of a publish by GET, in bytes."""
+
+_WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
 
 
 def parseFields(text: bytes) -> Mapping[bytes, bytes]:
@@ -83,16 +86,43 @@ def parseForm(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[b
     return parseFields(query + b"&" + body if query else body)
 
 
-def restEndpoints(prefix: str, broker: Broker, incidents: Incidents) -> Iterator[Endpoint]:
+_Parse: TypeAlias = Callable[[bytes, bytes | None, bytes], Mapping[bytes, bytes]]
+
+
+def _refusing(parse: _Parse) -> _Parse:
+    """Have the parameters refused that only a dialect knows, where they would be ignored."""
+
+    def parseKnown(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[bytes, bytes]:
+        fields = parse(query, contentType, body)
+        for name in fields:
+            if name.startswith(_WEEVENT):
+                raise extensionKeyError(name.decode("utf-8", "replace"))
+        return fields
+
+    return parseKnown
+
+
+def _parsers(operation: Operation, interface: Interface) -> tuple[_Parse, _Parse]:
+    """What parses the fields of an operation's requests, by GET and by POST."""
+    byGet = parsePublishQuery if operation.name == "publish" else parseQuery
+    # The broker checks extensions itself.
+    takesExtensions = any(isinstance(each.type, ExtensionsType) for each in operation.parameters)
+    if takesExtensions or not interface.isStrict:
+        return byGet, parseForm
+    return _refusing(byGet), _refusing(parseForm)
+
+
+def restEndpoints(
+    prefix: str, broker: Broker, incidents: Incidents, interface: Interface
+) -> Iterator[Endpoint]:
     """
     The endpoints of all operations, by GET and by POST.
 
     @param prefix: the path above them.
     """
-    for operation in OPERATIONS:
+    for operation in interface.operations:
         call, encode = bindText(operation, broker), resultEncoder(operation)
-        byGet = parsePublishQuery if operation.name == "publish" else parseQuery
-        for method, parse in (("GET", byGet), ("POST", parseForm)):
+        for method, parse in zip(("GET", "POST"), _parsers(operation, interface), strict=True):
             yield Endpoint(
                 method=method,
                 path=f"{prefix}/{operation.name}",
@@ -103,17 +133,20 @@ def restEndpoints(prefix: str, broker: Broker, incidents: Incidents) -> Iterator
             )
 
 
-def queryEndpoints(prefix: str, broker: Broker, incidents: Incidents) -> Iterator[Endpoint]:
+def queryEndpoints(
+    prefix: str, broker: Broker, incidents: Incidents, interface: Interface
+) -> Iterator[Endpoint]:
     """
     The endpoints of all admin queries, by GET.
 
     @param prefix: the path above them.
     """
-    for query in QUERIES:
+    for query in interface.queries:
+        parse, _ = _parsers(query, interface)
         yield Endpoint(
             method="GET",
             path=f"{prefix}/{query.name}",
-            parse=parseQuery,
+            parse=parse,
             call=bindText(query, broker),
             encode=resultEncoder(query),
             incidents=incidents,

@@ -4,23 +4,22 @@ The parts of the HTTP carrier put together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from ...access import Access
 from ...broker import Broker
 from ...net.turns import EndOfTurn
-from ...operations import Incidents
+from ...operations import Incidents, Interface
 from .fastpath import FastChannel, FastPath
 from .health import healthRoutes
-from .jsonrpc import encodeError as encodeRPCError
-from .jsonrpc import rpcEndpoint
+from .jsonrpc import errorEncoder, rpcEndpoint
 from .openapi import openapiRoute
 from .operator import Authorizer, operatorRoutes
 from .plain import Answers
 from .rest import queryEndpoints, restEndpoints
-from .routes import Area, Route, Routes
+from .routes import Area, Endpoint, Route, Routes
 from .server import BrokerChannel, BrokerSite
 from .settings import HttpSettings
 
@@ -38,6 +37,7 @@ def makeSite(
     incidents: Incidents | None = None,
     operatorToken: str | None = None,
     hasFastPath: bool = True,
+    dialects: Mapping[str, Interface] | None = None,
 ) -> BrokerSite:
     """
     The site of a broker.
@@ -49,12 +49,15 @@ def makeSite(
         operator calls.
     @param hasFastPath: whether plain requests are answered without twisted.web. Tests compare
         both ways.
+    @param dialects: more interfaces by their context paths. One at the path of the settings takes
+        the place of the published interface.
     """
     authorizer = None
     if operatorToken is not None:
         authorizer = Authorizer(f"{settings.basePath}{_OPERATOR}", operatorToken)
+    base, interfaces = settings.basePath, {settings.basePath: Interface(), **(dialects or {})}
     table = _makeRoutes(
-        broker, access, settings.basePath, routes, incidents or Incidents(), authorizer
+        broker, access, base, interfaces, routes, incidents or Incidents(), authorizer
     )
     makeChannel: Callable[[], BrokerChannel] = BrokerChannel
     if hasFastPath:
@@ -72,6 +75,7 @@ def _makeRoutes(
     broker: Broker,
     access: Access,
     base: str,
+    interfaces: Mapping[str, Interface],
     routes: Iterable[Route],
     incidents: Incidents,
     authorizer: Authorizer | None,
@@ -79,23 +83,23 @@ def _makeRoutes(
     others = [openapiRoute(base), *healthRoutes(broker, access), *routes]
     if authorizer is not None:
         others += operatorRoutes(f"{base}{_OPERATOR}", broker, authorizer, incidents)
-    return Routes(
-        endpoints=[
-            *restEndpoints(f"{base}/rest", broker, incidents),
-            *queryEndpoints(f"{base}/admin", broker, incidents),
-            rpcEndpoint(f"{base}/jsonrpc", broker, incidents),
-        ],
-        others=others,
-        areas=[
-            Area(prefix=f"{base}/rest", methods=("GET", "POST")),
-            Area(prefix=f"{base}{_OPERATOR}", methods=("POST",)),
-            Area(prefix=f"{base}/admin", methods=("GET",)),
+    endpoints: list[Endpoint] = []
+    # The first area that covers a path counts.
+    areas = [Area(prefix=f"{base}{_OPERATOR}", methods=("POST",))]
+    for path, interface in interfaces.items():
+        endpoints += [
+            *restEndpoints(f"{path}/rest", broker, incidents, interface),
+            *queryEndpoints(f"{path}/admin", broker, incidents, interface),
+            rpcEndpoint(f"{path}/jsonrpc", broker, incidents, interface),
+        ]
+        areas += [
+            Area(prefix=f"{path}/rest", methods=("GET", "POST")),
+            Area(prefix=f"{path}/admin", methods=("GET",)),
             Area(
-                prefix=f"{base}/jsonrpc",
+                prefix=f"{path}/jsonrpc",
                 methods=("POST",),
-                encodeError=encodeRPCError,
+                encodeError=errorEncoder(interface),
                 isTree=False,
             ),
-        ],
-        incidents=incidents,
-    )
+        ]
+    return Routes(endpoints=endpoints, others=others, areas=areas, incidents=incidents)

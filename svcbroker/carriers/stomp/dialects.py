@@ -10,7 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from ...broker import Publication
-from ...errors import ContentTooLarge, ParameterInvalid, TopicTooLong
+from ...errors import ParameterInvalid
 from ...model import EXTENSION_PREFIX, Event, SubscribeRequest
 from ...operations import WEEVENT
 from .frames import Frame, Version, encodeHeader
@@ -70,11 +70,6 @@ def _readFrame(frame: Frame) -> Frame:
     return Frame(frame.command, headers, frame.body)
 
 
-def _checkTopic(topic: str) -> None:
-    if len(topic) > WEEVENT.maxTopic:
-        raise TopicTooLong(f"topic name is longer than {WEEVENT.maxTopic} characters")
-
-
 def _readPublication(frame: Frame) -> Publication:
     # That client sends content-type with each SEND, and its broker kept extensions only.
     headers = {
@@ -83,9 +78,8 @@ def _readPublication(frame: Frame) -> Publication:
         if name in BROKER_HEADERS or name.startswith(EXTENSION_PREFIX)
     }
     publication = readPublication(Frame(frame.command, headers, frame.body))
-    _checkTopic(publication.topic)
-    if len(publication.content) > WEEVENT.maxContent:
-        raise ContentTooLarge(f"content is larger than {WEEVENT.maxContent} bytes")
+    WEEVENT.checkTopic(publication.topic)
+    WEEVENT.checkContent(publication.content)
     return publication
 
 
@@ -96,7 +90,7 @@ def _readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscr
         raise ParameterInvalid("events are not acknowledged in the dialect of WeEvent 1.1")
     request = readSubscribe(frame, remote, settings)
     for filter in request.filters:
-        _checkTopic(filter)
+        WEEVENT.checkTopic(filter)
     return request
 
 

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 
 from svcbroker.access import Access
 from svcbroker.carriers.http import BrokerSite, HttpSettings, Route, makeSite
-from svcbroker.operations import Incidents
+from svcbroker.operations import Incidents, Interface
 from tests.access.support import openAccess
 from tests.broker.support import Fixture, makeFixture
 
@@ -112,6 +112,7 @@ class Client:
         routes: tuple[Route, ...] = (),
         fixture: Fixture | None = None,
         access: Access | None = None,
+        dialects: Mapping[str, Interface] | None = None,
     ) -> None:
         self.fixture = makeFixture() if fixture is None else fixture
         self.site = makeSite(
@@ -121,6 +122,7 @@ class Client:
             routes,
             Incidents(lambda: "incident-id"),
             hasFastPath=self.hasFastPath,
+            dialects=dialects,
         )
 
     def connect(self) -> Connection:

@@ -20,7 +20,7 @@ from svcbroker.carriers.http import jsonrpc
 from svcbroker.carriers.http.jsonrpc import MAX_BATCH, rpcEndpoint
 from svcbroker.carriers.http.routes import Answer
 from svcbroker.model import OpenTopic, PublishEvent
-from svcbroker.operations import Incidents
+from svcbroker.operations import Incidents, Interface
 from tests.broker.support import makeFixture
 
 from .support import BASE, Client
@@ -34,7 +34,7 @@ class JSONRPCTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.fixture = makeFixture()
         incidents = Incidents(lambda: "incident-id")
-        self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents)
+        self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents, Interface())
 
     def start(self, body: bytes) -> Deferred[Answer]:
         return self.endpoint.answer(ANYBODY, b"", None, body)

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.http.rest import restEndpoints
-from svcbroker.operations import OPERATIONS, Incidents
+from svcbroker.operations import OPERATIONS, Incidents, Interface
 from tests.broker.support import makeFixture
 
 from .support import BASE, FORM, Client
@@ -122,7 +122,7 @@ class PropertyTests(SynchronousTestCase):
         fixture = makeFixture()
         self.endpoints = {
             (each.method, each.path): each
-            for each in restEndpoints("", fixture.broker, Incidents())
+            for each in restEndpoints("", fixture.broker, Incidents(), Interface())
         }
         self.ask("open", b"topic=t")
 
