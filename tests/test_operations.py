@@ -20,7 +20,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import MAX_PAGE_NUMBER
 from svcbroker.interfaces import Batch
-from svcbroker.model import Event, EventId
+from svcbroker.model import Event, EventId, Position
 from svcbroker.operations import (
     OPERATIONS,
     QUERIES,
@@ -240,6 +240,32 @@ class ReadingTests(SynchronousTestCase):
             with self.assertRaises(error):
                 self.text("getEvent", {b"eventId": text})
 
+    def test_parametersOfEventsAreRead(self) -> None:
+        """The method is given C{from} as C{offset}, since C{from} is a word of Python."""
+        given = self.text("events", {b"topic": b"a/#", b"from": b"7", b"reverse": b"true"})
+        expected = {"topic": "a/#", "groupId": "1", "offset": Position(7, -1), "limit": 100}
+        expected |= {"tag": None, "wait": 0, "reverse": True}
+        self.assertEqual(given, expected)
+        given = self.json("events", {"topic": "a/#", "from": 7, "reverse": True, "wait": 0.0})
+        self.assertEqual(given, expected)
+        self.assertIsNone(self.text("events", {b"topic": b"a"})["offset"])
+        for name, text, value in (
+            ("limit", b"0", 1001),
+            ("limit", b"x", True),
+            ("wait", b"31", -1),
+            ("wait", b"1.5", 1.5),
+            ("reverse", b"1", 1),
+            ("reverse", b"True", "true"),
+            ("from", b"OFFSET_TIME:noon", "OFFSET_TIME:"),
+        ):
+            with self.assertRaisesRegex(errors.ParameterInvalid, f"^{name}: "):
+                self.text("events", {b"topic": b"a", name.encode(): text})
+            with self.assertRaisesRegex(errors.ParameterInvalid, f"^{name}: "):
+                self.json("events", {"topic": "a", name: value})
+        for pattern, error in ((b"a#", errors.PatternInvalid), (b"\xff", errors.TopicInvalid)):
+            with self.assertRaises(error):
+                self.text("events", {b"topic": pattern})
+
     def test_invalidUTF8(self) -> None:
         for fields, error in (
             ({b"topic": b"\xff", b"content": b"x"}, errors.TopicInvalid),
@@ -291,6 +317,7 @@ class DeclarationTests(SynchronousTestCase):
                 "exist": ["topic", "groupId"],
                 "publish": ["topic", "groupId", "content", "extensions"],
                 "getEvent": ["eventId", "groupId"],
+                "events": ["topic", "groupId", "from", "limit", "tag", "wait", "reverse"],
                 "list": ["pageIndex", "pageSize", "groupId"],
                 "state": ["topic", "groupId"],
                 "subscribe": ["topic", "groupId", "subscriptionId", "url", "offset", "tag"],

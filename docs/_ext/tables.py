@@ -108,7 +108,8 @@ def _parameterRow(parameter: Parameter) -> Sequence[str]:
     elif parameter.default in (None, ()) or parameter.default == {}:
         needed = "optional"
     else:
-        needed = f"default ``{parameter.default}``"
+        default = "false" if parameter.default is False else parameter.default
+        needed = f"default ``{default}``"
     return name, needed, parameter.description
 
 

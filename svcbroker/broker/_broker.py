@@ -12,13 +12,21 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from ..access import AuditTrail, Principal
-from ..errors import BrokerError, EventNotFound, TopicNotFound, TransactionFailed
+from ..errors import (
+    BrokerError,
+    EventNotFound,
+    ParameterInvalid,
+    TopicNotFound,
+    TransactionFailed,
+)
 from ..interfaces import Action, ILedger, submit
 from ..model import (
     CloseTopic,
+    Edge,
     Event,
     EventId,
     Execution,
+    Offset,
     OpenTopic,
     Page,
     Topic,
@@ -34,7 +42,15 @@ from ._operator import Operator
 from ._proving import Proving
 from ._publishing import DEFAULT_POLICY, Publication, PublishBatch, Publishing, PublishPolicy
 from ._timeouts import TimeoutQueue
-from ._values import Answer, NumberedPage, SendResult, appliedSize, pageOffset
+from ._values import (
+    Answer,
+    EventPage,
+    NumberedPage,
+    ReadRequest,
+    SendResult,
+    appliedSize,
+    pageOffset,
+)
 
 _LIST_STEP: Final = 500
 """How many topics are looked at in one turn of the reactor for a restricted principal."""
@@ -84,7 +100,7 @@ class Broker:
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
         @param nodeAddress: what this node is called, C{host:port}.
         @param version: what C{getVersion} tells.
-        @param subscriptions: what C{listSubscription} tells.
+        @param subscriptions: what C{listSubscription} tells, and what C{events} reads.
         @param webhooks: what C{subscribe} and C{unSubscribe} ask.
         @param hasFaults: whether operators may make faults.
         @param peers: the other brokers.
@@ -94,6 +110,7 @@ class Broker:
         self.limits = limits
         self.clock = clock
         self.webhooks = webhooks
+        self._subscriptions = subscriptions
         self.audit = audit
         self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = Publishing(self.groups, limits, clock)
@@ -249,6 +266,44 @@ class Broker:
             return fail(error)
         event = self._timeouts.wait(ledger.getEvent(eventId))
         return event if principal.isEverything else event.addCallback(_readable, principal, group)
+
+    @asDeferred
+    async def readEvents(
+        self,
+        principal: Principal,
+        topic: str,
+        groupId: str | None,
+        offset: Offset | None,
+        limit: int,
+        tag: str | None,
+        wait: float,
+        reverse: bool,
+    ) -> EventPage:
+        """
+        Events of a topic, or of all topics that a pattern matches, in the order of the log or in
+        reverse. Events of closed topics are read too.
+
+        @param offset: where to begin; C{None} for the beginning of the log, or in reverse its end.
+        @param limit: the most events to answer, 1 to L{MAX_READ}.
+        @param tag: only events whose extension C{svc-tag} equals it; C{None} for all.
+        @param wait: how long to wait where there is no event, in seconds.
+        @raise ParameterInvalid: in reverse there is nothing to wait for.
+        @raise BrokerError: as L{ISubscriptionDirectory.readEvents} does.
+        """
+        if reverse and wait:
+            raise ParameterInvalid("wait: in reverse, there is no event to wait for")
+        if offset is None:
+            offset = Edge.LAST if reverse else Edge.FIRST
+        request = ReadRequest(
+            group=self.groups.resolve(groupId),
+            filter=topic,
+            offset=offset,
+            limit=limit,
+            tag=tag,
+            wait=wait,
+            isReverse=reverse,
+        )
+        return await self._subscriptions.readEvents(principal, request)
 
     @asDeferred
     async def list(

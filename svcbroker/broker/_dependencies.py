@@ -14,12 +14,28 @@ from zope.interface import Attribute, Interface
 
 from ..access import Principal
 from ..model import DurablePage, InterfaceType, Offset, SubscriptionRecord
+from ._values import EventPage, ReadRequest
 
 
 class ISubscriptionDirectory(Interface):
     """
-    The live subscriptions of this node.
+    The live subscriptions of this node, and what is read without one.
     """
+
+    def readEvents(principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+        """
+        Read events of a group's log, for C{events}. Called by the broker. Cancelling it ends the
+        reading.
+
+        @param principal: who reads. It gets what it may read.
+        @raise NotAuthorized: the principal may read nothing that the filter matches.
+        @raise NotAuthenticated: its account went meanwhile.
+        @raise TopicBlank, TopicTooLong, TopicInvalid, PatternInvalid: this is no filter.
+        @raise TopicNotFound: the filter is a plain topic that was never opened.
+        @raise EventNotFound, HeightUnknown: the offset is no place in the log.
+        @raise Overloaded: too many clients wait for events.
+        @raise LedgerUnavailable: the log cannot be read.
+        """
 
     def listSubscriptions(
         principal: Principal, group: str | None

@@ -18,9 +18,17 @@ from ..errors import (
     TopicNotFound,
     TransactionFailed,
 )
-from ..model import EventId, Execution, Page, Receipt, Request
+from ..interfaces import Batch
+from ..model import EventId, Execution, Offset, Page, Receipt, Request
 
 T = TypeVar("T")
+
+DEFAULT_READ: Final = 100
+"""How many events C{events} answers at the most, where the client does not say."""
+MAX_READ: Final = 1000
+"""The most events that C{events} answers."""
+MAX_WAIT: Final = 30
+"""How long C{events} waits for an event at the most, in seconds."""
 
 DEFAULT_PAGE_SIZE: Final = 10
 MAX_PAGE_SIZE: Final = 99
@@ -110,6 +118,46 @@ class NumberedPage(Generic[T]):
     page: Page[T]
     index: int
     size: int
+
+
+@frozen(kw_only=True)
+class ReadRequest:
+    """
+    What is read of a group's log.
+
+    @ivar group: the id of the group.
+    @ivar filter: a topic or a pattern.
+    @ivar offset: where reading begins.
+    @ivar limit: the most events to read, 1 to L{MAX_READ}.
+    @ivar tag: only events whose extension C{svc-tag} equals it; C{None} for all.
+    @ivar wait: how long to wait for an event where there is none, in seconds.
+    @ivar isReverse: whether the newest events come first: those before the offset, and of an
+        offset that is a height, those up to the end of this block.
+    """
+
+    group: str
+    filter: str
+    offset: Offset
+    limit: int = DEFAULT_READ
+    tag: str | None = None
+    wait: float = 0
+    isReverse: bool = False
+
+
+@frozen(kw_only=True)
+class EventPage:
+    """
+    Some events of a group's log.
+
+    @ivar batches: the events, in the order in which they were asked for.
+    @ivar next: where the next page begins: an event's id, or a block's height.
+    @ivar isAtEnd: whether everything was read: up to the end of the log, or in reverse up to its
+        beginning. Otherwise there may be more events.
+    """
+
+    batches: Sequence[Batch]
+    next: EventId | int
+    isAtEnd: bool
 
 
 def appliedSize(asked: int) -> int:

@@ -365,6 +365,7 @@ def makeCarriers(
         lifecycles=[
             Lifecycle(start=access.start),
             Lifecycle(drain=following.drain),
+            Lifecycle(drain=subscriptions.drain),
             Lifecycle(drain=site.drain),
             Lifecycle(drain=peers.drain),
             *(Lifecycle(drain=each.drain) for each in stomps),

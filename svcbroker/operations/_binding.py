@@ -36,30 +36,34 @@ class _Step(Struct, frozen=True):
     """
     How one parameter is read from the input.
 
+    @ivar argument: the name of the method's argument.
     @ivar key: its key in the input; C{None} where it is made of all the input.
     @ivar read: reads its value.
     @ivar fallback: gives its value where it is absent.
     """
 
     name: str
+    argument: str
     key: Any
     read: Callable[[Any], Any]
     fallback: Callable[[], Any]
 
 
 def _textStep(parameter: Parameter) -> _Step:
-    type, name = parameter.type, parameter.name
+    type, name, argument = parameter.type, parameter.name, parameter.argument
     if isinstance(type, ExtensionsType):
-        return _Step(name, None, type.fromFields, parameter.fallback)
-    return _Step(name, name.encode("ascii"), type.fromText, parameter.fallback)
+        return _Step(name, argument, None, type.fromFields, parameter.fallback)
+    return _Step(name, argument, name.encode("ascii"), type.fromText, parameter.fallback)
 
 
 def _jsonStep(parameter: Parameter) -> _Step:
-    return _Step(parameter.name, parameter.name, parameter.type.fromJSON, parameter.fallback)
+    name, read = parameter.name, parameter.type.fromJSON
+    return _Step(name, parameter.argument, name, read, parameter.fallback)
 
 
 def _typedStep(parameter: Parameter) -> _Step:
-    return _Step(parameter.name, parameter.name, parameter.type.fromTyped, parameter.fallback)
+    name, read = parameter.name, parameter.type.fromTyped
+    return _Step(name, parameter.argument, name, read, parameter.fallback)
 
 
 @frozen
@@ -101,13 +105,13 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> Callable[[Any]
 
     def read(given: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
-        for name, key, readValue, fallback in steps:
+        for name, argument, key, readValue, fallback in steps:
             if key is None:
-                arguments[name] = readValue(given)
+                arguments[argument] = readValue(given)
                 continue
             value = given.get(key)
             try:
-                arguments[name] = fallback() if value in absent else readValue(value)
+                arguments[argument] = fallback() if value in absent else readValue(value)
             except ParameterInvalid as error:
                 raise ParameterInvalid(f"{name}: {error.message}{_show(value)}") from None
         return arguments
@@ -136,7 +140,7 @@ def _resolving(broker: Broker, step: _Step) -> _Step:
         except GroupUnknown as error:
             raise GroupUnknown(f"{step.name}: {error.message}: {group[:_SHOWN]}") from None
 
-    return _Step(step.name, step.key, readGroup, lambda: resolve(fallback()))
+    return _Step(step.name, step.argument, step.key, readGroup, lambda: resolve(fallback()))
 
 
 def _paramsReader(operation: Operation, broker: Broker) -> Callable[[Raw], dict[str, Any]]:

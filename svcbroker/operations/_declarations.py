@@ -31,6 +31,7 @@ class Parameter:
     @ivar description: what it means, in a sentence.
     @ivar default: its value where it is absent, unless it is required.
     @ivar absent: the error where it is required and absent.
+    @ivar argument: the name of the method's argument: the same, unless that is a word of Python.
     """
 
     name: str
@@ -38,6 +39,11 @@ class Parameter:
     description: str
     default: Any = REQUIRED
     absent: _ErrorType = ParameterInvalid
+    argument: str = field()
+
+    @argument.default
+    def _argument(self) -> str:
+        return self.name
 
     @property
     def isRequired(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from twisted.internet.defer import Deferred, succeed
 
 from ..access import Principal
-from ..broker import DEFAULT_PAGE_SIZE, Publication
+from ..broker import DEFAULT_PAGE_SIZE, DEFAULT_READ, MAX_READ, MAX_WAIT, Publication
 from ..errors import (
     ContentBlank,
     ContentTooLarge,
@@ -43,6 +43,7 @@ from ._results import (
     CHECKPOINT,
     CONSISTENCY_PROOF,
     EVENT,
+    EVENT_PAGE,
     EVENT_PROOF,
     GENESIS,
     SEND_RESULT,
@@ -56,6 +57,8 @@ from ._types import (
     EventIdType,
     ExtensionsType,
     FiltersType,
+    FilterType,
+    FlagType,
     GroupType,
     NumberType,
     OffsetType,
@@ -111,6 +114,38 @@ PAGE_SIZE: Final = Parameter(
     type=NumberType(PageSizeInvalid),
     default=DEFAULT_PAGE_SIZE,
     description="How many items a page has: 1 to 99; another number means 10.",
+)
+_FILTER = Parameter(
+    name="topic",
+    type=FilterType(),
+    absent=TopicBlank,
+    description="A topic, or a pattern of MQTT's kind.",
+)
+_FROM = Parameter(
+    name="from",
+    argument="offset",
+    type=OffsetType(),
+    default=None,
+    description="Where to begin: OFFSET_FIRST (the default), OFFSET_LAST (the default in reverse), "
+    "after an event's id, at a height, or at OFFSET_TIME: with a time.",
+)
+_LIMIT = Parameter(
+    name="limit",
+    type=NumberType(ParameterInvalid, 1, MAX_READ),
+    default=DEFAULT_READ,
+    description=f"The most events to answer: 1 to {MAX_READ}, by default {DEFAULT_READ}.",
+)
+_WAIT = Parameter(
+    name="wait",
+    type=NumberType(ParameterInvalid, 0, MAX_WAIT),
+    default=0,
+    description=f"How long to wait for an event if there is none: 0 to {MAX_WAIT} seconds.",
+)
+_REVERSE = Parameter(
+    name="reverse",
+    type=FlagType(),
+    default=False,
+    description="Whether to go backwards: true or false, by default false.",
 )
 _FILTERS = Parameter(
     name="topic",
@@ -206,6 +241,25 @@ OPERATIONS: Final = (
         result=EVENT,
         errors=_EVENT_ID_ERRORS,
         method=lambda broker: broker.getEvent,
+    ),
+    Operation(
+        name="events",
+        summary="Read the events of a topic, or of all topics that a pattern matches.",
+        parameters=(_FILTER, GROUP, _FROM, _LIMIT, _TAG, _WAIT, _REVERSE),
+        result=EVENT_PAGE,
+        errors=(
+            TopicBlank,
+            TopicTooLong,
+            TopicInvalid,
+            PatternInvalid,
+            TopicNotFound,
+            EventIdTooLong,
+            EventIdInvalid,
+            EventNotFound,
+            HeightUnknown,
+            Overloaded,
+        ),
+        method=lambda broker: broker.readEvents,
     ),
     Operation(
         name="list",

@@ -45,6 +45,17 @@ class LoggedEvent(Struct, frozen=True):
     sequenceNumber: int
 
 
+class EventPage(Struct, frozen=True):
+    """
+    Events of the log. The next page begins at the offset C{next}, which is an event's id or a
+    block's height. At the end everything was read; otherwise there may be more.
+    """
+
+    events: list[LoggedEvent]
+    next: str
+    atEnd: bool
+
+
 class SendResult(Struct, frozen=True):
     """The outcome of a publish. There is an event id only with SUCCESS."""
 
@@ -219,6 +230,11 @@ def loggedEvents(batch: Batch) -> list[LoggedEvent]:
     ]
 
 
+def _eventPage(page: broker.EventPage) -> EventPage:
+    events = [event for batch in page.batches for event in loggedEvents(batch)]
+    return EventPage(events, str(page.next), page.isAtEnd)
+
+
 def _sendResult(result: broker.SendResult) -> SendResult:
     eventId = None if result.eventId is None else str(result.eventId)
     return SendResult(result.topic, eventId, result.status.value)
@@ -348,6 +364,7 @@ def _checkpoint(answer: broker.CheckpointAnswer) -> Checkpoint:
 BOOLEAN = Result(type=bool, render=same)
 STRING = Result(type=str, render=same)
 EVENT = Result(type=Event, render=_event)
+EVENT_PAGE = Result(type=EventPage, render=_eventPage)
 SEND_RESULT = Result(type=SendResult, render=_sendResult)
 TOPIC_PAGE = Result(type=TopicPage, render=_topicPage)
 TOPIC_STATE = Result(type=TopicState, render=_topicState)

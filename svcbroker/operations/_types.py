@@ -193,17 +193,19 @@ class NumberType(ParameterType):
 
     @ivar error: what is said of anything else.
     @ivar minimum: the least that is taken, where there is one.
+    @ivar maximum: the most that is taken, where there is a least.
     """
 
     error: type[BrokerError]
     minimum: int | None = None
+    maximum: int = MAX_PAGE_NUMBER
     schema: Mapping[str, Any] = field(init=False)
 
     @schema.default
     def _schema(self) -> Mapping[str, Any]:
         if self.minimum is None:
             return {"type": "integer"}
-        return {"type": "integer", "minimum": self.minimum, "maximum": MAX_PAGE_NUMBER}
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
     def fromText(self, raw: bytes) -> int:
         if _INTEGER.fullmatch(raw) is None:
@@ -219,17 +221,31 @@ class NumberType(ParameterType):
         return self._check(value)
 
     def _check(self, number: int) -> int:
-        if self.minimum is not None and not self.minimum <= number <= MAX_PAGE_NUMBER:
+        if self.minimum is not None and not self.minimum <= number <= self.maximum:
             self._refuse()
         return number
 
     def _refuse(self) -> NoReturn:
         if self.minimum is None:
             raise self.error()
-        allowed = f"a whole number from {self.minimum} to {MAX_PAGE_NUMBER}"
+        allowed = f"a whole number from {self.minimum} to {self.maximum}"
         if self.error is ParameterInvalid:
             raise ParameterInvalid(f"is not {allowed}")
         raise self.error(f"{self.error.text}: it is {allowed}")
+
+
+class FlagType(ParameterType):
+    """Yes or no: C{true} or C{false}."""
+
+    schema: Mapping[str, Any] = {"type": "boolean"}
+
+    def fromText(self, raw: bytes) -> bool:
+        return self.fromJSON({b"true": True, b"false": False}.get(raw))
+
+    def fromJSON(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            raise ParameterInvalid("is not true or false")
+        return value
 
 
 class HashType(ParameterType):
@@ -281,6 +297,23 @@ class FiltersType(ParameterType):
         for filter in filters:
             checkFilter(filter)
         return filters
+
+
+class FilterType(ParameterType):
+    """A topic or a pattern."""
+
+    schema: Mapping[str, Any] = {"type": "string", "minLength": 1, "maxLength": 256}
+
+    def fromText(self, raw: bytes) -> str:
+        try:
+            return self.fromJSON(raw.decode("utf-8"))
+        except UnicodeDecodeError:
+            raise TopicInvalid() from None
+
+    def fromJSON(self, value: object) -> str:
+        filter: str = super().fromJSON(value)
+        checkFilter(filter)
+        return filter
 
 
 class SubscriptionIdType(ParameterType):

@@ -13,7 +13,14 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from svcbroker.access import Principal
-from svcbroker.broker import Broker, ISubscriptionDirectory, IWebhooks, Limits
+from svcbroker.broker import (
+    Broker,
+    EventPage,
+    ISubscriptionDirectory,
+    IWebhooks,
+    Limits,
+    ReadRequest,
+)
 from svcbroker.errors import BrokerError, NoSuchCall
 from svcbroker.model import SubscriptionRecord
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
@@ -26,7 +33,7 @@ TIMEOUT = 10.0
 
 @implementer(ISubscriptionDirectory)
 class FakeDirectory:
-    """A directory of subscriptions that a test gives."""
+    """A directory of subscriptions that a test gives, which reads no events."""
 
     def __init__(self, *records: SubscriptionRecord) -> None:
         self.records = records
@@ -35,6 +42,9 @@ class FakeDirectory:
         self, principal: Principal, group: str | None
     ) -> Deferred[Sequence[SubscriptionRecord]]:
         return succeed([each for each in self.records if group in (None, each.group)])
+
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+        return fail(NoSuchCall())
 
 
 @implementer(IWebhooks)

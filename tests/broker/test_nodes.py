@@ -13,7 +13,7 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svcbroker.access import ANYBODY, Principal
-from svcbroker.broker import IPeer, ISubscriptionDirectory, PeerError
+from svcbroker.broker import IPeer, PeerError
 from svcbroker.broker._nodes import Nodes
 from svcbroker.errors import (
     BrokerError,
@@ -24,6 +24,8 @@ from svcbroker.errors import (
     UnknownError,
 )
 from svcbroker.model import InterfaceType, SubscriptionRecord
+
+from .support import FakeDirectory
 
 OWN = "own:1"
 TIMEOUT = 5.0
@@ -45,8 +47,7 @@ def record(id: str) -> SubscriptionRecord:
     )
 
 
-@implementer(ISubscriptionDirectory)
-class Directory:
+class Directory(FakeDirectory):
     """The subscriptions of this broker: one, of group 1."""
 
     def listSubscriptions(

@@ -11,8 +11,8 @@ from attrs import frozen
 from twisted.logger import Logger
 
 from ...errors import LedgerUnavailable
-from ...interfaces import Batch
-from ...model import Event, Position
+from ...interfaces import Batch, ILedger
+from ...model import Block, Event, Position
 from ._dispatcher import inBatches
 from ._follower import Follower
 
@@ -20,6 +20,8 @@ BLOCKS_A_STEP = 16
 """How many blocks are looked at in one step, at the most."""
 
 _HEIGHTS_AHEAD = 64
+
+_log = Logger()
 
 
 @frozen(kw_only=True)
@@ -41,8 +43,6 @@ class History:
 
     Plain topics are found by the ledger's index. Patterns are looked for block by block.
     """
-
-    _log = Logger()
 
     def __init__(
         self,
@@ -75,14 +75,7 @@ class History:
             if height > position.height:
                 position = Position(height, -1)
             block = await self._follower.readBlock(height)
-            if self._topics and not any(event.topic in self._topics for event in block.events):
-                self._log.error(
-                    "the index of group {group} is damaged: block {height} has none of the events "
-                    "that it leads to",
-                    group=self._follower.ledger.group,
-                    height=height,
-                )
-                raise LedgerUnavailable("the ledger's disk cannot be read")
+            checkIndex(self._follower, block, self._topics)
             events = self._matching(block.events, position, skip)
             batch = next(inBatches(events, block.timestamp), None)
             if batch is not None:
@@ -123,3 +116,67 @@ class History:
         if not self._heights or self._heights[0] > last:
             return None
         return self._heights[0]
+
+
+class HeightsBelow:
+    """
+    The heights of blocks that may hold events of topics, the highest first.
+
+    A ledger finds blocks from a height on only. So this looks into one range of heights below the
+    other, which becomes wider while there are no events, and narrower where there are more than one
+    read answers.
+    """
+
+    def __init__(self, ledger: ILedger, topics: tuple[str, ...] | None) -> None:
+        """
+        @param topics: the topics; C{None} for any.
+        """
+        self._ledger = ledger
+        self._topics = topics
+        self._found: list[int] = []
+        self._lowest: int | None = None
+        self._width = _HEIGHTS_AHEAD
+
+    async def next(self, before: Position) -> int | None:
+        """
+        The height of the highest block that may hold such events before a position; C{None} where
+        there is none. The position is never above the last one that was asked for.
+        """
+        # The block of the position holds events before it, unless it is that of its first one.
+        end = before.height + (before.index > 0)
+        if self._topics is None:
+            return end - 1 if end > 1 else None
+        while self._found and self._found[-1] >= end:
+            self._found.pop()
+        while not self._found:
+            top = end if self._lowest is None else min(end, self._lowest)
+            if top <= 1:
+                return None
+            first = max(1, top - self._width)
+            found = await self._ledger.findBlocks(self._topics, first, _HEIGHTS_AHEAD)
+            below = [height for height in found if height < top]
+            if len(below) == _HEIGHTS_AHEAD and below[-1] < top - 1:
+                # These are the lowest ones of the range.
+                self._width //= 2
+                continue
+            if len(below) < _HEIGHTS_AHEAD // 4:
+                self._width *= 2
+            self._lowest, self._found = first, below
+        return self._found[-1]
+
+
+def checkIndex(follower: Follower, block: Block, topics: tuple[str, ...] | None) -> None:
+    """
+    Check that a block has events of the topics whose index led to it.
+
+    @param topics: C{None} where no index was used.
+    @raise LedgerUnavailable: it has none: the index is damaged, and may leave out other events.
+    """
+    if topics and not any(event.topic in topics for event in block.events):
+        _log.error(
+            "the index of group {group} is damaged: block {height} has none of the events "
+            "that it leads to",
+            group=follower.ledger.group,
+            height=block.height,
+        )
+        raise LedgerUnavailable("the ledger's disk cannot be read")

@@ -9,6 +9,7 @@ from heapq import nsmallest
 from uuid import UUID
 
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -37,10 +38,12 @@ from ...net.addresses import ownerOf
 from ...net.deferreds import asDeferred
 from .._dependencies import IDurableSubscriptions, ISubscriptionDirectory
 from .._groups import Groups
+from .._values import EventPage, ReadRequest
 from ._expiry import SECONDS_A_DAY, PositionExpiry, dayOf
 from ._follower import Follower
 from ._offsets import locateOffset
 from ._positions import KeptPosition, KeptPositions, MemoryPositions, StoredPosition
+from ._reading import EventReading
 from ._subscription import LogSubscription
 from ._walks import HistoryTurns
 
@@ -97,6 +100,7 @@ class Subscriptions:
         self._expiry = PositionExpiry(
             self._positions, self._followers, reactor, now, positionExpiry, self._use
         )
+        self._reading = EventReading(self._followers, reactor, now, self._checkFilter)
         self._live: dict[str, LogSubscription] = {}
         self._reserved: set[str] = set()
         # Ids whose positions belong to what has an end of its own.
@@ -258,6 +262,14 @@ class Subscriptions:
             raise PatternInvalid(f"a pattern has at most {self._maxLevels} levels")
         if not isResumed:
             principal.requireAny(Action.SUBSCRIBE, group, filter)
+
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+        """See L{ISubscriptionDirectory}."""
+        return self._reading.read(principal, request)
+
+    def drain(self) -> Deferred[None]:
+        """Answer calls of C{events} that wait, and have none wait from now on."""
+        return self._reading.drain()
 
     def end(self, group: str) -> Position:
         """The place after which events begin that are published from now on."""

@@ -52,6 +52,7 @@ class LogSubscription:
         moved: Callable[[LogSubscription], None],
         store: Callable[[LogSubscription], None],
         checkFilter: Callable[[Principal, str, str], None],
+        wentLive: Callable[[], object] | None = None,
     ) -> None:
         """
         @param principal: who subscribes. It gets what it may read when that is handed over.
@@ -61,6 +62,7 @@ class LogSubscription:
         @param moved: called when what L{stored} gives has changed.
         @param store: called to keep what L{stored} gives at once.
         @param checkFilter: raises an error where the principal may not have a filter in the group.
+        @param wentLive: called when it L{isLive} from now on.
         """
         self.subscriptionId = subscriptionId
         self.principal = principal
@@ -73,6 +75,7 @@ class LogSubscription:
         self._moved = moved
         self._store = store
         self._checkFilter = checkFilter
+        self._wentLive = wentLive
         self._filters = FilterSet(request.filters)
         self._history = self._newHistory()
         self._turn: Deferred[None] | None = None
@@ -112,6 +115,11 @@ class LogSubscription:
     # What is known of it.
 
     @property
+    def isLive(self) -> bool:
+        """Whether everything up to the last block that was dispatched was handed over."""
+        return self._feed is self._follower
+
+    @property
     def position(self) -> Position:
         """See L{ISubscription}."""
         if self._feed is not None:
@@ -136,7 +144,7 @@ class LogSubscription:
         tag, events in the log with other tags are counted too. Events in the log are not counted
         for a principal that may not read all that patterns match: the number would tell of them.
         """
-        if self._feed is self._follower:
+        if self.isLive:
             return self._unacknowledged
         cursor = self.position
         filters = self.request.filters
@@ -278,6 +286,8 @@ class LogSubscription:
         if self._feed is None and self._cursor.height > self._follower.height:
             self._skip = frozenset()
             self._enter(self._follower)
+            if self._wentLive is not None:
+                self._wentLive()
 
     # Filters that come and go.
 

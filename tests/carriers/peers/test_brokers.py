@@ -9,14 +9,13 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface import implementer
 
 from svcbroker.access import Principal
-from svcbroker.broker import ISubscriptionDirectory
 from svcbroker.errors import NodeUnavailable, ParameterInvalid
 from svcbroker.model import InterfaceType, SubscriptionRecord
 from svcbroker.net.http import basicAuthorization
 from tests.access.support import account
+from tests.broker.support import FakeDirectory
 from tests.carriers.http.accounts import Accounts
 
 from .support import Network
@@ -25,8 +24,7 @@ HOSTS = ("a", "b", "c")
 URLS = {f"{host}.example:8080": f"http://{host}/svcbroker" for host in HOSTS}
 
 
-@implementer(ISubscriptionDirectory)
-class Directory:
+class Directory(FakeDirectory):
     """One subscription, with the broker's name for its id."""
 
     def __init__(self, name: str) -> None:

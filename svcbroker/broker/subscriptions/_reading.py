@@ -1,0 +1,418 @@
+"""
+Reading pages of events, for clients that ask for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from zope.interface import implementer
+
+from ...access import Principal
+from ...errors import BrokerError, NotAuthenticated, Overloaded, TopicNotFound
+from ...interfaces import Action, Batch, ISubscriber
+from ...model import (
+    TAG,
+    Event,
+    EventId,
+    InterfaceType,
+    Position,
+    SubscribeRequest,
+    filterMatches,
+    isPattern,
+)
+from ...net.deferreds import asDeferred
+from .._values import EventPage, ReadRequest
+from ._follower import Follower
+from ._history import BLOCKS_A_STEP, HeightsBelow, checkIndex
+from ._offsets import locateOffset
+from ._positions import StoredPosition
+from ._subscription import LogSubscription
+
+MAX_PAGE: Final = 4 * 1024 * 1024
+"""How large the events of a page may be as JSON, in bytes. One event alone may be larger."""
+
+MAX_PAGES: Final = 64 * 1024 * 1024
+"""How large the events of all pages that are being read may be, as JSON and in bytes. Beyond it a
+page ends with its first event, so that any number of readers takes a bounded amount of memory."""
+
+MAX_SEARCH: Final = 2.0
+"""How long events are searched for in the past, in seconds. Then the page ends where the search has
+come to, so that a pattern that matches little of a long log does not hold a request."""
+
+MAX_WAITING: Final = 10_000
+"""How many clients may wait for events at the same time."""
+
+MAX_OWN_WAITING: Final = 1000
+"""How many of them may be of one account."""
+
+_RECORD: Final = 256
+"""The most bytes of an event as JSON apart from its topic, content and extensions."""
+
+_ESCAPED: Final = 6
+"""The most bytes of a character in JSON text."""
+
+_PAIR: Final = 6
+"""The bytes between the names and values of JSON objects."""
+
+
+class _Page:
+    """
+    A page that is being read.
+
+    @ivar batches: its events, in the order in which they were asked for.
+    @ivar count: how many they are.
+    @ivar isFull: whether no further event belongs to it.
+    """
+
+    def __init__(self, limit: int, held: _Held) -> None:
+        """
+        @param held: the bytes of all pages.
+        """
+        self._limit = limit
+        self._held = held
+        self._size = 0
+        self.batches: list[Batch] = []
+        self.count = 0
+        self.isFull = False
+
+    def add(self, events: Sequence[Event], timestamp: int) -> bool:
+        """
+        Add the next events, of one block, as many as there is room for.
+
+        @param timestamp: the block's time.
+        @return: whether the page is full now.
+        """
+        taken = 0
+        for event in events:
+            size = _sizeOf(event)
+            if (self.count or taken) and (
+                self._size + size > MAX_PAGE or self._held.size + size > MAX_PAGES
+            ):
+                self.isFull = True
+                break
+            self._size += size
+            self._held.size += size
+            taken += 1
+            if self.count + taken == self._limit:
+                self.isFull = True
+                break
+        if taken:
+            self.batches.append(Batch(events[:taken], timestamp))
+            self.count += taken
+        return self.isFull
+
+    @property
+    def last(self) -> EventId:
+        """The id of its last event."""
+        return self.batches[-1].events[-1].eventId
+
+    def readableBy(self, principal: Principal, group: str) -> Sequence[Batch]:
+        """What a principal may read of it now: its grants may have changed since."""
+        if principal.isEverything:
+            return self.batches
+        readable = []
+        for batch in self.batches:
+            events = [e for e in batch.events if principal.may(Action.SUBSCRIBE, group, e.topic)]
+            if events:
+                readable.append(Batch(events, batch.timestamp))
+        return readable
+
+    def release(self) -> None:
+        """It was answered or given up."""
+        self._held.size -= self._size
+
+
+class _Held:
+    """The bytes of all pages that are being read."""
+
+    size = 0
+
+
+def _sizeOf(event: Event) -> int:
+    """The most bytes that an event takes as JSON."""
+    size = _RECORD + _ESCAPED * len(event.topic) + (len(event.content) + 2) // 3 * 4
+    for key, value in event.extensions.items():
+        size += _PAIR + _ESCAPED * (len(key) + len(value))
+    return size
+
+
+@implementer(ISubscriber)
+class _ForwardRead:
+    """
+    A page in the order of the log: what a subscription delivers until the page is full, the end of
+    the log is reached, or the time is over.
+
+    @ivar done: fires when the page can be answered.
+    @ivar subscription: where the events come from.
+    """
+
+    def __init__(self, page: _Page, follower: Follower, *, isWaiting: bool) -> None:
+        """
+        @param isWaiting: whether to wait for an event where there is none.
+        """
+        self.done: Deferred[None] = Deferred()
+        self.subscription: LogSubscription | None = None
+        self._page = page
+        self._follower = follower
+        # Events that were final when the page was asked for belong to it.
+        self._end = follower.committed
+        self._isWaiting = isWaiting
+        self._isLate = False
+        self._error: BrokerError | None = None
+
+    @property
+    def isAtEnd(self) -> bool:
+        """Whether everything was read up to the end of the log."""
+        subscription = self.subscription
+        isLive = subscription is not None and subscription.isLive
+        return isLive and not self._page.isFull and self._follower.height >= self._end
+
+    def deliver(self, batch: Batch) -> None:
+        """See L{ISubscriber.deliver}."""
+        assert self.subscription is not None
+        if self._page.add(batch.events, batch.timestamp):
+            self.subscription.pause()
+        self.check()
+
+    def subscriptionEnded(self, error: BrokerError) -> None:
+        """See L{ISubscriber.subscriptionEnded}."""
+        self._error = error
+        self._page.isFull = True
+        self.check()
+
+    def endSearch(self) -> None:
+        """The time to search the past is over."""
+        self._isLate = True
+        self.check()
+
+    def endWait(self) -> None:
+        """The time to wait for an event is over."""
+        self._isWaiting = False
+        self.check()
+
+    def check(self) -> None:
+        """Look whether the page can be answered."""
+        if self.done.called:
+            return
+        page = self._page
+        isSearched = self._isLate or self.isAtEnd
+        if page.isFull or (isSearched and (page.count or not self._isWaiting)):
+            self.done.callback(None)
+
+    def answer(self, principal: Principal, request: ReadRequest) -> EventPage:
+        """
+        The page as it is now.
+
+        @raise NotAuthenticated: the account is gone.
+        @raise BrokerError: the log cannot be read, and nothing was read before.
+        """
+        page, subscription = self._page, self.subscription
+        if self._error is not None and (
+            isinstance(self._error, NotAuthenticated) or not page.count
+        ):
+            raise self._error
+        assert subscription is not None
+        isAtEnd, position = self.isAtEnd, subscription.position
+        following: EventId | int
+        if not page.isFull and position.index < 0:
+            following = position.height
+        elif page.count:
+            following = page.last
+        else:
+            # Nothing was read after the event where reading was to begin.
+            assert isinstance(request.offset, EventId)
+            following = request.offset
+        batches = page.readableBy(principal, request.group)
+        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd)
+
+
+class EventReading:
+    """
+    Reads pages of events. Nothing of a page is kept once it was answered.
+    """
+
+    def __init__(
+        self,
+        followers: Mapping[str, Follower],
+        reactor: IReactorTime,
+        now: Callable[[], float],
+        checkFilter: Callable[[Principal, str, str], None],
+    ) -> None:
+        """
+        @param followers: the groups' followers, by the ids of the groups.
+        @param now: the wall clock: seconds since the epoch.
+        @param checkFilter: raises an error where a principal may not have a filter in a group.
+        """
+        self._followers = followers
+        self._reactor = reactor
+        self._now = now
+        self._checkFilter = checkFilter
+        self._held = _Held()
+        self._waiting: dict[_ForwardRead, None] = {}
+        self._waitingOf: Counter[str] = Counter()
+        self._isDrained = False
+
+    @asDeferred
+    async def read(self, principal: Principal, request: ReadRequest) -> EventPage:
+        """See L{ISubscriptionDirectory.readEvents<svcbroker.broker.ISubscriptionDirectory>}."""
+        follower = self._followers[request.group]
+        self._checkFilter(principal, request.group, request.filter)
+        if not isPattern(request.filter) and follower.ledger.topicState(request.filter) is None:
+            raise TopicNotFound()
+        page = _Page(request.limit, self._held)
+        try:
+            if request.isReverse:
+                return await self._readBackward(principal, request, follower, page)
+            return await self._readForward(principal, request, follower, page)
+        finally:
+            page.release()
+
+    def drain(self) -> Deferred[None]:
+        """Answer all who wait for events now, and have nobody wait from now on."""
+        self._isDrained = True
+        for read in tuple(self._waiting):
+            read.endWait()
+        return succeed(None)
+
+    async def _readForward(
+        self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page
+    ) -> EventPage:
+        isWaiting = request.wait > 0 and not self._isDrained
+        read = _ForwardRead(page, follower, isWaiting=isWaiting)
+        if isWaiting:
+            self._beginWait(principal, read)
+        calls = [self._reactor.callLater(MAX_SEARCH, read.endSearch)]
+        if isWaiting:
+            calls.append(self._reactor.callLater(request.wait, read.endWait))
+        try:
+            start = await locateOffset(follower, principal, request.offset)
+            # Blocks that were final before belong to the past, not to what comes.
+            committed = follower.committed
+            while follower.height < committed:
+                await deferLater(self._reactor, 0)
+            read.subscription = self._subscribe(principal, request, follower, start, read)
+            read.subscription.resume()
+            read.check()
+            await read.done
+            # Events come to all who wait in the same turn; answering each takes time.
+            await follower.turns.turn()
+            return read.answer(principal, request)
+        finally:
+            for call in calls:
+                if call.active():
+                    call.cancel()
+            if isWaiting:
+                self._endWait(principal, read)
+            if read.subscription is not None:
+                read.subscription.close()
+
+    def _subscribe(
+        self,
+        principal: Principal,
+        request: ReadRequest,
+        follower: Follower,
+        start: Position,
+        read: _ForwardRead,
+    ) -> LogSubscription:
+        """A subscription that is neither listed nor kept, nor counts for a quota."""
+        return LogSubscription(
+            subscriptionId="of a page",
+            principal=principal,
+            request=SubscribeRequest(
+                interfaceType=InterfaceType.RESTFUL,
+                group=request.group,
+                filters=(request.filter,),
+                tag=request.tag,
+            ),
+            subscriber=read,
+            follower=follower,
+            now=self._now,
+            start=StoredPosition(start),
+            closed=_ignore,
+            moved=_ignore,
+            store=_ignore,
+            checkFilter=self._checkFilter,
+            wentLive=read.check,
+        )
+
+    def _beginWait(self, principal: Principal, read: _ForwardRead) -> None:
+        """
+        @raise Overloaded: too many clients wait.
+        """
+        name = principal.name
+        if name and self._waitingOf[name] >= MAX_OWN_WAITING:
+            raise Overloaded(
+                f"this account has {MAX_OWN_WAITING} calls of events that wait, as many as it may"
+            )
+        if len(self._waiting) >= MAX_WAITING:
+            raise Overloaded(f"{MAX_WAITING} calls of events wait already: try again without wait")
+        self._waitingOf[name] += 1
+        self._waiting[read] = None
+
+    def _endWait(self, principal: Principal, read: _ForwardRead) -> None:
+        del self._waiting[read]
+        self._waitingOf[principal.name] -= 1
+        if not self._waitingOf[principal.name]:
+            del self._waitingOf[principal.name]
+
+    async def _readBackward(
+        self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page
+    ) -> EventPage:
+        deadline = self._reactor.seconds() + MAX_SEARCH
+        filter, tag, group, turns = request.filter, request.tag, request.group, follower.turns
+        topics = None if isPattern(filter) else (filter,)
+        # Events before this position are still to be read.
+        before = await locateOffset(follower, principal, request.offset)
+        if isinstance(request.offset, Position):
+            before = Position(min(before.height, follower.committed) + 1, -1)
+        heights = HeightsBelow(follower.ledger, topics)
+        isAtEnd = False
+        while not (page.isFull or isAtEnd) and self._reactor.seconds() < deadline:
+            await turns.turn()
+            if principal.isRevoked:
+                raise NotAuthenticated("the account is gone")
+            for _ in range(BLOCKS_A_STEP):
+                height = await heights.next(before)
+                if height is None:
+                    isAtEnd = True
+                    break
+                block = await follower.readBlock(height)
+                checkIndex(follower, block, topics)
+                events = [
+                    event
+                    for event in reversed(block.events)
+                    if event.position < before
+                    and filterMatches(filter, event.topic)
+                    and (tag is None or event.extensions.get(TAG) == tag)
+                    and (
+                        principal.isEverything
+                        or principal.may(Action.SUBSCRIBE, group, event.topic)
+                    )
+                ]
+                if page.add(events, block.timestamp):
+                    break
+                before = Position(height, -1)
+                if turns.isOver:
+                    break
+        following: EventId | int
+        if page.isFull:
+            following = page.last
+        elif isAtEnd:
+            following = 0
+        elif before.index < 0:
+            following = before.height - 1
+        else:
+            assert isinstance(request.offset, EventId)
+            following = request.offset
+        batches = page.readableBy(principal, group)
+        return EventPage(batches=batches, next=following, isAtEnd=isAtEnd)
+
+
+def _ignore(*arguments: object) -> None:
+    """Of a subscription that is not kept nothing is stored."""

@@ -1,0 +1,551 @@
+"""
+Tests of reading pages of events: what is read is exactly the matching part of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker import errors
+from svcbroker.access import ANYBODY, Principal
+from svcbroker.broker import EventPage, ReadRequest
+from svcbroker.broker.subscriptions import _reading
+from svcbroker.chain import proposeBlock
+from svcbroker.interfaces import submit
+from svcbroker.model import (
+    CloseTopic,
+    Edge,
+    EventId,
+    Moment,
+    Offset,
+    Position,
+    PublishEvent,
+    filterMatches,
+    parseOffset,
+)
+from tests.access.support import account, principalOf
+
+from .test_subscriptions import Fixture
+
+
+def contents(page: EventPage) -> list[bytes]:
+    return [event.content for batch in page.batches for event in batch.events]
+
+
+class ReadingTestCase(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.fixture = Fixture()
+        self.fixture.open("a", "b", "c/d")
+
+    def ask(self, filter: str = "+", principal: Principal = ANYBODY, **more: Any) -> Deferred[Any]:
+        """Begin to read."""
+        if isinstance(more.get("offset"), (str, int)):
+            more["offset"] = parseOffset(str(more["offset"]))
+        isReverse = more.get("isReverse", False)
+        given = {"offset": Edge.LAST if isReverse else Edge.FIRST, **more}
+        request = ReadRequest(group="1", filter=filter, **given)
+        return self.fixture.subscriptions.readEvents(principal, request)
+
+    def read(self, *args: Any, **more: Any) -> EventPage:
+        """Read a page that is there."""
+        asked = self.ask(*args, **more)
+        self.fixture.turn()
+        page: EventPage = self.successResultOf(asked)
+        return page
+
+    def publish(self, count: int, topics: str = "ab") -> list[bytes]:
+        """Publish events in blocks of their own; their contents."""
+        made = [b"%d" % number for number in range(count)]
+        for number, content in enumerate(made):
+            self.fixture.publish(topics[number % len(topics)], content)
+        self.fixture.turn()
+        return made
+
+    def walk(self, *args: Any, **more: Any) -> list[bytes]:
+        """The contents of all pages."""
+        found: list[bytes] = []
+        while True:
+            page = self.read(*args, **more)
+            found += contents(page)
+            if page.isAtEnd:
+                return found
+            more["offset"] = str(page.next)
+
+
+class ForwardTests(ReadingTestCase):
+    def test_pageHoldsMatchingEventsOfTheLog(self) -> None:
+        """In the order of the log, for topics by the index and for patterns by the blocks."""
+        made = self.publish(6)
+        height = self.fixture.subscriptions.end("1").height
+        for filter, expected in (("+", made), ("#", made), ("a", made[::2]), ("c/d", [])):
+            page = self.read(filter)
+            self.assertEqual(contents(page), expected)
+            self.assertEqual((page.next, page.isAtEnd), (height, True))
+
+    def test_batchesHaveTheTimesOfTheirBlocks(self) -> None:
+        for _ in range(3):
+            self.fixture.clock.advance(1)
+            self.fixture.publish("a", b"x")
+        for filter in ("a", "+"):
+            times = [batch.timestamp for batch in self.read(filter).batches]
+            self.assertEqual(times, [1_001_000, 1_002_000, 1_003_000])
+            times = [batch.timestamp for batch in self.read(filter, isReverse=True).batches]
+            self.assertEqual(times, [1_003_000, 1_002_000, 1_001_000])
+
+    def test_fullPageEndsWithItsLastEvent(self) -> None:
+        made = self.publish(6)
+        for filter, expected in (("+", made), ("a", made[::2])):
+            page = self.read(filter, limit=3)
+            self.assertEqual((contents(page), page.isAtEnd), (expected[:3], False))
+            self.assertEqual(page.next, page.batches[-1].events[-1].eventId)
+            rest = self.read(filter, limit=3, offset=page.next)
+            self.assertEqual(contents(rest), expected[3:6])
+
+    def test_walkReadsEachEventOnce(self) -> None:
+        made = self.publish(50)
+        for limit in (1, 7, 1000):
+            self.assertEqual(self.walk("+", limit=limit), made)
+            self.assertEqual(self.walk("a", limit=limit), made[::2])
+
+    def test_offsetsChooseTheFirstEvent(self) -> None:
+        self.fixture.clock.advance(1)
+        made = self.publish(6)
+        first = self.read("+", limit=1).next
+        assert isinstance(first, EventId)
+        for offset, expected in (
+            (first, made[1:]),
+            (Position(first.height + 2, -1), made[2:]),
+            (Moment(1_001_000), made),
+            (Moment(1_001_001), []),
+            (Edge.LAST, []),
+        ):
+            self.assertEqual(contents(self.read("+", offset=offset)), expected)
+
+    def test_nextOfAnEmptyPageAfterAnEventIsUsable(self) -> None:
+        """Also while the search has not come beyond its block."""
+        self.publish(3)
+        page = self.read("a", limit=1)
+        asked = self.ask("a", offset=page.next)
+        self.fixture.clock.advance(_reading.MAX_SEARCH)
+        self.fixture.turn()
+        late = self.successResultOf(asked)
+        self.assertEqual(contents(late) + self.walk("a", offset=str(late.next)), [b"2"])
+
+    def test_tagChoosesEvents(self) -> None:
+        fixture = self.fixture
+        for number in range(4):
+            fixture.publish("a", b"%d" % number, tag="xy"[number % 2])
+        for filter in ("a", "+"):
+            self.assertEqual(contents(self.read(filter, tag="y")), [b"1", b"3"])
+            self.assertEqual(contents(self.read(filter, tag="y", isReverse=True)), [b"3", b"1"])
+
+    def test_eventsOfClosedTopicsAreRead(self) -> None:
+        self.publish(2, "a")
+        submit(self.fixture.ledger, CloseTopic(topic="a"))
+        for filter in ("a", "+"):
+            self.assertEqual(contents(self.read(filter)), [b"0", b"1"])
+            self.assertEqual(contents(self.read(filter, isReverse=True)), [b"1", b"0"])
+
+    def test_pagesAreBoundedInBytes(self) -> None:
+        """Except for a single event, they are not larger as JSON than allowed."""
+        self.patch(_reading, "MAX_PAGE", 10_000)
+        for size in (4000, 4000, 20_000, 10):
+            self.fixture.publish("a", bytes(size))
+        for more in ({}, {"isReverse": True}):
+            sizes, offset = list[list[int]](), None
+            while True:
+                page = self.read("a", **more, **({"offset": offset} if offset else {}))
+                sizes.append([len(content) for content in contents(page)])
+                if page.isAtEnd:
+                    break
+                offset = str(page.next)
+            expected = [[4000], [4000], [20_000], [10]]
+            self.assertEqual(sizes, expected[::-1] if more else expected)
+
+    def test_pagesTogetherAreBoundedInBytes(self) -> None:
+        """Beyond the bound each page still gets an event."""
+        self.patch(_reading, "MAX_PAGES", 2000)
+        made = self.publish(20)
+        pages = [self.ask("+", offset=offset) for offset in ("OFFSET_FIRST", "10")]
+        self.fixture.turn()
+        for page in map(self.successResultOf, pages):
+            self.assertTrue(1 <= len(contents(page)) < 10)
+        self.assertEqual(self.fixture.subscriptions._reading._held.size, 0)
+        self.assertEqual(self.walk("+"), made)
+
+    def test_publishedEventsAreReadAtOnce(self) -> None:
+        """Also before their block was dispatched."""
+        self.fixture.publish("a", b"1")
+        asked = [self.ask(filter) for filter in ("a", "+")]
+        self.fixture.turn()
+        for page in map(self.successResultOf, asked):
+            self.assertEqual((contents(page), page.isAtEnd), ([b"1"], True))
+
+    def test_longSearchEndsWhereItHasCome(self) -> None:
+        """Its page says where to go on; nothing is left out or read twice."""
+        for topic in ("a", "b"):
+            self.publish(100, "a")
+            self.fixture.publish(topic, b"needle")
+            self.publish(100, "a")
+        self.fixture.restart()
+        clock, ledger = self.fixture.clock, self.fixture.ledger
+        readBlock = ledger.readBlock
+
+        def readSlowly(height: int) -> Deferred[Any]:
+            clock.rightNow += 0.1
+            return readBlock(height)
+
+        self.patch(ledger, "readBlock", readSlowly)
+        self.patch(self.fixture.subscriptions._followers["1"], "_keep", lambda block, size: None)
+        variants: Sequence[dict[str, Any]] = ({}, {"isReverse": True})
+        for more in variants:
+            found: list[bytes] = []
+            pages = 0
+            while True:
+                began = clock.seconds()
+                asked = self.ask("b/#", **more)
+                while not asked.called:
+                    clock.advance(0.001)
+                page = self.successResultOf(asked)
+                self.assertLess(clock.seconds() - began, _reading.MAX_SEARCH + 0.5)
+                found += contents(page)
+                pages += 1
+                if page.isAtEnd:
+                    break
+                more["offset"] = str(page.next)
+            self.assertEqual(found, [b"needle"])
+            self.assertGreater(pages, 15)
+
+    def test_invalidReadsAreRefused(self) -> None:
+        for error, filter, offset in (
+            (errors.TopicNotFound, "nowhere", Edge.FIRST),
+            (errors.PatternInvalid, "a#", Edge.FIRST),
+            (errors.TopicTooLong, "a" * 257, Edge.FIRST),
+            (errors.PatternInvalid, "+" + "/" * 128, Edge.FIRST),
+            (errors.EventNotFound, "a", parseOffset("00000000-1-1")),
+            (errors.EventNotFound, "a", parseOffset("00000000-1-999")),
+            (errors.HeightUnknown, "a", parseOffset("999")),
+        ):
+            for isReverse in (False, True):
+                asked = self.ask(filter, offset=offset, isReverse=isReverse)
+                self.failureResultOf(asked, error)
+
+    def test_unreadableLogFailsThePage(self) -> None:
+        """What was read before is answered first."""
+        made = self.publish(5, "a")
+        self.fixture.restart()
+        ledger = self.fixture.ledger
+        readBlock = ledger.readBlock
+        bad = self.fixture.subscriptions.end("1").height - 2
+        self.patch(
+            ledger,
+            "readBlock",
+            lambda h: fail(errors.LedgerUnavailable()) if h == bad else readBlock(h),
+        )
+        for filter in ("a", "+"):
+            page = self.read(filter)
+            self.assertEqual((contents(page), page.isAtEnd), (made[:3], False))
+            asked = self.ask(filter, offset=page.next)
+            self.fixture.turn()
+            self.failureResultOf(asked, errors.LedgerUnavailable)
+
+    def test_cancelledReadEnds(self) -> None:
+        self.publish(50)
+        follower = self.fixture.subscriptions._followers["1"]
+        for more in ({}, {"wait": 5, "filter": "c/d"}, {"isReverse": True}, {"filter": "a"}):
+            for turns in (0, 1, 3):
+                asked = self.ask(**more)
+                for _ in range(turns):
+                    self.fixture.clock.advance(0)
+                if not asked.called:
+                    asked.cancel()
+                    self.failureResultOf(asked, CancelledError)
+                self.fixture.turn()
+                self.assertEqual(follower._readers, 0)
+                self.assertEqual(follower.dispatcher.audienceCount, 0)
+        self.assertEqual(self.fixture.clock.getDelayedCalls(), [])
+
+
+class WaitTests(ReadingTestCase):
+    def test_waitEndsWithTheFirstEvent(self) -> None:
+        """The page holds the events of its block, and says where to go on."""
+        for filter in ("a", "+"):
+            asked = self.ask(filter, offset=Edge.LAST, wait=30)
+            self.fixture.clock.advance(5)
+            self.fixture.publish("c/d", b"other")
+            self.fixture.turn()
+            self.assertNoResult(asked)
+            self.fixture.publish("a", b"1")
+            self.fixture.turn()
+            page = self.successResultOf(asked)
+            self.assertEqual((contents(page), page.isAtEnd), ([b"1"], True))
+            self.fixture.publish("a", b"2")
+            self.assertEqual(contents(self.read(filter, offset=str(page.next))), [b"2"])
+
+    def test_waitEndsWithItsTime(self) -> None:
+        asked = self.ask("a", wait=30)
+        self.fixture.clock.advance(29)
+        self.assertNoResult(asked)
+        self.fixture.clock.advance(1)
+        self.fixture.turn()
+        page = self.successResultOf(asked)
+        self.assertEqual((page.batches, page.isAtEnd), ([], True))
+        self.assertEqual(page.next, self.fixture.subscriptions.end("1").height)
+
+    def test_waitIsOverWhereThereAreEvents(self) -> None:
+        self.publish(3)
+        self.assertEqual(len(contents(self.read("+", wait=30))), 3)
+
+    def test_drainEndsAllWaits(self) -> None:
+        """Those that come later do not wait."""
+        asked = [self.ask(filter, wait=30) for filter in ("a", "b", "+")]
+        self.fixture.turn()
+        self.successResultOf(self.fixture.subscriptions.drain())
+        self.fixture.turn()
+        for page in map(self.successResultOf, asked):
+            self.assertEqual((page.batches, page.isAtEnd), ([], True))
+        self.assertEqual(contents(self.read("a", wait=30)), [])
+
+    def test_waitsAreBounded(self) -> None:
+        """In all, and for each account; others still read without waiting."""
+        self.patch(_reading, "MAX_WAITING", 3)
+        self.patch(_reading, "MAX_OWN_WAITING", 2)
+        ann, bob = (principalOf("subscribe 1 #", name=name) for name in ("ann", "bob"))
+        mine = [self.ask("a", ann, wait=30) for _ in range(2)]
+        self.failureResultOf(self.ask("a", ann, wait=30), errors.Overloaded)
+        other = self.ask("a", bob, wait=30)
+        self.failureResultOf(self.ask("a", bob, wait=30), errors.Overloaded)
+        self.failureResultOf(self.ask("a", wait=30), errors.Overloaded)
+        self.assertEqual(contents(self.read("a", ann)), [])
+        mine[0].cancel()
+        self.failureResultOf(mine[0], CancelledError)
+        mine.append(self.ask("a", ann, wait=30))
+        self.fixture.publish("a", b"1")
+        self.fixture.turn()
+        for page in map(self.successResultOf, (*mine[1:], other)):
+            self.assertEqual(contents(page), [b"1"])
+        self.assertFalse(self.fixture.subscriptions._reading._waitingOf)
+
+    def test_manyWaitsAreAnsweredInShortTurns(self) -> None:
+        """To answer a page takes time, so each is answered in a turn of its own."""
+        clock = self.fixture.clock
+
+        def takeTime(page: EventPage) -> EventPage:
+            clock.rightNow += 0.001
+            return page
+
+        asked = [self.ask("a", offset=Edge.LAST, wait=30).addCallback(takeTime) for _ in range(20)]
+        self.fixture.publish("a", b"1")
+        turns = 0
+        while not all(each.called for each in asked):
+            clock.advance(0.001)
+            turns += 1
+        self.assertGreaterEqual(turns, 20)
+
+
+class ReverseTests(ReadingTestCase):
+    def test_newestEventsComeFirst(self) -> None:
+        made = self.publish(6)
+        for filter, expected in (("+", made), ("a", made[::2]), ("c/d", [])):
+            page = self.read(filter, isReverse=True)
+            self.assertEqual(contents(page), expected[::-1])
+            self.assertEqual((page.next, page.isAtEnd), (0, True))
+
+    def test_walkReadsEachEventOnce(self) -> None:
+        made = self.publish(300)
+        for limit in (7, 1000):
+            self.assertEqual(self.walk("+", limit=limit, isReverse=True), made[::-1])
+            self.assertEqual(self.walk("a", limit=limit, isReverse=True), made[::2][::-1])
+
+    def test_rareEventsAreFoundByTheIndex(self) -> None:
+        """Without reading the blocks between them."""
+        fixture = self.fixture
+        fixture.publish("b", b"first")
+        self.publish(1000, "a")
+        fixture.publish("b", b"last")
+        self.publish(500, "a")
+        fixture.restart()
+        readBlock, heights = fixture.ledger.readBlock, list[int]()
+
+        def read(height: int) -> Deferred[Any]:
+            heights.append(height)
+            return readBlock(height)
+
+        self.patch(fixture.ledger, "readBlock", read)
+        self.assertEqual(contents(self.read("b", isReverse=True)), [b"last", b"first"])
+        self.assertEqual(len(heights), 2)
+
+    def test_offsetsChooseTheLastEvent(self) -> None:
+        """A height stands for everything up to the end of its block."""
+        self.fixture.clock.advance(1)
+        made = self.publish(3)
+        self.fixture.clock.advance(1)
+        made += [b"%d" % n for n in (3, 4, 5)]
+        for content in made[3:]:
+            self.fixture.publish("a", content)
+        self.fixture.turn()
+        second = self.read("+", limit=2).next
+        assert isinstance(second, EventId)
+        end = self.fixture.subscriptions.end("1").height
+        for offset, expected in (
+            (second, made[:1]),
+            (Position(second.height, -1), made[:2]),
+            (Position(end, -1), made),
+            (Position(end - 1, -1), made),
+            (Position(0, -1), []),
+            (Moment(1_002_000), made[:3]),
+            (Moment(0), []),
+            (Edge.FIRST, []),
+            (Edge.LAST, made),
+        ):
+            page = self.read("+", offset=offset, isReverse=True)
+            self.assertEqual(contents(page), expected[::-1], offset)
+            self.assertTrue(page.isAtEnd)
+
+    def test_damagedIndexFailsThePage(self) -> None:
+        self.publish(3)
+        self.patch(self.fixture.ledger, "findBlocks", lambda *_: succeedWith([1]))
+        asked = self.ask("a", isReverse=True)
+        self.fixture.turn()
+        self.failureResultOf(asked, errors.LedgerUnavailable)
+        self.assertEqual(len(self.flushLoggedErrors()), 0)
+
+
+def succeedWith(value: Any) -> Deferred[Any]:
+    answer: Deferred[Any] = Deferred()
+    answer.callback(value)
+    return answer
+
+
+class AccessTests(ReadingTestCase):
+    def test_principalGetsWhatItMayRead(self) -> None:
+        made = self.publish(6)
+        ann = principalOf("subscribe 1 a")
+        for isReverse in (False, True):
+            step = -1 if isReverse else 1
+            for filter in ("a", "+", "#"):
+                page = self.read(filter, ann, isReverse=isReverse)
+                self.assertEqual(contents(page), made[::2][::step])
+            for filter in ("b", "b/#", "nowhere"):
+                asked = self.ask(filter, ann, isReverse=isReverse)
+                self.failureResultOf(asked, errors.NotAuthorized)
+
+    def test_unreadableEventIsNoOffset(self) -> None:
+        ann = principalOf("subscribe 1 a")
+        hidden = self.fixture.publish("b", b"x")
+        for isReverse in (False, True):
+            asked = self.ask("a", ann, offset=hidden, isReverse=isReverse)
+            self.failureResultOf(asked, errors.EventNotFound)
+
+    def test_grantsOfTheTimeOfTheAnswerCount(self) -> None:
+        """Events that were read before the grants changed are left out."""
+        self.publish(6)
+        ann = principalOf("subscribe 1 +")
+        asked = self.ask("a", ann, wait=30, offset=Edge.LAST)
+        self.fixture.turn()
+        waiting: Deferred[None] = Deferred()
+        self.patch(self.fixture.subscriptions._followers["1"].turns, "turn", lambda: waiting)
+        self.fixture.publish("a", b"1")
+        self.fixture.turn()
+        ann.update(account("ann", "subscribe 1 b"))
+        waiting.callback(None)
+        self.assertEqual(contents(self.successResultOf(asked)), [])
+
+    def test_endOfTheAccountEndsItsReads(self) -> None:
+        variants: Sequence[dict[str, Any]] = (
+            {"wait": 30, "filter": "c/d"},
+            {"isReverse": True, "filter": "+"},
+        )
+        for more in variants:
+            self.publish(50)
+            ann = principalOf("subscribe 1 #")
+            asked = self.ask(principal=ann, **more)
+            ann.revoke()
+            self.fixture.turn()
+            self.failureResultOf(asked, errors.NotAuthenticated)
+
+
+def publishBlock(fixture: Fixture, topics: Sequence[str]) -> list[bytes]:
+    """Publish an event to each of these topics, all in one block; their contents."""
+    ledger = fixture.ledger
+    height = len(ledger._blocks) + 1
+    made = [b"%d.%d" % (height, number) for number in range(len(topics))]
+    candidate = proposeBlock(
+        ledger._state,
+        ledger._blocks[-1].header,
+        0,
+        int(fixture.clock.seconds() * 1000),
+        [
+            ledger._maker.make(PublishEvent(topic=topic, content=content, extensions={}))
+            for topic, content in zip(topics, made, strict=True)
+        ],
+    )
+    ledger._state.apply(candidate.outcome, candidate.history)
+    ledger._blocks.append(candidate)
+    ledger._observers.tell(lambda: ledger._block(candidate))
+    return made
+
+
+TOPICS = ("a", "b", "c/d", "ab")
+BLOCKS = st.lists(st.lists(st.sampled_from(TOPICS), max_size=8), max_size=30)
+
+
+class WalkPropertyTests(SynchronousTestCase):
+    """
+    A walk by C{next} reads each event once, whatever is published meanwhile.
+    """
+
+    @settings(max_examples=100, deadline=None)
+    @given(
+        BLOCKS,
+        st.lists(st.tuples(st.integers(1, 9), BLOCKS), max_size=12),
+        st.sampled_from(["+", "a", "b", "c/#", "#"]),
+        st.booleans(),
+    )
+    def test_walkReadsEachEventOnceWhileOthersPublish(
+        self,
+        past: Sequence[Sequence[str]],
+        plan: Sequence[tuple[int, Sequence[Sequence[str]]]],
+        filter: str,
+        isReverse: bool,
+    ) -> None:
+        fixture = Fixture()
+        fixture.open(*TOPICS)
+        expected: list[bytes] = []
+
+        def publish(blocks: Sequence[Sequence[str]]) -> None:
+            for topics in blocks:
+                made = publishBlock(fixture, topics)
+                expected.extend(
+                    content
+                    for topic, content in zip(topics, made, strict=True)
+                    if filterMatches(filter, topic)
+                )
+
+        publish(past)
+        old = list(expected)
+        found: list[bytes] = []
+        offset: Offset = Edge.LAST if isReverse else Edge.FIRST
+        isAtEnd, steps = False, iter(plan)
+        while not isAtEnd:
+            limit, blocks = next(steps, (1000, ()))
+            request = ReadRequest(
+                group="1", filter=filter, offset=offset, limit=limit, isReverse=isReverse
+            )
+            asked = fixture.subscriptions.readEvents(ANYBODY, request)
+            # Some blocks come while the page is being read.
+            publish(blocks[: len(blocks) // 2])
+            for _ in range(60):
+                fixture.clock.advance(0)
+            page: EventPage = self.successResultOf(asked)
+            publish(blocks[len(blocks) // 2 :])
+            found += contents(page)
+            offset = parseOffset(str(page.next))
+            isAtEnd = page.isAtEnd and (isReverse or not blocks)
+        self.assertEqual(found, old[::-1] if isReverse else expected)
