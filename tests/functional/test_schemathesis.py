@@ -63,7 +63,9 @@ class SchemathesisTests(DaemonTestCase):
             *("--phases", "examples,coverage,fuzzing"),
             *("--max-examples", os.environ.get("SVCBROKER_EXAMPLES", "50")),
             *("--continue-on-failure", "--generation-deterministic", "--no-color"),
-            *("--request-timeout", "30", "--suppress-health-check", "all"),
+            # A call of events may wait for 30 seconds.
+            *("--request-timeout", "60", "--max-response-time", "40"),
+            *("--suppress-health-check", "all"),
         ]
         output, errors, code = await getProcessOutputAndValue(
             sys.executable, arguments, env=os.environ, path=str(self.root), reactor=reactor
