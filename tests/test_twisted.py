@@ -27,6 +27,7 @@ USERS = {
     "_command": "svcbroker.carriers.http.server",
     "_send100Continue": "svcbroker.carriers.http.server",
     "_buffer": "svcbroker.carriers.http.server",
+    "_busyReceiving": "svcbroker.carriers.http.server",
     "_dataBuffer": "svcbroker.carriers.http.server",
     "_networkProducer": "svcbroker.carriers.http.server",
     "_protocolUpgradeForWebsockets": "svcbroker.carriers.http.server",
@@ -73,6 +74,14 @@ class ChannelTests(SynchronousTestCase):
         self.assertEqual((len(self.channel.requests), self.channel._dataBuffer), (1, []))
         self.channel.dataReceived(b"GET /second")
         self.assertEqual(self.channel._dataBuffer, [b"GET /second"])
+
+    def test_busyReceivingTellsOfCallsFromWithin(self) -> None:
+        seen: list[bool] = []
+        self.patch(
+            self.channel, "lineReceived", lambda line: seen.append(self.channel._busyReceiving)
+        )
+        self.channel.dataReceived(b"GET / HTTP/1.1\r\n")
+        self.assertEqual((seen, self.channel._busyReceiving), ([True], False))
 
     def test_networkProducerStopsReading(self) -> None:
         producer = self.channel._networkProducer

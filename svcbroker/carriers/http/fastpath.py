@@ -27,6 +27,8 @@ from .server import BrokerChannel
 
 MAX_UNREAD: Final = 16 * 1024
 """How much may wait behind the request that is being answered before reading stops, in bytes."""
+MAX_ANSWERED: Final = 250
+"""How many requests of a connection are answered in one turn of the reactor."""
 MAX_UNSENT: Final = 64 * 1024
 """How many bytes of answers are collected before they are sent."""
 RECALL: Final = 5.0
@@ -187,7 +189,7 @@ class FastChannel(BrokerChannel):
         """
         endpoints = self._fastPath.endpoints
         self._isServing = True
-        start = 0
+        start = answered = 0
         if self._arriving is not None and not self.paused:
             received = self._receiveBody(self._arriving, data)
             if received is None:
@@ -215,6 +217,9 @@ class FastChannel(BrokerChannel):
             else:
                 self._ask(head, body)
             start = end
+            answered += 1
+            if answered >= MAX_ANSWERED and start < len(data):
+                self.readInNextTurn()
             if self._unsentSize > MAX_UNSENT:
                 self._flush()
         self._isServing = False

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IAddress, IProtocol, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocol, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
@@ -30,6 +30,11 @@ from .settings import HttpSettings
 
 MAX_HEADERS: Final = 64 * 1024
 """The largest request line and headers together, in bytes."""
+MAX_IN_TURN: Final = 50
+"""
+How many requests of a connection twisted.web answers in one turn of the reactor. A client can send
+thousands in one piece, and each may take 100 µs.
+"""
 LINGER: Final = 2.0
 """How long the rest of a refused request is read and discarded, in seconds."""
 
@@ -59,6 +64,8 @@ class BrokerChannel(http.HTTPChannel):
     _isWebSocket = False
     _isStalled = False
     _isLoggingIn = False
+    _requestsInTurn = 0
+    _nextTurn: IDelayedCall | None = None
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -107,6 +114,9 @@ class BrokerChannel(http.HTTPChannel):
 
     def release(self) -> None:
         """Keep nothing for a connection that is closed, or no longer HTTP."""
+        if self._nextTurn is not None:
+            self._nextTurn.cancel()
+            self._nextTurn = None
         self.authenticator.release()
         self.site.channelLost(self)
 
@@ -143,6 +153,8 @@ class BrokerChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:
         if not self._isRefused:
+            if not self._busyReceiving:
+                self._requestsInTurn = 0
             super().dataReceived(data)
 
     def lineReceived(self, line: bytes) -> None:
@@ -194,8 +206,18 @@ class BrokerChannel(http.HTTPChannel):
                 self._send100Continue()
             self._updateReading()
 
+    def readInNextTurn(self) -> None:
+        """Read no further request in this turn of the reactor."""
+        if self._nextTurn is None:
+            self._nextTurn = self.site.reactor.callLater(0, self._readOn)
+            self._updateReading()
+
+    def _readOn(self) -> None:
+        self._nextTurn = None
+        self._updateReading()
+
     def _updateReading(self) -> None:
-        self.paused = self._isStalled or self._isLoggingIn
+        self.paused = self._isStalled or self._isLoggingIn or self._nextTurn is not None
         if self.paused:
             self.stopReading()
         else:
@@ -220,11 +242,15 @@ class BrokerChannel(http.HTTPChannel):
 
     def requestDone(self, request: Any) -> None:
         self._isAnswering = False
+        self._requestsInTurn += 1
         if self._dataBuffer and self._buffer:
             # TLS delivers what it has decrypted even while reading is stopped. What arrived while
             # the client did not read its answers belongs behind what arrived before.
             self._dataBuffer.append(self.clearLineBuffer())
         super().requestDone(request)
+        # After twisted.web has begun to read again.
+        if self._requestsInTurn >= MAX_IN_TURN and self._buffer and not self.paused:
+            self.readInNextTurn()
 
     def lineLengthExceeded(self, line: bytes) -> None:
         """

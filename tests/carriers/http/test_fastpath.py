@@ -148,6 +148,7 @@ class CostTests(SynchronousTestCase):
         self.connection.send(exist)
         self.assertEqual(self.connection.transport.producerState, "paused")
         self.client.fixture.ledger.release()
+        self.client.fixture.clock.advance(0)
         self.assertEqual(self.connection.transport.producerState, "producing")
         self.assertEqual(len(self.connection.answers()), count + 2)
 
