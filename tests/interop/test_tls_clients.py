@@ -141,13 +141,14 @@ class PageSite(Resource):
 
     isLeaf = True
 
-    def __init__(self) -> None:
+    def __init__(self, page: bytes) -> None:
         super().__init__()
+        self._page = page
         self.found: Deferred[bytes] = Deferred()
 
     def render_GET(self, request: Request) -> bytes:
         request.setHeader(b"content-type", b"text/html;charset=UTF-8")
-        return PAGE if request.path == b"/" else b""
+        return self._page if request.path == b"/" else b""
 
     def render_POST(self, request: Request) -> bytes:
         assert request.content is not None
@@ -165,7 +166,7 @@ class BrowserTests(TLSTestCase):
         program = which("chromium")
         if program is None:
             raise SkipTest("chromium is not installed")
-        resource = PageSite()
+        resource = PageSite(PAGE)
         port = reactor.listenTCP(0, Site(resource), interface="127.0.0.1")
         self.addCleanup(port.stopListening)
         origin = f"http://127.0.0.1:{port.getHost().port}"
