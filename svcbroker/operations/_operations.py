@@ -36,7 +36,7 @@ from ..errors import (
     TransactionFailed,
     UrlInvalid,
 )
-from ..model import Edge, InterfaceType, SubscribeRequest
+from ..model import Edge, InterfaceType, Offset, SubscribeRequest
 from ._declarations import BatchMethod, Operation, Parameter
 from ._results import (
     BOOLEAN,
@@ -373,15 +373,17 @@ OPERATIONS: Final = (
 """All operations."""
 
 
-def _followRequest(principal: Principal, **given: Any) -> Deferred[SubscribeRequest]:
+def _followRequest(
+    principal: Principal, topic: tuple[str, ...], groupId: str, offset: Offset, tag: str | None
+) -> Deferred[SubscribeRequest]:
     """The subscription that a call of C{follow} asks for. Its checks are those of subscribing."""
     return succeed(
         SubscribeRequest(
             interfaceType=InterfaceType.RESTFUL,
-            group=given["groupId"],
-            filters=given["topic"],
-            offset=given["from"],
-            tag=given["tag"],
+            group=groupId,
+            filters=topic,
+            offset=offset,
+            tag=tag,
         )
     )
 
@@ -394,6 +396,7 @@ FOLLOW: Final = Operation(
         GROUP,
         Parameter(
             name="from",
+            argument="offset",
             type=OffsetType(),
             default=Edge.LAST,
             description="Where to begin. The header Last-Event-ID wins over it.",
