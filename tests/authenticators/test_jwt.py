@@ -294,6 +294,7 @@ class TokenTests(JwtTestCase):
             *(f"{head}.{body}.", f"{body}.{body}.{signature}", f"{head}.{head}.{signature}"),
             f"{encoded(b'[' * 5000)}.{body}.{signature}",
             f"{encoded(b'7')}.{body}.{signature}",
+            unsigned({"alg": "RS256", "kid": ["r"]}, {})[:-1] + signature,
             f"{token}{'A' * MAX_TOKEN}",
             "\udc80.\udc80.\udc80",
         ):
