@@ -206,6 +206,10 @@ class AppUsersTests(appUsersTests.AppUsersTests):
     """The example of an authenticator passes its tests."""
 
 
+class AppUsersFactoryTests(appUsersTests.AppUsersFactoryTests):
+    """So does its factory."""
+
+
 class JournalTests(SynchronousTestCase):
     """
     The example, beyond the contract.

@@ -171,6 +171,7 @@ class FaceTests(SynchronousTestCase):
     def test_testingExports(self) -> None:
         """What the author of a plugin tests it with."""
         self.assertIn("makeLedgerTests", testing.__all__)
+        self.assertIn("makeAuthenticatorTests", testing.__all__)
         self.check(testing, *testing.__all__)
 
     def test_proofsExports(self) -> None:

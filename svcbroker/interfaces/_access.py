@@ -124,7 +124,7 @@ class Identity:
     expiresAt: float | None = None
 
 
-class IBearerToken(ICredentials):
+class IBearerToken(ICredentials, Interface):
     """
     A token, as HTTP sends it: C{Authorization: Bearer}.
     """
@@ -140,7 +140,7 @@ class BearerToken:
     token: str = field(repr=False)
 
 
-class IAccountToken(ICredentials):
+class IAccountToken(ICredentials, Interface):
     """
     The name and the password of a client, to be compared with the tokens of that account. Unlike a
     password, a token is checked at once, before the log-in has to wait for anything.
@@ -160,7 +160,7 @@ class AccountToken:
     token: str = field(repr=False)
 
 
-class IClientCertificate(ICredentials):
+class IClientCertificate(ICredentials, Interface):
     """
     A client certificate that TLS has verified.
     """
@@ -179,7 +179,7 @@ class ClientCertificate:
     fingerprint: str
 
 
-class IAuthenticator(ICredentialsChecker):
+class IAuthenticator(ICredentialsChecker, Interface):
     """
     Finds the identity of credentials: a C{twisted.cred} checker whose avatar ids are
     L{Identity} objects.

@@ -8,49 +8,23 @@ import hmac
 import json
 from base64 import urlsafe_b64encode
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
-from treq.testing import RequestTraversalAgent
 from twisted.cred.credentials import UsernamePassword
-from twisted.internet.defer import Deferred, fail
-from twisted.internet.error import ConnectionRefusedError
-from twisted.internet.task import Clock
-from twisted.logger import globalLogPublisher
-from twisted.trial.unittest import SynchronousTestCase
-from twisted.web.iweb import IAgent
-from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET
-from zope.interface import implementer
 
-from svcbroker.access import Principal
 from svcbroker.authenticators._jwks import (
     ALGORITHMS,
-    MAX_AGE,
-    MAX_SIZE,
-    MAX_WAITING,
-    MIN_INTERVAL,
-    TIMEOUT,
-    KeySet,
-    KeyStore,
 )
-from svcbroker.authenticators.jwt import LEEWAY, MAX_TOKEN, JwtAuthenticator, JwtSettings
+from svcbroker.authenticators.jwt import LEEWAY, MAX_TOKEN
 from svcbroker.errors import NotAuthenticated
-from svcbroker.interfaces import Action, BearerToken, InvalidDescription
-from svcbroker.net.http import HttpClient
+from svcbroker.interfaces import Action, InvalidDescription
 
-from .support import AuthenticatorTestCase
+from .jwtsupport import EC, RSA, URL, JwtTestCase
 from .tokens import AUDIENCE, ISSUER, Key, keySet, someKey
-
-URL = "https://id.example.org/keys"
-RSA = someKey("r", "RS256")
-EC = someKey("e", "ES256")
-
-_addresses = count()
 
 
 def encoded(data: bytes) -> str:
@@ -59,97 +33,6 @@ def encoded(data: bytes) -> str:
 
 def unsigned(header: Any, claims: Any) -> str:
     return f"{encoded(json.dumps(header).encode())}.{encoded(json.dumps(claims).encode())}."
-
-
-class Server(Resource):
-    """
-    Serves a key set.
-
-    @ivar body: the key set; a status to answer with; C{None} to answer later, by L{answer}.
-    """
-
-    isLeaf = True
-
-    def __init__(self, body: bytes | int | None) -> None:
-        super().__init__()
-        self.body = body
-        self.requests = 0
-        self._waiting: list[Any] = []
-
-    def render_GET(self, request: Any) -> bytes | int:
-        self.requests += 1
-        if self.body is None:
-            self._waiting.append(request)
-            return NOT_DONE_YET
-        if isinstance(self.body, int):
-            request.setResponseCode(self.body)
-            return b""
-        return self.body
-
-    def answer(self, body: bytes) -> None:
-        for request in self._waiting:
-            request.write(body)
-            request.finish()
-        self._waiting.clear()
-
-
-@implementer(IAgent)
-class SwitchedAgent:
-    """An agent that can be made not to get anywhere."""
-
-    def __init__(self, resource: Resource) -> None:
-        self.agent: Any = RequestTraversalAgent(resource)
-        self.isUp = True
-
-    def request(self, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        if self.isUp:
-            answer: Deferred[Any] = self.agent.request(*args, **kwargs)
-            return answer
-        return fail(ConnectionRefusedError())
-
-
-class JwtTestCase(AuthenticatorTestCase):
-    """
-    A test with tokens that are valid until second 1000.
-    """
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.events: list[Any] = []
-        observer: Any = self.events.append
-        globalLogPublisher.addObserver(observer)
-        self.addCleanup(globalLogPublisher.removeObserver, observer)
-
-    def serve(self, body: bytes | int | None, **settings: Any) -> None:
-        """Have the authenticator use a key set over HTTP."""
-        self.server = Server(body)
-        self.agent = SwitchedAgent(self.server)
-        made = JwtSettings(jwks=URL, audience=AUDIENCE, **settings)
-        self.authenticator = JwtAuthenticator(
-            made, self.context, HttpClient(self.agent, self.clock)
-        )
-
-    def start(self, body: bytes, **settings: Any) -> None:
-        self.serve(body, **settings)
-        self.use(self.authenticator)
-
-    def bearer(self, token: str) -> Principal:
-        return self.login(BearerToken(token))
-
-    def refused(self, token: str, reason: str = "") -> None:
-        """A token is no bearer's and no account's, for a reason that only the log has."""
-        self.events.clear()
-        # Each from an address of its own, so that no failure slows it down.
-        address = f"client {next(_addresses)}"
-        self.failureResultOf(self.access.login(BearerToken(token), address), NotAuthenticated)
-        password = UsernamePassword(b"", token.encode("utf-8", "surrogatepass"))
-        self.failureResultOf(self.access.login(password, address), NotAuthenticated)
-        reasons = [each["reason"] for each in self.events if "reason" in each]
-        self.assertEqual(len(reasons), 2)
-        self.assertTrue(all(reason in each for each in reasons), (reason, reasons))
-
-    def logged(self) -> list[str]:
-        return [each["error"] for each in self.events if "error" in each]
 
 
 class TokenTests(JwtTestCase):
@@ -312,172 +195,6 @@ class TokenTests(JwtTestCase):
         self.refused(text[:at] + character + text[at + 1 :])
 
 
-class KeySetTests(SynchronousTestCase):
-    def error(self, raw: bytes) -> str:
-        return str(self.assertRaises(ValueError, KeySet.parse, raw, ALGORITHMS))
-
-    def test_keysForOtherUsesAreLeftOut(self) -> None:
-        keys = KeySet.parse(
-            keySet(
-                RSA,
-                EC.public(use="enc", kid="1"),
-                EC.public(key_ops=["deriveKey"], kid="2"),
-                EC.public(alg="ECDH-ES", kid="3"),
-                EC.public(alg=["ES256"], kid="4"),
-                {"kty": "oct", "k": "c2VjcmV0", "kid": "5"},
-                {"kty": "new", "crv": ["x"], "kid": "6"},
-                {"kid": "7"},
-                EC.public(key_ops="verify", kid="8"),
-                {**EC.public(kid="9"), "kty": ["EC"]},
-            ),
-            ALGORITHMS,
-        ).keys
-        self.assertEqual({each for some in keys.values() for each in some}, {"r"})
-
-    def test_keySetsThatCannotBeUsedAreRefused(self) -> None:
-        for raw, reason in (
-            (b"", "is not JSON"),
-            (b"[" * 100_000, "is not JSON"),
-            (b"\xff", "is not JSON"),
-            (b"[]", "is not a key set"),
-            (b'{"keys": {}}', "is not a key set"),
-            (b'{"keys": [7]}', "is not a key set"),
-            (b'{"keys": []}', "has no key for RS256, "),
-            (keySet(RSA.public(kid=7)), "whose kid is not text"),
-            (keySet(RSA, RSA), "two keys for RS256 with the kid 'r'"),
-            (keySet(RSA.public(d="AQAB")), "the private half of the key 'r'"),
-            (keySet(RSA.public(n="?")), "the key 'r' is malformed"),
-            (keySet(EC.public(x="AQAB")), "the key 'e' is malformed"),
-            (keySet(EC.public(x=7)), "the key 'e' is malformed"),
-            (keySet(Key("s", "RS256", 1024)), "the key 's' has fewer than 2048 bits"),
-        ):
-            self.assertIn(reason, self.error(raw))
-
-
-class FetchTests(JwtTestCase):
-    """
-    Keys over HTTP.
-    """
-
-    def test_newKeysAreFetchedForTokensThatNameThem(self) -> None:
-        self.start(keySet(RSA))
-        self.clock.advance(MIN_INTERVAL)
-        self.server.body = keySet(RSA, EC)
-        self.bearer(EC.sign())
-        self.assertEqual(self.server.requests, 2)
-
-    def test_unknownKeysAreNotFetchedOften(self) -> None:
-        self.start(keySet(RSA))
-        self.refused(EC.sign(), "there is no key 'e' for ES256")
-        self.assertEqual(self.server.requests, 1)
-        self.clock.advance(MIN_INTERVAL)
-        for _ in range(3):
-            self.refused(EC.sign())
-        self.assertEqual(self.server.requests, 2)
-
-    def test_logInsWaitForTheSameAnswer(self) -> None:
-        self.start(keySet(RSA))
-        self.clock.advance(MIN_INTERVAL)
-        self.server.body = None
-        logins = [self.access.login(BearerToken(EC.sign()), "1") for _ in range(3)]
-        for login in logins:
-            self.assertNoResult(login)
-        logins[0].cancel()
-        self.failureResultOf(logins[0])
-        self.server.answer(keySet(EC))
-        self.agent.agent.flush()
-        for login in logins[1:]:
-            self.assertEqual(self.successResultOf(login).name, "ann")
-        self.assertEqual(self.server.requests, 2)
-
-    def test_aServerThatDoesNotAnswerIsNotWaitedForLong(self) -> None:
-        self.start(keySet(RSA))
-        self.clock.advance(MIN_INTERVAL)
-        self.server.body = None
-        login = self.access.login(BearerToken(EC.sign()), "1")
-        self.clock.advance(TIMEOUT)
-        self.failureResultOf(login, NotAuthenticated)
-        self.assertEqual(self.logged(), [f"{URL} gave no answer in time"])
-        self.bearer(RSA.sign())
-
-    def test_keysAreFetchedAgainAfterAnHour(self) -> None:
-        """A key that its issuer has withdrawn is not trusted any more."""
-        self.start(keySet(RSA))
-        self.clock.advance(MAX_AGE - 1)
-        self.server.body = keySet(EC)
-        self.bearer(RSA.sign(exp=9999))
-        self.clock.advance(1)
-        self.refused(RSA.sign(exp=9999), "there is no key")
-
-    def test_oldKeysStayWhereTheServerFails(self) -> None:
-        self.start(keySet(RSA))
-        self.clock.advance(MAX_AGE)
-        for body in (500, 404, b"<html>"):
-            self.server.body = body
-            self.bearer(RSA.sign(exp=9999))
-            self.clock.advance(MIN_INTERVAL)
-        self.assertEqual(
-            self.logged(),
-            [
-                f"{URL} answered with status 500",
-                f"{URL} answered with status 404",
-                f"{URL} is not JSON",
-            ],
-        )
-
-    def test_aServerThatIsDownDoesNotKeepTheBrokerFromStarting(self) -> None:
-        self.serve(keySet(RSA))
-        self.agent.isUp = False
-        self.use(self.authenticator)
-        self.assertEqual(self.logged(), [f"{URL} cannot be reached"])
-        self.refused(RSA.sign())
-        self.agent.isUp = True
-        self.clock.advance(MIN_INTERVAL)
-        self.bearer(RSA.sign())
-
-    def test_answersThatAreNoKeySetsAreRefusedAtTheStart(self) -> None:
-        for body, reason in (
-            (b"<html>", "is not JSON"),
-            (404, "answered with status 404"),
-            (302, "answered with status 302"),
-            (b'{"keys": []}', "has no key for"),
-        ):
-            self.serve(body)
-            failure = self.failureResultOf(self.authenticator.start(), InvalidDescription)
-            self.assertIn(f"{URL} {reason}", str(failure.value))
-        self.serve(b" " * (MAX_SIZE + 1))
-        self.successResultOf(self.authenticator.start())
-        self.assertEqual(self.logged(), [f"{URL} answered with more than {MAX_SIZE} bytes"])
-
-    def test_aReloadFetchesKeys(self) -> None:
-        self.start(keySet(RSA))
-        ann = self.bearer(RSA.sign())
-        self.server.body = keySet(EC)
-        self.successResultOf(self.access.reload())
-        self.refused(RSA.sign())
-        self.bearer(EC.sign())
-        # It lasts as long as its token.
-        self.assertFalse(ann.isRevoked)
-
-    def test_aServerThatFailsDoesNotKeepOthersFromReloading(self) -> None:
-        self.start(keySet(RSA))
-        for body in (500, b"<html>"):
-            self.server.body = body
-            self.successResultOf(self.access.reload())
-            self.bearer(RSA.sign())
-        self.assertEqual(len(self.logged()), 2)
-
-    def test_theNumberOfThoseWhoWaitIsBounded(self) -> None:
-        answer: Deferred[KeySet] = Deferred()
-        clock = Clock()
-        store = KeyStore(lambda: answer, clock)
-        waiting = [store.find("r", "RS256") for _ in range(MAX_WAITING)]
-        self.assertIsNone(self.successResultOf(store.find("r", "RS256")))
-        answer.callback(KeySet.parse(keySet(RSA), ALGORITHMS))
-        for each in waiting:
-            self.assertIsNotNone(self.successResultOf(each))
-
-
 class DescriptionTests(JwtTestCase):
     """
     Descriptions, and keys in a file.
@@ -516,7 +233,7 @@ class DescriptionTests(JwtTestCase):
         failure = self.failureResultOf(authenticator.start(), InvalidDescription)
         self.assertIn("nosuch: No such file or directory", str(failure.value))
 
-    def test_urlsAreTakenAsTheyAre(self) -> None:
+    def test_urlsAreReadFromDescriptions(self) -> None:
         for url in (URL, "http://127.0.0.1:8000/keys?a=b", "http://[::1]/", "http://localhost/k"):
             escaped = url.replace(":", "\\:")
             self.make(f"jwt:jwks={escaped}:audience=x").stop()
