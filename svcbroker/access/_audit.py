@@ -270,7 +270,7 @@ class AuditTrail:
         if self._pending >= MAX_PENDING:
             self._lose(record)
             return
-        ledger = self._ledgers[record.group or self._first]
+        ledger = self._ledgers.get(record.group) or self._ledgers[self._first]
         requests: list[Request] = [
             PublishEvent(
                 topic=self._topic,

@@ -103,11 +103,15 @@ class Principal:
 
         @raise NotAuthorized: always.
         """
-        if self._onRefused is not None:
-            self._onRefused(self, action, group, topic)
+        self.recordRefusal(action, group, topic)
         what = f"{action.value} {topic}".rstrip()
         where = f" in group {group}" if group else ""
         raise NotAuthorized(f"this account may not {what}{where}")
+
+    def recordRefusal(self, action: Action, group: str, topic: str = "") -> None:
+        """Record that something is not granted, where the client is not told."""
+        if self._onRefused is not None:
+            self._onRefused(self, action, group, topic)
 
     def mayAny(self, action: Action, group: str | None, filter: str = "#") -> bool:
         """

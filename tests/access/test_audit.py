@@ -118,6 +118,10 @@ class RecordTests(AuditTestCase):
         self.assertEqual(self.records(), [])
         self.assertEqual([each["group"] for each in self.records(self.second)], ["2"])
 
+    def test_recordsOfUnknownGroupsAreInTheFirstLog(self) -> None:
+        self.trail.refused("ann", Action.ADMIN, "nosuch", "")
+        self.assertEqual([each["group"] for each in self.records()], ["nosuch"])
+
     def test_aClosedTopicIsOpenedAgain(self) -> None:
         self.trail.reloaded(True)
         self.ledger.submitMany([CloseTopic(topic=TOPIC)])

@@ -81,6 +81,19 @@ class CarriersTests(SynchronousTestCase):
 
         return do
 
+    def test_reloadsAreRecordedWithTheirOutcome(self) -> None:
+        audit: Any = Fake(self.story, "audit")
+        audit.reloaded = lambda isGood: self.story.append(f"recorded {isGood}")
+        carriers = evolve(self.make(), audit=audit)
+        self.successResultOf(carriers.reload())
+        self.assertEqual(self.story[-1], "recorded True")
+        failing: Any = lambda: fail(ConfigError("accounts"))  # noqa: E731
+        self.patch(carriers.access, "reload", failing)
+        self.failureResultOf(carriers.reload(), ConfigError)
+        self.assertEqual(self.story[-1], "recorded False")
+        self.successResultOf(carriers.drain())
+        self.assertEqual(self.story[-3:], ["stop subscriptions", "stop audit", "stop metadata"])
+
     def test_startOneByOneAndDrainAtOnce(self) -> None:
         """Carriers start one after the other and drain together; the metadata store stops last."""
         starting: Deferred[None] = Deferred()

@@ -229,6 +229,7 @@ class Receiving:
                 raise ProtocolError("there is neither a topic nor an alias")
             qos, topic, payload = packet.qos, packet.topic, packet.payload
             if dropsSome and not (qos or principal.may(Action.PUBLISH, group, topic)):
+                principal.recordRefusal(Action.PUBLISH, group, topic)
                 continue
             if qos and not self._begin(qos, packet.packetId):
                 continue

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.access import Principal
 from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.context import MqttSettings
@@ -15,7 +17,7 @@ from svcbroker.carriers.mqtt.fields import Properties
 from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Connack, Puback, Publish, Pubrec, Will
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retainers import UNCONFIRMED_FOR
-from svcbroker.interfaces import Quotas
+from svcbroker.interfaces import Action, Quotas
 
 from ...access.support import FakeAuthenticator, account
 from .support import Client, Server
@@ -128,6 +130,12 @@ class PublishTests(AccessTestCase):
         for topic in ("b", "c"):
             client.send(Publish(topic, b"x", 1, True, False, 1))
             self.assertEqual(client.takeOne(Puback).reason, NOT_AUTHORIZED)
+
+    def test_droppedPublishesAreRecorded(self) -> None:
+        refusals: list[tuple[Any, ...]] = []
+        self.patch(Principal, "recordRefusal", lambda self, *what: refusals.append(what))
+        self.client("ann", version=MQTT_311).publish("b", b"x")
+        self.assertEqual(refusals, [(Action.PUBLISH, "1", "b")])
 
     def test_clientsMayPublishToTheirOwnTopic(self) -> None:
         client = self.client("each", "me")
@@ -250,6 +258,12 @@ class WillTests(AccessTestCase):
         for version, reason in ((MQTT_311, 5), (MQTT_5, 0x87)):
             fields = {"userName": "ann", "password": b"ann", "will": Will("b", b"x")}
             self.assertEqual(self.refused(version, **fields), reason)
+
+    def test_willsForReservedTopicsAreRefused(self) -> None:
+        broker = self.server.broker
+        broker.limits = evolve(broker.limits, reservedTopics=frozenset({"a/audit"}))
+        fields = {"userName": "ann", "password": b"ann", "will": Will("a/audit", b"x")}
+        self.assertEqual(self.refused(MQTT_5, **fields), 0x87)
 
     def test_willsAreCheckedWhenTheyArePublished(self) -> None:
         reader = self.client("bob", "reader")
