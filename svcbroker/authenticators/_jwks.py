@@ -242,7 +242,7 @@ class KeyStore:
                 return
             self._waiting = []
             self._reread().addBoth(self._answer)
-        # What is there at once was read at once.
+        # Where reading took no time, there is nothing to wait for.
         if self._waiting is not None and len(self._waiting) < MAX_WAITING:
             waiter: Deferred[None] = Deferred()
             self._waiting.append(waiter)
