@@ -20,6 +20,7 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
+from ...net.sending import sender
 from ...net.timers import LazyTimer
 from ...operations import FOLLOW, bindText, loggedEvents
 from .rest import parseFields
@@ -137,6 +138,7 @@ class _Stream:
         # A client that leaves before the first event resumes here, too.
         place = start if position.index >= 0 else b"%d" % position.height
         request.write(b"retry: %d\nid: %b\n\n" % (RETRY, place))
+        self._send = sender(request.channel.transport)
         request.registerProducer(self, True)
         self._beat.start(BEAT)
         subscription.resume()
@@ -163,9 +165,13 @@ class _Stream:
 
     def deliver(self, batch: Batch) -> None:
         """See L{ISubscriber.deliver}."""
-        # Hot path: encoded once for all streams.
+        # Hot path: encoded once for all streams, and sent past twisted.web, which would take half
+        # of the time.
         self._beat.deadline = self._now() + BEAT
-        self._request.write(batch.encoded("events", lambda _: _encodeBatch(batch)))
+        if self._request.chunked:
+            self._send(batch.encoded("chunk of events", lambda _: _encodeChunk(batch)))
+        else:
+            self._request.write(batch.encoded("events", lambda _: _encodeBatch(batch)))
 
     def subscriptionEnded(self, error: BrokerError) -> None:
         """See L{ISubscriber.subscriptionEnded}."""
@@ -197,6 +203,11 @@ class _Stream:
 
     def _abort(self) -> None:
         self._request.channel.forceAbortClient()
+
+
+def _encodeChunk(batch: Batch) -> bytes:
+    data = batch.encoded("events", lambda _: _encodeBatch(batch))
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def _encodeBatch(batch: Batch) -> bytes:
