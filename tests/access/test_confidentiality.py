@@ -7,11 +7,10 @@ be held against the grants of that moment.
 
 from __future__ import annotations
 
-import binascii
 import re
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from random import Random
 from typing import Any, Final
@@ -36,8 +35,8 @@ from svcbroker.carriers.mqtt.packets import (
 from svcbroker.interfaces import Action
 from svcbroker.model import EventId, OpenTopic, PublishEvent
 
+from .fixture import GROUPS, CarriersFixture, Peer, mqttPeer, stompPeer, views
 from .support import account
-from .world import GROUPS, Peer, World, mqttPeer, stompPeer
 
 SEEDS: Final = (0, 1, 2, 4, 109, 110, 122, 132)
 """Sequences that have found leaks: of events that wait, shared subscriptions, history, webhooks."""
@@ -53,6 +52,7 @@ TOPICS: Final = (
     "$svc/fir",
 )
 FILTERS: Final = (*TOPICS, "#", "alder/#", "+/one", "cedar/+", "birch/#", "$svc/#", "+")
+NAMES: Final = ("u0", "u1", "u2", "u3", "root", None)
 CLIENT_IDS: Final = ("dev1", "dev2", "dev3")
 IDS: Final = tuple(f"00000000-0000-4000-8000-00000000000{number}" for number in range(4))
 PRESETS: Final = (
@@ -66,21 +66,6 @@ PRESETS: Final = (
 )
 ANONYMOUS: Final = account("", "subscribe 1 elder", "subscribe 2 birch/#")
 MARK: Final = re.compile(rb"<(\d{4})>")
-_BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}")
-_HEX: Final = re.compile(rb"(?:[0-9a-f]{2}){6,}")
-
-
-def views(data: bytes) -> Iterator[bytes]:
-    """Bytes as they are, and what is encoded in them."""
-    yield data
-    for text in _BASE64.findall(data):
-        text = text[: len(text) // 4 * 4]
-        try:
-            yield b64decode(text)
-        except binascii.Error:
-            continue
-    for text in _HEX.findall(data):
-        yield bytes.fromhex(text.decode())
 
 
 def kindOf(peer: Peer) -> str:
@@ -97,7 +82,7 @@ class Run:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.world = World(
+        self.fixture = CarriersFixture(
             *(account(f"u{number}", *lines) for number, lines in enumerate(PRESETS[:4])),
             account("root", "* * #", "* * $svc/#"),
             anonymous=ANONYMOUS,
@@ -111,23 +96,23 @@ class Run:
         self.doing = ""
         # What clients of each account have sent: the list of its subscriptions names that.
         self.mentions: dict[str | None, bytes] = defaultdict(bytes)
-        self.world.poster.judge = self.judge
+        self.fixture.poster.judge = self.judge
         for group in GROUPS:
             for topic in TOPICS[:-2]:
-                self.world.submit(group, OpenTopic(topic=topic))
+                self.fixture.submit(group, OpenTopic(topic=topic))
 
     # Looking.
 
     def mayRead(self, name: str | None, clientId: str, group: str, topic: str) -> bool:
         """Whether an account may read a topic now, asked of its grants past the broker."""
-        identity = self.world.accounts.identities.get(name) if name else ANONYMOUS
+        identity = self.fixture.accounts.identities.get(name) if name else ANONYMOUS
         return identity is not None and (
             identity.grants.decide(Action.SUBSCRIBE, group, topic, clientId).isGranted
         )
 
     def sees(self, name: str | None, clientId: str, topic: str) -> bool:
         """Whether an account may do anything with a topic."""
-        identity = self.world.accounts.identities.get(name) if name else ANONYMOUS
+        identity = self.fixture.accounts.identities.get(name) if name else ANONYMOUS
         return identity is not None and any(
             identity.grants.decide(action, group, topic, clientId).isGranted
             for action in Action
@@ -135,7 +120,7 @@ class Run:
         )
 
     def judge(self, post: Any) -> bool | None:
-        self.check(self.world.accountOf(post), "", post.body, "webhook", b"")
+        self.check(self.fixture.accountOf(post), "", post.body, "webhook", b"")
         return self.random.choice((True, True, False, None))
 
     def lookAt(self, peer: Peer) -> None:
@@ -169,17 +154,13 @@ class Run:
             step = self.random.choice(STEPS_OF_RUN)
             self.doing = step.__name__
             step(self)
-            self.world.pump()
+            self.fixture.pump()
             for peer in self.peers:
                 self.lookAt(peer)
-        self.world.stop()
+        self.fixture.stop()
 
     def pick(self, *choices: Any) -> Any:
         return self.random.choice(choices)
-
-    def name(self) -> str | None:
-        name: str | None = self.pick("u0", "u1", "u2", "u3", "root", None)
-        return name
 
     def mark(self, group: str, topic: str) -> bytes:
         """The content of a new event."""
@@ -198,7 +179,7 @@ class Run:
 
     def granted(self, peer: Peer, action: Action, group: str, *choices: str) -> str:
         """One of these topics or filters, mostly one of which something is granted."""
-        identity = self.world.accounts.identities.get(peer.name or "", ANONYMOUS)
+        identity = self.fixture.accounts.identities.get(peer.name or "", ANONYMOUS)
         found = [
             each
             for each in choices
@@ -220,11 +201,15 @@ class Run:
             PublishEvent(topic=topic, content=self.mark(group, topic), extensions=extensions)
             for _ in range(self.pick(1, 3))
         ]
-        for receipt in self.world.submit(group, OpenTopic(topic=topic), *requests)[1:]:
+        for receipt in self.fixture.submit(group, OpenTopic(topic=topic), *requests)[1:]:
             self.eventIds.append(str(receipt.eventId))
 
     def askREST(self) -> None:
-        topic, group, name = self.pick(*TOPICS), self.pick("1", "1", "1", "2", "9"), self.name()
+        topic, group, name = (
+            self.pick(*TOPICS),
+            self.pick("1", "1", "1", "2", "9"),
+            self.pick(*NAMES),
+        )
         filter = self.granted(Peer(name, None), Action.SUBSCRIBE, group, *FILTERS)
         known = self.pick(*self.eventIds[-20:], str(EventId("0" * 8, 1, 1)))
         content = quote(self.mark(group, topic))
@@ -258,12 +243,12 @@ class Run:
             f"&offset={self.offset()}&tag=t",
             f"/rest/unSubscribe?subscriptionId={self.pick(*IDS)}",
         )
-        peer = self.world.ask(name, "GET", f"{path}&groupId={group}")
+        peer = self.fixture.ask(name, "GET", f"{path}&groupId={group}")
         [answer] = peer.news
         self.check(name, "", answer, "HTTP", peer.mentioned + self.mentions[name])
 
     def askJSONRPC(self) -> None:
-        topic, group, name = self.pick(*TOPICS), self.pick("1", "2"), self.name()
+        topic, group, name = self.pick(*TOPICS), self.pick("1", "2"), self.pick(*NAMES)
         known = self.pick(*self.eventIds[-20:], str(EventId("0" * 8, 1, 1)))
         content = b64encode(self.mark(group, topic)).decode()
         method, params = self.pick(
@@ -274,12 +259,12 @@ class Run:
             ("proof", {"eventId": known}),
             ("close", {"topic": topic}),
         )
-        peer = self.world.call(name, method, {**params, "groupId": group})
+        peer = self.fixture.call(name, method, {**params, "groupId": group})
         [answer] = peer.news
         self.check(name, "", answer, "HTTP", peer.mentioned)
 
     def connectSTOMP(self) -> None:
-        peer = stompPeer(self.world, self.name())
+        peer = stompPeer(self.fixture, self.pick(*NAMES))
         self.peers.append(peer)
         if self.isOpen(peer):
             self.subscribeSTOMP(peer)
@@ -328,7 +313,7 @@ class Run:
     def connectMQTT(self) -> None:
         will = topic = None
         group = self.pick("1", "1", "2")
-        name, version = self.name(), self.pick(MQTT_311, MQTT_5)
+        name, version = self.pick(*NAMES), self.pick(MQTT_311, MQTT_5)
         if name is None:
             group = "1"
         if self.random.random() < 0.3:
@@ -344,7 +329,7 @@ class Run:
         cleanStart = self.pick(True, False)
         self.peers.append(
             mqttPeer(
-                self.world,
+                self.fixture,
                 name,
                 clientId,
                 version,
@@ -399,7 +384,7 @@ class Run:
             if self.random.random() < 0.3 and self.isOpen(peer):
                 peer.client.send(Disconnect(0))
             peer.client.lose()
-        self.world.pump()
+        self.fixture.pump()
 
     def stall(self) -> None:
         if self.peers:
@@ -410,20 +395,20 @@ class Run:
 
     def changeGrants(self) -> None:
         name = self.pick("u0", "u1", "u2", "u3")
-        identities = self.world.accounts.identities
+        identities = self.fixture.accounts.identities
         if self.random.random() < 0.3:
             identities.pop(name, None)
         else:
             identities[name] = account(name, *self.pick(*PRESETS))
-        self.world.reload()
+        self.fixture.reload()
 
     def answerPosts(self) -> None:
-        for post in self.world.poster.open:
+        for post in self.fixture.poster.open:
             if not post.isCancelled:
                 post.answer.callback(None)
 
     def wait(self) -> None:
-        self.world.wait(self.pick(0.1, 2.0, 40.0))
+        self.fixture.wait(self.pick(0.1, 2.0, 40.0))
 
 
 STEPS_OF_RUN: Final[tuple[Callable[[Run], None], ...]] = (

@@ -1,7 +1,7 @@
 """
 Clients cannot tell which topics there are of those with which they may do nothing.
 
-Two worlds differ in the name of a secret topic alone: it has events, retained messages,
+Two brokers differ in the name of a secret topic alone: it has events, retained messages,
 subscribers, wills and webhooks. Both have logs of the same height. Whatever clients ask that may do
 nothing with either name, they are sent the same bytes in both, but for hashes of the log.
 """
@@ -27,8 +27,8 @@ from svcbroker.carriers.mqtt.packets import (
 )
 from svcbroker.model import CloseTopic, EventId, OpenTopic, PublishEvent, topicPrefix
 
+from .fixture import CarriersFixture, Peer, mqttPeer, stompPeer
 from .support import account
-from .world import Peer, World, mqttPeer, stompPeer
 
 SECRETS: Final = ("secret/one", "hidden/two")
 OPEN: Final = "public/three"
@@ -45,7 +45,7 @@ _PROVING: Final = re.compile("/rest/(proof|topicProof|consistency|checkpoint|gen
 
 class Play:
     """
-    One of the worlds.
+    One of the brokers.
 
     @ivar seen: what observers were sent, step by step.
     """
@@ -53,7 +53,7 @@ class Play:
     def __init__(self, seed: int, secret: str) -> None:
         self.random = Random(seed)
         self.secret = secret
-        self.world = World(
+        self.fixture = CarriersFixture(
             account("spy", "subscribe 1 public/#", "publish 1 public/#", "open 1 public/#"),
             account(
                 "near", *(f"{each} 1 #" for each in ("publish", "subscribe", "open")), *_DENIED
@@ -62,12 +62,12 @@ class Play:
             account("root", "* * #"),
             anonymous=account("", f"subscribe 1 {OPEN}", "publish 1 +/four"),
         )
-        self.world.submit("1", OpenTopic(topic=OPEN), OpenTopic(topic=secret))
+        self.fixture.submit("1", OpenTopic(topic=OPEN), OpenTopic(topic=secret))
         self.peers: list[Peer] = []
         self.seen: list[tuple[str, bytes]] = []
         self.root = [
-            stompPeer(self.world, "root"),
-            mqttPeer(self.world, "root", "root", MQTT_5, will=Will(secret, b"gone", 1, True)),
+            stompPeer(self.fixture, "root"),
+            mqttPeer(self.fixture, "root", "root", MQTT_5, will=Will(secret, b"gone", 1, True)),
         ]
         # The sequence numbers and heights of the events of the secret topic.
         self.places: list[tuple[int, int]] = []
@@ -77,12 +77,12 @@ class Play:
         for _ in range(STEPS):
             step = self.pick(*STEPS_OF_PLAY)
             step(self)
-            self.world.pump()
+            self.fixture.pump()
             for number, peer in enumerate(self.peers):
                 data = peer.look()
                 if data:
                     self.see(f"{number} in {step.__name__}", data)
-        self.world.stop()
+        self.fixture.stop()
 
     def see(self, where: str, data: bytes) -> None:
         """Keep what an observer was sent."""
@@ -98,12 +98,12 @@ class Play:
         content = self.pick(b"x", b"yy", b"")
         event = PublishEvent(topic=self.secret, content=content, extensions=extensions)
         before = self.pick(OpenTopic, OpenTopic, CloseTopic)(topic=self.secret)
-        _, receipt = self.world.submit("1", before, event)
+        _, receipt = self.fixture.submit("1", before, event)
         if receipt.eventId is not None:
             self.places.append((receipt.eventId.sequence, receipt.eventId.height))
 
     def publishOpen(self) -> None:
-        self.world.submit("1", OpenTopic(topic=OPEN), PublishEvent(topic=OPEN, content=b"z"))
+        self.fixture.submit("1", OpenTopic(topic=OPEN), PublishEvent(topic=OPEN, content=b"z"))
 
     def useSecret(self) -> None:
         """Subscribers of it, that make durable positions, sessions and webhooks."""
@@ -114,18 +114,18 @@ class Play:
             id = self.pick(*UUIDS)
             headers = {"id": id, "destination": filter, "ack": "client", "svc-subscriptionId": id}
             if not stomp.transport.connected:
-                stomp = self.root[0] = stompPeer(self.world, "root")
+                stomp = self.root[0] = stompPeer(self.fixture, "root")
             stomp.client.send("SUBSCRIBE", headers)
         elif what == "mqtt" and not mqtt.transport.disconnecting:
             asked = TopicSubscription(self.pick("", "$share/s/") + filter, 1)
             mqtt.client.send(Subscribe(1, (asked,)))
         elif what == "webhook":
-            self.world.ask("root", "GET", f"/rest/subscribe?topic={quote(filter)}&url={URL}")
+            self.fixture.ask("root", "GET", f"/rest/subscribe?topic={quote(filter)}&url={URL}")
         elif what == "lose":
             mqtt.client.lose()
             will = Will(self.secret, b"gone", 1, True)
             clientId = self.pick("root", "other")
-            self.root[1] = mqttPeer(self.world, "root", clientId, MQTT_5, will=will)
+            self.root[1] = mqttPeer(self.fixture, "root", clientId, MQTT_5, will=will)
 
     # What observers do.
 
@@ -172,21 +172,21 @@ class Play:
             f"/rest/unSubscribe?subscriptionId={self.pick(*UUIDS)}",
         )
         group = self.pick("1", "1", "2", "9")
-        [answer] = self.world.ask(name, "GET", f"{path}&groupId={group}").news
+        [answer] = self.fixture.ask(name, "GET", f"{path}&groupId={group}").news
         if _PROVING.match(path):
             # Whether there is a proof, and if not, why.
             answer = answer if b'"message"' in answer else answer[:20]
         self.see(f"{name} {path}", answer)
 
     def openREST(self) -> None:
-        """Opening and publishing in a batch of JSON-RPC: both are refused in both worlds."""
+        """Opening and publishing in a batch of JSON-RPC: both are refused by both."""
         topic, name = self.pick(*SECRETS), self.pick(*OBSERVERS)
         for method, params in (("open", {"topic": topic}), ("close", {"topic": topic})):
-            [answer] = self.world.call(name, method, params).news
+            [answer] = self.fixture.call(name, method, params).news
             self.see(f"{name} {method} {topic}", answer)
 
     def connectSTOMP(self) -> None:
-        self.peers.append(stompPeer(self.world, self.pick(*OBSERVERS)))
+        self.peers.append(stompPeer(self.fixture, self.pick(*OBSERVERS)))
 
     def connectMQTT(self) -> None:
         name, clientId = self.pick(*OBSERVERS), self.pick("root", "one", "two")
@@ -196,7 +196,7 @@ class Play:
         if version == MQTT_5:
             fields["properties"] = Properties(sessionExpiryInterval=60)
         peer = mqttPeer(
-            self.world,
+            self.fixture,
             name,
             clientId,
             version,
@@ -234,7 +234,7 @@ class Play:
                 peer.client.send("COMMIT", {"transaction": "t"})
 
     def wait(self) -> None:
-        self.world.wait(self.pick(0.1, 5.0))
+        self.fixture.wait(self.pick(0.1, 5.0))
 
 
 STEPS_OF_PLAY: Final[tuple[Callable[[Play], None], ...]] = (

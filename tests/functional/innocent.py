@@ -2,8 +2,8 @@
 A client that publishes one event after the other, as a program of its own: what the test does
 meanwhile, such as reading all that a hostile client is sent, does not slow it down.
 
-C{python innocent.py PORT TOPIC} writes a line for each window of publishes: the 99th percentile
-and the longest time that one of them took, in seconds.
+C{python innocent.py PORT TOPIC [AUTHORIZATION]} writes a line for each window of publishes: the
+99th percentile and the longest time that one of them took, in seconds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ WINDOW = 100
 """Publishes in a window."""
 
 
-def main(port: int, topic: str) -> None:
+def main(port: int, topic: str, authorization: str = "") -> None:
     """Publish until the standard output is closed."""
     connection = socket.create_connection(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    request = (
-        f"GET /svcbroker/rest/publish?topic={topic}&content=x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-    )
+    path = f"/svcbroker/rest/publish?topic={topic}&content=x"
+    credentials = f"Authorization: {authorization}\r\n" if authorization else ""
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{credentials}\r\n"
     while True:
         took = []
         for _ in range(WINDOW):
@@ -38,4 +38,4 @@ def main(port: int, topic: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]), *sys.argv[2:])

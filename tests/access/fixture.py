@@ -4,10 +4,12 @@ A broker with accounts and all of its carriers, in memory, whose clients' bytes 
 
 from __future__ import annotations
 
+import binascii
 import itertools
 import json
-from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -42,9 +44,24 @@ from tests.carriers.webhook.support import SETTINGS, FakePoster, FakeResolver, P
 from .support import FakeAuthenticator
 
 GROUPS = ("1", "2")
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{8,}={0,2}")
+_HEX = re.compile(rb"(?:[0-9a-f]{2}){6,}")
 
 
-class World:
+def views(data: bytes) -> Iterator[bytes]:
+    """Bytes as they are, and what is encoded in them."""
+    yield data
+    for text in _BASE64.findall(data):
+        text = text[: len(text) // 4 * 4]
+        try:
+            yield b64decode(text)
+        except binascii.Error:
+            continue
+    for text in _HEX.findall(data):
+        yield bytes.fromhex(text.decode())
+
+
+class CarriersFixture:
     """
     One broker. Its clock stands still but for L{pump} and L{wait}.
 
@@ -222,22 +239,27 @@ class Peer:
         return data
 
 
-def stompPeer(world: World, name: str | None) -> Peer:
+def stompPeer(fixture: CarriersFixture, name: str | None) -> Peer:
     """A client of STOMP that has asked for a connection."""
-    client = StompClient(world.stomp)
+    client = StompClient(fixture.stomp)
     peer = Peer(name, client.transport, client=client)
     remember(peer, client, "sendBytes")
     login = {} if name is None else {"login": name, "passcode": name}
     client.send("CONNECT", {"accept-version": "1.2", **login})
-    world.pump()
+    fixture.pump()
     return peer
 
 
 def mqttPeer(
-    world: World, name: str | None, clientId: str, version: int, group: str = "1", **fields: Any
+    fixture: CarriersFixture,
+    name: str | None,
+    clientId: str,
+    version: int,
+    group: str = "1",
+    **fields: Any,
 ) -> Peer:
     """A client of MQTT that has asked for a connection."""
-    client = MqttClient(world, version)  # type: ignore[arg-type]
+    client = MqttClient(fixture, version)  # type: ignore[arg-type]
     peer = Peer(name, client.transport, clientId=clientId, group=group, client=client)
     remember(peer, client, "sendBytes")
     if name is not None:

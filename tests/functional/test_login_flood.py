@@ -1,0 +1,81 @@
+"""
+Thousands of log-ins with wrong passwords at a time, and what they do to others.
+"""
+
+from __future__ import annotations
+
+import sys
+from base64 import b64encode
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
+
+from svcbroker.access import hashPassword
+
+from .daemon import LOCAL, DaemonTestCase, reactor
+from .test_hostile_load import INNOCENT, WARM_UP, WINDOWS, Wire
+
+ATTEMPTS = 10_000
+"""Log-ins at a time. The program that makes them, and the daemon, need as many open files."""
+
+FLOOD = Path(__file__).with_name("flood.py")
+
+LOG_INS = 5
+"""Log-ins of a known account from another address during the flood."""
+
+LONGEST = 30.0
+"""
+Seconds that one of these, or a publish of somebody else, may take. Ten thousand refusals in one
+turn of the reactor take some 3 seconds of a processor, which other programs share. In one queue
+with the attempts, a log-in would wait for hundreds of checks and their delays: minutes.
+"""
+
+
+class LoginFloodTests(DaemonTestCase):
+    async def test_attemptsOfOneAddressHoldNobodyElse(self) -> None:
+        file = self.root / "accounts.toml"
+        roles = 'roles = ["publisher", "subscriber"]'
+        hashes = {name: hashPassword(name.encode()) for name in ("ann", "bob")}
+        file.write_text(
+            "".join(
+                f'[accounts.{name}]\npassword = "{hash}"\n{roles}\n'
+                for name, hash in hashes.items()
+            )
+        )
+        daemon = await self.start(
+            *("--accounts", str(file), f"--stomp={LOCAL}", f"--mqtt={LOCAL}"),
+        )
+        ports = [daemon.base.split(":")[2].split("/")[0]]
+        for name in ("STOMP", "MQTT"):
+            ports.append((await daemon.protocol.waitFor(rf"{name} on 127\.0\.0\.1:(\d+)"))[1])
+        headers: Any = {"Authorization": basic("bob")}
+        await daemon.call("/rest/open", topic="innocent", headers=headers)
+        # Its log-in is remembered: it is no guest of the queue.
+        innocent = self.spawn(sys.executable, INNOCENT, ports[0], "innocent", basic("bob"))
+        await innocent.protocol.waitFor(rf"(?:.*\n){{{WARM_UP}}}")
+        flood = self.spawn(sys.executable, FLOOD, ATTEMPTS, *ports)
+        await flood.protocol.waitFor("sent")
+        took = [await self.logIn(int(ports[1]), "ann") for _ in range(LOG_INS)]
+        done = len(innocent.protocol.output.splitlines())
+        await innocent.protocol.waitFor(rf"(?:.*\n){{{done + WINDOWS}}}")
+        self.assertLess(max(took), LONGEST)
+        longest = [float(line.split()[1]) for line in innocent.protocol.output.splitlines()[:-1]]
+        self.assertLess(max(longest), LONGEST)
+        await flood.protocol.waitFor(f"answered {ATTEMPTS}")
+
+    async def logIn(self, port: int, name: str) -> float:
+        """The seconds that a log-in by STOMP from 127.0.0.2 takes. None of these is remembered."""
+        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", port, bindAddress=("127.0.0.2", 0))
+        wire: Wire = await connectProtocol(endpoint, Wire())
+        started = perf_counter()
+        wire.send(f"CONNECT\naccept-version:1.2\nlogin:{name}\npasscode:{name}\n\n\0".encode())
+        await wire.receives(b"CONNECTED")
+        wire.transport.loseConnection()
+        return perf_counter() - started
+
+
+def basic(name: str) -> str:
+    """The header of an account, whose password is its name."""
+    return "Basic " + b64encode(f"{name}:{name}".encode()).decode()
