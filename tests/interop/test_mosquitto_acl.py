@@ -90,9 +90,9 @@ class RandomFiles:
     def file(self, number: int) -> str:
         """An ACL file. The user C{root} may do everything, and publish the file's number."""
         lines = [self._line() for _ in range(self._random.randint(0, 2))]
-        for _ in range(self._random.randint(0, 4)):
+        for _ in range(self._random.randint(1, 5)):
             name = self._random.choice([user for user, _ in CLIENTS if user])
-            lines += [f"user {name}", *(self._line() for _ in range(self._random.randint(0, 4)))]
+            lines += [f"user {name}", *(self._line() for _ in range(self._random.randint(0, 5)))]
             lines += self._random.choice(([], ["# a comment"], [""]))
         lines += [f"user {ROOT}", "topic readwrite #", "topic readwrite $a/#", "topic readwrite $a"]
         lines += ["user number", f"topic write number/{number}"]
