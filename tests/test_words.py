@@ -54,6 +54,9 @@ OF_CLASSES = {
 PUBLISHED = {"sealer", "sealers", "sealerIndex", "SEALER"}
 """Names of the published interface, and of values that carry them."""
 
+TERMS = re.compile("dead_?letters?", re.IGNORECASE)
+"""Terms of the field that have a refused word in them."""
+
 COMPOUNDS = {"sayAgain": "retransmit", "whyNot": "reason", "isAgain": "isRedelivered"}
 """The same for words that are fine alone."""
 
@@ -79,7 +82,7 @@ def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def complaints(name: str) -> Iterator[str]:
     """What to say in place of the refused words of a name."""
-    yield from (REFUSED[word] for word in words(name) if word in REFUSED)
+    yield from (REFUSED[word] for word in words(TERMS.sub("", name)) if word in REFUSED)
     for compound, instead in COMPOUNDS.items():
         if compound.lower() in name.lower():
             yield instead

@@ -7,13 +7,20 @@ The interfaces of what the broker depends on: live subscriptions, webhooks and o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from ..access import Principal
-from ..model import DurablePage, InterfaceType, Offset, SubscriptionRecord
+from ..model import (
+    DurablePage,
+    EventId,
+    InterfaceType,
+    Offset,
+    SubscriptionRecord,
+    WebhookPage,
+)
 from ._values import EventPage, ReadRequest
 
 
@@ -89,8 +96,8 @@ class IDurableSubscriptions(Interface):
 
 class IWebhooks(Interface):
     """
-    Makes and ends subscriptions whose events are sent to a URL. Called by the operations
-    C{subscribe} and C{unSubscribe}.
+    Subscriptions whose events are sent to a URL. Called by the operations and operator calls of
+    the same names.
     """
 
     def subscribe(
@@ -102,6 +109,12 @@ class IWebhooks(Interface):
         url: str,
         offset: Offset,
         tag: str | None,
+        headers: Mapping[str, str],
+        secret: str | None,
+        batch: int | None,
+        batchSeconds: int | None,
+        maxAttempts: int | None,
+        deadLetter: str | None,
     ) -> Deferred[str]:
         """
         Send events to a URL from now on, also after the broker has started again.
@@ -118,8 +131,18 @@ class IWebhooks(Interface):
         @param groupId: the id of a group that is served.
         @param subscriptionId: a UUID in its canonical form; C{None} has one made.
         @param tag: only events whose C{svc-tag} equals it.
+        @param headers: more headers of each request.
+        @param secret: the name of the operator's secret that signs.
+        @param batch: the most events in a request; C{None} sends each alone, and not in an array.
+        @param batchSeconds: how long the first event of a batch waits for others.
+        @param maxAttempts: how often an event is tried; C{None} has no end.
+        @param deadLetter: the topic that an event is published to after that; C{None} for the
+            webhook's own.
         @return: the subscription's id. It is on stable storage by then.
-        @raise NotAuthorized: the principal may read none of it.
+        @raise NotAuthorized: the principal may read none of it, or may not publish dead letters
+            there.
+        @raise ParameterInvalid: a header may not be set, there is no such secret, or dead letters
+            would be sent by the webhook itself.
         @raise UrlInvalid: events cannot be sent there, or may not be.
         @raise SubscriptionExists: the id is in use by another subscription.
         @raise TopicNotFound: a plain topic does not exist.
@@ -135,6 +158,59 @@ class IWebhooks(Interface):
         @param subscriptionId: a UUID in its canonical form.
         @return: C{True}. It is on stable storage by then.
         @raise SubscriptionNotFound: there is no such webhook.
+        """
+
+    def listWebhooks(
+        principal: Principal,
+        groupId: str,
+        subscriptionId: str | None,
+        after: str | None,
+        limit: int,
+    ) -> Deferred[WebhookPage]:
+        """
+        A page of the webhooks of a group that the principal has made, or all of them for one that
+        may operate the group.
+
+        @param subscriptionId: only this one.
+        @param after: only those with a greater id.
+        """
+
+    def pauseWebhook(principal: Principal, subscriptionId: str) -> Deferred[bool]:
+        """
+        Send nothing, also after restarts, until L{resumeWebhook} is called. The request under way
+        is finished. Pausing a paused one changes nothing. This and the calls below are for those
+        who may call L{unSubscribe}.
+
+        @return: C{True}. It is on stable storage by then.
+        @raise SubscriptionNotFound: there is no such webhook.
+        """
+
+    def resumeWebhook(principal: Principal, subscriptionId: str) -> Deferred[bool]:
+        """
+        Send again, at once.
+
+        @return: C{True}. It is on stable storage by then.
+        @raise SubscriptionNotFound: there is no such webhook.
+        """
+
+    def retryWebhook(principal: Principal, subscriptionId: str) -> Deferred[bool]:
+        """
+        Make the next attempt now, rather than when it is due. Where none is waited for it changes
+        nothing.
+
+        @return: C{True}.
+        @raise SubscriptionNotFound: there is no such webhook.
+        """
+
+    def skipEvent(principal: Principal, subscriptionId: str, eventId: EventId) -> Deferred[bool]:
+        """
+        Go on after the oldest event that waits, as if it were acknowledged. An attempt that is
+        under way may still succeed.
+
+        @param eventId: the event's id, so that no other is skipped.
+        @return: C{True}.
+        @raise SubscriptionNotFound: there is no such webhook.
+        @raise EventNotFound: this is not the oldest event that waits, as far as is known.
         """
 
 

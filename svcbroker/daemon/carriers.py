@@ -284,6 +284,7 @@ def makeCarriers(
         peers=peers.all,
         audit=audit,
     )
+    webhooks.publishBy(broker)
     makeStomp = partial(
         StompFactory,
         broker,

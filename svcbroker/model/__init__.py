@@ -8,6 +8,7 @@ engine; wire names such as C{topicName} live in the carriers' codecs.
 from ._events import (
     BEGINNING,
     EXTENSION_PREFIX,
+    MAX_EXTENSIONS_SIZE,
     TAG,
     WEEVENT_PREFIX,
     Event,
@@ -57,11 +58,13 @@ from ._subscriptions import (
     parseOffset,
 )
 from ._topics import Topic, checkTopicName, topicPrefix
+from ._webhooks import WebhookPage, WebhookStatus
 
 __all__ = [
     "BEGINNING",
     "EXTENSION_PREFIX",
     "MAX_DELAY",
+    "MAX_EXTENSIONS_SIZE",
     "TAG",
     "WEEVENT_PREFIX",
     "Block",
@@ -93,6 +96,8 @@ __all__ = [
     "SubscriptionRecord",
     "Topic",
     "TransactionRecord",
+    "WebhookPage",
+    "WebhookStatus",
     "checkContent",
     "checkExtensions",
     "checkFilter",

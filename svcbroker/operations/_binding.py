@@ -102,6 +102,7 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> Callable[[Any]
             step = _resolving(broker, step)
         steps.append(astuple(step))
     absent = form.absent
+    private = {each.name for each in operation.parameters if each.type.isPrivate}
 
     def read(given: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
@@ -113,7 +114,8 @@ def _reader(operation: Operation, broker: Broker, form: _Form) -> Callable[[Any]
             try:
                 arguments[argument] = fallback() if value in absent else readValue(value)
             except ParameterInvalid as error:
-                raise ParameterInvalid(f"{name}: {error.message}{_show(value)}") from None
+                shown = "" if name in private else _show(value)
+                raise ParameterInvalid(f"{name}: {error.message}{shown}") from None
         return arguments
 
     return read

@@ -37,8 +37,8 @@ class DurableType(ParameterType):
             if value == each.value:
                 return each
         raise ParameterInvalid(
-            "is neither STOMP nor MQTT (webhooks are listed by listSubscription and ended by "
-            "unSubscribe)"
+            "is neither STOMP nor MQTT (webhooks are listed by webhooks/list and ended by "
+            "webhooks/delete)"
         )
 
 

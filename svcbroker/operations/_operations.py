@@ -68,6 +68,7 @@ from ._types import (
     TagType,
     TopicType,
 )
+from ._webhooks import SUBSCRIBE_OPTIONS, WEBHOOK_OPERATIONS
 
 _TOPIC_ERRORS = (TopicBlank, TopicTooLong, TopicInvalid)
 _EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown)
@@ -281,7 +282,7 @@ OPERATIONS: Final = (
     Operation(
         name="subscribe",
         summary="Have events sent to a URL.",
-        parameters=(_FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, _TAG),
+        parameters=(_FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, _TAG, *SUBSCRIBE_OPTIONS),
         result=STRING,
         errors=(
             TopicBlank,
@@ -309,6 +310,7 @@ OPERATIONS: Final = (
         errors=(SubscriptionIdBlank, SubscriptionIdInvalid, SubscriptionNotFound),
         method=lambda broker: broker.webhooks.unSubscribe,
     ),
+    *WEBHOOK_OPERATIONS,
     Operation(
         name="proof",
         summary="Prove that the chain's validators have signed an event.",

@@ -20,6 +20,7 @@ from ._durable import DURABLE_CALLS
 from ._operations import GROUP
 from ._results import envelope
 from ._types import NumberType, ParameterType
+from ._webhooks import WEBHOOK_CALLS
 
 MAX_NODES: Final = 1000
 """The most nodes and links that a call may name."""
@@ -331,5 +332,6 @@ OPERATOR_CALLS: Final = (
         method=lambda broker: broker.operator.reload,
     ),
     *DURABLE_CALLS,
+    *WEBHOOK_CALLS,
 )
 """Every operator call; its name is its path below C{/admin/operator/}."""

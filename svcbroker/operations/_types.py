@@ -50,12 +50,14 @@ class ParameterType:
 
     @cvar schema: what it looks like in JSON, as JSON Schema.
     @cvar textSchema: what it looks like as text, where that differs.
+    @cvar isPrivate: whether values may be secrets, so that errors do not show them.
     @cvar jsonType: what JSON text may be decoded into at once: every such value that can be is
         one that L{fromJSON} takes too. C{Any} is always right.
     """
 
     schema: Mapping[str, Any] = {"type": "string"}
     textSchema: Mapping[str, Any] | None = None
+    isPrivate: bool = False
     jsonType: Any = Any
 
     def fromText(self, raw: bytes) -> Any:

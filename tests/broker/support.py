@@ -22,7 +22,7 @@ from svcbroker.broker import (
     ReadRequest,
 )
 from svcbroker.errors import BrokerError, NoSuchCall
-from svcbroker.model import SubscriptionRecord
+from svcbroker.model import EventId, SubscriptionRecord, WebhookPage
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 from svcbroker.version import VersionRecord
 
@@ -58,6 +58,16 @@ class FailingWebhooks:
         return fail(self.error)
 
     def unSubscribe(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
+        return fail(self.error)
+
+    def listWebhooks(self, *args: Any, **kwargs: Any) -> Deferred[WebhookPage]:
+        return fail(self.error)
+
+    pauseWebhook = resumeWebhook = retryWebhook = unSubscribe
+
+    def skipEvent(
+        self, principal: Principal, subscriptionId: str, eventId: EventId
+    ) -> Deferred[bool]:
         return fail(self.error)
 
 

@@ -2,14 +2,16 @@
 Webhooks: events are sent to URLs by POST.
 
 C{targets} reads the URLs that events are sent to, C{messages} the requests and answers, C{signing}
-the secrets: they know no transport. C{slots} bounds how many requests are under way, C{delivery} is
-the life of one webhook, and C{webhooks} holds them all. C{posting} makes requests through
-L{svcbroker.net.http}.
+the secrets, C{headers} those that clients add, C{deadletters} what becomes of events that are given
+up, and C{records} what is kept: they know no transport. C{delivery} is the life of one webhook's
+subscription, C{sending} what it does while it may send, C{webhook} ties it to what is kept, and
+C{webhooks} holds them all. C{posting} makes requests through L{svcbroker.net.http}.
 """
 
+from .records import webhookGroup
 from .settings import WebhookSettings
 from .signing import NO_SECRETS, Secrets, Signer, parseSecrets
-from .webhooks import Webhooks, makeWebhooks, webhookGroup
+from .webhooks import Webhooks, makeWebhooks
 
 __all__ = [
     "NO_SECRETS",

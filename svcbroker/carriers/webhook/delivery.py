@@ -1,46 +1,25 @@
 """
-The delivery of one webhook: events are sent one after the other until each is acknowledged.
+The delivery of one webhook: events are sent one after the other, or some at a time, until each is
+acknowledged, skipped or a dead letter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 
-from attrs import evolve, frozen
+from attrs import evolve
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from ...errors import BrokerError
+from ...errors import BrokerError, EventNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...model import Position, SubscribeRequest
+from ...model import EventId, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
-from ...net.slots import Slots
-from .messages import NotAcknowledged, encodeBody, encodeEvents
-from .posting import IPoster, Receiver
-from .settings import WebhookSettings
-from .targets import Target
-
-
-@frozen(kw_only=True)
-class DeliveryContext:
-    """
-    The dependencies of all deliveries.
-
-    @ivar clock: measures time.
-    @ivar random: gives a number of [0, 1).
-    @ivar poster: sends events.
-    @ivar slots: bounds how many are sent at the same time.
-    """
-
-    clock: IReactorTime
-    random: Callable[[], float]
-    poster: IPoster
-    slots: Slots
-    settings: WebhookSettings
+from .messages import NotAcknowledged
+from .posting import Receiver
+from .sending import MAX_BATCH, DeliveryContext, IDeliveryOwner, Sender
 
 
 @implementer(ISubscriber)
@@ -50,6 +29,8 @@ class Delivery:
 
     It keeps events in memory only while it has a slot to send them, and reads them from the log
     again for the next attempt: thousands of receivers that do not answer cost next to nothing.
+
+    @ivar sender: sends them during a turn, and knows what waits and what has failed.
     """
 
     _log = Logger()
@@ -57,36 +38,46 @@ class Delivery:
     def __init__(
         self,
         request: SubscribeRequest,
-        target: Target,
+        receiver: Receiver,
         context: DeliveryContext,
-        subscribe: Callable[[SubscribeRequest, ISubscriber], Deferred[ISubscription]],
+        owner: IDeliveryOwner,
     ) -> None:
         """
         @param request: what is subscribed to, with an id.
-        @param subscribe: makes the subscription, the first time and whenever the broker ended it.
         """
         assert request.subscriptionId is not None
         self._id = request.subscriptionId
         self._request = request
-        self._receiver = Receiver(
-            target=target, interfaceType=request.interfaceType, subscriptionId=self._id
-        )
-        self._lane = target.authority
+        self._lane = receiver.target.authority
         self._context = context
-        self._subscribe = subscribe
+        self._owner = owner
+        self.sender = Sender(self._id, receiver, context, owner)
         self._subscription: ISubscription | None = None
-        self._ended: BrokerError | None = None
         self._wanted: Deferred[Batch] | None = None
         self._running: Deferred[None] | None = None
-        self._failures = 0
-        self._isPosting = False
-        self._isStopping = False
+        self._isInTurn = False
+        # Whether what waits has changed, so that it is read anew.
+        self._hasSkipped = False
+        # The events that have come while a batch waits for more, and what fires when it is full.
+        self._counted = 0
+        self._full: Deferred[None] | None = None
+        # Fire when it is time to try again, and at the end of a pause.
+        self._wake: Deferred[None] | None = None
+        self._resumed: Deferred[None] | None = None
 
     # Called by the subscription.
 
     def deliver(self, batch: Batch) -> None:
         """See L{ISubscriber.deliver}."""
         assert self._subscription is not None
+        if self._full is not None:
+            self._counted += len(batch.events)
+            if self._counted < self.sender.limit:
+                return
+            full, self._full = self._full, None
+            self._subscription.pause()
+            full.callback(None)
+            return
         self._subscription.pause()
         wanted, self._wanted = self._wanted, None
         if wanted is not None:
@@ -94,10 +85,12 @@ class Delivery:
 
     def subscriptionEnded(self, error: BrokerError) -> None:
         """See L{ISubscriber.subscriptionEnded}."""
-        self._ended = error
-        wanted, self._wanted = self._wanted, None
-        if wanted is not None:
-            wanted.errback(error)
+        self.sender.ended = error
+        waiters: tuple[Deferred[Batch] | Deferred[None] | None, ...] = (self._wanted, self._full)
+        self._wanted = self._full = None
+        for waiter in waiters:
+            if waiter is not None:
+                waiter.errback(error)
 
     # Called by Webhooks.
 
@@ -109,8 +102,8 @@ class Delivery:
         @return: where the subscription stands.
         @raise BrokerError: the subscription is refused. Nothing is left behind.
         """
-        self._ended = None
-        self._subscription = subscription = await self._subscribe(self._request, self)
+        self.sender.ended = None
+        self._subscription = subscription = await self._owner.subscribe(self._request, self)
         # Its topics may be closed from now on. What was published before is still to be sent.
         self._request = evolve(self._request, mustExist=False, isResumed=True)
         return subscription.position
@@ -120,7 +113,7 @@ class Delivery:
         Send events. Called once. Where there is no subscription, subscribing is tried until it
         succeeds.
         """
-        if not self._isStopping:
+        if not self.sender.isStopping:
             self._running = self._run()
             self._running.addErrback(self._halted)
 
@@ -130,7 +123,7 @@ class Delivery:
 
         @return: fires when there is none. Cancelling cancels that request.
         """
-        self._isStopping = True
+        self.sender.isStopping = True
         if self._running is None:
             return succeed(None)
         done: Deferred[None] = Deferred(lambda _: self._abandon())
@@ -140,7 +133,7 @@ class Delivery:
                 done.callback(None)
 
         self._running.addCallback(ended)
-        if not self._isPosting:
+        if not self.sender.sending:
             self._abandon()
         return done
 
@@ -150,10 +143,41 @@ class Delivery:
 
         @param forget: whether its position is forgotten.
         """
-        self._isStopping = True
+        self.sender.isStopping = True
         self._abandon()
         if self._subscription is not None:
             self._subscription.close(forget=forget)
+
+    def resume(self) -> None:
+        """Send again after the end of a pause, and do not wait for the next attempt."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            resumed.callback(None)
+        self.retry()
+
+    def retry(self) -> None:
+        """Try again now where the next attempt is waited for."""
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake.callback(None)
+
+    def skip(self, eventId: EventId) -> None:
+        """
+        Acknowledge the oldest event that waits, and go on. No further attempt is begun for it.
+
+        @raise EventNotFound: this is not that event.
+        """
+        first = self.sender.oldest
+        if first is None or first.event.eventId != eventId:
+            raise EventNotFound("this is not the oldest event that waits")
+        if self._isInTurn or self._subscription is None:
+            self.sender.skipped = eventId
+        else:
+            self._subscription.acknowledge((first.event,))
+            self._subscription.storePosition()
+            self.sender.forgetOldest()
+            self._hasSkipped = True
+        self.retry()
 
     def _abandon(self) -> None:
         if self._running is not None:
@@ -167,7 +191,7 @@ class Delivery:
 
     @asDeferred
     async def _run(self) -> None:
-        while not self._isStopping:
+        while not self.sender.isStopping:
             try:
                 if self._subscription is None:
                     await self.attach()
@@ -180,76 +204,93 @@ class Delivery:
                     id=self._id,
                     reason=error.message,
                 )
-                await self._pauseAfterFailure(0)
+                self.sender.note(f"its events cannot be read: {error.message}")
+                await self._waitAfterFailure(0)
 
     async def _serve(self, subscription: ISubscription) -> None:
         """Send events as they come. Raises the error that the subscription ended with."""
-        while not self._isStopping:
-            batch: Batch | None = await self._next(subscription)
+        sender, slots, lane = self.sender, self._context.slots, self._lane
+        while not sender.isStopping:
+            sender.size = 1
+            hand: Sequence[Batch] = (await self._next(subscription),)
+            if self._owner.record.batchSeconds and len(hand[0].events) < sender.limit:
+                self._counted = len(hand[0].events)
+                hand = sender.putBack(hand)
+                await self._waitForMore(subscription)
             isDone = False
-            while not (isDone or self._isStopping):
-                if not self._context.slots.take(self._lane):
-                    batch = None
-                    await self._context.slots.wait(self._lane)
+            while not (isDone or sender.isStopping):
+                if self._hasSkipped:
+                    self._hasSkipped = False
+                    sender.putBack(hand)
+                    subscription.rewind()
+                    break
+                if self._owner.record.isPaused:
+                    hand = sender.putBack(hand)
+                    self._resumed = Deferred()
+                    await self._resumed
+                    continue
+                if not slots.take(lane):
+                    hand = sender.putBack(hand)
+                    await slots.wait(lane)
                 wait: float | None = None
+                self._isInTurn = True
                 try:
-                    isDone = await self._takeTurn(subscription, batch)
+                    if not self._hasSkipped:
+                        hand = hand or await self._readAgain(subscription)
+                        isDone = await sender.takeTurn(subscription, hand)
                 except NotAcknowledged as error:
                     # Not kept: its traceback holds the events.
-                    self._tellFailure(error)
+                    sender.tellFailure(error)
                     wait = error.retryAfter
                 finally:
-                    self._context.slots.release(self._lane)
-                batch = None
-                if wait is not None and not self._isStopping:
-                    await self._pauseAfterFailure(wait)
+                    self._isInTurn = False
+                    slots.release(lane)
+                hand = ()
+                if wait is not None and not sender.isStopping:
+                    await self._waitAfterFailure(wait)
 
-    async def _takeTurn(self, subscription: ISubscription, batch: Batch | None) -> bool:
+    async def _waitForMore(self, subscription: ISubscription) -> None:
         """
-        Send while there is a slot.
+        Wait until a batch is full or has waited long enough. The events are only counted, so those
+        of many webhooks take no memory meanwhile.
+        """
+        self._full = full = Deferred[None]()
+        seconds = self._owner.record.batchSeconds
+        full.addTimeout(seconds, self._context.clock, lambda result, timeout: None)
+        subscription.resume()
+        try:
+            await full
+        finally:
+            self._full = None
+            subscription.pause()
+        self.sender.size = min(self._counted, self.sender.limit)
 
-        @param batch: the events to send; C{None} reads them again.
-        @return: whether all are sent. Otherwise another delivery waits for the slot.
-        @raise NotAcknowledged: an event was not acknowledged.
-        @raise BrokerError: the broker has ended the subscription.
+    async def _readAgain(self, subscription: ISubscription) -> Sequence[Batch]:
         """
-        slots, clock = self._context.slots, self._context.clock
-        if batch is None:
-            subscription.rewind()
-            # A log that cannot be read now must not hold the slot.
+        Read what was not acknowledged.
+
+        @raise NotAcknowledged: a log that cannot be read now must not hold the slot.
+        """
+        subscription.rewind()
+        hand: list[Batch] = []
+        count = size = 0
+        while count < self.sender.size and size < MAX_BATCH:
             reading = self._next(subscription)
-            reading.addTimeout(self._context.settings.timeout, clock)
+            reading.addTimeout(self._context.settings.timeout, self._context.clock)
             try:
                 batch = await reading
             except TimeoutError:
                 subscription.pause()
-                raise NotAcknowledged("the log could not be read in time") from None
-        until = clock.seconds() + self._context.settings.turn
-        texts: Iterable[bytes]
-        if self._failures:
-            # The receiver may refuse the first one again.
-            texts = (encodeEvents((event,))[0] for event in batch.events)
-        else:
-            texts = batch.encoded("webhook", encodeEvents)
-        for number, (event, text) in enumerate(zip(batch.events, texts, strict=True)):
-            isOver = clock.seconds() >= until and slots.isWanted(self._lane)
-            if self._isStopping or (number and isOver):
-                return False
-            if self._ended is not None:
-                raise self._ended
-            if not subscription.mayRead(event):
-                # Grants have changed since it was read.
-                subscription.acknowledge((event,))
-                continue
-            self._isPosting = True
-            try:
-                body = encodeBody(self._request.interfaceType, self._id, event, text)
-                await self._context.poster.post(self._receiver, (event,), body)
-            finally:
-                self._isPosting = False
-            subscription.acknowledge((event,))
-            self._tellSuccess()
-        return True
+                if hand:
+                    # Fewer than there were: grants have changed.
+                    break
+                raise NotAcknowledged(
+                    "the log could not be read in time", isAttempt=False
+                ) from None
+            hand.append(batch)
+            count += len(batch.events)
+            size += sum(len(event.content) for event in batch.events)
+        return hand
 
     def _next(self, subscription: ISubscription) -> Deferred[Batch]:
         """
@@ -258,8 +299,8 @@ class Delivery:
         @raise BrokerError: the broker has ended the subscription.
         """
         wanted: Deferred[Batch] = Deferred(lambda _: self._wantNothing())
-        if self._ended is not None:
-            wanted.errback(self._ended)
+        if self.sender.ended is not None:
+            wanted.errback(self.sender.ended)
         else:
             self._wanted = wanted
             subscription.resume()
@@ -268,28 +309,15 @@ class Delivery:
     def _wantNothing(self) -> None:
         self._wanted = None
 
-    def _pauseAfterFailure(self, retryAfter: float) -> Deferred[None]:
-        self._failures += 1
-        settings = self._context.settings
-        delay = settings.delay(self._failures, retryAfter, self._context.random)
-        return deferLater(self._context.clock, delay)
-
-    def _tellFailure(self, error: NotAcknowledged) -> None:
-        # Once an outage, and without the path, which may hold a secret.
-        if not self._failures and not self._isStopping:
-            self._log.warn(
-                "Webhook {id} at {target} does not take its events, and will be tried again: "
-                "{reason}",
-                id=self._id,
-                target=self._lane,
-                reason=str(error),
-            )
-
-    def _tellSuccess(self) -> None:
-        if self._failures:
-            self._log.info(
-                "Webhook {id} at {target} takes its events again",
-                id=self._id,
-                target=self._lane,
-            )
-            self._failures = 0
+    async def _waitAfterFailure(self, retryAfter: float) -> None:
+        self.sender.failures += 1
+        settings, clock = self._context.settings, self._context.clock
+        delay = settings.delay(self.sender.failures, retryAfter, self._context.random)
+        self._wake = wake = Deferred[None]()
+        call = clock.callLater(delay, self.retry)
+        try:
+            await wake
+        finally:
+            self._wake = None
+            if call.active():
+                call.cancel()

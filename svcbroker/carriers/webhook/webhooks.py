@@ -4,13 +4,13 @@ All webhooks of a broker: subscribing, unsubscribing, and resuming after a resta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from heapq import nsmallest
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from attrs import frozen
-from twisted.internet.defer import Deferred, TimeoutError, fail, gatherResults, succeed
+from twisted.internet.defer import Deferred, fail, gatherResults, succeed
 from twisted.internet.interfaces import IHostnameResolver
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -20,64 +20,39 @@ from ...broker import IWebhooks, MetadataStore, TimeoutQueue
 from ...broker.subscriptions import Subscriptions
 from ...errors import (
     BrokerError,
-    NotAuthenticated,
     NotAuthorized,
     Overloaded,
+    ParameterInvalid,
     SubscriptionExists,
     SubscriptionNotFound,
     UrlInvalid,
 )
-from ...interfaces import Action, ISubscriber, ISubscription
-from ...model import InterfaceType, Offset, Position, SubscribeRequest
+from ...interfaces import Action
+from ...model import EventId, InterfaceType, Offset, Position, WebhookPage, filterMatches
 from ...net.deferreds import asDeferred
-from ...net.endpoints import hasPermittedAddress
 from ...net.http import makeClient
 from ...net.slots import Slots
-from .delivery import Delivery, DeliveryContext
+from .checking import TargetChecker
+from .headers import checkHeaders
 from .posting import MAX_ANSWER, Poster
+from .records import KIND, WebhookRecord, decodeRecord
+from .sending import DeliveryContext
 from .settings import WebhookSettings
 from .targets import Target, parseUrl
-
-MAX_LOOKUPS: Final = 16
-"""The most host names that are resolved at the same time for C{subscribe}."""
+from .webhook import IPublisher, Webhook, WebhookContext
 
 TIMEOUT: Final = 30.0
 """How long a call may take, in seconds. What it asked for may still happen later."""
 
-_KIND = "webhook"
+DEFAULT_BATCH_SECONDS: Final = 1
+"""How long the first event of a batch waits for others where nothing else is asked for."""
+
+DEFAULT_LIMIT: Final = 100
+"""How many webhooks a page has where nothing else is asked for."""
+
+NO_HEADERS: Final[Mapping[str, str]] = {}
+
 _IDLE_PER_HOST = 2
-
-
-class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """
-    A webhook in the metadata store.
-
-    @ivar account: the name of the account that made it; empty where there were no credentials.
-    """
-
-    interfaceType: InterfaceType
-    group: str
-    filters: tuple[str, ...]
-    tag: str | None
-    url: str
-    start: tuple[int, int]
-    account: str = ""
-
-
-_form = msgspec.json.Decoder(_Record)
-
-
-def webhookGroup(kind: str, name: str, value: bytes) -> str:
-    """See L{GroupOf<svcbroker.broker.GroupOf>}."""
-    return _form.decode(value).group
-
-
-@frozen
-class _Webhook:
-    """A webhook and its delivery."""
-
-    kept: _Record
-    delivery: Delivery
 
 
 @implementer(IWebhooks)
@@ -111,18 +86,24 @@ class Webhooks:
         self._subscriptions = subscriptions
         self._metadata = metadata
         self._access = access
-        self._resolver = resolver
-        self._context = context
+        self._targets = TargetChecker(resolver, context.settings, context.clock)
+        self._context = WebhookContext(
+            subscriptions=subscriptions, metadata=metadata, access=access, delivery=context
+        )
         self._settings = context.settings
         self._entropy = entropy
         self._closeConnections = closeConnections
         self._timeouts = TimeoutQueue(context.clock, TIMEOUT)
-        self._webhooks: dict[str, _Webhook] = {}
+        self._publisher: IPublisher | None = None
+        self._webhooks: dict[str, Webhook] = {}
         self._isStopped = False
         self._coming = 0
-        self._lookups = 0
 
     # Starting and stopping.
+
+    def publishBy(self, publisher: IPublisher) -> None:
+        """Have dead letters published by the broker. Called once, before L{start}."""
+        self._publisher = publisher
 
     @asDeferred
     async def start(self) -> None:
@@ -130,16 +111,17 @@ class Webhooks:
         Resume all webhooks of the metadata store. Called once, when subscriptions can be made.
         Does not fail: a webhook that cannot start now is tried again.
         """
-        for subscriptionId, value in self._metadata.items(_KIND):
+        for subscriptionId, value in self._metadata.items(KIND):
             try:
-                kept = _form.decode(value)
-                target = parseUrl(kept.url)
+                record = decodeRecord(value)
+                target = parseUrl(record.url)
             except (msgspec.MsgspecError, UrlInvalid):
                 self._log.failure("Webhook {id} cannot be read, and rests", id=subscriptionId)
                 continue
-            request = _request(subscriptionId, kept, target, Position(*kept.start), mustExist=False)
-            delivery = self._newDelivery(kept.account, request, target)
-            self._webhooks[subscriptionId] = _Webhook(kept, delivery)
+            start = Position(*record.start)
+            webhook = self._newWebhook(subscriptionId, record, target, start, mustExist=False)
+            delivery = webhook.delivery
+            self._webhooks[subscriptionId] = webhook
             self._subscriptions.hold(subscriptionId)
             try:
                 await delivery.attach()
@@ -182,6 +164,12 @@ class Webhooks:
         url: str,
         offset: Offset,
         tag: str | None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        secret: str | None = None,
+        batch: int | None = None,
+        batchSeconds: int | None = None,
+        maxAttempts: int | None = None,
+        deadLetter: str | None = None,
     ) -> Deferred[str]:
         """See L{IWebhooks.subscribe}."""
         if self._access.find(principal.name) is None:
@@ -192,91 +180,112 @@ class Webhooks:
             )
         if subscriptionId is None:
             subscriptionId = str(UUID(bytes=self._entropy(16), version=4))
-        subscribing = self._subscribe(
-            principal, subscriptionId, interfaceType, topic, groupId, url, offset, tag
-        )
+        try:
+            target = parseUrl(url)
+            record = WebhookRecord(
+                interfaceType=interfaceType,
+                group=groupId,
+                filters=topic,
+                tag=tag,
+                url=target.url,
+                start=(0, 0),
+                account=principal.name,
+                headers=checkHeaders(headers),
+                secret=secret or "",
+                batch=batch or 0,
+                batchSeconds=_batchSeconds(batch, batchSeconds),
+                maxAttempts=maxAttempts or 0,
+                deadLetter=deadLetter or "",
+            )
+            self._checkSecret(record)
+            self._checkDeadLetter(principal, subscriptionId, record)
+        except BrokerError as error:
+            return fail(error)
+        subscribing = self._subscribe(principal, subscriptionId, record, target, offset)
         return self._timeouts.wait(subscribing)
+
+    def _checkSecret(self, record: WebhookRecord) -> None:
+        """
+        @raise ParameterInvalid: there is no such secret for this account.
+        """
+        secrets = self._settings.signer.secrets
+        if record.secret and not secrets.mayUse(record.secret, record.account):
+            raise ParameterInvalid("secret: the operator has set no such secret for this account")
+
+    def _checkDeadLetter(
+        self, principal: Principal, subscriptionId: str, record: WebhookRecord
+    ) -> None:
+        """
+        @raise ParameterInvalid: there are no dead letters, or they would be sent by this webhook.
+        @raise NotAuthorized: the principal may not publish to their topic.
+        """
+        if not record.maxAttempts:
+            if record.deadLetter:
+                raise ParameterInvalid("deadLetter: there are dead letters with maxAttempts only")
+            return
+        topic = record.deadLetterTopic(subscriptionId)
+        if any(filterMatches(filter, topic) for filter in record.filters):
+            raise ParameterInvalid("deadLetter: it is one of the topics that are subscribed to")
+        if record.deadLetter:
+            assert self._publisher is not None
+            self._publisher.require(principal, Action.PUBLISH, record.group, topic)
 
     @asDeferred
     async def _subscribe(
         self,
         principal: Principal,
         subscriptionId: str,
-        interfaceType: InterfaceType,
-        topic: tuple[str, ...],
-        groupId: str,
-        url: str,
+        record: WebhookRecord,
+        target: Target,
         offset: Offset,
-        tag: str | None,
     ) -> str:
-        target = parseUrl(url)
-        kept = _Record(
-            interfaceType=interfaceType,
-            group=groupId,
-            filters=topic,
-            tag=tag,
-            url=target.url,
-            start=(0, 0),
-            account=principal.name,
-        )
         known = self._webhooks.get(subscriptionId)
         if known is not None:
-            if msgspec.structs.replace(known.kept, start=kept.start) != kept:
+            if not known.record.isSameAs(record):
                 raise SubscriptionExists()
             await self._metadata.flush()
             return subscriptionId
         if len(self._webhooks) + self._coming >= self._settings.maxWebhooks:
-            raise Overloaded("there are too many webhooks")
+            raise Overloaded(
+                f"there are {self._settings.maxWebhooks} webhooks, and no more are taken: "
+                "listWebhooks shows those of this account, and unSubscribe ends one"
+            )
         self._coming += 1
         try:
-            await self._checkTarget(target)
-            request = _request(subscriptionId, kept, target, offset, mustExist=True)
-            delivery = self._newDelivery(principal.name, request, target)
-            position = await delivery.attach()
+            await self._targets.check(target)
+            webhook = self._newWebhook(subscriptionId, record, target, offset, mustExist=True)
+            position = await webhook.delivery.attach()
             if self._isStopped:
-                delivery.close(forget=True)
+                webhook.delivery.close(forget=True)
                 raise Overloaded("the broker is stopping")
         finally:
             self._coming -= 1
-        kept = msgspec.structs.replace(kept, start=tuple(position))
-        self._webhooks[subscriptionId] = _Webhook(kept, delivery)
+        self._webhooks[subscriptionId] = webhook
         self._subscriptions.hold(subscriptionId)
-        self._metadata.put(_KIND, subscriptionId, msgspec.json.encode(kept))
+        webhook.keep(msgspec.structs.replace(record, start=tuple(position)))
         await self._metadata.flush()
-        delivery.run()
+        webhook.delivery.run()
         return subscriptionId
 
-    async def _checkTarget(self, target: Target) -> None:
-        """
-        @raise UrlInvalid: events may not be sent there.
-        """
-        policy = self._settings.policy
-        if target.isAddress:
-            isPermitted = policy.permits(target.host, target.host, target.port)
-        elif target.host in policy.hosts:
-            isPermitted = True
-        elif self._lookups >= MAX_LOOKUPS:
-            raise Overloaded()
-        else:
-            isPermitted = await self._lookUp(target.host, target.port)
-        if not isPermitted:
-            # The same words for a name that does not exist: the answer must not tell which
-            # names exist inside.
-            raise UrlInvalid(
-                "url's host has no address that events may be sent to at its port: an operator "
-                "permits private addresses, and ports below 1024 beside 80 and 443, with "
-                "--webhook-allow"
-            )
-
-    async def _lookUp(self, host: str, port: int) -> bool:
-        self._lookups += 1
-        try:
-            found = hasPermittedAddress(self._resolver, self._settings.policy, host, port)
-            return await found.addTimeout(self._settings.timeout, self._context.clock)
-        except TimeoutError:
-            return False
-        finally:
-            self._lookups -= 1
+    def _newWebhook(
+        self,
+        subscriptionId: str,
+        record: WebhookRecord,
+        target: Target,
+        offset: Offset,
+        *,
+        mustExist: bool,
+    ) -> Webhook:
+        assert self._publisher is not None
+        return Webhook(
+            subscriptionId,
+            record,
+            target,
+            offset,
+            self._context,
+            self._publisher,
+            mustExist=mustExist,
+        )
 
     def unSubscribe(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
         """See L{IWebhooks.unSubscribe}."""
@@ -284,50 +293,91 @@ class Webhooks:
 
     @asDeferred
     async def _unSubscribe(self, principal: Principal, subscriptionId: str) -> bool:
-        webhook = self._webhooks.get(subscriptionId)
-        if webhook is None or not _mayEnd(principal, webhook.kept):
-            raise SubscriptionNotFound()
+        webhook = self._find(principal, subscriptionId)
         del self._webhooks[subscriptionId]
         webhook.delivery.close(forget=True)
         # It may not have been live.
         self._subscriptions.forget(subscriptionId)
-        self._metadata.remove(_KIND, subscriptionId)
+        self._metadata.remove(KIND, subscriptionId)
         await self._metadata.flush()
         return True
 
-    def _newDelivery(self, account: str, request: SubscribeRequest, target: Target) -> Delivery:
-        def subscribe(
-            request: SubscribeRequest, subscriber: ISubscriber
-        ) -> Deferred[ISubscription]:
-            principal = self._access.find(account)
-            if principal is None:
-                error = f"there is no account {account}" if account else "credentials are needed"
-                return fail(NotAuthenticated(error))
-            return self._subscriptions.subscribe(principal, request, subscriber)
+    @asDeferred
+    async def listWebhooks(
+        self,
+        principal: Principal,
+        groupId: str,
+        subscriptionId: str | None = None,
+        after: str | None = None,
+        limit: int = DEFAULT_LIMIT,
+    ) -> WebhookPage:
+        """See L{IWebhooks.listWebhooks}."""
+        visible = (
+            id
+            for id, webhook in self._webhooks.items()
+            if webhook.record.group == groupId
+            and id > (after or "")
+            and subscriptionId in (None, id)
+            and webhook.isManagedBy(principal)
+        )
+        ids = nsmallest(limit + 1, visible)
+        return WebhookPage(
+            items=[self._webhooks[id].status for id in ids[:limit]],
+            next=ids[limit - 1] if len(ids) > limit else None,
+        )
 
-        return Delivery(request, target, self._context, subscribe)
+    def pauseWebhook(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
+        """See L{IWebhooks.pauseWebhook}."""
+        return self._manage(principal, subscriptionId, Webhook.pause)
+
+    def resumeWebhook(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
+        """See L{IWebhooks.resumeWebhook}."""
+        return self._manage(principal, subscriptionId, Webhook.resume)
+
+    def retryWebhook(self, principal: Principal, subscriptionId: str) -> Deferred[bool]:
+        """See L{IWebhooks.retryWebhook}."""
+        return self._manage(principal, subscriptionId, lambda webhook: webhook.delivery.retry())
+
+    def skipEvent(
+        self, principal: Principal, subscriptionId: str, eventId: EventId
+    ) -> Deferred[bool]:
+        """See L{IWebhooks.skipEvent}."""
+        return self._manage(
+            principal, subscriptionId, lambda webhook: webhook.delivery.skip(eventId)
+        )
+
+    def _manage(
+        self, principal: Principal, subscriptionId: str, change: Callable[[Webhook], None]
+    ) -> Deferred[bool]:
+        @asDeferred
+        async def manage() -> bool:
+            change(self._find(principal, subscriptionId))
+            await self._metadata.flush()
+            return True
+
+        return self._timeouts.wait(manage())
+
+    def _find(self, principal: Principal, subscriptionId: str) -> Webhook:
+        """
+        @raise SubscriptionNotFound: there is no such webhook that the principal may know of.
+        """
+        webhook = self._webhooks.get(subscriptionId)
+        if webhook is None or not webhook.isManagedBy(principal):
+            raise SubscriptionNotFound()
+        return webhook
 
 
-def _mayEnd(principal: Principal, kept: _Record) -> bool:
-    return principal.name == kept.account or principal.may(Action.OPERATE, kept.group)
+def _batchSeconds(batch: int | None, seconds: int | None) -> int:
+    """
+    How long the first event of a batch waits for others.
 
-
-def _request(
-    subscriptionId: str, kept: _Record, target: Target, offset: Offset, *, mustExist: bool
-) -> SubscribeRequest:
-    return SubscribeRequest(
-        interfaceType=kept.interfaceType,
-        group=kept.group,
-        filters=kept.filters,
-        offset=offset,
-        tag=kept.tag,
-        subscriptionId=subscriptionId,
-        remote=target.authority,
-        mustExist=mustExist,
-        isResumed=not mustExist,
-        isDurable=True,
-        isAcknowledged=True,
-    )
+    @raise ParameterInvalid: it is given without a batch.
+    """
+    if batch is None:
+        if seconds is not None:
+            raise ParameterInvalid("batchSeconds: it needs batch")
+        return 0
+    return DEFAULT_BATCH_SECONDS if seconds is None else seconds
 
 
 def makeWebhooks(
@@ -357,6 +407,7 @@ def makeWebhooks(
     )
     context = DeliveryContext(
         clock=reactor,
+        now=now,
         random=random,
         poster=Poster(client, now, settings),
         slots=Slots(settings.connections, settings.connectionsPerHost),

@@ -18,12 +18,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import implementer
 
 from svcbroker.access import Access
-from svcbroker.broker import MetadataStore
+from svcbroker.broker import Broker, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
-from svcbroker.carriers.webhook.delivery import DeliveryContext
 from svcbroker.carriers.webhook.messages import NotAcknowledged
 from svcbroker.carriers.webhook.posting import Receiver
+from svcbroker.carriers.webhook.sending import DeliveryContext
 from svcbroker.carriers.webhook.targets import Target
 from svcbroker.interfaces import IAuthenticator, submit
 from svcbroker.model import (
@@ -37,6 +37,7 @@ from svcbroker.model import (
 from svcbroker.net.policy import AddressPolicy
 from svcbroker.net.slots import Slots
 from svcbroker.testing.doubles import memoryLedger
+from svcbroker.version import VersionRecord
 
 PUBLIC = "93.184.215.14"
 URL = f"http://{PUBLIC}/hook"
@@ -174,6 +175,10 @@ class FakePoster:
         """What was sent, in order."""
         return [content for post in self.posts for content in post.contents]
 
+    def fail(self, post: Post) -> None:
+        """Refuse a request that has no answer yet."""
+        post.answer.errback(NotAcknowledged("no"))
+
     @property
     def open(self) -> list[Post]:
         """The requests that have no answer yet."""
@@ -247,6 +252,7 @@ class Harness:
         self.slots = Slots(self.settings.connections, self.settings.connectionsPerHost)
         context = DeliveryContext(
             clock=self.clock,
+            now=self.clock.seconds,
             random=lambda: 0.0,
             poster=self.poster,
             slots=self.slots,
@@ -256,6 +262,16 @@ class Harness:
         self.webhooks = Webhooks(
             self.subscriptions, self.metadata, self.access, self.resolver, context, self.entropy
         )
+        self.broker = Broker(
+            {"1": self.ledger},
+            self.clock,
+            Limits(),
+            nodeAddress="n",
+            version=VersionRecord(version="1"),
+            subscriptions=self.subscriptions,
+            webhooks=self.webhooks,
+        )
+        self.webhooks.publishBy(self.broker)
         self.webhooks.start()
 
     def kill(self) -> None:
@@ -267,6 +283,7 @@ class Harness:
         self.metadata._file = MemoryStore()
         self.webhooks.stop().cancel()
         self.subscriptions.stop()
+        self.broker.stop()
         self.clock.calls.clear()
         self.poster = evolve(self.poster, posts=[])
 
@@ -306,12 +323,21 @@ class Harness:
         offset: Offset = Edge.LAST,
         tag: str | None = None,
         account: str = "",
+        **options: Any,
     ) -> Deferred[str]:
         """Subscribe to topic C{a}, or to others."""
         principal = self.access.find(account)
         assert principal is not None
         answer = self.webhooks.subscribe(
-            principal, interfaceType, topics or ("a",), "1", subscriptionId, url, offset, tag
+            principal,
+            interfaceType,
+            topics or ("a",),
+            "1",
+            subscriptionId,
+            url,
+            offset,
+            tag,
+            **options,
         )
         self.settle()
         return answer

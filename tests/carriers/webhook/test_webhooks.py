@@ -12,12 +12,12 @@ from zope.interface.verify import verifyObject
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal, Usage
-from svcbroker.broker import Broker, IWebhooks, Limits
-from svcbroker.carriers.webhook.webhooks import MAX_LOOKUPS, TIMEOUT
+from svcbroker.broker import IWebhooks
+from svcbroker.carriers.webhook.checking import MAX_LOOKUPS
+from svcbroker.carriers.webhook.webhooks import TIMEOUT
 from svcbroker.interfaces import Quotas
 from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position, PublishEvent
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
-from svcbroker.version import VersionRecord
 
 from ...access.support import FakeAuthenticator, account
 from .support import PUBLIC, SETTINGS, URL, Harness
@@ -345,16 +345,7 @@ class OperationTests(SynchronousTestCase):
     def setUp(self) -> None:
         self.harness = Harness(self)
         self.harness.open("a", "b c")
-        broker = Broker(
-            {"1": self.harness.ledger},
-            self.harness.clock,
-            Limits(),
-            nodeAddress="n",
-            version=VersionRecord(version="1"),
-            subscriptions=self.harness.subscriptions,
-            webhooks=self.harness.webhooks,
-        )
-        self.addCleanup(broker.stop)
+        broker = self.harness.broker
         operations = {each.name: each for each in OPERATIONS}
         self.text = {name: bindText(each, broker) for name, each in operations.items()}
         self.json = {name: bindJSON(each, broker) for name, each in operations.items()}

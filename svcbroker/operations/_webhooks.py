@@ -1,0 +1,310 @@
+"""
+The calls about webhooks but C{subscribe} and C{unSubscribe}: list, pause, resume, retry, skip; for
+the accounts that made them, and as operator calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from .. import model
+from ..errors import (
+    EventIdBlank,
+    EventIdInvalid,
+    EventIdTooLong,
+    EventNotFound,
+    ParameterInvalid,
+    SubscriptionIdBlank,
+    SubscriptionIdInvalid,
+    SubscriptionNotFound,
+)
+from ._declarations import Operation, Parameter, Result
+from ._results import BOOLEAN, envelope, same
+from ._types import (
+    EventIdType,
+    GroupType,
+    NumberType,
+    OptionalSubscriptionIdType,
+    ParameterType,
+    SubscriptionIdType,
+    TopicType,
+)
+
+MAX_BATCH: Final = 1000
+"""The most events in a request to a webhook."""
+MAX_BATCH_SECONDS: Final = 60
+"""How long the first event of a batch waits for others at most."""
+MAX_ATTEMPTS: Final = 1000
+"""How often an event may be tried at most, where there is an end."""
+MAX_PAGE: Final = 1000
+"""The most webhooks on a page."""
+
+_headersDecoder = msgspec.json.Decoder()
+
+
+class HeadersType(ParameterType):
+    """Headers of requests: an object of strings; as text its JSON."""
+
+    schema: Mapping[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+    textSchema: Mapping[str, Any] | None = {
+        "type": "string",
+        "contentMediaType": "application/json",
+    }
+    jsonType: Any = dict[str, str]
+    isPrivate = True
+
+    def fromText(self, raw: bytes) -> Mapping[str, str]:
+        try:
+            value = _headersDecoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise ParameterInvalid("is not JSON") from None
+        return self.fromJSON(value)
+
+    def fromJSON(self, value: object) -> Mapping[str, str]:
+        if not isinstance(value, dict):
+            raise ParameterInvalid("is not an object")
+        if not all(isinstance(text, str) for text in value.values()):
+            raise ParameterInvalid("one of them is not a string")
+        return value
+
+    def fromTyped(self, value: dict[str, str]) -> Mapping[str, str]:
+        return value
+
+
+class Webhook(Struct, frozen=True):
+    """
+    A webhook: what was asked for, but for headers, and how it is. The receiver is the host and port
+    of its URL. The topic of dead letters is null where there are none. Failures counts the requests
+    since the last success; the last error is empty where there was none since the broker started.
+    The oldest event that waits is null where none was found so far; its age is in seconds, by the
+    time of its block.
+    """
+
+    subscriptionId: str
+    interfaceType: str
+    groupId: str
+    topics: list[str]
+    tag: str | None
+    receiver: str
+    owner: str
+    secret: str | None
+    batch: int | None
+    batchSeconds: int | None
+    maxAttempts: int | None
+    deadLetter: str | None
+    paused: bool
+    failures: int
+    lastError: str
+    lastErrorTimestamp: int | None
+    oldestEventId: str | None
+    oldestEventAge: int | None
+
+
+class Webhooks(Struct, frozen=True):
+    """
+    A page of webhooks, in the order of their ids. The next page begins after the id in next, which
+    is null on the last page.
+    """
+
+    webhooks: list[Webhook]
+    next: str | None
+
+
+def webhooksOf(page: model.WebhookPage) -> Webhooks:
+    """Make the record of a page."""
+    return Webhooks(webhooks=[_webhook(each) for each in page.items], next=page.next)
+
+
+def _webhook(status: model.WebhookStatus) -> Webhook:
+    age = None if status.oldestAt is None else max(0, status.readAt - status.oldestAt) // 1000
+    return Webhook(
+        subscriptionId=status.subscriptionId,
+        interfaceType=status.interfaceType.value,
+        groupId=status.group,
+        topics=list(status.filters),
+        tag=status.tag,
+        receiver=status.remote,
+        owner=status.owner,
+        secret=status.secret or None,
+        batch=status.batch or None,
+        batchSeconds=status.batchSeconds if status.batch else None,
+        maxAttempts=status.maxAttempts or None,
+        deadLetter=status.deadLetter or None,
+        paused=status.isPaused,
+        failures=status.failures,
+        lastError=status.lastError,
+        lastErrorTimestamp=status.lastErrorAt,
+        oldestEventId=None if status.oldest is None else str(status.oldest),
+        oldestEventAge=age,
+    )
+
+
+SUBSCRIBE_OPTIONS: Final = (
+    Parameter(
+        name="headers",
+        type=HeadersType(),
+        default={},
+        description="More headers of each request, such as Authorization: an object of strings.",
+    ),
+    Parameter(
+        name="secret",
+        type=ParameterType(),
+        default=None,
+        description="The name of the operator's secret that signs; absent takes the shared ones.",
+    ),
+    Parameter(
+        name="batch",
+        type=NumberType(ParameterInvalid, 1, MAX_BATCH),
+        default=None,
+        description="The most events in a request, whose body is an array then; absent sends each "
+        "alone.",
+    ),
+    Parameter(
+        name="batchSeconds",
+        type=NumberType(ParameterInvalid, 0, MAX_BATCH_SECONDS),
+        default=None,
+        description="How long the first event of a batch waits for others; absent means 1.",
+    ),
+    Parameter(
+        name="maxAttempts",
+        type=NumberType(ParameterInvalid, 1, MAX_ATTEMPTS),
+        default=None,
+        description="How often an event is tried before it is a dead letter; absent has no end.",
+    ),
+    Parameter(
+        name="deadLetter",
+        type=TopicType(),
+        default=None,
+        description="The topic of dead letters; absent means $svc/dead/ and the subscription's id.",
+    ),
+)
+"""The parameters of C{subscribe} that the published interface does not have."""
+
+_GROUP = Parameter(
+    name="groupId",
+    type=GroupType(),
+    default=None,
+    description="The group; absent or blank means 1.",
+)
+_ID = Parameter(
+    name="subscriptionId",
+    type=SubscriptionIdType(),
+    absent=SubscriptionIdBlank,
+    description="The id that subscribe answered.",
+)
+_PAGE = (
+    _GROUP,
+    Parameter(
+        name="subscriptionId",
+        type=OptionalSubscriptionIdType(),
+        default=None,
+        description="Only this one.",
+    ),
+    Parameter(
+        name="after",
+        type=ParameterType(),
+        default=None,
+        description="Only those with a greater id: the next of the page before.",
+    ),
+    Parameter(
+        name="limit",
+        type=NumberType(ParameterInvalid, 1, MAX_PAGE),
+        default=100,
+        description="The most on a page.",
+    ),
+)
+_EVENT_ID = Parameter(
+    name="eventId",
+    type=EventIdType(),
+    absent=EventIdBlank,
+    description="The oldest event that waits, as the list shows it.",
+)
+_ID_ERRORS = (SubscriptionIdBlank, SubscriptionIdInvalid, SubscriptionNotFound)
+_EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound)
+_DONE = envelope(bool, same)
+
+
+def _both(
+    name: str, path: str, summary: str, *more: Parameter, method: Any
+) -> tuple[Operation, Operation]:
+    """A call about one webhook for clients, and the same one for operators."""
+    errors = (*_ID_ERRORS, *(_EVENT_ID_ERRORS if more else ()))
+    return tuple(  # type: ignore[return-value]
+        Operation(
+            name=each,
+            summary=summary,
+            parameters=(_ID, *more),
+            result=result,
+            errors=errors,
+            method=method,
+        )
+        for each, result in ((name, BOOLEAN), (f"webhooks/{path}", _DONE))
+    )
+
+
+_MANAGING = (
+    _both(
+        "pauseWebhook",
+        "pause",
+        "Send nothing to a webhook, also after restarts, until it is resumed.",
+        method=lambda broker: broker.webhooks.pauseWebhook,
+    ),
+    _both(
+        "resumeWebhook",
+        "resume",
+        "Send to a paused webhook again.",
+        method=lambda broker: broker.webhooks.resumeWebhook,
+    ),
+    _both(
+        "retryWebhook",
+        "retry",
+        "Make a webhook's next attempt now, rather than when it is due.",
+        method=lambda broker: broker.webhooks.retryWebhook,
+    ),
+    _both(
+        "skipEvent",
+        "skip",
+        "Have a webhook go on after the oldest event that waits, as if it were acknowledged.",
+        _EVENT_ID,
+        method=lambda broker: broker.webhooks.skipEvent,
+    ),
+)
+
+WEBHOOK_OPERATIONS: Final = (
+    Operation(
+        name="listWebhooks",
+        summary="List the webhooks of this account; of an operator, all webhooks of the group.",
+        parameters=_PAGE,
+        result=Result(type=Webhooks, render=webhooksOf),
+        errors=(SubscriptionIdInvalid,),
+        method=lambda broker: broker.webhooks.listWebhooks,
+    ),
+    *(operation for operation, _ in _MANAGING),
+)
+"""The calls of clients; see L{OPERATIONS<svcbroker.operations.OPERATIONS>}."""
+
+WEBHOOK_CALLS: Final = (
+    Operation(
+        name="webhooks/list",
+        summary="List the webhooks of a group, with the last error of each and the oldest event "
+        "that waits.",
+        parameters=_PAGE,
+        result=envelope(Webhooks, webhooksOf),
+        errors=(SubscriptionIdInvalid,),
+        method=lambda broker: broker.webhooks.listWebhooks,
+    ),
+    *(call for _, call in _MANAGING),
+    Operation(
+        name="webhooks/delete",
+        summary="End a webhook, and forget where it stands.",
+        parameters=(_ID,),
+        result=_DONE,
+        errors=_ID_ERRORS,
+        method=lambda broker: broker.webhooks.unSubscribe,
+    ),
+)
+"""The operator calls; see L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
