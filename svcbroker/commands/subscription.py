@@ -36,8 +36,7 @@ class Options(DaemonOptions):
         "client id of a session. list shows those with and without a client. reset has one resume "
         "at an OFFSET: OFFSET_FIRST, OFFSET_LAST, after an event id, or with a block's height. "
         "delete ends them; with --owner all that one account or address has made. One that a "
-        "client uses is neither reset nor deleted. Webhooks are listed by listSubscription and "
-        "ended by unSubscribe."
+        "client uses is neither reset nor deleted. For webhooks see: svcbroker webhook."
     )
     optParameters: list[list[Any]] = [
         ["owner", None, None, "Only those that this account or address has made."],

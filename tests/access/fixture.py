@@ -28,7 +28,7 @@ from svcbroker.carriers.mqtt.fields import NO_PROPERTIES
 from svcbroker.carriers.mqtt.packets import Connect
 from svcbroker.carriers.stomp import StompFactory
 from svcbroker.carriers.webhook import Webhooks
-from svcbroker.carriers.webhook.delivery import DeliveryContext
+from svcbroker.carriers.webhook.sending import DeliveryContext
 from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, InterfaceType, OpenTopic, PublishEvent
 from svcbroker.net.slots import Slots
@@ -95,6 +95,7 @@ class CarriersFixture:
         self.poster = FakePoster()
         context = DeliveryContext(
             clock=self.clock,
+            now=self.clock.seconds,
             random=lambda: 0.0,
             poster=self.poster,
             slots=Slots(SETTINGS.connections, SETTINGS.connectionsPerHost),
@@ -103,7 +104,6 @@ class CarriersFixture:
         self.webhooks = Webhooks(
             self.subscriptions, self.store, self.access, FakeResolver(), context, entropy
         )
-        self.webhooks.start()
         self.broker = Broker(
             self.ledgers,
             self.clock,
@@ -113,6 +113,8 @@ class CarriersFixture:
             subscriptions=self.subscriptions,
             webhooks=self.webhooks,
         )
+        self.webhooks.publishBy(self.broker)
+        self.webhooks.start()
         self.site = makeSite(
             self.broker, HttpSettings(), self.access, incidents=Incidents(lambda: "incident")
         )
@@ -172,7 +174,7 @@ class CarriersFixture:
 
     def accountOf(self, post: Post) -> str:
         """The account that made a webhook."""
-        return self.webhooks._webhooks[post.subscriptionId].kept.account
+        return self.webhooks._webhooks[post.subscriptionId].record.account
 
     def stop(self) -> None:
         """End without any order."""
