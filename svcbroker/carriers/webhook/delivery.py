@@ -170,11 +170,12 @@ class Delivery:
         first = self.sender.oldest
         if first is None or first.event.eventId != eventId:
             raise EventNotFound("this is not the oldest event that waits")
-        if self._isInTurn or self._subscription is None:
+        subscription = None if self.sender.ended is not None else self._subscription
+        if self._isInTurn or subscription is None:
             self.sender.skipped = eventId
         else:
-            self._subscription.acknowledge((first.event,))
-            self._subscription.storePosition()
+            subscription.acknowledge((first.event,))
+            subscription.storePosition()
             self.sender.forgetOldest()
             self._hasSkipped = True
         self.retry()

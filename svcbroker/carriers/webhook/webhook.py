@@ -17,7 +17,7 @@ from ...broker import Answer, MetadataStore, Publication, PublishPolicy, SendSta
 from ...broker.subscriptions import Subscriptions
 from ...errors import BrokerError, NotAuthenticated, TransactionFailed, TransactionTimeout
 from ...interfaces import Action, ISubscriber, ISubscription
-from ...model import Event, Offset, Position, SubscribeRequest, WebhookStatus
+from ...model import Event, Offset, Position, SubscribeRequest, WebhookStatus, eventSize
 from ...net.deferreds import asDeferred
 from .deadletters import makeDeadLetter
 from .delivery import Delivery
@@ -123,7 +123,11 @@ class Webhook:
         publication = makeDeadLetter(
             event, record.group, topic, self.subscriptionId, attempts, reason
         )
-        principal = self._principal() if record.deadLetter else ANYBODY
+        principal = self._principal()
+        if not record.deadLetter:
+            # The account needs no grant there, but has the log grow.
+            principal.spend(1, eventSize(publication))
+            principal = ANYBODY
         [answer] = await self._publisher.publish(principal, [publication], _POLICY)
         if isinstance(answer, BrokerError):
             raise answer

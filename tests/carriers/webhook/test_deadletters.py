@@ -13,7 +13,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook.deadletters import MAX_REASON, makeDeadLetter
 from svcbroker.carriers.webhook.messages import NotAcknowledged
-from svcbroker.interfaces import submit
+from svcbroker.interfaces import Quotas, submit
 from svcbroker.model import (
     MAX_EXTENSIONS_SIZE,
     CloseTopic,
@@ -191,6 +191,21 @@ class DeadLetterTests(SynchronousTestCase):
         self.harness.publish("poison")
         self.harness.settle(2.0)
         self.assertEqual(len(self.published("dead")), 1)
+
+    def test_deadLettersCountAgainstQuotaOfAccount(self) -> None:
+        """Also those that the broker publishes, since they are an account's doing."""
+        self.harness.authenticators.append(
+            FakeAuthenticator(account("ann", "subscribe 1 a", quotas=Quotas(publishes=1)))
+        )
+        self.harness.kill()
+        self.harness.start()
+        self.subscribe(maxAttempts=1, account="ann")
+        self.harness.publish(*(f"poison{number}" for number in range(20)))
+        self.harness.settle(1.0)
+        few = len(self.published())
+        self.assertLess(few, 20)
+        self.harness.clock.pump([1.0] * 300)
+        self.assertGreater(len(self.published()), few)
 
     def test_anyEventFitsIntoDeadLetter(self) -> None:
         """Where extensions are too large, the tag is kept, if it fits."""
