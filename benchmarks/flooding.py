@@ -124,14 +124,8 @@ def flood(http: int, mqtt: int, stomp: int) -> None:
     token = TOKENS["flood"]
     publish5 = frame(0x32, text("bench"), b"\0\1", b"\0", CONTENT)
     publish311 = frame(0x32, text("bench"), b"\0\1", CONTENT)
-    login = text("flood") + text(token.decode())
-    connect = {
-        version: connectPacket("", version).replace(bytes((version, 2)), bytes((version, 0xC2)), 1)
-        for version in (MQTT_5, MQTT_311)
-    }
-    hello = {}
-    for version, packet in connect.items():
-        hello[version] = frame(0x10, packet[2:], login)
+    login = ("flood", token.decode("ascii"))
+    hello = {version: connectPacket("", version, login) for version in (MQTT_5, MQTT_311)}
     send = b"SEND\ndestination:bench\nreceipt:1\ncontent-length:300\n\n%b\0" % CONTENT
     flooders = [
         Flooder(

@@ -4,6 +4,7 @@ MQTT 3.1.1, which all brokers know; and MQTT 5 for the replay, which asks for an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from socket import socket
 
 from ..loader import Load, Protocol
@@ -36,10 +37,16 @@ def text(words: str) -> bytes:
     return len(words).to_bytes(2, "big") + words.encode("ascii")
 
 
-def connectPacket(clientId: str = "", version: int = MQTT_311) -> bytes:
-    """A CONNECT without a keep-alive, for a session that ends with the connection."""
+def connectPacket(clientId: str = "", version: int = MQTT_311, login: Sequence[str] = ()) -> bytes:
+    """
+    A CONNECT without a keep-alive, for a session that ends with the connection.
+
+    @param login: the account's name and its password, where there are accounts.
+    """
     properties = b"\0" if version == MQTT_5 else b""
-    return frame(0x10, text("MQTT"), bytes((version, 2, 0, 0)), properties, text(clientId))
+    flags = 0xC2 if login else 2
+    fields = (text("MQTT"), bytes((version, flags, 0, 0)), properties, text(clientId))
+    return frame(0x10, *fields, *map(text, login))
 
 
 def replayPacket(topicFilter: str) -> bytes:
@@ -55,13 +62,13 @@ def publishPacket(topic: str, qos: int, packetId: int) -> bytes:
     return frame(0x30 | qos << 1, text(topic), identifier, CONTENT)
 
 
-def greet(opened: socket, clientId: str = "") -> None:
+def greet(opened: socket, clientId: str = "", login: Sequence[str] = ()) -> None:
     """
     Begin a connection in 3.1.1.
 
     @raise Broken: it is refused.
     """
-    ask(opened, connectPacket(clientId), b"\x20\x02\x00\x00")
+    ask(opened, connectPacket(clientId, login=login), b"\x20\x02\x00\x00")
 
 
 def subscribe(opened: socket, topicFilter: str, qos: int) -> None:
@@ -74,14 +81,14 @@ def subscribe(opened: socket, topicFilter: str, qos: int) -> None:
     ask(opened, packet, bytes((0x90, 3, 0, 1, qos)))
 
 
-def publishes(topic: str, window: int) -> Load:
+def publishes(topic: str, window: int, login: Sequence[str] = ()) -> Load:
     """Publishes with QoS 1."""
     frames = [publishPacket(topic, 1, packetId) for packetId in range(1, CYCLE + 1)]
     return Load(
         protocol=Protocol.MQTT,
         frames=lambda number: frames,
         window=window,
-        greet=lambda opened, number: greet(opened),
+        greet=lambda opened, number: greet(opened, login=login),
     )
 
 
