@@ -8,7 +8,7 @@ only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from attrs import evolve, frozen
 from msgspec import Struct
@@ -24,7 +24,7 @@ from ..version import VersionRecord
 from ._declarations import Operation, Result
 from ._operations import OPERATIONS
 from ._queries import QUERIES
-from ._results import EVENT, Event, envelope, same
+from ._results import EVENT, EVENT_PAGE, Event, EventPage, LoggedEvent, envelope, same
 from ._types import ContentType, ExtensionsType, ParameterType, TopicType
 
 
@@ -153,10 +153,17 @@ class _Version(Struct, frozen=True):
     gitCommitHash: str
 
 
-def _event(event: Any) -> Event:
-    rendered: Event = EVENT.render(event)
-    extensions = {WEEVENT.shownKey(key): text for key, text in rendered.extensions.items()}
-    return replace(rendered, extensions=extensions)
+_Record = TypeVar("_Record", Event, LoggedEvent)
+
+
+def _shown(event: _Record) -> _Record:
+    extensions = {WEEVENT.shownKey(key): text for key, text in event.extensions.items()}
+    return replace(event, extensions=extensions)
+
+
+def _page(page: Any) -> EventPage:
+    rendered: EventPage = EVENT_PAGE.render(page)
+    return replace(rendered, events=[_shown(event) for event in rendered.events])
 
 
 def _version(version: VersionRecord) -> _Version:
@@ -182,7 +189,8 @@ _TYPES: Final[Mapping[type[ParameterType], ParameterType]] = {
 }
 _CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "close": {"summary": "Tell that an open topic exists.", "method": _closing},
-    "getEvent": {"result": Result(type=Event, render=_event)},
+    "events": {"result": Result(type=EventPage, render=_page)},
+    "getEvent": {"result": Result(type=Event, render=lambda event: _shown(EVENT.render(event)))},
     "getVersion": {"result": envelope(_Version, _version)},
 }
 

@@ -12,7 +12,10 @@ from urllib.parse import urlencode
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import Access
+from svcbroker.broker import EventPage
 from svcbroker.carriers.http import HttpSettings
+from svcbroker.interfaces import Batch
+from svcbroker.model import Event, EventId
 from svcbroker.operations import WEEVENT_INTERFACE
 from tests.access.support import FakeAuthenticator, account
 from tests.broker.support import makeFixture
@@ -69,6 +72,19 @@ class RESTTests(WeEventTestCase):
         self.assertEqual(sent["status"], "SUCCESS")
         event = self.rest("getEvent", eventId=sent["eventId"])
         self.assertEqual(event["extensions"], {"weevent-format": "json"})
+
+    def test_pagesOfEventsHaveThePrefixToo(self) -> None:
+        [operation] = [each for each in WEEVENT_INTERFACE.operations if each.name == "events"]
+        stored = Event(
+            topic="a",
+            content=b"x",
+            extensions={"svc-tag": "1"},
+            eventId=EventId("0123abcd", 1, 1),
+        )
+        batch = Batch((stored,), 0)
+        page = EventPage(batches=[batch], next=stored.eventId, isAtEnd=True)
+        [event] = operation.result.render(page).events
+        self.assertEqual(event.extensions, {"weevent-tag": "1"})
 
     def test_eventsAreStoredInOneForm(self) -> None:
         sent = self.rest("publish", topic="com.weevent.test", content="1", weevent_format="json")
