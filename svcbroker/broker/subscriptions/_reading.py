@@ -68,6 +68,7 @@ class _Page:
     @ivar batches: its events, in the order in which they were asked for.
     @ivar count: how many they are.
     @ivar isFull: whether no further event belongs to it.
+    @ivar isCut: whether it has some events of a block, and no room for others.
     """
 
     def __init__(self, limit: int, held: _Held) -> None:
@@ -80,32 +81,30 @@ class _Page:
         self.batches: list[Batch] = []
         self.count = 0
         self.isFull = False
+        self.isCut = False
 
-    def add(self, events: Sequence[Event], timestamp: int) -> bool:
+    def add(self, events: Sequence[Event], timestamp: int) -> None:
         """
         Add the next events, of one block, as many as there is room for.
 
         @param timestamp: the block's time.
-        @return: whether the page is full now.
         """
-        taken = 0
+        room = 0
         for event in events:
             size = _sizeOf(event)
-            if (self.count or taken) and (
-                self._size + size > MAX_PAGE or self._held.size + size > MAX_PAGES
+            count = self.count + room
+            if count == self._limit or (
+                count and (self._size + size > MAX_PAGE or self._held.size + size > MAX_PAGES)
             ):
-                self.isFull = True
+                self.isFull = self.isCut = True
                 break
             self._size += size
             self._held.size += size
-            taken += 1
-            if self.count + taken == self._limit:
-                self.isFull = True
-                break
-        if taken:
-            self.batches.append(Batch(events[:taken], timestamp))
-            self.count += taken
-        return self.isFull
+            room += 1
+        if room:
+            self.batches.append(Batch(events[:room], timestamp))
+            self.count += room
+            self.isFull = self.isFull or self.count == self._limit
 
     @property
     def last(self) -> EventId:
@@ -176,7 +175,8 @@ class _ForwardRead:
     def deliver(self, batch: Batch) -> None:
         """See L{ISubscriber.deliver}."""
         assert self.subscription is not None
-        if self._page.add(batch.events, batch.timestamp):
+        self._page.add(batch.events, batch.timestamp)
+        if self._page.isFull:
             self.subscription.pause()
         self.check()
 
@@ -220,7 +220,7 @@ class _ForwardRead:
         assert subscription is not None
         isAtEnd, position = self.isAtEnd, subscription.position
         following: EventId | int
-        if not page.isFull and position.index < 0:
+        if not page.isCut and position.index < 0:
             following = position.height
         elif page.count:
             following = page.last
@@ -395,13 +395,14 @@ class EventReading:
                         or principal.may(Action.SUBSCRIBE, group, event.topic)
                     )
                 ]
-                if page.add(events, block.timestamp):
+                page.add(events, block.timestamp)
+                if page.isCut:
                     break
                 before = Position(height, -1)
-                if turns.isOver:
+                if page.isFull or turns.isOver:
                     break
         following: EventId | int
-        if page.isFull:
+        if page.isCut:
             following = page.last
         elif isAtEnd:
             following = 0

@@ -24,6 +24,9 @@ from ._positions import StoredPosition
 from ._trie import FilterSet
 from ._walks import Walk
 
+STEPS_A_TURN = 16
+"""The most steps through history in one turn. Each gives the events of one block at the most."""
+
 
 @implementer(ISubscription)
 class LogSubscription:
@@ -393,25 +396,31 @@ class LogSubscription:
                 if self._mayWalk():
                     self._walk()
                     break
-                # Every step has a turn of its own, so that many who read share fairly.
+                # Many who read share fairly: each has a turn, which is short.
                 self._turn = self._follower.turns.turn()
                 await self._turn
                 self._turn = None
-                if not self._wantsPast():
-                    break
-                cursor = self._cursor
-                step = await self._history.step(cursor, self._skip)
-                if self._cursor is not cursor or not self._wantsPast():
-                    continue
-                self._cursor = step.position
-                if step.batch is not None:
-                    self._handOver(step.batch)
-                self._goLiveIfThere()
+                for _ in range(STEPS_A_TURN):
+                    if self._mayWalk() or not self._wantsPast():
+                        break
+                    await self._step()
+                    if self._follower.turns.isOver:
+                        break
         except CancelledError:
             pass  # it was closed
         finally:
             self._isReading = False
             self._turn = None
+
+    async def _step(self) -> None:
+        """Hand over the next events of the past."""
+        cursor = self._cursor
+        step = await self._history.step(cursor, self._skip)
+        if self._cursor is cursor and self._wantsPast():
+            self._cursor = step.position
+            if step.batch is not None:
+                self._handOver(step.batch)
+            self._goLiveIfThere()
 
     def _revoked(self) -> None:
         """The principal's account is gone."""

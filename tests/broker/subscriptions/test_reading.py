@@ -98,14 +98,28 @@ class ForwardTests(ReadingTestCase):
             times = [batch.timestamp for batch in self.read(filter, isReverse=True).batches]
             self.assertEqual(times, [1_003_000, 1_002_000, 1_001_000])
 
-    def test_fullPageEndsWithItsLastEvent(self) -> None:
+    def test_fullPageSaysWhereToGoOn(self) -> None:
+        """After its last event; or with the next block, which is found sooner."""
         made = self.publish(6)
         for filter, expected in (("+", made), ("a", made[::2])):
             page = self.read(filter, limit=3)
             self.assertEqual((contents(page), page.isAtEnd), (expected[:3], False))
-            self.assertEqual(page.next, page.batches[-1].events[-1].eventId)
             rest = self.read(filter, limit=3, offset=page.next)
             self.assertEqual(contents(rest), expected[3:6])
+
+    def test_pageMayEndWithinABlock(self) -> None:
+        made = publishBlock(self.fixture, "aaaba")
+        for more in ({}, {"isReverse": True}):
+            inOrder = made[::-1] if more else made
+            for limit, filter in ((2, "+"), (2, "a"), (4, "a"), (5, "+")):
+                expected = [each for each in inOrder if filter == "+" or each != made[3]]
+                page = self.read(filter, limit=limit, **more)
+                self.assertEqual(contents(page), expected[:limit])
+                isCut = limit < len(expected)
+                if isCut:
+                    self.assertEqual(page.next, page.batches[-1].events[-1].eventId)
+                rest = self.read(filter, offset=str(page.next), **more)
+                self.assertEqual(contents(rest), expected[limit:])
 
     def test_walkReadsEachEventOnce(self) -> None:
         made = self.publish(50)
