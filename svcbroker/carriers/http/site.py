@@ -12,10 +12,10 @@ from ...access import Access
 from ...broker import Broker
 from ...net.turns import EndOfTurn
 from ...operations import Incidents, Interface
+from .descriptions import descriptionRoutes, withDiscovery
 from .fastpath import FastChannel, FastPath
 from .health import healthRoutes
 from .jsonrpc import errorEncoder, rpcEndpoint
-from .openapi import openapiRoute
 from .operator import Authorizer, operatorRoutes
 from .plain import Answers
 from .rest import queryEndpoints, restEndpoints
@@ -80,7 +80,11 @@ def _makeRoutes(
     incidents: Incidents,
     authorizer: Authorizer | None,
 ) -> Routes:
-    others = [openapiRoute(base), *healthRoutes(broker, access), *routes]
+    others = [
+        *descriptionRoutes(base, interfaces[base]),
+        *healthRoutes(broker, access),
+        *routes,
+    ]
     if authorizer is not None:
         others += operatorRoutes(f"{base}{_OPERATOR}", broker, authorizer, incidents)
     endpoints: list[Endpoint] = []
@@ -90,7 +94,12 @@ def _makeRoutes(
         endpoints += [
             *restEndpoints(f"{path}/rest", broker, incidents, interface),
             *queryEndpoints(f"{path}/admin", broker, incidents, interface),
-            rpcEndpoint(f"{path}/jsonrpc", broker, incidents, interface),
+            rpcEndpoint(
+                f"{path}/jsonrpc",
+                broker,
+                incidents,
+                withDiscovery(f"{path}/jsonrpc", interface),
+            ),
         ]
         areas += [
             Area(prefix=f"{path}/rest", methods=("GET", "POST")),

@@ -38,7 +38,8 @@ class CredentialTests(AuthenticationTestCase):
             b'WWW-Authenticate: Bearer realm="svcbroker"\r\n',
             connection.transport.value(),
         )
-        for path in ("rest/list", "rest/nosuch", "admin/listGroup", "jsonrpc", "openapi.json", "x"):
+        documents = ("openapi.json", "openrpc.json")
+        for path in ("rest/list", "rest/nosuch", "admin/listGroup", "jsonrpc", *documents, "x"):
             self.assertRefused(self.client.ask("GET", f"{BASE}/{path}"), 401, 101015)
         self.assertRefused(self.rpc({}), 401, 101015)
         for path in ("/healthz", "/readyz"):
@@ -116,9 +117,10 @@ class CredentialTests(AuthenticationTestCase):
         self.assertRefused(self.ask("exist?topic=news", basic("ann", "x")), 401, 101015)
         self.assertPublished(self.ask("publish?topic=t&content=x", basic("ann")))
 
-    def test_anyAccountMayReadTheOpenAPIDocument(self) -> None:
-        answer = self.client.ask("GET", f"{BASE}/openapi.json", headers=basic("bob"))
-        self.assertEqual(answer.status, 200)
+    def test_anyAccountMayReadTheDescriptions(self) -> None:
+        for name in ("openapi.json", "openrpc.json"):
+            answer = self.client.ask("GET", f"{BASE}/{name}", headers=basic("bob"))
+            self.assertEqual(answer.status, 200, name)
 
     def test_certificateNeedsNoPassword(self) -> None:
         """Credentials in the request count before it; one that no account names is none."""

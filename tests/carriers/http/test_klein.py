@@ -19,6 +19,7 @@ from . import (
     test_jsonrpc,
     test_loopback,
     test_openapi,
+    test_openrpc,
     test_operator,
     test_origins,
     test_proofs,
@@ -31,6 +32,7 @@ from .support import Client
 MODULES = (
     *(test_admin, test_bodies, test_errors, test_health, test_jsonrpc, test_loopback, test_openapi),
     *(
+        test_openrpc,
         test_operator,
         test_origins,
         test_proofs,

@@ -11,7 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http import HttpSettings
-from svcbroker.operations import OPERATIONS, QUERIES
+from svcbroker.operations import FOLLOW, OPERATIONS, QUERIES
 
 from .support import Client
 
@@ -39,6 +39,7 @@ class DocumentTests(SynchronousTestCase):
             {
                 **{f"/b/rest/{each.name}": ["get", "post"] for each in OPERATIONS},
                 **{f"/b/admin/{each.name}": ["get"] for each in QUERIES},
+                "/b/rest/follow": ["get"],
                 "/b/jsonrpc": ["post"],
                 "/healthz": ["get"],
                 "/readyz": ["get"],
@@ -50,6 +51,15 @@ class DocumentTests(SynchronousTestCase):
             entry = self.document["paths"][f"/b/rest/{each.name}"]
             names = [parameter["name"] for parameter in entry["get"]["parameters"]]
             self.assertEqual(names, [parameter.name for parameter in each.parameters])
+
+    def test_followAnswersAStream(self) -> None:
+        """It answers a failure in JSON, like any call."""
+        follow = self.document["paths"]["/b/rest/follow"]["get"]
+        names = [(each["in"], each["name"]) for each in follow["parameters"]]
+        declared = [("query", parameter.name) for parameter in FOLLOW.parameters]
+        self.assertEqual(names, [*declared, ("header", "Last-Event-ID")])
+        content = follow["responses"]["200"]["content"]
+        self.assertEqual(sorted(content), ["application/json", "text/event-stream"])
 
     def test_refusalsAreDeclared(self) -> None:
         """And which paths need no credentials."""

@@ -5,15 +5,11 @@ The OpenAPI document, made from the declarations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from msgspec.json import schema_components
-from twisted.web.server import Request
-
-from ... import __version__
-from ...errors import BrokerError
-from ...operations import (
-    COMMON_ERRORS,
+from .... import __version__
+from ....operations import (
+    FOLLOW,
     OPERATIONS,
     QUERIES,
     ErrorRecord,
@@ -21,13 +17,14 @@ from ...operations import (
     Operation,
     Parameter,
 )
-from .health import Alive, Readiness
-from .jsonrpc import Failed
-from .rest import FORM_TYPE
-from .routes import Route, encode, respond
+from ..health import Alive, Readiness
+from ..jsonrpc import Failed
+from ..rest import FORM_TYPE
+from .declared import errorsOf, schemasOf
+
+EVENT_STREAM: Final = "text/event-stream"
 
 _ANY_TEXT = {"type": "string"}
-_REFERENCE = "#/components/schemas/{name}"
 _SECURITY = {
     "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
     "bearer": {"type": "http", "scheme": "bearer", "description": "A token of an account."},
@@ -72,7 +69,7 @@ def document(base: str) -> Mapping[str, Any]:
     """
     types = [each.result.type for each in (*OPERATIONS, *QUERIES)]
     own = [ErrorRecord, Failed, Alive, Readiness]
-    schemas, components = schema_components([*types, *own], ref_template=_REFERENCE)
+    schemas, components = schemasOf([*types, *own])
     results = dict(zip((each.name for each in (*OPERATIONS, *QUERIES)), schemas, strict=False))
     error, failed, alive, readiness = schemas[len(types) :]
     paths: dict[str, Any] = {}
@@ -84,6 +81,7 @@ def document(base: str) -> Mapping[str, Any]:
             "get": _byGet(each, "rest", answer),
             "post": _byPost(each, answer),
         }
+    paths[f"{base}/rest/{FOLLOW.name}"] = {"get": _following(error)}
     for each in QUERIES:
         answer = _guarded({"200": {"oneOf": [results[each.name], error]}}, error)
         paths[f"{base}/admin/{each.name}"] = {"get": _byGet(each, "admin", answer)}
@@ -137,8 +135,10 @@ def _plain(name: str, summary: str, schemas: Mapping[str, Any]) -> dict[str, Any
 
 
 def _describe(operation: Operation) -> str:
-    errors: list[type[BrokerError]] = [*operation.errors, *COMMON_ERRORS]
-    lines = [f"- {error.code} ({error.rpcCode}) {error.__name__}: {error.text}" for error in errors]
+    lines = [
+        f"- {error.code} ({error.rpcCode}) {error.__name__}: {error.text}"
+        for error in errorsOf(operation)
+    ]
     return "Failures, with their JSON-RPC codes:\n" + "\n".join(lines)
 
 
@@ -160,6 +160,27 @@ def _byGet(operation: Operation, tag: str, answers: Mapping[str, Any]) -> dict[s
         "parameters": [_queryParameter(each) for each in operation.parameters],
         "responses": answers,
     }
+
+
+def _following(error: Mapping[str, Any]) -> dict[str, Any]:
+    """The call C{follow}, whose answer is a stream."""
+    answers = _guarded({"200": error}, error)
+    answers["200"]["description"] = (
+        "Server-Sent Events of type event, each with an event of the log as JSON; "
+        "or why there are none. The stream does not end."
+    )
+    answers["200"]["content"][EVENT_STREAM] = {"schema": _ANY_TEXT}
+    answers["200"]["headers"] = _RETRY_AFTER
+    described = _byGet(FOLLOW, "rest", answers)
+    described["parameters"].append(
+        {
+            "name": "Last-Event-ID",
+            "in": "header",
+            "description": "Where to resume: the last id of an earlier stream.",
+            "schema": _ANY_TEXT,
+        }
+    )
+    return described
 
 
 def _queryParameter(parameter: Parameter) -> dict[str, Any]:
@@ -256,13 +277,3 @@ def _call(operation: Operation) -> dict[str, Any]:
         },
         "required": ["jsonrpc", "method", *(["params"] if params["required"] else [])],
     }
-
-
-def openapiRoute(base: str) -> Route:
-    """The route of the document."""
-    text = encode(document(base))
-
-    def handle(request: Request) -> bytes:
-        return respond(request, text)
-
-    return Route(path=f"{base}/openapi.json", methods=("GET",), handler=handle)
