@@ -252,6 +252,9 @@ class Sender:
         """Whether events that were not acknowledged are not to be sent again nevertheless."""
         event, record = events[0], self._owner.record
         self._first = self._waiting(event)
+        if self.isStopping:
+            # The webhook may be gone: nothing of it is kept.
+            return False
         self.size = (len(events) + 1) // 2
         if len(events) > 1:
             self.limit = self.size

@@ -96,6 +96,17 @@ class DeadLetterTests(SynchronousTestCase):
         [event] = self.published()
         self.assertEqual(event.extensions["svc-attempts"], "3")
 
+    def test_endedWebhookLeavesNothing(self) -> None:
+        """Also where its last attempt fails because it is ended."""
+        self.harness.poster.judge = lambda post: None
+        self.subscribe(maxAttempts=1)
+        self.harness.publish("1")
+        self.harness.webhooks.unSubscribe(ANYBODY, ID)
+        self.harness.settle(5.0)
+        self.assertTrue(self.harness.poster.posts[0].isCancelled)
+        self.assertEqual(self.harness.disk.kept, {})
+        self.assertEqual(self.published(), [])
+
     def test_onlyAnswersAndConnectionsAreAttempts(self) -> None:
         """What is wrong here does not make a dead letter."""
         self.subscribe()
