@@ -23,7 +23,7 @@ from ...net.deferreds import asDeferred
 from ...net.sending import sender
 from ...net.timers import LazyTimer
 from ...operations import FOLLOW, bindText, loggedEvents
-from .rest import parseFields
+from .rest import checkNames, parseFields
 from .routes import Route, encode, encodeError, explain, principalOf, respond
 from .settings import HttpSettings
 
@@ -97,6 +97,7 @@ def _fieldsOf(request: Request) -> dict[bytes, bytes]:
     """The parameters of a request. What a client has got counts more than where it began."""
     _, _, query = request.uri.partition(b"?")
     fields = dict(parseFields(query))
+    checkNames(fields)
     last = request.getHeader(b"last-event-id")
     if last:
         fields[b"from"] = last

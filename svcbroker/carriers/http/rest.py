@@ -9,7 +9,7 @@ ignored, except those that the dialect of WeEvent 1.1 has. A body of another typ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 from urllib.parse import unquote_to_bytes
 
@@ -89,14 +89,21 @@ def parseForm(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[b
 _Parse: TypeAlias = Callable[[bytes, bytes | None, bytes], Mapping[bytes, bytes]]
 
 
-def _refusing(parse: _Parse) -> _Parse:
-    """Have the parameters refused that only a dialect knows, where they would be ignored."""
+def checkNames(names: Iterable[bytes]) -> None:
+    """
+    Refuse parameters that only a dialect knows, where they would be ignored.
 
+    @raise ExtensionKeyInvalid: there is one.
+    """
+    for name in names:
+        if name.startswith(_WEEVENT):
+            raise extensionKeyError(name.decode("utf-8", "replace"))
+
+
+def _refusing(parse: _Parse) -> _Parse:
     def parseKnown(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[bytes, bytes]:
         fields = parse(query, contentType, body)
-        for name in fields:
-            if name.startswith(_WEEVENT):
-                raise extensionKeyError(name.decode("utf-8", "replace"))
+        checkNames(fields)
         return fields
 
     return parseKnown

@@ -70,6 +70,7 @@ class Deliveries:
     both.
 
     @ivar version: the version that was agreed on.
+    @ivar starting: times, and the numbers of the subscriptions that begin then, in their order.
     """
 
     version = Version.V10
@@ -87,8 +88,7 @@ class Deliveries:
         # Those that may send now what they could not before.
         self._due: dict[int, StompSubscription] = {}
         self._isStalled = False
-        # When which subscriptions begin, where that is not at once.
-        self._starting: deque[tuple[float, int]] = deque()
+        self.starting: deque[tuple[float, int]] = deque()
 
     def add(
         self, key: tuple[str, str], mode: AckMode, prefetch: int, filterBytes: int
@@ -129,19 +129,14 @@ class Deliveries:
         later where the dialect has it so.
         """
         if self._dialect.beginDelay:
-            self._starting.append((now + self._dialect.beginDelay, number))
+            self.starting.append((now + self._dialect.beginDelay, number))
         else:
             self._begin(number)
 
     def beginDue(self, now: float) -> None:
-        """Let those begin whose time has come. Called at the latest at L{nextBegin}."""
-        while self._starting and self._starting[0][0] <= now:
-            self._begin(self._starting.popleft()[1])
-
-    @property
-    def nextBegin(self) -> float | None:
-        """When the next subscription begins; C{None} where none waits for its time."""
-        return self._starting[0][0] if self._starting else None
+        """Let those begin whose time has come. Called at the latest when the first is due."""
+        while self.starting and self.starting[0][0] <= now:
+            self._begin(self.starting.popleft()[1])
 
     def _begin(self, number: int) -> None:
         subscription = self._byNumber.get(number)

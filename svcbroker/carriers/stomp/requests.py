@@ -33,6 +33,7 @@ from .window import AckMode
 _COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
 _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
 
+_WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
 BROKER_HEADERS: Final = MESSAGE_HEADERS | {"transaction", "receipt", "groupId"}
 """Headers of SEND for the broker, and those of MESSAGE itself. All others are user headers."""
 
@@ -95,8 +96,11 @@ def readPublication(frame: Frame) -> Publication:
         elif name not in BROKER_HEADERS:
             user[name] = value
     if user:
-        _checkNames(user)
-        extensions[USER_HEADERS] = encode(user).decode("utf-8")
+        kept = encode(user)
+        # Faster than to look at each name.
+        if _WEEVENT in kept:
+            _checkNames(user)
+        extensions[USER_HEADERS] = kept.decode("utf-8")
     if extensions:
         checkExtensions(extensions)
     return Publication(
@@ -113,7 +117,9 @@ def readSubscriptionKey(frame: Frame, version: Version) -> tuple[str, str]:
     out, else its destination.
 
     @raise ParameterInvalid: the frame has no id.
+    @raise ExtensionKeyInvalid: the frame has headers that only a dialect knows.
     """
+    _checkNames(frame.headers)
     if version is Version.V10 and "id" not in frame.headers:
         return "destination", need(frame, "destination")
     return "id", need(frame, "id")
@@ -155,7 +161,6 @@ def readSubscribe(frame: Frame, remote: str, settings: StompSettings) -> Subscri
     @raise svcbroker.errors.BrokerError: the subscription is invalid.
     """
     headers = frame.headers
-    _checkNames(headers)
     destination = headers.get("destination", "")
     if not destination:
         raise TopicBlank()

@@ -208,10 +208,10 @@ class Session:
             return self._connectBy
         if self.state is State.CLOSED:
             return None
-        deadline, start = self._beats.deadline, self._deliveries.nextBegin
-        if start is None or deadline is None:
-            return start if deadline is None else deadline
-        return min(start, deadline)
+        deadline, starting = self._beats.deadline, self._deliveries.starting
+        if not starting:
+            return deadline
+        return starting[0][0] if deadline is None else min(starting[0][0], deadline)
 
     @property
     def wantsInput(self) -> bool:

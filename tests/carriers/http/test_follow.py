@@ -159,6 +159,7 @@ class FollowTests(FollowTestCase):
             ("topic=a%23", 100109),
             ("topic=a&from=x", 100302),
             ("topic=a&from=OFFSET_TIME:x", 100600),
+            ("topic=a&weevent-tag=red", 100206),
             ("topic=a&groupId=9", 200211),
         ):
             connection = self.client.connect()

@@ -267,6 +267,7 @@ class PlainTests(SynchronousTestCase):
         for data in (
             send(1, weevent_tag="red"),
             subscribe(1, subscriptionId=OWN),
+            frame("UNSUBSCRIBE", {"id": "1", "weevent-subscriptionId": OWN}),
         ):
             server = Server()
             client = server.connect("1.1")
