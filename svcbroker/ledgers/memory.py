@@ -237,6 +237,6 @@ class MemoryLedger:
         return blockOf(candidate.header, candidate.transactions, candidate.outcome.receipts)
 
     def _newestFirst(self, height: int | None) -> Iterator[Candidate]:
-        for block in reversed(self._blocks):
-            if height in (None, block.header.height):
-                yield block
+        if height is None:
+            return reversed(self._blocks)
+        return iter(self._blocks[height - 1 : height] if height >= 1 else ())

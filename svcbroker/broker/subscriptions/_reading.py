@@ -61,6 +61,12 @@ _PAIR: Final = 6
 """The bytes between the names and values of JSON objects."""
 
 
+class _Held:
+    """The bytes of all pages that are being read."""
+
+    size = 0
+
+
 class _Page:
     """
     A page that is being read.
@@ -89,10 +95,10 @@ class _Page:
 
         @param timestamp: the block's time.
         """
-        room = 0
+        added = 0
         for event in events:
             size = _sizeOf(event)
-            count = self.count + room
+            count = self.count + added
             if count == self._limit or (
                 count and (self._size + size > MAX_PAGE or self._held.size + size > MAX_PAGES)
             ):
@@ -100,10 +106,10 @@ class _Page:
                 break
             self._size += size
             self._held.size += size
-            room += 1
-        if room:
-            self.batches.append(Batch(events[:room], timestamp))
-            self.count += room
+            added += 1
+        if added:
+            self.batches.append(Batch(events[:added], timestamp))
+            self.count += added
             self.isFull = self.isFull or self.count == self._limit
 
     @property
@@ -125,12 +131,6 @@ class _Page:
     def release(self) -> None:
         """It was answered or given up."""
         self._held.size -= self._size
-
-
-class _Held:
-    """The bytes of all pages that are being read."""
-
-    size = 0
 
 
 def _sizeOf(event: Event) -> int:
@@ -294,7 +294,7 @@ class EventReading:
             start = await locateOffset(follower, principal, request.offset)
             # Blocks that were final before belong to the past, not to what comes.
             committed = follower.committed
-            while follower.height < committed:
+            while follower.height < committed and not self._isDrained:
                 await deferLater(self._reactor, 0)
             read.subscription = self._subscribe(principal, request, follower, start, read)
             read.subscription.resume()
