@@ -287,8 +287,8 @@ class Config:
         "webhook-secret-file",
         Text(metavar="PATH", normalise=anyText),
         "",
-        "a file with the secrets that sign what is sent to webhooks, one a line; NAME = whsec_... "
-        "is for webhooks that name it",
+        "a file with the secrets that sign what is sent to webhooks, one a line; before it may "
+        "stand a name and =, for webhooks that name it",
         shown="none",
     )
     webhookTimeout: float = _setting(

@@ -149,7 +149,7 @@ class Delivery:
             self._subscription.close(forget=forget)
 
     def resume(self) -> None:
-        """Send again after the end of a pause, and do not wait for the next attempt."""
+        """Look again whether it is paused, and do not wait for the next attempt."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             resumed.callback(None)
@@ -178,7 +178,8 @@ class Delivery:
             subscription.storePosition()
             self.sender.forgetOldest()
             self._hasSkipped = True
-        self.retry()
+        # A paused one reads which event is the oldest now.
+        self.resume()
 
     def _abandon(self) -> None:
         if self._running is not None:

@@ -202,17 +202,20 @@ class ManagingTests(SynchronousTestCase):
         self.harness.publish("2")
         self.assertEqual(self.contents, ["1", "2"])
 
-    def test_eventOfPausedWebhookCanBeSkipped(self) -> None:
+    def test_eventsOfPausedWebhookCanBeSkipped(self) -> None:
+        """One after the other. It stays paused."""
         self.subscribe()
         self.done(self.webhooks.pauseWebhook(ANYBODY, ID))
-        self.harness.publish("1", "2")
-        oldest = self.status().oldest
-        assert oldest is not None
-        self.done(self.webhooks.skipEvent(ANYBODY, ID, oldest))
+        self.harness.publish("1", "2", "3")
+        for number in (1, 2):
+            oldest = self.status().oldest
+            assert oldest is not None
+            self.assertEqual(oldest.sequence, number)
+            self.done(self.webhooks.skipEvent(ANYBODY, ID, oldest))
         self.harness.settle(2.0)
         self.assertEqual(self.contents, [])
         self.done(self.webhooks.resumeWebhook(ANYBODY, ID))
-        self.assertEqual(self.contents, ["2"])
+        self.assertEqual(self.contents, ["3"])
 
     def test_eventUnderWayCanBeSkipped(self) -> None:
         """No further attempt is made."""
