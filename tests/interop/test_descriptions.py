@@ -2,7 +2,8 @@
 The descriptions of the interface, checked by what their formats' authors publish.
 
 Each test is skipped where its package is not installed: C{jsonschema_rs} (pip, with the extra
-C{contract}); C{@open-rpc/meta-schema} and C{@json-schema-tools/meta-schema} (npm).
+C{contract}); C{@open-rpc/meta-schema}, C{@json-schema-tools/meta-schema} and C{@asyncapi/parser}
+(npm).
 """
 
 from __future__ import annotations
@@ -31,6 +32,17 @@ _JSON_SCHEMA = "@json-schema-tools/meta-schema"
 _PRINT = """
 const schemas = process.argv.slice(1).map((name) => require(name).default);
 console.log(JSON.stringify(schemas));
+"""
+_ASYNCAPI = "@asyncapi/parser"
+_PARSE = """
+const { Parser } = require(process.argv[1]);
+const text = require("fs").readFileSync(0, "utf8");
+new Parser().parse(text).then(({ document, diagnostics }) => {
+  const names = document ? document.operations().all().map((each) => each.id()) : [];
+  // 0 is an error, 1 a warning; the others are advice.
+  const wrong = diagnostics.filter((each) => each.severity < 2);
+  console.log(JSON.stringify([names, wrong]));
+});
 """
 
 
@@ -66,3 +78,17 @@ class DescriptionTests(SynchronousTestCase):
         self.assertEqual([str(error) for error in validator.iter_errors(document)], [])
         document["methods"][0]["params"][0]["schema"] = {"type": 3}
         self.assertFalse(validator.is_valid(document))
+
+    def test_asyncapiKeepsToItsSchema(self) -> None:
+        """Its authors' parser finds neither an error nor a warning in it, but in a wrong one."""
+        modules = nodeModules(_ASYNCAPI)
+        document = self.document("asyncapi.json")
+
+        def parse() -> Any:
+            return json.loads(node(_PARSE, modules, _ASYNCAPI, text=json.dumps(document)))
+
+        self.assertEqual(parse(), [list(document["operations"]), []])
+        document["operations"]["follow"]["action"] = "push"
+        names, wrong = parse()
+        self.assertEqual(names, [])
+        self.assertNotEqual(wrong, [])

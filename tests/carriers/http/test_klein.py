@@ -13,6 +13,7 @@ from tests.carriers import test_websocket
 
 from . import (
     test_admin,
+    test_asyncapi,
     test_bodies,
     test_errors,
     test_health,
@@ -30,7 +31,16 @@ from . import (
 from .support import Client
 
 MODULES = (
-    *(test_admin, test_bodies, test_errors, test_health, test_jsonrpc, test_loopback, test_openapi),
+    *(
+        test_admin,
+        test_asyncapi,
+        test_bodies,
+        test_errors,
+        test_health,
+        test_jsonrpc,
+        test_loopback,
+        test_openapi,
+    ),
     *(
         test_openrpc,
         test_operator,

@@ -5,12 +5,18 @@ What all descriptions take of the declarations alike.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.json import schema_components
 
 from ....errors import BrokerError
 from ....operations import COMMON_ERRORS, Operation
+
+SECURITY: Final = {
+    "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A token of an account."},
+}
+"""The ways in which a request of HTTP has credentials."""
 
 _REFERENCE = "#/components/schemas/{name}"
 

@@ -20,15 +20,11 @@ from ....operations import (
 from ..health import Alive, Readiness
 from ..jsonrpc import Failed
 from ..rest import FORM_TYPE
-from .declared import errorsOf, schemasOf
+from .declared import SECURITY, errorsOf, schemasOf
 
 EVENT_STREAM: Final = "text/event-stream"
 
 _ANY_TEXT = {"type": "string"}
-_SECURITY = {
-    "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
-    "bearer": {"type": "http", "scheme": "bearer", "description": "A token of an account."},
-}
 _RETRY_AFTER = {
     "Retry-After": {
         "description": "After a failure because of a quota: when to try again, in seconds.",
@@ -98,9 +94,9 @@ def document(base: str) -> Mapping[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "svcbroker", "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": _SECURITY},
+        "components": {"schemas": components, "securitySchemes": SECURITY},
         # The empty one is for brokers without accounts.
-        "security": [{}, *({name: []} for name in _SECURITY)],
+        "security": [{}, *({name: []} for name in SECURITY)],
     }
 
 

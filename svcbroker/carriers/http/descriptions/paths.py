@@ -10,7 +10,7 @@ from twisted.web.server import Request
 
 from ....operations import Interface
 from ..routes import Route, encode, respond
-from . import openapi, openrpc
+from . import asyncapi, openapi, openrpc
 
 
 def descriptionRoutes(base: str, interface: Interface) -> Iterator[Route]:
@@ -23,6 +23,7 @@ def descriptionRoutes(base: str, interface: Interface) -> Iterator[Route]:
     documents = {
         "openapi.json": openapi.document(base),
         "openrpc.json": openrpc.document(f"{base}/jsonrpc", interface),
+        "asyncapi.json": asyncapi.document(base),
     }
     for name, document in documents.items():
         yield _jsonRoute(f"{base}/{name}", encode(document))
