@@ -21,6 +21,9 @@ from twisted.plugin import getPlugins
 from twisted.python.usage import Options as BaseOptions
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
+from wsproto.connection import Connection as WebSocket
+from wsproto.connection import ConnectionType
+from wsproto.events import TextMessage
 
 from svcbroker import tap
 from svcbroker.access import ANYBODY
@@ -35,6 +38,8 @@ from svcbroker.interfaces import ILedger
 from svcbroker.tap import Options, makeService
 from svcbroker.testing.doubles import memoryLedger
 from svcbroker.version import readVersion
+from tests.carriers.http.support import Connection, requestBytes
+from tests.carriers.test_websocket import UPGRADE
 
 
 def parse(*arguments: str) -> Options:
@@ -251,6 +256,30 @@ class MakerTests(SynchronousTestCase):
         self.assertIsNone(self.successResultOf(carrier.start()))
         self.assertIsNone(self.successResultOf(carrier.drain()))
         carrier.stop()
+
+    def test_dialectHasAPathOfItsOwn(self) -> None:
+        """Beside the base path, or in its place: one that speaks the dialect's STOMP, too."""
+        for basePath, isBeside in (("/svcbroker", True), ("/weevent", False)):
+            dataDir = Path(self.mktemp())
+            dataDir.mkdir()
+            service = self.make(
+                "--dialect=weevent-1.1", f"--base-path={basePath}", f"--data-dir={dataDir}"
+            )
+            carrier = service._makeCarriers({"1": memoryLedger(Clock())}, "127.0.0.1:1")
+            self.successResultOf(carrier.start())
+            site = carrier.factories["http"]
+            self.assertIn(b"GET /weevent/rest/listGroup", site.routes.endpoints)
+            self.assertIs(b"GET /svcbroker/rest/open" in site.routes.endpoints, isBeside)
+            client = Connection(site)
+            client.send(requestBytes("GET", "/weevent/stomp", headers=UPGRADE))
+            self.assertTrue(client.transport.value().startswith(b"HTTP/1.1 101 "))
+            # Only the dialect answers CONNECT under a receipt.
+            refused = TextMessage("CONNECT\naccept-version:9\n\n\0")
+            client.send(WebSocket(ConnectionType.CLIENT).send(refused))
+            self.assertIn(b"\nreceipt-id:0\n", client.transport.value())
+            client.disconnect()
+            self.successResultOf(carrier.drain())
+            carrier.stop()
 
     def test_operatorFileExistsWhileServing(self) -> None:
         """While the carrier runs, operators can find it; whether faults are on is the option's."""

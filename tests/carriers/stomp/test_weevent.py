@@ -236,7 +236,7 @@ class SubscribeTests(WeEventTestCase):
         self.clock.advance(LISTENER_DELAY)
         self.assertTrue(self.server.fake.made[0].isClosed)
 
-    def test_patternsAndListsAreTaken(self) -> None:
+    def test_patternsAndListsReachTheBroker(self) -> None:
         made = self.subscribed(1, destination="com/#,a")
         self.assertEqual(made.request.filters, ("com/#", "a"))
 
