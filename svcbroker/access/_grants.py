@@ -207,7 +207,8 @@ EVERYTHING: Final = Grants((), isEverything=True)
 BUILT_IN_ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "publisher": ("publish * #", "open * #"),
     "subscriber": ("subscribe * #",),
-    "operator": ("admin *", "operate *", "subscribe * $svc/#"),
+    # Not all of $svc/: dead letters have the contents of other topics' events.
+    "operator": ("admin *", "operate *", "subscribe * $svc/audit"),
     "everything": ("* * #", "* * $svc/#"),
 }
 """The roles that need not be declared, and their grants. An account with the role C{everything},

@@ -224,6 +224,8 @@ class Run:
             f"/rest/getEvent?eventId={known}",
             f"/rest/getEvent?eventId={known}",
             f"/rest/proof?eventId={known}",
+            f"/rest/events?topic={quote(filter)}&from={self.offset()}&limit=50",
+            f"/rest/events?topic={quote(filter)}&reverse=true&limit={self.pick(1, 50)}",
             "/rest/list?pageIndex=0&pageSize=99",
             "/rest/list?pageIndex=1&pageSize=1",
             "/rest/checkpoint?",

@@ -155,6 +155,8 @@ class Play:
             f"/rest/publish?topic={topic}&content=x&svc-retain=1",
             f"/rest/getEvent?eventId={self.eventId()}",
             f"/rest/proof?eventId={self.eventId()}",
+            f"/rest/events?topic={quote(self.filter())}&from={self.offset()}&limit=5",
+            f"/rest/events?topic={quote(self.filter())}&from={self.eventId()}&reverse=true",
             "/rest/list?pageSize=99",
             "/rest/list?pageIndex=1&pageSize=1",
             "/rest/checkpoint?",

@@ -140,6 +140,12 @@ class GrantsTests(SynchronousTestCase):
             self.assertIn(repr(line), str(error))
             self.assertIn(reason, str(error))
 
+    def test_operatorsReadTheAuditTrailAndNoContents(self) -> None:
+        """Dead letters below C{$svc/} have the contents of other topics' events."""
+        for topic, isGranted in (("$svc/audit", True), ("$svc/dead/x", False), ("a", False)):
+            lines = list(BUILT_IN_ROLES["operator"])
+            self.assertIs(self.may(lines, Action.SUBSCRIBE, topic), isGranted, topic)
+
     def test_builtInRolesAreGrants(self) -> None:
         for lines in BUILT_IN_ROLES.values():
             Grants.parse(lines)
