@@ -24,6 +24,7 @@ from svcbroker.model import Event, EventId, Position
 from svcbroker.operations import (
     OPERATIONS,
     QUERIES,
+    EventFormat,
     Incidents,
     Operation,
     Result,
@@ -244,7 +245,7 @@ class ReadingTests(SynchronousTestCase):
         """The method is given C{from} as C{offset}, since C{from} is a word of Python."""
         given = self.text("events", {b"topic": b"a/#", b"from": b"7", b"reverse": b"true"})
         expected = {"topic": "a/#", "groupId": "1", "offset": Position(7, -1), "limit": 100}
-        expected |= {"tag": None, "wait": 0, "reverse": True}
+        expected |= {"tag": None, "wait": 0, "reverse": True, "format": EventFormat.SVC}
         self.assertEqual(given, expected)
         given = self.json("events", {"topic": "a/#", "from": 7, "reverse": True, "wait": 0.0})
         self.assertEqual(given, expected)
@@ -317,7 +318,7 @@ class DeclarationTests(SynchronousTestCase):
                 "exist": ["topic", "groupId"],
                 "publish": ["topic", "groupId", "content", "extensions"],
                 "getEvent": ["eventId", "groupId"],
-                "events": ["topic", "groupId", "from", "limit", "tag", "wait", "reverse"],
+                "events": ["topic", "groupId", "from", "limit", "tag", "wait", "reverse", "format"],
                 "list": ["pageIndex", "pageSize", "groupId"],
                 "state": ["topic", "groupId"],
                 "subscribe": [

@@ -95,6 +95,7 @@ class Broker:
         hasFaults: bool = False,
         peers: Sequence[IPeer] = (),
         audit: AuditTrail | None = None,
+        source: str = "/svcbroker",
     ) -> None:
         """
         @param ledgers: the ledger of each group, by the group's id, in the operator's order.
@@ -105,6 +106,7 @@ class Broker:
         @param hasFaults: whether operators may make faults.
         @param peers: the other brokers.
         @param audit: records the operator calls.
+        @param source: what the C{source} of CloudEvents begins with: the base path.
         """
         self.groups = Groups(ledgers)
         self.limits = limits
@@ -112,6 +114,7 @@ class Broker:
         self.webhooks = webhooks
         self._subscriptions = subscriptions
         self.audit = audit
+        self.source = source
         self._timeouts = TimeoutQueue(clock, limits.chainTimeout)
         self._publishing = Publishing(self.groups, limits, clock)
         self.admin = Administration(

@@ -283,6 +283,7 @@ def makeCarriers(
         hasFaults=config.faults,
         peers=peers.all,
         audit=audit,
+        source=config.basePath,
     )
     webhooks.publishBy(broker)
     makeStomp = partial(

@@ -8,17 +8,22 @@ them. Nothing here knows HTTP.
 """
 
 from ._binding import bindBatch, bindJSON, bindParams, bindText
+from ._cloudevents import CLOUD_EVENT_EXTENSION, CLOUD_EVENT_TYPE, CloudEvent, readCloudEvent
 from ._declarations import Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
 from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
-from ._operations import FOLLOW, OPERATIONS
+from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
 from ._peeranswers import AnswerInvalid, readSubscriptions
 from ._queries import QUERIES
-from ._results import EVENT, Envelope, LoggedEvent, loggedEvents
-from ._types import ExtensionsType
+from ._restonly import CLOUD_EVENTS, FOLLOW
+from ._results import EVENT, Envelope, EventWriter, LoggedEvent, eventWriter, loggedEvents
+from ._types import EventFormat, ExtensionsType
 
 __all__ = [
+    "CLOUD_EVENTS",
+    "CLOUD_EVENT_EXTENSION",
+    "CLOUD_EVENT_TYPE",
     "COMMON_ERRORS",
     "EVENT",
     "FOLLOW",
@@ -28,9 +33,12 @@ __all__ = [
     "WEEVENT",
     "WEEVENT_INTERFACE",
     "AnswerInvalid",
+    "CloudEvent",
     "Dialect",
     "Envelope",
     "ErrorRecord",
+    "EventFormat",
+    "EventWriter",
     "ExtensionsType",
     "Incidents",
     "Interface",
@@ -42,6 +50,8 @@ __all__ = [
     "bindJSON",
     "bindParams",
     "bindText",
+    "eventWriter",
     "loggedEvents",
+    "readCloudEvent",
     "readSubscriptions",
 ]

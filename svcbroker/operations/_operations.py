@@ -4,12 +4,21 @@ The operations: every call of clients, by REST and by JSON-RPC.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 
 from ..access import Principal
-from ..broker import DEFAULT_PAGE_SIZE, DEFAULT_READ, MAX_READ, MAX_WAIT, Publication
+from ..broker import (
+    DEFAULT_PAGE_SIZE,
+    DEFAULT_READ,
+    MAX_READ,
+    MAX_WAIT,
+    Broker,
+    EventPage,
+    Publication,
+)
 from ..errors import (
     ContentBlank,
     ContentTooLarge,
@@ -36,7 +45,7 @@ from ..errors import (
     TransactionFailed,
     UrlInvalid,
 )
-from ..model import Edge, InterfaceType, Offset, SubscribeRequest
+from ..model import Edge
 from ._declarations import BatchMethod, Operation, Parameter
 from ._results import (
     BOOLEAN,
@@ -51,14 +60,18 @@ from ._results import (
     TOPIC_PAGE,
     TOPIC_PROOF,
     TOPIC_STATE,
+    EventWriter,
+    eventWriter,
 )
 from ._types import (
     ContentType,
+    EventFormat,
     EventIdType,
     ExtensionsType,
     FiltersType,
     FilterType,
     FlagType,
+    FormatType,
     GroupType,
     NumberType,
     OffsetType,
@@ -148,11 +161,18 @@ _REVERSE = Parameter(
     default=False,
     description="Whether to go backwards: true or false, by default false.",
 )
-_FILTERS = Parameter(
+FILTERS = Parameter(
     name="topic",
     type=FiltersType(),
     absent=TopicBlank,
     description="A topic, a pattern of MQTT's kind, or several with commas between them.",
+)
+FORMAT: Final = Parameter(
+    name="format",
+    type=FormatType(),
+    default=EventFormat.SVC,
+    description="How events are written: svc (the default), or cloudevents: each one is a "
+    "CloudEvent 1.0 in structured mode.",
 )
 _OWN_ID = Parameter(
     name="subscriptionId",
@@ -173,7 +193,7 @@ _OFFSET = Parameter(
     description="Where it starts: OFFSET_FIRST, OFFSET_LAST, after an event's id, at a height, or "
     "at OFFSET_TIME: with a time.",
 )
-_TAG = Parameter(
+TAG = Parameter(
     name="tag",
     type=TagType(),
     default=None,
@@ -191,6 +211,40 @@ def _height(name: str, description: str, **default: Any) -> Parameter:
     return Parameter(
         name=name, type=NumberType(ParameterInvalid, 0), description=description, **default
     )
+
+
+PUBLISH: Final = Operation(
+    name="publish",
+    summary="Publish an event to an open topic.",
+    parameters=(TOPIC, GROUP, CONTENT, EXTENSIONS),
+    result=SEND_RESULT,
+    errors=(
+        *_TOPIC_ERRORS,
+        ContentBlank,
+        ContentTooLarge,
+        ExtensionKeyInvalid,
+        ExtensionsTooLarge,
+        TopicNotFound,
+        *_WRITE_ERRORS,
+    ),
+    method=lambda broker: broker.publishOne,
+    batch=BatchMethod(item=Publication, method=lambda broker: broker.publish),
+)
+
+
+def _reading(broker: Broker) -> Callable[..., Deferred[tuple[EventPage, EventWriter]]]:
+    """Reading a page of events, with what writes them in the format that was asked for."""
+
+    def read(
+        principal: Principal, format: EventFormat, groupId: str, **given: Any
+    ) -> Deferred[tuple[EventPage, EventWriter]]:
+        write = eventWriter(format, broker.source, groupId)
+        reading = broker.readEvents(principal, groupId=groupId, **given)
+        answer: Deferred[tuple[EventPage, EventWriter]]
+        answer = reading.addCallback(lambda page: (page, write))
+        return answer
+
+    return read
 
 
 OPERATIONS: Final = (
@@ -218,23 +272,7 @@ OPERATIONS: Final = (
         errors=_TOPIC_ERRORS,
         method=lambda broker: broker.exist,
     ),
-    Operation(
-        name="publish",
-        summary="Publish an event to an open topic.",
-        parameters=(TOPIC, GROUP, CONTENT, EXTENSIONS),
-        result=SEND_RESULT,
-        errors=(
-            *_TOPIC_ERRORS,
-            ContentBlank,
-            ContentTooLarge,
-            ExtensionKeyInvalid,
-            ExtensionsTooLarge,
-            TopicNotFound,
-            *_WRITE_ERRORS,
-        ),
-        method=lambda broker: broker.publishOne,
-        batch=BatchMethod(item=Publication, method=lambda broker: broker.publish),
-    ),
+    PUBLISH,
     Operation(
         name="getEvent",
         summary="Read one event.",
@@ -246,7 +284,7 @@ OPERATIONS: Final = (
     Operation(
         name="events",
         summary="Read the events of a topic, or of all topics that a pattern matches.",
-        parameters=(_FILTER, GROUP, _FROM, _LIMIT, _TAG, _WAIT, _REVERSE),
+        parameters=(_FILTER, GROUP, _FROM, _LIMIT, TAG, _WAIT, _REVERSE, FORMAT),
         result=EVENT_PAGE,
         errors=(
             TopicBlank,
@@ -260,7 +298,7 @@ OPERATIONS: Final = (
             HeightUnknown,
             Overloaded,
         ),
-        method=lambda broker: broker.readEvents,
+        method=_reading,
     ),
     Operation(
         name="list",
@@ -282,7 +320,7 @@ OPERATIONS: Final = (
     Operation(
         name="subscribe",
         summary="Have events sent to a URL.",
-        parameters=(_FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, _TAG, *SUBSCRIBE_OPTIONS),
+        parameters=(FILTERS, GROUP, _OWN_ID, _URL, _OFFSET, TAG, *SUBSCRIBE_OPTIONS),
         result=STRING,
         errors=(
             TopicBlank,
@@ -373,51 +411,3 @@ OPERATIONS: Final = (
     ),
 )
 """All operations."""
-
-
-def _followRequest(
-    principal: Principal, topic: tuple[str, ...], groupId: str, offset: Offset, tag: str | None
-) -> Deferred[SubscribeRequest]:
-    """The subscription that a call of C{follow} asks for. Its checks are those of subscribing."""
-    return succeed(
-        SubscribeRequest(
-            interfaceType=InterfaceType.RESTFUL,
-            group=groupId,
-            filters=topic,
-            offset=offset,
-            tag=tag,
-        )
-    )
-
-
-FOLLOW: Final = Operation(
-    name="follow",
-    summary="Follow topics: their events as Server-Sent Events, from a place in the log on.",
-    parameters=(
-        _FILTERS,
-        GROUP,
-        Parameter(
-            name="from",
-            argument="offset",
-            type=OffsetType(),
-            default=Edge.LAST,
-            description="Where to begin. The header Last-Event-ID wins over it.",
-        ),
-        _TAG,
-    ),
-    result=STRING,
-    errors=(
-        TopicBlank,
-        TopicTooLong,
-        TopicInvalid,
-        PatternInvalid,
-        EventIdTooLong,
-        EventIdInvalid,
-        EventNotFound,
-        HeightUnknown,
-        TopicNotFound,
-        Overloaded,
-    ),
-    method=lambda broker: _followRequest,
-)
-"""Not one of L{OPERATIONS}: its answer is a stream, which only REST has."""

@@ -7,8 +7,10 @@ Field names are the published interface's.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import gmtime, strftime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -16,7 +18,9 @@ from .. import broker, model
 from ..interfaces import Batch
 from ..proofs import ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ..version import VersionRecord
+from ._cloudevents import cloudEvents
 from ._declarations import Result
+from ._types import EventFormat
 
 T = TypeVar("T")
 
@@ -207,6 +211,10 @@ def same(value: Any) -> Any:
     return value
 
 
+EventWriter: TypeAlias = Callable[[Batch], Sequence[Any]]
+"""Makes records of the events of a batch, which are JSON objects on the wire."""
+
+
 def _event(event: model.Event) -> Event:
     return Event(event.topic, event.content, dict(event.extensions), str(event.eventId))
 
@@ -230,8 +238,21 @@ def loggedEvents(batch: Batch) -> list[LoggedEvent]:
     ]
 
 
-def _eventPage(page: broker.EventPage) -> EventPage:
-    events = [event for batch in page.batches for event in loggedEvents(batch)]
+def eventWriter(format: EventFormat, source: str, group: str) -> EventWriter:
+    """
+    Make the function that writes a batch in a format.
+
+    @param source: what the C{source} of a CloudEvent begins with.
+    @param group: the id of the group of the batches.
+    """
+    if format is EventFormat.SVC:
+        return loggedEvents
+    return partial(cloudEvents, source=f"{source}/{quote(group, safe='')}")
+
+
+def _eventPage(answer: tuple[broker.EventPage, EventWriter]) -> EventPage:
+    page, write = answer
+    events = [event for batch in page.batches for event in write(batch)]
     return EventPage(events, str(page.next), page.isAtEnd)
 
 

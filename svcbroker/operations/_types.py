@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from binascii import a2b_base64
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any, Final, NoReturn
 
 from attrs import field, frozen
@@ -248,6 +249,29 @@ class FlagType(ParameterType):
         if not isinstance(value, bool):
             raise ParameterInvalid("is not true or false")
         return value
+
+
+class EventFormat(Enum):
+    """How events are written for those who read and follow them."""
+
+    SVC = "svc"
+    CLOUD_EVENTS = "cloudevents"
+
+
+class FormatType(ParameterType):
+    """The name of an L{EventFormat}."""
+
+    schema: Mapping[str, Any] = {"enum": [each.value for each in EventFormat]}
+
+    def fromText(self, raw: bytes) -> EventFormat:
+        return self.fromJSON(super().fromText(raw))
+
+    def fromJSON(self, value: object) -> EventFormat:
+        try:
+            return EventFormat(super().fromJSON(value))
+        except ValueError:
+            names = " or ".join(each.value for each in EventFormat)
+            raise ParameterInvalid(f"is not {names}") from None
 
 
 class HashType(ParameterType):

@@ -22,7 +22,7 @@ from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
 from ...net.sending import sender
 from ...net.timers import LazyTimer
-from ...operations import FOLLOW, bindText, loggedEvents
+from ...operations import FOLLOW, EventFormat, EventWriter, bindText, eventWriter
 from .rest import checkNames, parseFields
 from .routes import Route, encode, encodeError, explain, principalOf, respond
 from .settings import HttpSettings
@@ -57,6 +57,7 @@ class Following:
         self._clock = broker.clock
         self._subscriptions = subscriptions
         self._settings = settings
+        self._source = broker.source
         self._read = bindText(FOLLOW, broker)
         self._streams: set[_Stream] = set()
         self._isDrained = False
@@ -78,9 +79,17 @@ class Following:
             if self._isDrained or len(self._streams) >= MAX_STREAMS:
                 raise Overloaded()
             fields = _fieldsOf(request)
-            asked: SubscribeRequest = await self._read(principal, fields)
+            asked: SubscribeRequest
+            format: EventFormat
+            asked, format = await self._read(principal, fields)
             asked = evolve(asked, remote=peerText(request.getClientAddress()))
-            stream = _Stream(request, self._clock, self._settings.followTimeout)
+            stream = _Stream(
+                request,
+                self._clock,
+                self._settings.followTimeout,
+                format,
+                eventWriter(format, self._source, asked.group),
+            )
             subscription = await self._subscriptions.subscribe(principal, asked, stream)
         except BrokerError as error:
             return respond(request, explain(error, principal, encodeError))
@@ -110,12 +119,24 @@ class _Stream:
     The events that are sent to one client, as fast as it reads.
     """
 
-    def __init__(self, request: Request, clock: IReactorTime, timeout: float) -> None:
+    def __init__(
+        self,
+        request: Request,
+        clock: IReactorTime,
+        timeout: float,
+        format: EventFormat,
+        write: EventWriter,
+    ) -> None:
         """
         @param timeout: how long a client may read nothing while there is something to read, in
             seconds.
+        @param format: how events are written.
+        @param write: writes them so.
         """
         self._request = request
+        self._write = write
+        # Streams of one format share what is encoded.
+        self._chunkKey, self._batchKey = ("chunk of events", format), ("events", format)
         self._now = clock.seconds
         self._timeout = timeout
         self._beat = LazyTimer(clock, self._sendComment)
@@ -170,9 +191,9 @@ class _Stream:
         # of the time.
         self._beat.deadline = self._now() + BEAT
         if self._request.chunked:
-            self._send(batch.encoded("chunk of events", lambda _: _encodeChunk(batch)))
+            self._send(batch.encoded(self._chunkKey, lambda _: self._encodeChunk(batch)))
         else:
-            self._request.write(batch.encoded("events", lambda _: _encodeBatch(batch)))
+            self._request.write(batch.encoded(self._batchKey, lambda _: self._encodeBatch(batch)))
 
     def subscriptionEnded(self, error: BrokerError) -> None:
         """See L{ISubscriber.subscriptionEnded}."""
@@ -205,16 +226,15 @@ class _Stream:
     def _abort(self) -> None:
         self._request.channel.forceAbortClient()
 
+    def _encodeChunk(self, batch: Batch) -> bytes:
+        data = batch.encoded(self._batchKey, lambda _: self._encodeBatch(batch))
+        return b"%x\r\n%b\r\n" % (len(data), data)
 
-def _encodeChunk(batch: Batch) -> bytes:
-    data = batch.encoded("events", lambda _: _encodeBatch(batch))
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def _encodeBatch(batch: Batch) -> bytes:
-    return b"".join(
-        [
-            b"id: %b\nevent: event\ndata: %b\n\n" % (event.eventId.encode("ascii"), encode(event))
-            for event in loggedEvents(batch)
-        ]
-    )
+    def _encodeBatch(self, batch: Batch) -> bytes:
+        return b"".join(
+            [
+                b"id: %b\nevent: event\ndata: %b\n\n"
+                % (str(event.eventId).encode("ascii"), encode(record))
+                for event, record in zip(batch.events, self._write(batch), strict=True)
+            ]
+        )

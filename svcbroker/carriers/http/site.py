@@ -12,6 +12,7 @@ from ...access import Access
 from ...broker import Broker
 from ...net.turns import EndOfTurn
 from ...operations import Incidents, Interface
+from .cloudevents import cloudEventsRoute
 from .descriptions import descriptionRoutes, withDiscovery
 from .fastpath import FastChannel, FastPath
 from .health import healthRoutes
@@ -82,6 +83,7 @@ def _makeRoutes(
 ) -> Routes:
     others = [
         *descriptionRoutes(base, interfaces[base]),
+        cloudEventsRoute(f"{base}/rest", broker),
         *healthRoutes(broker, access),
         *routes,
     ]

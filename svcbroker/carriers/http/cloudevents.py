@@ -1,0 +1,55 @@
+"""
+C{cloudevents}: publishing by the HTTP protocol binding of CloudEvents 1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from twisted.web.server import Request
+
+from ...broker import Broker
+from ...errors import BrokerError
+from ...net.deferreds import asDeferred
+from ...operations import CLOUD_EVENT_EXTENSION, CLOUD_EVENTS, bindText, readCloudEvent
+from .rest import parseFields
+from .routes import Route, encodeError, explain, principalOf, respond, resultEncoder
+
+_EXTENSION = CLOUD_EVENT_EXTENSION.encode("ascii")
+
+
+def cloudEventsRoute(prefix: str, broker: Broker) -> Route:
+    """
+    The route that CloudEvents are posted to, one in each request. The query string has the topic,
+    the group and more extensions.
+
+    @param prefix: the path above it.
+    """
+    call, encode = bindText(CLOUD_EVENTS, broker), resultEncoder(CLOUD_EVENTS)
+
+    @asDeferred
+    async def handle(request: Request) -> bytes:
+        principal = principalOf(request)
+        try:
+            result = await call(principal, _fieldsOf(request))
+        except BrokerError as error:
+            return respond(request, explain(error, principal, encodeError))
+        return respond(request, encode(result))
+
+    return Route(path=f"{prefix}/{CLOUD_EVENTS.name}", methods=("POST",), handler=handle)
+
+
+def _fieldsOf(request: Request) -> Mapping[bytes, bytes]:
+    """The parameters of a request: those of its URL, and the event."""
+    assert request.content is not None
+    _, _, query = request.uri.partition(b"?")
+    contentType = request.getHeader(b"content-type")
+    event = readCloudEvent(_headersOf(request), contentType, request.content.read())
+    attributes = event.attributes.encode("utf-8")
+    return {**parseFields(query), b"content": event.content, _EXTENSION: attributes}
+
+
+def _headersOf(request: Request) -> Iterator[tuple[str, bytes]]:
+    for name, values in request.requestHeaders.getAllRawHeaders():
+        for value in values:
+            yield name.decode("latin-1").lower(), value
