@@ -4,11 +4,13 @@ Thousands of log-ins with wrong passwords at a time, and what they do to others.
 
 from __future__ import annotations
 
+import resource
 import sys
 from base64 import b64encode
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from unittest import SkipTest
 
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 
@@ -19,6 +21,9 @@ from .test_hostile_load import INNOCENT, WARM_UP, WINDOWS, Wire
 
 ATTEMPTS = 10_000
 """Log-ins at a time. The program that makes them, and the daemon, need as many open files."""
+
+SPARE = 500
+"""Files that a program opens beside."""
 
 FLOOD = Path(__file__).with_name("flood.py")
 
@@ -35,6 +40,7 @@ with the attempts, a log-in would wait for hundreds of checks and their delays: 
 
 class LoginFloodTests(DaemonTestCase):
     async def test_attemptsOfOneAddressHoldNobodyElse(self) -> None:
+        self.allowFiles(ATTEMPTS + SPARE)
         file = self.root / "accounts.toml"
         roles = 'roles = ["publisher", "subscriber"]'
         hashes = {name: hashPassword(name.encode()) for name in ("ann", "bob")}
@@ -64,6 +70,15 @@ class LoginFloodTests(DaemonTestCase):
         longest = [float(line.split()[1]) for line in innocent.protocol.output.splitlines()[:-1]]
         self.assertLess(max(longest), LONGEST)
         await flood.protocol.waitFor(f"answered {ATTEMPTS}")
+
+    def allowFiles(self, count: int) -> None:
+        """Let programs that are started from now on open so many files."""
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if before[0] < count:
+            if before[1] < count:
+                raise SkipTest(f"a process may open {before[1]} files, and {count} are needed")
+            resource.setrlimit(resource.RLIMIT_NOFILE, (count, before[1]))
+            self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, before)
 
     async def logIn(self, port: int, name: str) -> float:
         """The seconds that a log-in by STOMP from 127.0.0.2 takes. None of these is remembered."""
