@@ -38,7 +38,7 @@ class CredentialTests(AuthenticationTestCase):
             b'WWW-Authenticate: Bearer realm="svcbroker"\r\n',
             connection.transport.value(),
         )
-        documents = ("openapi.json", "openrpc.json", "asyncapi.json")
+        documents = ("openapi.json", "openrpc.json", "asyncapi.json", "docs")
         for path in ("rest/list", "rest/nosuch", "admin/listGroup", "jsonrpc", *documents, "x"):
             self.assertRefused(self.client.ask("GET", f"{BASE}/{path}"), 401, 101015)
         self.assertRefused(self.rpc({}), 401, 101015)
@@ -118,7 +118,7 @@ class CredentialTests(AuthenticationTestCase):
         self.assertPublished(self.ask("publish?topic=t&content=x", basic("ann")))
 
     def test_anyAccountMayReadTheDescriptions(self) -> None:
-        for name in ("openapi.json", "openrpc.json", "asyncapi.json"):
+        for name in ("openapi.json", "openrpc.json", "asyncapi.json", "docs"):
             answer = self.client.ask("GET", f"{BASE}/{name}", headers=basic("bob"))
             self.assertEqual(answer.status, 200, name)
 

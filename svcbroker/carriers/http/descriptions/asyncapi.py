@@ -55,6 +55,7 @@ _WEBHOOK_SENT = {
     "webhook-signature": "The signature, where a secret is configured.",
     "X-Svc-Subscription-Id": "The subscription's id.",
 }
+_WEBHOOK_ALWAYS = ("webhook-id", "webhook-timestamp", "X-Svc-Subscription-Id")
 
 
 def document(base: str) -> Mapping[str, Any]:
@@ -273,14 +274,14 @@ def _messages(
             "RESTful delivery",
             "To a webhook of REST. A webhook with batches gets an array.",
             _orBatch(delivery),
-            _headers(_WEBHOOK_SENT),
+            _headers(_WEBHOOK_SENT, _WEBHOOK_ALWAYS),
             _JSON,
         ),
         "webhookCall": _message(
             "JSON-RPC delivery",
             "To a webhook of JSON-RPC. A webhook with batches gets an array.",
             _orBatch(call),
-            _headers(_WEBHOOK_SENT),
+            _headers(_WEBHOOK_SENT, _WEBHOOK_ALWAYS),
             _JSON,
         ),
     }

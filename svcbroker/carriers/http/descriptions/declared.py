@@ -4,6 +4,7 @@ What all descriptions take of the declarations alike.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ SECURITY: Final = {
 }
 """The ways in which a request of HTTP has credentials."""
 
+_IVAR = re.compile(r"@ivar (\w+):")
+_MARKUP = re.compile(r"[A-Z]\{([^{}]*)\}")
 _REFERENCE = "#/components/schemas/{name}"
 
 
@@ -29,7 +32,24 @@ def schemasOf(types: Sequence[Any]) -> tuple[Sequence[dict[str, Any]], Mapping[s
     @return: the schemas, in the order of the types, and those that they refer to below
         C{#/components/schemas}, by name.
     """
-    return schema_components(types, ref_template=_REFERENCE)
+    schemas, components = schema_components(types, ref_template=_REFERENCE)
+    return schemas, {name: _described(schema) for name, schema in components.items()}
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """
+    A record's schema with what its docstring says of each member at that member, in plain text.
+    """
+    if "description" not in schema:
+        return schema
+    text, *members = _IVAR.split(_MARKUP.sub(r"\1", schema["description"]))
+    properties = dict(schema.get("properties", {}))
+    for name, said in zip(members[::2], members[1::2], strict=True):
+        # Beside a reference many readers do not see it.
+        if "$ref" not in properties.get(name, {"$ref": ""}):
+            properties[name] = {**properties[name], "description": " ".join(said.split())}
+    described = {**schema, "description": text.strip()}
+    return {**described, "properties": properties} if properties else described
 
 
 def errorsOf(operation: Operation) -> Sequence[type[BrokerError]]:

@@ -5,6 +5,7 @@ The OpenRPC document, made from the declarations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from attrs import evolve
@@ -111,11 +112,12 @@ def withDiscovery(path: str, interface: Interface) -> Interface:
 
     @param path: the path of its endpoint of JSON-RPC.
     """
-    text = Raw(encode(document(path, interface)))
+    # Made with the first call, since that takes long.
+    text = cache(lambda: Raw(encode(document(path, interface))))
     discover = Operation(
         name="rpc.discover",
         summary="Read the OpenRPC document.",
         result=Result(type=dict[str, Any], render=lambda text: text),
-        method=lambda broker: lambda principal: succeed(text),
+        method=lambda broker: lambda principal: succeed(text()),
     )
     return evolve(interface, operations=(*interface.operations, discover))
