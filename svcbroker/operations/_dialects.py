@@ -161,9 +161,13 @@ def _shown(event: _Record) -> _Record:
     return replace(event, extensions=extensions)
 
 
-def _page(page: Any) -> EventPage:
-    rendered: EventPage = EVENT_PAGE.render(page)
-    return replace(rendered, events=[_shown(event) for event in rendered.events])
+def _page(answer: Any) -> EventPage:
+    rendered: EventPage = EVENT_PAGE.render(answer)
+    # The extensions of a CloudEvent are those that are stored.
+    events = [
+        _shown(event) if isinstance(event, LoggedEvent) else event for event in rendered.events
+    ]
+    return replace(rendered, events=events)
 
 
 def _version(version: VersionRecord) -> _Version:

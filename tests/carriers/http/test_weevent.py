@@ -16,7 +16,7 @@ from svcbroker.broker import EventPage
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventId
-from svcbroker.operations import WEEVENT_INTERFACE
+from svcbroker.operations import WEEVENT_INTERFACE, EventFormat, eventWriter
 from tests.access.support import FakeAuthenticator, account
 from tests.broker.support import makeFixture
 
@@ -83,8 +83,12 @@ class RESTTests(WeEventTestCase):
         )
         batch = Batch((stored,), 0)
         page = EventPage(batches=[batch], next=stored.eventId, isAtEnd=True)
-        [event] = operation.result.render(page).events
+        write = eventWriter(EventFormat.SVC, "/b", "1")
+        [event] = operation.result.render((page, write)).events
         self.assertEqual(event.extensions, {"weevent-tag": "1"})
+        write = eventWriter(EventFormat.CLOUD_EVENTS, "/b", "1")
+        [cloudEvent] = operation.result.render((page, write)).events
+        self.assertEqual(cloudEvent["svcextensions"], '{"svc-tag":"1"}')
 
     def test_eventsAreStoredInOneForm(self) -> None:
         sent = self.rest("publish", topic="com.weevent.test", content="1", weevent_format="json")
