@@ -8,7 +8,13 @@ them. Nothing here knows HTTP.
 """
 
 from ._binding import bindBatch, bindJSON, bindParams, bindText
-from ._cloudevents import CLOUD_EVENT_EXTENSION, CLOUD_EVENT_TYPE, CloudEvent, readCloudEvent
+from ._cloudevents import (
+    CLOUD_EVENT_EXTENSION,
+    CLOUD_EVENT_SCHEMA,
+    CLOUD_EVENT_TYPE,
+    CloudEvent,
+    readCloudEvent,
+)
 from ._declarations import Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
 from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
@@ -17,12 +23,21 @@ from ._operator import OPERATOR_CALLS
 from ._peeranswers import AnswerInvalid, readSubscriptions
 from ._queries import QUERIES
 from ._restonly import CLOUD_EVENTS, FOLLOW
-from ._results import EVENT, Envelope, EventWriter, LoggedEvent, eventWriter, loggedEvents
-from ._types import EventFormat, ExtensionsType
+from ._results import (
+    EVENT,
+    Envelope,
+    EventPage,
+    EventWriter,
+    LoggedEvent,
+    eventWriter,
+    loggedEvents,
+)
+from ._types import ContentType, EventFormat, ExtensionsType
 
 __all__ = [
     "CLOUD_EVENTS",
     "CLOUD_EVENT_EXTENSION",
+    "CLOUD_EVENT_SCHEMA",
     "CLOUD_EVENT_TYPE",
     "COMMON_ERRORS",
     "EVENT",
@@ -34,10 +49,12 @@ __all__ = [
     "WEEVENT_INTERFACE",
     "AnswerInvalid",
     "CloudEvent",
+    "ContentType",
     "Dialect",
     "Envelope",
     "ErrorRecord",
     "EventFormat",
+    "EventPage",
     "EventWriter",
     "ExtensionsType",
     "Incidents",

@@ -33,6 +33,24 @@ CLOUD_EVENT_TYPE: Final = "application/cloudevents+json"
 EVENT_TYPE: Final = "svc.event"
 """The C{type} of events that were not published as CloudEvents."""
 
+CLOUD_EVENT_SCHEMA: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "description": "A CloudEvent 1.0 in structured mode.",
+    "properties": {
+        "specversion": {"const": "1.0"},
+        **{
+            name: {"type": "string", "minLength": 1}
+            for name in ("id", "source", "type", "datacontenttype", "subject")
+        },
+        "dataschema": {"type": "string", "format": "uri"},
+        "time": {"type": "string", "format": "date-time"},
+        "data": {},
+        "data_base64": {"type": "string", "contentEncoding": "base64"},
+    },
+    "required": ["specversion", "id", "source", "type"],
+}
+"""What an event looks like, as JSON Schema."""
+
 _VERSION = "1.0"
 _FAMILY = "application/cloudevents"
 _HEADER_PREFIX = "ce-"

@@ -15,6 +15,7 @@ from ..access import Principal
 from ..broker import Broker, Publication, PublishPolicy, SendResult
 from ..errors import (
     BrokerError,
+    ContentBlank,
     EventIdInvalid,
     EventIdTooLong,
     EventNotFound,
@@ -110,6 +111,7 @@ CLOUD_EVENTS: Final = evolve(
     summary="Publish a CloudEvent to an open topic.",
     # CloudEvents may have no data.
     parameters=(TOPIC, GROUP, evolve(CONTENT, default=b""), EXTENSIONS),
+    errors=tuple(each for each in PUBLISH.errors if each is not ContentBlank),
     method=_publishing,
     batch=None,
 )

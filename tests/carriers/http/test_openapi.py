@@ -40,6 +40,7 @@ class DocumentTests(SynchronousTestCase):
                 **{f"/b/rest/{each.name}": ["get", "post"] for each in OPERATIONS},
                 **{f"/b/admin/{each.name}": ["get"] for each in QUERIES},
                 "/b/rest/follow": ["get"],
+                "/b/rest/cloudevents": ["post"],
                 "/b/jsonrpc": ["post"],
                 "/healthz": ["get"],
                 "/readyz": ["get"],
@@ -60,6 +61,18 @@ class DocumentTests(SynchronousTestCase):
         self.assertEqual(names, [*declared, ("header", "Last-Event-ID")])
         content = follow["responses"]["200"]["content"]
         self.assertEqual(sorted(content), ["application/json", "text/event-stream"])
+
+    def test_cloudEventIsTheBody(self) -> None:
+        post = self.document["paths"]["/b/rest/cloudevents"]["post"]
+        names = [each["name"] for each in post["parameters"]]
+        self.assertEqual(names, ["topic", "groupId", "extensions"])
+        self.assertEqual(list(post["requestBody"]["content"]), ["application/cloudevents+json"])
+
+    def test_pageMayHaveCloudEvents(self) -> None:
+        page = self.document["components"]["schemas"]["EventPage"]
+        ours, cloudEvent = page["properties"]["events"]["items"]["anyOf"]
+        self.assertEqual(ours, {"$ref": "#/components/schemas/LoggedEvent"})
+        self.assertEqual(cloudEvent["required"], ["specversion", "id", "source", "type"])
 
     def test_refusalsAreDeclared(self) -> None:
         """And which paths need no credentials."""

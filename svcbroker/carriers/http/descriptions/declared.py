@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.json import schema_components
 
 from ....errors import BrokerError
-from ....operations import COMMON_ERRORS, Operation
+from ....operations import CLOUD_EVENT_SCHEMA, COMMON_ERRORS, EventPage, Operation
 
 SECURITY: Final = {
     "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
@@ -33,6 +33,11 @@ def schemasOf(types: Sequence[Any]) -> tuple[Sequence[dict[str, Any]], Mapping[s
         C{#/components/schemas}, by name.
     """
     schemas, components = schema_components(types, ref_template=_REFERENCE)
+    page = components.get(EventPage.__name__)
+    if page is not None:
+        # msgspec has no union of two kinds of objects.
+        events = page["properties"]["events"]
+        events["items"] = {"anyOf": [events["items"], CLOUD_EVENT_SCHEMA]}
     return schemas, {name: _described(schema) for name, schema in components.items()}
 
 

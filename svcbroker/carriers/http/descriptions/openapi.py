@@ -9,9 +9,13 @@ from typing import Any, Final
 
 from .... import __version__
 from ....operations import (
+    CLOUD_EVENT_SCHEMA,
+    CLOUD_EVENT_TYPE,
+    CLOUD_EVENTS,
     FOLLOW,
     OPERATIONS,
     QUERIES,
+    ContentType,
     ErrorRecord,
     ExtensionsType,
     Operation,
@@ -78,6 +82,9 @@ def document(base: str) -> Mapping[str, Any]:
             "post": _byPost(each, answer),
         }
     paths[f"{base}/rest/{FOLLOW.name}"] = {"get": _following(error)}
+    sent = _guarded({"200": {"oneOf": [results["publish"], error]}}, error)
+    sent["200"]["headers"] = _RETRY_AFTER
+    paths[f"{base}/rest/{CLOUD_EVENTS.name}"] = {"post": _cloudEvents(sent)}
     for each in QUERIES:
         answer = _guarded({"200": {"oneOf": [results[each.name], error]}}, error)
         paths[f"{base}/admin/{each.name}"] = {"get": _byGet(each, "admin", answer)}
@@ -176,6 +183,22 @@ def _following(error: Mapping[str, Any]) -> dict[str, Any]:
             "schema": _ANY_TEXT,
         }
     )
+    return described
+
+
+def _cloudEvents(answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The call C{cloudevents}, whose content is the request."""
+    described = _byGet(CLOUD_EVENTS, "rest", answers)
+    described["parameters"] = [
+        _queryParameter(each)
+        for each in CLOUD_EVENTS.parameters
+        if not isinstance(each.type, ContentType)
+    ]
+    described["requestBody"] = {
+        "description": "The event in structured mode. In binary mode the body, of any other type, "
+        "is the data, and the attributes are headers that begin with ce-.",
+        "content": {CLOUD_EVENT_TYPE: {"schema": _lenient(CLOUD_EVENT_SCHEMA, {})}},
+    }
     return described
 
 
