@@ -12,11 +12,14 @@ import json
 import os
 import subprocess
 from typing import Any
+from urllib.request import urlopen
+from uuid import uuid4
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.carriers.http.support import BASE, Client
 
+from .daemon import shared
 from .node import nodeModules
 
 try:
@@ -78,6 +81,43 @@ class DescriptionTests(SynchronousTestCase):
         self.assertEqual([str(error) for error in validator.iter_errors(document)], [])
         document["methods"][0]["params"][0]["schema"] = {"type": 3}
         self.assertFalse(validator.is_valid(document))
+
+    def test_resultsKeepToOpenRPC(self) -> None:
+        """What methods are called with and what they answer is valid by their schemas."""
+        if not hasSchemas:
+            raise SkipTest("jsonschema_rs is not installed (extra: contract)")
+        host, port = shared().http
+        topic = f"descriptions/{uuid4().hex}"
+
+        def ask(name: str, params: object = None) -> Any:
+            text = json.dumps({"jsonrpc": "2.0", "id": 1, "method": name, "params": params})
+            with urlopen(f"http://{host}:{port}{BASE}/jsonrpc", text.encode(), 30) as answer:
+                return json.load(answer)["result"]
+
+        document = ask("rpc.discover")
+        components = document["components"]
+        methods = {each["name"]: each for each in document["methods"]}
+
+        def call(name: str, **params: Any) -> Any:
+            result = ask(name, params)
+            method = methods[name]
+            schemas = {each["name"]: each["schema"] for each in method["params"]}
+            pairs = [(schemas[key], value) for key, value in params.items()]
+            for schema, value in [*pairs, (method["result"]["schema"], result)]:
+                whole = {**schema, "components": components}
+                jsonschema_rs.validator_for(whole).validate(value)
+            return result
+
+        call("open", topic=topic)
+        call("exist", topic=topic, groupId="1")
+        eventId = call("publish", topic=topic, content="eA==", extensions={"svc-a": "b"})["eventId"]
+        call("getEvent", eventId=eventId)
+        self.assertEqual(
+            len(call("events", topic=topic, limit=5, **{"from": eventId})["events"]), 0
+        )
+        self.assertEqual(len(call("events", topic=f"{topic}/#", reverse=True)["events"]), 1)
+        call("list", pageIndex=0, pageSize=1)
+        call("state", topic=topic)
 
     def test_asyncapiKeepsToItsSchema(self) -> None:
         """Its authors' parser finds neither an error nor a warning in it, but in a wrong one."""

@@ -48,12 +48,15 @@ _REFUSALS = {
     ),
     "403": ("The account may not do this, or the page of the browser must not.", {}),
 }
-_DESCRIPTION = """\
+ABOUT: Final = """\
 Topics, publishing and reading of events over REST and JSON-RPC 2.0, and queries for operators.
 Every answer of REST, of the queries and of JSON-RPC has HTTP status 200, but for 401 and 403. Of
 REST and the queries, an object of code and message with a code other than 0 is a failure.
 
-A broker without accounts needs no credentials, and ignores them.
+A broker without accounts needs no credentials, and ignores them.\
+"""
+_DESCRIPTION = f"""\
+{ABOUT}
 
 Since HTTP takes every request, the schemas of requests do so too: the first alternative is what
 an operation wants, the other what it answers with a failure. What is required is marked by

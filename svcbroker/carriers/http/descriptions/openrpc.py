@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from attrs import evolve
 from msgspec import Raw
@@ -18,9 +18,12 @@ from ....operations import Interface, Operation, Parameter, Result
 from ..routes import encode
 from .declared import errorsOf, schemasOf
 
-_DESCRIPTION = """\
+ABOUT: Final = """\
 Calls of JSON-RPC 2.0 by POST. Parameters are an object, or an array in the order given here; null
-is as good as an absent parameter. Members that a method does not know are ignored.
+is as good as an absent parameter. Members that a method does not know are ignored.\
+"""
+_DESCRIPTION = f"""\
+{ABOUT}
 
 A required parameter with x-optional may be absent from an object. From an array it may not, since
 others follow it: there it is null.\

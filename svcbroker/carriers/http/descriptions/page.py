@@ -7,13 +7,14 @@ It has no script and loads nothing. Calls are C{<details>}, which browsers open 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, TypeAlias
 
 from twisted.web.template import Flattenable, Tag, flattenString, tags
 
 from ..routes import encode
+from . import openapi, openrpc
 from .style import STYLE
 
 _Schema: TypeAlias = Mapping[str, Any]
@@ -35,41 +36,25 @@ def makePage(base: str, documents: Mapping[str, Mapping[str, Any]]) -> bytes:
     @param base: the site's base path.
     @param documents: the three documents by their names below the base path.
     """
-    openapi, openrpc = documents["openapi.json"], documents["openrpc.json"]
-    asyncapi = documents["asyncapi.json"]
+    rest, rpc, events = (documents[f"{name}.json"] for name in ("openapi", "openrpc", "asyncapi"))
     records = {
         name: schema
         for document in documents.values()
         for name, schema in document["components"]["schemas"].items()
     }
-    title = f"svcbroker {openapi['info']['version']}"
-    links = [tags.li(tags.a(name, href=f"{base}/{name}")) for name in documents]
-    sections = (
-        _section("rest", "REST", openapi["info"]["description"], _rest(openapi)),
-        _section("json-rpc", f"JSON-RPC: POST {base}/jsonrpc", *_jsonrpc(openrpc)),
-        _section("events", "Events", asyncapi["info"]["description"], _events(asyncapi)),
-        _section("records", "Records", "", [_record(*each) for each in sorted(records.items())]),
+    sections: Sequence[tuple[str, str, str, Iterable[Flattenable]]] = (
+        ("rest", "REST", openapi.ABOUT, _rest(rest)),
+        ("json-rpc", "JSON-RPC", f"POST {base}/jsonrpc: {openrpc.ABOUT}", _jsonrpc(rpc)),
+        ("events", "Events", events["info"]["description"], _events(events)),
+        ("records", "Records", "", (_record(*each) for each in sorted(records.items()))),
     )
+    links = [(f"#{id}", name) for id, name, _, _ in sections]
+    links += [(f"{base}/{name}", name) for name in documents]
+    title = f"svcbroker {rest['info']['version']}"
+    contents = tags.ul(*(tags.li(tags.a(name, href=address)) for address, name in links))
     body = tags.body(
-        tags.header(
-            tags.h1(title),
-            tags.nav(
-                tags.ul(
-                    *(
-                        tags.li(tags.a(text, href=f"#{id}"))
-                        for id, text in (
-                            ("rest", "REST"),
-                            ("json-rpc", "JSON-RPC"),
-                            ("events", "Events"),
-                            ("records", "Records"),
-                        )
-                    ),
-                    *links,
-                ),
-                **{"aria-label": "Contents"},
-            ),
-        ),
-        Tag("main")(*sections),
+        tags.header(tags.h1(title), tags.nav(contents, **{"aria-label": "Contents"})),
+        Tag("main")(*(_section(*each) for each in sections)),
     )
     head = tags.head(
         tags.meta(charset="utf-8"),
@@ -115,9 +100,9 @@ def _fields(fields: Iterable[tuple[str, str, Flattenable, str]]) -> Flattenable:
     return tags.dl(*items) if items else ""
 
 
-def _rest(openapi: Mapping[str, Any]) -> Iterator[Tag]:
+def _rest(document: Mapping[str, Any]) -> Iterator[Tag]:
     shown = ""
-    for path, methods in openapi["paths"].items():
+    for path, methods in document["paths"].items():
         names = ", ".join(each.upper() for each in methods)
         described = methods.get("get") or methods["post"]
         [tag] = described["tags"]
@@ -158,10 +143,9 @@ def _wanted(schema: _Schema) -> _Schema:
     return schema["anyOf"][0] if "anyOf" in schema else schema
 
 
-def _jsonrpc(openrpc: Mapping[str, Any]) -> tuple[str, list[Tag]]:
-    errors = openrpc["components"]["errors"]
-    calls = []
-    for method in openrpc["methods"]:
+def _jsonrpc(document: Mapping[str, Any]) -> Iterator[Tag]:
+    errors = document["components"]["errors"]
+    for method in document["methods"]:
         params = method["params"]
         isOptional = [not each["required"] or "x-optional" in each for each in params]
         names = [
@@ -178,37 +162,31 @@ def _jsonrpc(openrpc: Mapping[str, Any]) -> tuple[str, list[Tag]]:
             for each, optional in zip(params, isOptional, strict=True)
         ]
         failures = [errors[each["$ref"].rpartition("/")[2]] for each in method["errors"]]
-        calls.append(
-            _call(
-                f"jsonrpc.{method['name']}",
-                tags.code(f"{method['name']}({', '.join(names)})"),
-                method["summary"],
-                _fields(fields),
-                tags.h3("Result"),
-                tags.p(_type(method["result"]["schema"])),
-                tags.h3("Errors"),
-                tags.ul(
-                    *(
-                        tags.li(tags.code(str(each["code"])), f" {each['message']}")
-                        for each in failures
-                    )
-                ),
-            )
+        yield _call(
+            f"jsonrpc.{method['name']}",
+            tags.code(f"{method['name']}({', '.join(names)})"),
+            method["summary"],
+            _fields(fields),
+            tags.h3("Result"),
+            tags.p(_type(method["result"]["schema"])),
+            tags.h3("Errors"),
+            tags.ul(
+                *(tags.li(tags.code(str(each["code"])), f" {each['message']}") for each in failures)
+            ),
         )
-    return openrpc["info"]["description"], calls
 
 
-def _events(asyncapi: Mapping[str, Any]) -> Iterator[Flattenable]:
+def _events(document: Mapping[str, Any]) -> Iterator[Flattenable]:
     yield tags.h3("Servers")
     yield _fields(
         (name, "", tags.code(_address(server)), server["description"])
-        for name, server in asyncapi["servers"].items()
+        for name, server in document["servers"].items()
     )
-    messages = asyncapi["components"]["messages"]
-    for name, channel in asyncapi["channels"].items():
+    messages = document["components"]["messages"]
+    for name, channel in document["channels"].items():
         yield tags.h3(channel["title"])
         yield tags.p(channel["description"])
-        for id, operation in asyncapi["operations"].items():
+        for id, operation in document["operations"].items():
             if operation["channel"]["$ref"] == f"#/channels/{name}":
                 arrow = "to the broker" if operation["action"] == "receive" else "from the broker"
                 used = [each["$ref"].rpartition("/")[2] for each in operation["messages"]]
