@@ -135,8 +135,8 @@ class _Stream:
         """
         self._request = request
         self._write = write
-        # Streams of one format share what is encoded.
-        self._chunkKey, self._batchKey = ("chunk of events", format), ("events", format)
+        # Streams of one format share what is encoded. Texts: an Enum is hashed slowly.
+        self._chunkKey, self._batchKey = f"chunk of {format.value}", f"events of {format.value}"
         self._now = clock.seconds
         self._timeout = timeout
         self._beat = LazyTimer(clock, self._sendComment)
