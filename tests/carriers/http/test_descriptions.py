@@ -76,6 +76,11 @@ class PageTests(SynchronousTestCase):
         for channel in documents["asyncapi.json"]["channels"].values():
             self.assertIn(channel["title"], self.page.text)
 
+    def test_bodyOfACallIsShown(self) -> None:
+        """Where it is not a form of the parameters."""
+        _, _, call = self.page.text.partition(f"POST {BASE}/rest/cloudevents")
+        self.assertIn("application/cloudevents+json", call.partition(BASE)[0])
+
     def test_linksLeadSomewhere(self) -> None:
         self.assertEqual(len(self.page.ids), len(set(self.page.ids)))
         for link in set(self.page.links):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .... import __version__
-from ....operations import EVENT, FOLLOW, ErrorRecord, LoggedEvent
+from ....operations import CLOUD_EVENT_SCHEMA, EVENT, FOLLOW, ErrorRecord, LoggedEvent
 from .declared import SECURITY, schemasOf
 from .openapi import EVENT_STREAM
 
@@ -165,7 +165,7 @@ def _channels() -> dict[str, Any]:
             "address": None,
             "title": "Topics by webhook",
             "description": "The URL that subscribe of REST or JSON-RPC was given. Each event is "
-            "sent until the receiver answers with a status 2xx.",
+            "sent until the receiver answers with a status 2xx, or all attempts are used up.",
             "servers": _refer("servers", "receiver"),
             "messages": _named("webhookEvent", "webhookCall"),
         },
@@ -261,9 +261,9 @@ def _messages(
         ),
         "followed": _message(
             "Event of type event",
-            "Its field id is the event's id, its data the event as JSON. To resume, send the last "
-            "id as Last-Event-ID.",
-            logged,
+            "Its field id is the event's id, its data the event as JSON, by format=cloudevents as "
+            "a CloudEvent. To resume, send the last id as Last-Event-ID.",
+            {"oneOf": [logged, CLOUD_EVENT_SCHEMA]},
             None,
             EVENT_STREAM,
         ),

@@ -125,6 +125,7 @@ def _rest(document: Mapping[str, Any]) -> Iterator[Tag]:
             tags.code(f"{names} {path}"),
             described["summary"],
             _fields(fields),
+            *_body(described.get("requestBody")),
             tags.h3("Answer"),
             *(
                 tags.p(tags.code(name), ": ", _type(content["schema"]))
@@ -132,6 +133,17 @@ def _rest(document: Mapping[str, Any]) -> Iterator[Tag]:
             ),
             *_paragraphs(described.get("description", "")),
         )
+
+
+def _body(body: Mapping[str, Any] | None) -> Iterator[Tag]:
+    """The body of requests, where it is more than a form of the same parameters."""
+    if body is not None:
+        yield tags.h3("Body")
+        yield tags.p(body["description"])
+        for name, content in body["content"].items():
+            schema = _wanted(content["schema"])
+            yield tags.p(tags.code(name), ": ", _type(schema))
+            yield tags.div(_members(schema))
 
 
 def _place(parameter: Mapping[str, Any]) -> str:
@@ -272,6 +284,8 @@ def _limits(schema: _Schema) -> str:
     for low, high, unit in (("minLength", "maxLength", " characters"), ("minimum", "maximum", "")):
         if high in schema:
             said.append(f"{schema.get(low, 0)} to {schema[high]}{unit}")
+        elif schema.get(low) == 1 and unit:
+            said.append("not empty")
         elif low in schema:
             said.append(f"at least {schema[low]}{unit}")
     if "pattern" in schema:
