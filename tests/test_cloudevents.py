@@ -183,6 +183,28 @@ class ReadingTests(SynchronousTestCase):
                 error = self.assertRaises(ParameterInvalid, readBinary, *args)
                 self.assertEqual(error.message, message)
 
+    def test_mediaTypesHaveParameters(self) -> None:
+        for text in ("a/b;c=d", 'a/b ; c="d;\\" e" ;f=g', "a/b;", "a/b; ;c=d ", "a/b+c"):
+            self.assertEqual(sentOn(readBinary(REQUIRED, b"", text))["datacontenttype"], text)
+        for text in ("a", "a/", "/b", "a/b c", "a/b;c", "a/b;c=", 'a/b;c="d', "a/b;c=d e"):
+            self.assertRaises(ParameterInvalid, readBinary, REQUIRED, b"", text)
+
+    def test_longWrongAttributesAreRefusedQuickly(self) -> None:
+        """A match does not take longer than the text is long."""
+        for name, start, piece, end in (
+            ("datacontenttype", "a/b", ";  ", "x y"),
+            ("datacontenttype", "a/b;", " ", "="),
+            ("datacontenttype", "a/b", ';c="d"', "="),
+            ("datacontenttype", 'a/b;c="', "\\a", ""),
+            ("source", "", "%41#", "#"),
+            ("source", "", "%41/", "^"),
+            ("dataschema", "", "a:", "^"),
+            ("time", "2026-11-22T00:00:00.", "1", "Z"),
+        ):
+            members = {**REQUIRED, name: start + piece * 100_000 + end}
+            error = self.assertRaises(ParameterInvalid, readStructured, members)
+            self.assertEqual(error.message.partition(":")[0], name)
+
     def test_wrongDataIsRefused(self) -> None:
         text = {**REQUIRED, "datacontenttype": "text/plain"}
         for members, message in (

@@ -73,8 +73,9 @@ _URI_CHARACTERS = r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
 _URI_REFERENCE = re.compile(f"{_URI_CHARACTERS}(?:#{_URI_CHARACTERS})?")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~\-]+"
+# No part can match the same text in two ways, or a publisher could make a match take hours.
 _MEDIA_TYPE = re.compile(
-    rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|"(?:[^"\\]|\\.)*"))?)*'
+    rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;(?:[ \t]*{_TOKEN}=(?:{_TOKEN}|"(?:[^"\\]|\\.)*"))?)*[ \t]*'
 )
 _CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})', re.IGNORECASE)
 _UNICODE_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
