@@ -146,7 +146,9 @@ class ReadingTests(SynchronousTestCase):
         for name, value, message in (
             ("specversion", None, "specversion: is required"),
             ("specversion", "0.3", "specversion: is not 1.0: 0.3"),
-            ("specversion", 1.0, "specversion: is not 1.0: 1.0"),
+            ("specversion", 1.0, "specversion: is not a string"),
+            ("specversion", 10**400, "specversion: is not a string"),
+            ("x" * 999, 1.5, f"{100 * 'x'}: is not a string, a whole number or a Boolean"),
             ("id", None, "id: is required"),
             ("id", "", "id: is not a text of one character or more"),
             ("id", 7, "id: is not a string"),

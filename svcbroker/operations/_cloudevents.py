@@ -208,34 +208,31 @@ def _check(attributes: Mapping[str, object]) -> None:
     """
     @raise ParameterInvalid: these are not the attributes of a CloudEvent.
     """
-    version = attributes.get("specversion")
-    if version is not None and version != _VERSION:
-        raise ParameterInvalid(f"specversion: is not {_VERSION}{_show(version)}")
     for name in ("specversion", "id", "source", "type"):
         if name not in attributes:
             raise ParameterInvalid(f"{name}: is required")
     for name, value in attributes.items():
-        if _NAME.fullmatch(name) is None or name == "data":
-            raise ParameterInvalid(
-                f"{name[:_SHOWN]}: an attribute's name has lower-case letters and digits only"
-            )
-        isKnown = name in _CHECKS
-        if isinstance(value, str):
-            if _FORBIDDEN.search(value) is not None:
-                raise ParameterInvalid(f"{name}: has characters that CloudEvents does not allow")
-        elif isKnown or not isinstance(value, int):
-            expected = "a string" if isKnown else "a string, a whole number or a Boolean"
-            raise ParameterInvalid(f"{name}: is not {expected}")
-        elif not -_MAX_INTEGER <= value < _MAX_INTEGER:
-            raise ParameterInvalid(f"{name}: has more than 32 bits")
-        if isKnown:
-            expected, isValid = _CHECKS[name]
-            if not isValid(str(value)):
-                raise ParameterInvalid(f"{name}: is not {expected}{_show(value)}")
+        fault = _fault(name, value)
+        if fault is not None:
+            raise ParameterInvalid(f"{name[:_SHOWN]}: {fault}")
 
 
-def _show(value: object) -> str:
-    return f": {str(value)[:_SHOWN]}" if value else ""
+def _fault(name: str, value: object) -> str | None:
+    """What is wrong with an attribute; C{None} if nothing is."""
+    if _NAME.fullmatch(name) is None or name == "data":
+        return "an attribute's name has lower-case letters and digits only"
+    check = _CHECKS.get(name)
+    if isinstance(value, str):
+        if _FORBIDDEN.search(value) is not None:
+            return "has characters that CloudEvents does not allow"
+        if check is None or check[1](value):
+            return None
+        return f"is not {check[0]}: {value[:_SHOWN]}" if value else f"is not {check[0]}"
+    if check is not None:
+        return "is not a string"
+    if not isinstance(value, int):
+        return "is not a string, a whole number or a Boolean"
+    return None if -_MAX_INTEGER <= value < _MAX_INTEGER else "has more than 32 bits"
 
 
 def _isReference(text: str) -> bool:
@@ -259,7 +256,7 @@ def _isTime(text: str) -> bool:
 
 _TEXT_CHECK: Final = ("a text of one character or more", bool)
 _CHECKS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
-    "specversion": _TEXT_CHECK,
+    "specversion": (_VERSION, lambda text: text == _VERSION),
     "id": _TEXT_CHECK,
     "source": ("a URI-reference", _isReference),
     "type": _TEXT_CHECK,
