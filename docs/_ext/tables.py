@@ -21,6 +21,7 @@ from svcbroker.daemon import config
 from svcbroker.daemon.settings import Flag
 from svcbroker.interfaces import IAuthenticatorFactory
 from svcbroker.ledgers import findLedgerFactories
+from svcbroker.model import Edge
 from svcbroker.net.descriptions import findFactories
 from svcbroker.operations import (
     COMMON_ERRORS,
@@ -109,6 +110,8 @@ def _parameterRow(parameter: Parameter) -> Sequence[str]:
         needed = "optional"
     else:
         default = "false" if parameter.default is False else parameter.default
+        if isinstance(default, Edge):
+            default = f"OFFSET_{default.name}"
         needed = f"default ``{default}``"
     return name, needed, parameter.description
 

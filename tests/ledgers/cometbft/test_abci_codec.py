@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import attrs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -156,11 +156,13 @@ class RoundTripTests(SynchronousTestCase):
             )
 
     @given(frames(REQUESTS))
+    @settings(deadline=None)
     def test_requestsRoundTrip(self, value: Any) -> None:
         """What is written is read."""
         self.assertEqual(decodeRequest(frameIn(encodeFrame(value))), value)
 
     @given(frames(RESPONSES))
+    @settings(deadline=None)
     def test_responsesRoundTrip(self, value: Any) -> None:
         """What is written is read."""
         self.assertEqual(decodeResponse(frameIn(encodeFrame(value))), value)
@@ -223,6 +225,7 @@ class HostileTests(SynchronousTestCase):
             parser.nextFrame()
 
     @given(st.binary())
+    @settings(deadline=None)
     def test_garbageIsMalformedOrRequest(self, data: bytes) -> None:
         """Whatever comes is a request, or malformed."""
         parser = FrameParser(maxFrame=50)

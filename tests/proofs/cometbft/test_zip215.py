@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -96,6 +96,7 @@ class Zip215Tests(SynchronousTestCase):
     """
 
     @given(st.binary(min_size=32, max_size=32), st.binary(max_size=50), st.integers(0, 511))
+    @settings(deadline=None)
     def test_agreesWithOpenSslOnHonestSignatures(
         self, seed: bytes, message: bytes, bit: int
     ) -> None:
