@@ -124,11 +124,16 @@ class Webhook:
             event, record.group, topic, self.subscriptionId, attempts, reason
         )
         principal = self._principal()
-        if not record.deadLetter:
+        if record.deadLetter:
+            publishing = self._publisher.publish(principal, [publication], _POLICY)
+        else:
             # The account needs no grant there, but has the log grow.
-            principal.spend(1, eventSize(publication))
-            principal = ANYBODY
-        [answer] = await self._publisher.publish(principal, [publication], _POLICY)
+            usage = principal.usage
+            usage.spend(1, eventSize(publication))
+            publishing = self._publisher.publish(ANYBODY, [publication], _POLICY)
+            if usage.quotas.inflight is not None:
+                publishing.addBoth(usage.answered, 1)
+        [answer] = await publishing
         if isinstance(answer, BrokerError):
             raise answer
         if answer.status is SendStatus.TIMEOUT:

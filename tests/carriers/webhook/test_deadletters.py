@@ -218,6 +218,18 @@ class DeadLetterTests(SynchronousTestCase):
         self.harness.clock.pump([1.0] * 300)
         self.assertGreater(len(self.published()), few)
 
+    def test_deadLettersInTheLogWaitForNoAnswer(self) -> None:
+        """They count against the quota of publishes that wait for theirs until they are there."""
+        self.harness.authenticators.append(
+            FakeAuthenticator(account("ann", "subscribe 1 a", quotas=Quotas(inflight=1)))
+        )
+        self.harness.kill()
+        self.harness.start()
+        self.subscribe(maxAttempts=1, account="ann")
+        self.harness.publish("poison1", "poison2", "poison3")
+        self.harness.clock.pump([1.0] * 30)
+        self.assertEqual(len(self.published()), 3)
+
     def test_anyEventFitsIntoDeadLetter(self) -> None:
         """Where extensions are too large, the tag is kept, if it fits."""
         name = "t" * 256
