@@ -19,7 +19,7 @@ from ..errors import (
     SubscriptionNotFound,
 )
 from ._declarations import Operation, Parameter
-from ._operations import GROUP
+from ._parameters import AFTER, GROUP
 from ._results import envelope, same, utc
 from ._types import OffsetType, ParameterType
 
@@ -126,12 +126,7 @@ DURABLE_CALLS: Final = (
         parameters=(
             GROUP,
             _TYPE,
-            Parameter(
-                name="after",
-                type=ParameterType(),
-                default=None,
-                description="Only those with a greater id: the next of the page before.",
-            ),
+            AFTER,
             Parameter(
                 name="limit",
                 type=LimitType(),

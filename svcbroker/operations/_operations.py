@@ -11,7 +11,6 @@ from twisted.internet.defer import Deferred
 
 from ..access import Principal
 from ..broker import (
-    DEFAULT_PAGE_SIZE,
     DEFAULT_READ,
     MAX_READ,
     MAX_WAIT,
@@ -47,6 +46,17 @@ from ..errors import (
 )
 from ..model import Edge
 from ._declarations import BatchMethod, Operation, Parameter
+from ._parameters import (
+    CONTENT,
+    EXTENSIONS,
+    FILTERS,
+    FORMAT,
+    GROUP,
+    PAGE_SIZE,
+    SUBSCRIPTION_ID,
+    TAG,
+    TOPIC,
+)
 from ._results import (
     BOOLEAN,
     CHECKPOINT,
@@ -64,22 +74,14 @@ from ._results import (
     eventWriter,
 )
 from ._types import (
-    ContentType,
     EventFormat,
     EventIdType,
-    ExtensionsType,
-    FiltersType,
     FilterType,
     FlagType,
-    FormatType,
-    GroupType,
     NumberType,
     OffsetType,
     OptionalSubscriptionIdType,
     ParameterType,
-    SubscriptionIdType,
-    TagType,
-    TopicType,
 )
 from ._webhooks import SUBSCRIBE_OPTIONS, WEBHOOK_OPERATIONS
 
@@ -87,30 +89,6 @@ _TOPIC_ERRORS = (TopicBlank, TopicTooLong, TopicInvalid)
 _EVENT_ID_ERRORS = (EventIdBlank, EventIdTooLong, EventIdInvalid, EventNotFound, HeightUnknown)
 _WRITE_ERRORS = (Overloaded, TransactionFailed)
 
-GROUP: Final = Parameter(
-    name="groupId",
-    type=GroupType(),
-    default=None,
-    description="The group; absent or blank means 1.",
-)
-TOPIC: Final = Parameter(
-    name="topic",
-    type=TopicType(),
-    absent=TopicBlank,
-    description="The topic's name: 1 to 256 characters in [32,128], none of them + or #.",
-)
-CONTENT: Final = Parameter(
-    name="content",
-    type=ContentType(),
-    absent=ContentBlank,
-    description="The event's content: any bytes, kept exactly as they are.",
-)
-EXTENSIONS: Final = Parameter(
-    name="extensions",
-    type=ExtensionsType(),
-    default={},
-    description="What the publisher adds: texts under keys that start with svc-.",
-)
 EVENT_ID: Final = Parameter(
     name="eventId",
     type=EventIdType(),
@@ -122,12 +100,6 @@ PAGE_INDEX: Final = Parameter(
     type=NumberType(PageIndexInvalid, 0),
     default=0,
     description="The page, counted from 0.",
-)
-PAGE_SIZE: Final = Parameter(
-    name="pageSize",
-    type=NumberType(PageSizeInvalid),
-    default=DEFAULT_PAGE_SIZE,
-    description="How many items a page has: 1 to 99; another number means 10.",
 )
 _FILTER = Parameter(
     name="topic",
@@ -161,19 +133,6 @@ _REVERSE = Parameter(
     default=False,
     description="Whether to go backwards: true or false, by default false.",
 )
-FILTERS = Parameter(
-    name="topic",
-    type=FiltersType(),
-    absent=TopicBlank,
-    description="A topic, a pattern of MQTT's kind, or several with commas between them.",
-)
-FORMAT: Final = Parameter(
-    name="format",
-    type=FormatType(),
-    default=EventFormat.SVC,
-    description="How events are written: svc (the default), or cloudevents: each one is a "
-    "CloudEvent 1.0 in structured mode.",
-)
 _OWN_ID = Parameter(
     name="subscriptionId",
     type=OptionalSubscriptionIdType(),
@@ -192,18 +151,6 @@ _OFFSET = Parameter(
     default=Edge.LAST,
     description="Where it starts: OFFSET_FIRST, OFFSET_LAST, after an event's id, at a height, or "
     "at OFFSET_TIME: with a time.",
-)
-TAG = Parameter(
-    name="tag",
-    type=TagType(),
-    default=None,
-    description="Only events whose extension svc-tag equals it.",
-)
-_ID = Parameter(
-    name="subscriptionId",
-    type=SubscriptionIdType(),
-    absent=SubscriptionIdBlank,
-    description="The id that subscribe answered.",
 )
 
 
@@ -343,7 +290,7 @@ OPERATIONS: Final = (
     Operation(
         name="unSubscribe",
         summary="Have events sent to a URL no more.",
-        parameters=(_ID,),
+        parameters=(SUBSCRIPTION_ID,),
         result=BOOLEAN,
         errors=(SubscriptionIdBlank, SubscriptionIdInvalid, SubscriptionNotFound),
         method=lambda broker: broker.webhooks.unSubscribe,

@@ -17,7 +17,7 @@ from .. import chain, model
 from ..errors import NotAuthorized, ParameterInvalid
 from ._declarations import Operation, Parameter
 from ._durable import DURABLE_CALLS
-from ._operations import GROUP
+from ._parameters import GROUP
 from ._results import envelope
 from ._types import NumberType, ParameterType
 from ._webhooks import WEBHOOK_CALLS

@@ -14,7 +14,7 @@ from ..errors import (
     ParameterInvalid,
 )
 from ._declarations import Operation, Parameter
-from ._operations import GROUP, PAGE_SIZE
+from ._parameters import GROUP, PAGE_SIZE
 from ._results import (
     BLOCKS,
     NODES,

@@ -30,7 +30,8 @@ from ..errors import (
 from ..model import Edge, InterfaceType, Offset, SubscribeRequest
 from ..net.deferreds import asDeferred
 from ._declarations import Operation, Parameter
-from ._operations import CONTENT, EXTENSIONS, FILTERS, FORMAT, GROUP, PUBLISH, TAG, TOPIC
+from ._operations import PUBLISH
+from ._parameters import CONTENT, EXTENSIONS, FILTERS, FORMAT, GROUP, TAG, TOPIC
 from ._results import STRING
 from ._types import EventFormat, OffsetType
 

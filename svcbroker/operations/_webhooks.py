@@ -23,14 +23,13 @@ from ..errors import (
     SubscriptionNotFound,
 )
 from ._declarations import Operation, Parameter, Result
+from ._parameters import AFTER, GROUP, SUBSCRIPTION_ID
 from ._results import BOOLEAN, envelope, same
 from ._types import (
     EventIdType,
-    GroupType,
     NumberType,
     OptionalSubscriptionIdType,
     ParameterType,
-    SubscriptionIdType,
     TopicType,
 )
 
@@ -184,32 +183,15 @@ SUBSCRIBE_OPTIONS: Final = (
 )
 """The parameters of C{subscribe} that the published interface does not have."""
 
-_GROUP = Parameter(
-    name="groupId",
-    type=GroupType(),
-    default=None,
-    description="The group; absent or blank means 1.",
-)
-_ID = Parameter(
-    name="subscriptionId",
-    type=SubscriptionIdType(),
-    absent=SubscriptionIdBlank,
-    description="The id that subscribe answered.",
-)
 _PAGE = (
-    _GROUP,
+    GROUP,
     Parameter(
         name="subscriptionId",
         type=OptionalSubscriptionIdType(),
         default=None,
         description="Only this one.",
     ),
-    Parameter(
-        name="after",
-        type=ParameterType(),
-        default=None,
-        description="Only those with a greater id: the next of the page before.",
-    ),
+    AFTER,
     Parameter(
         name="limit",
         type=NumberType(ParameterInvalid, 1, MAX_PAGE),
@@ -237,7 +219,7 @@ def _both(
         Operation(
             name=each,
             summary=summary,
-            parameters=(_ID, *more),
+            parameters=(SUBSCRIPTION_ID, *more),
             result=result,
             errors=errors,
             method=method,
@@ -301,7 +283,7 @@ WEBHOOK_CALLS: Final = (
     Operation(
         name="webhooks/delete",
         summary="End a webhook, and forget where it stands.",
-        parameters=(_ID,),
+        parameters=(SUBSCRIPTION_ID,),
         result=_DONE,
         errors=_ID_ERRORS,
         method=lambda broker: broker.webhooks.unSubscribe,
