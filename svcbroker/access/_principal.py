@@ -29,7 +29,6 @@ class Principal:
     @ivar clientId: the MQTT client id, where grants depend on it.
     @ivar usage: what the account uses.
     @ivar isEverything: whether it may do everything, so that nothing is kept from it.
-    @ivar isUnlimited: whether it may do everything, without quotas.
     @ivar isRevoked: whether the account is gone. Then it may do nothing.
     @ivar generation: changes whenever what it may do changes.
     """
@@ -138,13 +137,6 @@ class Principal:
         """Whether it may know that there is a group: it may do something in it."""
         return self.isEverything or any(self.mayAny(each, group) for each in Action)
 
-    # What it uses
-
-    def spend(self, publishes: int, size: int) -> None:
-        """See L{Usage.spend}."""
-        if self.usage.limitsPublishes:
-            self.usage.spend(publishes, size)
-
     # Its life
 
     def onEnd(self, ended: Callable[[], object]) -> Callable[[], None]:
@@ -179,7 +171,6 @@ class Principal:
         self.identity = identity
         self._grants = identity.grants
         self.isEverything: bool = identity.grants.isEverything
-        self.isUnlimited = self.isEverything and self.usage.isUnlimited
         self._answers: dict[str, dict[tuple[str, str], bool]] = {each.name: {} for each in Action}
 
 

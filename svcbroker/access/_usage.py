@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
-from attrs import asdict
-
 from ..errors import QuotaExceeded
 from ..interfaces import Quotas
 
@@ -167,8 +165,3 @@ class Usage:
     def used(self, name: str) -> int:
         """How much of a quota is in use."""
         return self._counts.get(name, 0)
-
-    @property
-    def isUnlimited(self) -> bool:
-        """Whether no quota applies."""
-        return not any(value is not None for value in asdict(self.quotas).values())

@@ -167,24 +167,25 @@ class Publishing:
     def publishOne(self, principal: Principal, publication: Publication) -> Deferred[SendResult]:
         """See L{Broker.publishOne<svcbroker.broker.Broker.publishOne>}."""
         # Hot path: no list and no dictionary, since most calls of REST publish one event.
+        usage = principal.usage
         try:
             group, ledger = self._groups.find(publication.groupId)
-            if not principal.isUnlimited:
+            if not principal.isEverything:
                 principal.require(Action.PUBLISH, group, publication.topic)
             if publication.topic in self._reserved:
                 principal.refuse(Action.PUBLISH, group, publication.topic)
             if not self._check(ledger, publication, DEFAULT_POLICY):
                 raise TopicNotFound()
-            if not principal.isUnlimited:
-                principal.spend(1, eventSize(publication))
+            if usage.limitsPublishes:
+                usage.spend(1, eventSize(publication))
         except QuotaExceeded:
             return self._refuseLater(Failure())
         except Exception:
             return fail()
         topic = (publication.topic,)
         done: Deferred[Any] = self._submit(ledger, (publication,), DEFAULT_POLICY).done
-        if not principal.isUnlimited and principal.usage.quotas.inflight is not None:
-            done.addBoth(principal.usage.answered, 1)
+        if usage.quotas.inflight is not None:
+            done.addBoth(usage.answered, 1)
         return done.addCallbacks(_answerOne, _timedOut, callbackArgs=topic, errbackArgs=topic)
 
     def publish(

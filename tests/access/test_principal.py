@@ -26,7 +26,8 @@ class PrincipalTests(SynchronousTestCase):
         )
 
     def test_anybodyMayDoEverything(self) -> None:
-        self.assertTrue(ANYBODY.isUnlimited)
+        self.assertTrue(ANYBODY.isEverything)
+        self.assertFalse(ANYBODY.usage.limitsPublishes)
         self.assertTrue(ANYBODY.may(Action.OPERATE, "1"))
         self.assertTrue(ANYBODY.sees("1", "$svc/audit"))
 
@@ -42,7 +43,7 @@ class PrincipalTests(SynchronousTestCase):
         self.assertTrue(self.principal.may(Action.PUBLISH, "1", "a"))
         self.assertFalse(self.principal.may(Action.SUBSCRIBE, "1", "a/b"))
         self.principal.update(Identity(name="ann", grants=EVERYTHING))
-        self.assertTrue(self.principal.isUnlimited)
+        self.assertTrue(self.principal.isEverything)
 
     def test_revokingEndsEverything(self) -> None:
         ended: list[str] = []
@@ -102,7 +103,7 @@ class UsageTests(SynchronousTestCase):
 
     def test_newQuotasKeepWhatIsUsed(self) -> None:
         usage = self.usage(Quotas())
-        self.assertTrue(usage.isUnlimited)
+        self.assertFalse(usage.limitsPublishes)
         usage.take("sessions", 5)
         usage.limit(Quotas(sessions=3, publishes=1))
         self.assertRaises(QuotaExceeded, usage.take, "sessions")
