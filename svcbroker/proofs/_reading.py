@@ -23,6 +23,26 @@ class ProofInvalid(ValueError):
     """A proof that does not prove what it says. The text says why, in one line."""
 
 
+def checkTrusted(chain: bytes | None, checkpoint: Checkpoint | None) -> None:
+    """
+    Check that a verifier trusts something, before it reads a proof.
+
+    @raise ProofInvalid: it does not.
+    """
+    if chain is None and checkpoint is None:
+        raise ProofInvalid("nothing is trusted: give the chain's genesis or a checkpoint")
+
+
+def checkChain(proved: bytes, trusted: bytes | None) -> None:
+    """
+    Check that a proof is of the trusted chain, if one is trusted.
+
+    @raise ProofInvalid: it is of another one.
+    """
+    if trusted is not None and proved != trusted:
+        raise ProofInvalid(f"it is of chain {proved.hex()}, which is not the trusted one")
+
+
 def readFields(type: type[T], data: bytes, what: str) -> T:
     """
     Read a document of a proof's kind: bare, as REST answers it, or in the response of JSON-RPC.

@@ -15,7 +15,7 @@ from ._checkpoint import Checkpoint
 from ._format import TopicProof
 from ._headers import HeaderVerifier, SignedHeader
 from ._hex import unhex
-from ._reading import ProofInvalid, readFields
+from ._reading import ProofInvalid, checkChain, checkTrusted, readFields
 from ._verify import ProvedEvent, verifyProof
 
 
@@ -71,15 +71,13 @@ def verifyTopic(
     @raise ProofInvalid: it does not prove its topic, or does not lead to the trusted chain or
         checkpoint.
     """
-    if chain is None and checkpoint is None:
-        raise ProofInvalid("nothing is trusted: give the chain's genesis or a checkpoint")
+    checkTrusted(chain, checkpoint)
     proof = readFields(TopicProof, data, "a topic proof")
     try:
         proved = checkedTopic(proof)
     except (Malformed, CertificateInvalid) as error:
         raise ProofInvalid(str(error)) from None
-    if chain is not None and proved.chain != chain:
-        raise ProofInvalid(f"it is of chain {proved.chain.hex()}, which is not the trusted one")
+    checkChain(proved.chain, chain)
     if checkpoint is not None and checkpoint != proved.block:
         raise ProofInvalid(f"it is of block {proved.block}, not of checkpoint {checkpoint}")
     return proved

@@ -26,7 +26,7 @@ from ._checkpoint import Checkpoint
 from ._format import CERTIFIED, ConsistencyProof, EventFields, EventProof
 from ._headers import HeaderVerifier, SignedHeader
 from ._hex import unhex
-from ._reading import ProofInvalid, readFields
+from ._reading import ProofInvalid, checkChain, checkTrusted, readFields
 
 
 @frozen(kw_only=True)
@@ -109,8 +109,7 @@ def verifyProof(
     @raise ProofInvalid: it does not prove its event, or does not lead to the trusted chain or
         checkpoint.
     """
-    if chain is None and checkpoint is None:
-        raise ProofInvalid("nothing is trusted: give the chain's genesis or a checkpoint")
+    checkTrusted(chain, checkpoint)
     proof = readFields(EventProof, data, "an event proof")
     try:
         proved = checkedEvent(proof)
@@ -118,8 +117,7 @@ def verifyProof(
         raise ProofInvalid(str(error)) from None
     except BrokerError as error:
         raise ProofInvalid(error.message) from None
-    if chain is not None and proved.chain != chain:
-        raise ProofInvalid(f"it is of chain {proved.chain.hex()}, which is not the trusted one")
+    checkChain(proved.chain, chain)
     if checkpoint is None and proved.signed is None:
         raise ProofInvalid("it has no signatures: it needs a checkpoint that is trusted")
     if checkpoint is not None and checkpoint not in (proved.block, proved.checkpoint):
