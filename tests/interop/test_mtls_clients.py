@@ -17,7 +17,7 @@ from tests.functional.daemon import LOCAL
 from tests.functional.test_certificates import CertificatesTestCase, Made
 
 from .test_mqtt_clients import Paho, hasPaho
-from .test_stomp import Frames
+from .test_stomp import sendOverTLS
 
 try:
     import stomp
@@ -74,20 +74,7 @@ class MutualTLSTests(CertificatesTestCase):
         if stomp is None:
             raise SkipTest("stomp.py is not installed")
         await self.serve("stomp")
-        await deferToThread(self.withStompPy)
-
-    def withStompPy(self) -> None:
-        """Send to itself; stomp.py does it in threads."""
+        files = {"ca_certs": self.authority, "cert_file": self.certificate, "key_file": self.key}
         address = self.host, self.port
-        connection = stomp.StompConnection12([address], auto_decode=False)
-        connection.set_ssl(
-            [address], ca_certs=self.authority, cert_file=self.certificate, key_file=self.key
-        )
-        frames = Frames()
-        connection.set_listener("", frames)
-        connection.connect(wait=True, with_connect_command=True)
-        connection.subscribe("tls/one", id="1", headers={"receipt": "subscribed"})
-        frames.next("RECEIPT")
-        connection.send("tls/one", b"over mtls")
-        self.assertEqual(frames.next("MESSAGE")[1], b"over mtls")
-        connection.disconnect()
+        body = await deferToThread(sendOverTLS, address, "tls/one", b"over mtls", **files)
+        self.assertEqual(body, b"over mtls")

@@ -26,7 +26,7 @@ from tests.functional.daemon import LOCAL, TIMEOUT, Daemon, DaemonTestCase, reac
 from tests.functional.relays import makeCertificate
 
 from .test_mqtt_clients import Paho, hasPaho
-from .test_stomp import Frames
+from .test_stomp import sendOverTLS
 
 try:
     import stomp
@@ -117,21 +117,11 @@ class StompClientTests(TLSTestCase):
             raise SkipTest("stomp.py is not installed")
         daemon = await self.serve(http=LOCAL)
         self.assertIs(await daemon.call("/rest/open", topic="tls/stomp"), True)
-        await deferToThread(self.withStompPy)
-
-    def withStompPy(self) -> None:
-        """Send to itself; stomp.py does it in threads."""
-        address = "127.0.0.1", self.ports["STOMP"]
-        connection = stomp.StompConnection12([address], auto_decode=False)
-        connection.set_ssl([address], ca_certs=str(self.certificate))
-        frames = Frames()
-        connection.set_listener("", frames)
-        connection.connect(wait=True, with_connect_command=True)
-        connection.subscribe("tls/stomp", id="1", headers={"receipt": "subscribed"})
-        frames.next("RECEIPT")
-        connection.send("tls/stomp", b"over TLS")
-        self.assertEqual(frames.next("MESSAGE")[1], b"over TLS")
-        connection.disconnect()
+        address, authority = ("127.0.0.1", self.ports["STOMP"]), str(self.certificate)
+        body = await deferToThread(
+            sendOverTLS, address, "tls/stomp", b"over TLS", ca_certs=authority
+        )
+        self.assertEqual(body, b"over TLS")
 
 
 class PageSite(Resource):
