@@ -222,9 +222,7 @@ def _growth(
             "one --checkpoint"
         )
     older, newer = sorted(checkpoints, key=lambda checkpoint: checkpoint.height)
-    proved = verifyConsistency(data, older=older, newer=newer)
-    if chain is not None and proved.chain != chain:
-        raise ProofInvalid(f"it is of chain {proved.chain.hex()}, which is not the trusted one")
+    proved = verifyConsistency(data, older=older, newer=newer, chain=chain)
     return growthFields(proved), growthLines(proved)
 
 

@@ -125,13 +125,16 @@ def verifyProof(
     return proved
 
 
-def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> ProvedGrowth:
+def verifyConsistency(
+    data: bytes, *, older: Checkpoint, newer: Checkpoint, chain: bytes | None = None
+) -> ProvedGrowth:
     """
     Check that the chain up to one checkpoint is the beginning of the chain up to another. Both
     checkpoints are the verifier's own, and not taken from the proof.
 
     @param data: the proof: JSON.
-    @raise ProofInvalid: it does not prove that.
+    @param chain: the id of the chain, if that is trusted too.
+    @raise ProofInvalid: it does not prove that, or is of another chain.
     """
     proof = readFields(ConsistencyProof, data, "a consistency proof")
     try:
@@ -142,6 +145,7 @@ def verifyConsistency(data: bytes, *, older: Checkpoint, newer: Checkpoint) -> P
         checkHistory(older.hash, older.height, header, proof.path)
     except Malformed as error:
         raise ProofInvalid(str(error)) from None
+    checkChain(header.chain, chain)
     return ProvedGrowth(chain=header.chain, older=older, newer=newer, timestamp=header.timestamp)
 
 
