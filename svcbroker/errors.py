@@ -119,6 +119,30 @@ class QueryTooLong(BrokerError):
     )
 
 
+class IdempotencyConflict(BrokerError):
+    """An idempotency key that was used for another event."""
+
+    code, rpcCode, text = 100208, -32015, "idempotency key was used for other content"
+
+
+class SequenceConflict(BrokerError):
+    """A publish that expected another sequence number of its topic."""
+
+    code, rpcCode, text = 100209, -32016, "topic has another sequence number than expected"
+
+
+class SignatureInvalid(BrokerError):
+    """An author or a signature that is malformed, or a signature that does not hold."""
+
+    code, rpcCode, text = 100210, -32017, "signature is not that of the author"
+
+
+class AuthorRefused(BrokerError):
+    """An event that none of its topic's authors has signed, or a topic with other authors."""
+
+    code, rpcCode, text = 100211, -32018, "topic takes events of its authors only"
+
+
 class EventIdBlank(BrokerError):
     """An event id that is absent or blank."""
 
@@ -147,6 +171,12 @@ class HeightUnknown(BrokerError):
     """A height, or an event id whose block is, above the chain's height."""
 
     code, rpcCode, text = 100304, -32024, "the event id names a block above the chain's height"
+
+
+class EventErased(BrokerError):
+    """An event whose content was erased."""
+
+    code, rpcCode, text = 100305, -32025, "the content of the event was erased"
 
 
 class UrlInvalid(BrokerError):

@@ -5,10 +5,21 @@ All of them are frozen and keyword-only. Nothing here knows Twisted, a carrier o
 engine; wire names such as C{topicName} live in the carriers' codecs.
 """
 
+from ._authors import (
+    AUTHOR_KEY_SIZE,
+    MAX_ADMINS,
+    MAX_AUTHORS,
+    MAX_KEY_LENGTH,
+    SIGNATURE_SIZE,
+    AuthorChange,
+    AuthorSet,
+    Authorship,
+)
 from ._events import (
     BEGINNING,
     EXTENSION_PREFIX,
     MAX_EXTENSIONS_SIZE,
+    PRIVATE_PREFIX,
     TAG,
     WEEVENT_PREFIX,
     Event,
@@ -38,7 +49,12 @@ from ._records import (
     TransactionRecord,
 )
 from ._requests import (
+    MAX_ERASED,
+    MAX_RANGES,
+    MAX_REASON,
+    ChangeAuthors,
     CloseTopic,
+    EraseEvents,
     Execution,
     OpenTopic,
     PublishEvent,
@@ -61,19 +77,33 @@ from ._topics import Topic, checkTopicName, topicPrefix
 from ._webhooks import WebhookPage, WebhookStatus
 
 __all__ = [
+    "AUTHOR_KEY_SIZE",
     "BEGINNING",
     "EXTENSION_PREFIX",
+    "MAX_ADMINS",
+    "MAX_AUTHORS",
     "MAX_DELAY",
+    "MAX_ERASED",
     "MAX_EXTENSIONS_SIZE",
+    "MAX_KEY_LENGTH",
+    "MAX_RANGES",
+    "MAX_REASON",
+    "PRIVATE_PREFIX",
+    "SIGNATURE_SIZE",
     "TAG",
     "WEEVENT_PREFIX",
+    "AuthorChange",
+    "AuthorSet",
+    "Authorship",
     "Block",
     "BlockRecord",
+    "ChangeAuthors",
     "CloseTopic",
     "Contradiction",
     "DurablePage",
     "DurableRecord",
     "Edge",
+    "EraseEvents",
     "Event",
     "EventId",
     "Execution",

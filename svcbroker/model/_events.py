@@ -20,11 +20,14 @@ from ..errors import (
     ExtensionsTooLarge,
     ParameterInvalid,
 )
+from ._authors import Authorship
 
 MAX_EVENT_ID_LENGTH: Final = 64
 MAX_EXTENSIONS_SIZE: Final = 8192
 EXTENSION_PREFIX: Final = "svc-"
 """How the names of extensions begin."""
+PRIVATE_PREFIX: Final = "svc-private-"
+"""How the names of extensions begin that are erased with the content."""
 WEEVENT_PREFIX: Final = "weevent-"
 """How they begin on the wire for clients of WeEvent 1.1."""
 TAG: Final = "svc-tag"
@@ -98,6 +101,9 @@ class Event(Struct, frozen=True, kw_only=True):
     @ivar extensions: what its publisher added; every key starts with C{svc-}.
     @ivar eventId: where it stands.
     @ivar index: the index of its transaction in its block.
+    @ivar author: who has signed it; C{None} where nobody has.
+    @ivar isErased: whether its content was erased. Then C{content} is empty and private extensions
+        are missing.
     """
 
     topic: str
@@ -105,6 +111,8 @@ class Event(Struct, frozen=True, kw_only=True):
     extensions: Mapping[str, str]
     eventId: EventId
     index: int = 0
+    author: Authorship | None = None
+    isErased: bool = False
 
     @property
     def position(self) -> Position:

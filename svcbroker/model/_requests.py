@@ -4,21 +4,28 @@ What a ledger can be asked to do, and what it answers when that is final.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from attrs import frozen
 from msgspec import Struct, field
 
+from ._authors import AuthorChange, AuthorSet, Authorship
 from ._events import Event, EventId
 
 
 @frozen(kw_only=True)
 class OpenTopic:
-    """Create a topic, or open it again. Opening an open topic changes nothing."""
+    """
+    Create a topic, or open it again. Opening an open topic changes nothing.
+
+    @ivar authors: who may publish to it, of generation 0. A topic that exists must have the same
+        ones.
+    """
 
     topic: str
+    authors: AuthorSet | None = None
 
 
 @frozen(kw_only=True)
@@ -29,11 +36,57 @@ class CloseTopic:
 
 
 class PublishEvent(Struct, frozen=True, kw_only=True):
-    """Publish an event to an open topic."""
+    """
+    Publish an event to an open topic.
+
+    @ivar author: who has signed it; C{None} where nobody has.
+    @ivar idempotencyKey: a publish of this key is executed once, however often it is submitted.
+    @ivar publisher: the name of the account that publishes, which owns the key of a publish that
+        has no author; empty where there are no accounts.
+    @ivar expectedSequence: the sequence number that the topic must have for it.
+    """
 
     topic: str
     content: bytes
     extensions: Mapping[str, str] = field(default_factory=dict)
+    author: Authorship | None = None
+    idempotencyKey: str | None = None
+    publisher: str = ""
+    expectedSequence: int | None = None
+
+
+@frozen(kw_only=True)
+class ChangeAuthors:
+    """
+    Change who may publish to a topic.
+
+    @ivar change: the new set, as an admin of the current one has signed it.
+    """
+
+    topic: str
+    change: AuthorChange
+
+
+@frozen(kw_only=True)
+class EraseEvents:
+    """
+    Remove the content of events from the storage of all nodes.
+
+    @ivar ranges: pairs of the first and the last sequence number, rising; at most L{MAX_RANGES} of
+        at most L{MAX_ERASED} numbers together.
+    @ivar account: the account of the operator who asks for it.
+    @ivar reason: why, in at most L{MAX_REASON} bytes of UTF-8.
+    """
+
+    topic: str
+    ranges: Sequence[tuple[int, int]]
+    account: str
+    reason: str
+
+
+MAX_RANGES: Final = 1024
+MAX_ERASED: Final = 65536
+MAX_REASON: Final = 1024
 
 
 def eventSize(event: Event | PublishEvent) -> int:
@@ -44,7 +97,7 @@ def eventSize(event: Event | PublishEvent) -> int:
     return size
 
 
-Request: TypeAlias = OpenTopic | CloseTopic | PublishEvent
+Request: TypeAlias = OpenTopic | CloseTopic | PublishEvent | ChangeAuthors | EraseEvents
 """Anything that can be submitted to a ledger."""
 
 
@@ -58,7 +111,15 @@ class Execution(IntEnum):
     REPEATED = 2
     """Refused: it was in the chain already."""
     REFUSED = 3
-    """Refused: a change of the set of nodes that they did not agree to."""
+    """Refused: a change, a signature or an erasure that does not hold."""
+    PUBLISHED_BEFORE = 4
+    """Refused: its idempotency key has published this event already."""
+    KEY_IN_USE = 5
+    """Refused: its idempotency key has published another event."""
+    OTHER_SEQUENCE = 6
+    """Refused: the topic has another sequence number than the expected one."""
+    NO_AUTHOR = 7
+    """Refused: no author of the topic has signed it."""
 
 
 class Receipt(Struct, frozen=True, kw_only=True):
@@ -68,10 +129,13 @@ class Receipt(Struct, frozen=True, kw_only=True):
     @ivar execution: how it ended.
     @ivar transactionHash: 32 bytes.
     @ivar height: the height of its block.
-    @ivar eventId: for a publish that was done, the event's id; otherwise C{None}.
+    @ivar eventId: for a publish that was done, the event's id; for one that was published before,
+        that of the first event; otherwise C{None}.
+    @ivar sequence: for a publish that expected another sequence number, that of the topic.
     """
 
     execution: Execution
     transactionHash: bytes
     height: int
     eventId: EventId | None = None
+    sequence: int = 0

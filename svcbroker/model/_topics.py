@@ -11,6 +11,7 @@ from hashlib import sha256
 from attrs import frozen
 
 from ..errors import TopicBlank, TopicInvalid, TopicTooLong
+from ._authors import AuthorSet
 
 MAX_TOPIC_LENGTH = 256
 """The most characters that a topic name may have."""
@@ -57,6 +58,7 @@ class Topic:
     @ivar isOpen: whether events may be published to it now.
     @ivar sequence: how many events were published to it.
     @ivar height: the height of the block of its latest event, 0 where there is none.
+    @ivar authors: who may publish to it; C{None} where events need no signature.
     """
 
     name: str
@@ -66,3 +68,4 @@ class Topic:
     isOpen: bool
     sequence: int
     height: int
+    authors: AuthorSet | None = None
