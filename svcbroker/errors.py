@@ -235,7 +235,7 @@ class Overloaded(BrokerError):
 
 class QuotaExceeded(Overloaded):
     """
-    The account has used up one of its limits.
+    The account, or the address of a client without one, has used up one of its limits.
 
     @ivar retryAfter: when it is worth trying again, in seconds from now; 0 where that depends on
         what the account itself gives up.

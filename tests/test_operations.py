@@ -33,7 +33,7 @@ from svcbroker.operations import (
     bindText,
     loggedEvents,
 )
-from tests.broker.support import makeFixture
+from tests.broker.support import connected, makeFixture
 
 DECLARED = {each.name: each for each in (*OPERATIONS, *QUERIES)}
 HASH = "aB" * 32
@@ -67,12 +67,12 @@ class ReadingTests(SynchronousTestCase):
 
     def text(self, name: str, fields: Mapping[bytes, bytes]) -> Mapping[str, Any]:
         operation, calls = self.spied(name)
-        bindText(operation, self.broker)(ANYBODY, fields)
+        connected(bindText(operation, self.broker))(ANYBODY, fields)
         return calls[0]
 
     def json(self, name: str, members: Mapping[str, object]) -> Mapping[str, Any]:
         operation, calls = self.spied(name)
-        bindJSON(operation, self.broker)(ANYBODY, members)
+        connected(bindJSON(operation, self.broker))(ANYBODY, members)
         return calls[0]
 
     def outcome(self, call: Callable[[], object], calls: list[Mapping[str, Any]]) -> object:
@@ -89,8 +89,8 @@ class ReadingTests(SynchronousTestCase):
         """Whatever the members are."""
         name = data.draw(st.sampled_from(sorted(each.name for each in OPERATIONS)))
         operation, calls = self.spied(name)
-        params = bindParams(operation, self.broker)
-        members = bindJSON(operation, self.broker)
+        params = connected(bindParams(operation, self.broker))
+        members = connected(bindJSON(operation, self.broker))
         some = st.one_of(
             st.none(),
             st.booleans(),
@@ -112,7 +112,7 @@ class ReadingTests(SynchronousTestCase):
     def test_paramsMayBeAbsentOrPositional(self) -> None:
         """Or C{null}; there may not be too many."""
         operation, calls = self.spied("list")
-        params = bindParams(operation, self.broker)
+        params = connected(bindParams(operation, self.broker))
         for text in (b"", b"null", b"{}", b"[]"):
             params(ANYBODY, Raw(text))
             self.assertEqual(calls[-1], {"pageIndex": 0, "pageSize": 10, "groupId": "1"})

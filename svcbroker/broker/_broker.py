@@ -281,6 +281,7 @@ class Broker:
         tag: str | None,
         wait: float,
         reverse: bool,
+        remote: str,
     ) -> EventPage:
         """
         Events of a topic, or of all topics that a pattern matches, in the order of the log or in
@@ -290,6 +291,7 @@ class Broker:
         @param limit: the most events to answer, 1 to L{MAX_READ}.
         @param tag: only events whose extension C{svc-tag} equals it; C{None} for all.
         @param wait: how long to wait where there is no event, in seconds.
+        @param remote: the address of the client, of which only so many calls may wait.
         @raise ParameterInvalid: in reverse there is nothing to wait for.
         @raise BrokerError: as L{ISubscriptionDirectory.readEvents} does.
         """
@@ -305,6 +307,7 @@ class Broker:
             tag=tag,
             wait=wait,
             isReverse=reverse,
+            remote=remote,
         )
         return await self._subscriptions.readEvents(principal, request)
 

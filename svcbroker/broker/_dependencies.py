@@ -40,7 +40,7 @@ class ISubscriptionDirectory(Interface):
         @raise TopicBlank, TopicTooLong, TopicInvalid, PatternInvalid: this is no filter.
         @raise TopicNotFound: the filter is a plain topic that was never opened.
         @raise EventNotFound, HeightUnknown: the offset is no place in the log.
-        @raise Overloaded: too many clients wait for events.
+        @raise QuotaExceeded: too many calls wait for events, in all or of this client.
         @raise LedgerUnavailable: the log cannot be read.
         """
 

@@ -133,6 +133,8 @@ class ReadRequest:
     @ivar wait: how long to wait for an event where there is none, in seconds.
     @ivar isReverse: whether the newest events come first: those before the offset, and of an
         offset that is a height, those up to the end of this block.
+    @ivar remote: the address of the client, as L{peerText<svcbroker.net.addresses.peerText>} gives
+        it.
     """
 
     group: str
@@ -142,6 +144,7 @@ class ReadRequest:
     tag: str | None = None
     wait: float = 0
     isReverse: bool = False
+    remote: str = ""
 
 
 @frozen(kw_only=True)

@@ -7,7 +7,7 @@ and operator calls. REST, JSON-RPC, the OpenAPI document and the command line ar
 them. Nothing here knows HTTP.
 """
 
-from ._binding import bindBatch, bindJSON, bindParams, bindText
+from ._binding import Connection, bindBatch, bindJSON, bindParams, bindText
 from ._cloudevents import (
     CLOUD_EVENT_EXTENSION,
     CLOUD_EVENT_SCHEMA,
@@ -49,6 +49,7 @@ __all__ = [
     "WEEVENT_INTERFACE",
     "AnswerInvalid",
     "CloudEvent",
+    "Connection",
     "ContentType",
     "Dialect",
     "Envelope",

@@ -6,24 +6,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Protocol, TypeAlias, TypedDict
 
 from attrs import frozen
 from msgspec import DecodeError, Raw, Struct, ValidationError
 from msgspec.json import Decoder
 from msgspec.structs import astuple
 from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress
 
 from ..access import Principal
 from ..broker import Broker
 from ..errors import GroupUnknown, ParameterInvalid
 from ..model import InterfaceType
+from ..net.addresses import peerText
 from ._declarations import Operation, Parameter
 from ._types import ExtensionsType, GroupType
 
-TextCall: TypeAlias = Callable[[Principal, Mapping[bytes, bytes]], Deferred[Any]]
-JSONCall: TypeAlias = Callable[[Principal, Mapping[str, object]], Deferred[Any]]
-ParamsCall: TypeAlias = Callable[[Principal, Raw], Deferred[Any]]
+
+class Connection(Protocol):
+    """The connection that a call comes by."""
+
+    def getPeer(self) -> IAddress:
+        """The address of the client."""
+
+
+TextCall: TypeAlias = Callable[[Principal, Mapping[bytes, bytes], Connection], Deferred[Any]]
+JSONCall: TypeAlias = Callable[[Principal, Mapping[str, object], Connection], Deferred[Any]]
+ParamsCall: TypeAlias = Callable[[Principal, Raw, Connection], Deferred[Any]]
 ManyCall: TypeAlias = Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]
 
 _SHOWN = 100
@@ -200,15 +210,19 @@ def _members(params: Raw, names: Sequence[str]) -> Mapping[str, object]:
 
 def _bind(
     operation: Operation, broker: Broker, form: _Form, read: Callable[[Any], dict[str, Any]]
-) -> Callable[[Principal, Any], Deferred[Any]]:
+) -> Callable[[Principal, Any, Connection], Deferred[Any]]:
     method = _method(operation, broker, form)
-    return lambda principal, given: method(principal, **read(given))
+    if operation.isByAddress:
+        return lambda principal, given, connection: method(
+            principal, **read(given), remote=peerText(connection.getPeer())
+        )
+    return lambda principal, given, connection: method(principal, **read(given))
 
 
 def bindText(operation: Operation, broker: Broker) -> TextCall:
     """
-    Make an operation of REST callable with a principal and the fields of a URL or a form: names
-    and values as bytes. Fields that it does not know are ignored.
+    Make an operation of REST callable with a principal, the fields of a URL or a form (names and
+    values as bytes) and the connection that they came by. Fields that it does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
@@ -217,8 +231,8 @@ def bindText(operation: Operation, broker: Broker) -> TextCall:
 
 def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
     """
-    Make an operation callable with a principal and the members of a JSON object. Members that it
-    does not know are ignored.
+    Make an operation callable with a principal, the members of a JSON object and the connection
+    that they came by. Members that it does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """
@@ -227,8 +241,9 @@ def bindJSON(operation: Operation, broker: Broker) -> JSONCall:
 
 def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
     """
-    Make an operation callable with a principal and the C{params} of JSON-RPC: the JSON text of an
-    object or an array, C{null}, or nothing. Members that it does not know are ignored.
+    Make an operation callable with a principal, the C{params} of JSON-RPC (the JSON text of an
+    object or an array, C{null}, or nothing) and the connection that they came by. Members that it
+    does not know are ignored.
 
     The callable raises, or its Deferred fails with, a C{BrokerError}.
     """

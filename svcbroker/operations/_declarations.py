@@ -105,6 +105,7 @@ class Operation:
     @ivar method: finds the broker's method, which takes a principal, and the parameters by name.
     @ivar batch: how many calls are made at once, where that is less work.
     @ivar isGroupFirst: whether the group is looked up before the other parameters are read.
+    @ivar isByAddress: whether the method is told, as C{remote}, the address of the client.
     @ivar isByInterface: whether the method is told, as C{interfaceType}, by which of the two
         interfaces it was called.
     """
@@ -117,6 +118,7 @@ class Operation:
     method: Callable[[Broker], Callable[..., Deferred[Any]]]
     batch: BatchMethod | None = None
     isGroupFirst: bool = True
+    isByAddress: bool = False
     isByInterface: bool = False
     checkOrder: tuple[Parameter, ...] = field(init=False)
 

@@ -246,6 +246,7 @@ OPERATIONS: Final = (
             Overloaded,
         ),
         method=_reading,
+        isByAddress=True,
     ),
     Operation(
         name="list",

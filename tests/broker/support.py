@@ -4,12 +4,13 @@ A broker on a clock, over memory ledgers that do what a test says.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
 from zope.interface import implementer
 
 from svcbroker.access import Principal
@@ -29,6 +30,11 @@ from svcbroker.version import VersionRecord
 NODE = "127.0.0.1:8080"
 MAX_CONTENT = 1000
 TIMEOUT = 10.0
+
+
+def connected(call: Callable[[Principal, Any, Any], Deferred[Any]]) -> Callable[..., Any]:
+    """What makes a bound call by a connection."""
+    return lambda principal, given: call(principal, given, StringTransport())
 
 
 @implementer(ISubscriptionDirectory)

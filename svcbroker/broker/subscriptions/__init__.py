@@ -9,6 +9,7 @@ or live, and keeps nothing that the log keeps.
 from ._expiry import SECONDS_A_DAY
 from ._follower import Follower
 from ._levels import LevelTree
+from ._places import Places
 from ._positions import (
     KeptPositions,
     MemoryPositions,
@@ -25,6 +26,7 @@ __all__ = [
     "KeptPositions",
     "LevelTree",
     "MemoryPositions",
+    "Places",
     "StoredPosition",
     "Subscriptions",
     "positionGroup",

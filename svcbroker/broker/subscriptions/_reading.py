@@ -4,7 +4,6 @@ Reading pages of events, for clients that ask for them.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -14,7 +13,7 @@ from twisted.internet.task import deferLater
 from zope.interface import implementer
 
 from ...access import Principal
-from ...errors import BrokerError, NotAuthenticated, Overloaded, TopicNotFound
+from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Action, Batch, ISubscriber
 from ...model import (
     TAG,
@@ -31,6 +30,7 @@ from .._values import EventPage, ReadRequest
 from ._follower import Follower
 from ._history import BLOCKS_A_STEP, HeightsBelow, checkIndex
 from ._offsets import locateOffset
+from ._places import Places
 from ._positions import StoredPosition
 from ._subscription import LogSubscription
 
@@ -46,10 +46,7 @@ MAX_SEARCH: Final = 2.0
 come to, so that a pattern that matches little of a long log does not hold a request."""
 
 MAX_WAITING: Final = 10_000
-"""How many clients may wait for events at the same time."""
-
-MAX_OWN_WAITING: Final = 1000
-"""How many of them may be of one account."""
+"""How many calls may wait for events at the same time; one account or address has a share."""
 
 _RECORD: Final = 256
 """The most bytes of an event as JSON apart from its topic, content and extensions."""
@@ -255,7 +252,7 @@ class EventReading:
         self._checkFilter = checkFilter
         self._held = _Held()
         self._waiting: dict[_ForwardRead, None] = {}
-        self._waitingOf: Counter[str] = Counter()
+        self._places = Places(MAX_WAITING, "calls of events that wait")
         self._isDrained = False
 
     @asDeferred
@@ -284,11 +281,11 @@ class EventReading:
         self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page
     ) -> EventPage:
         isWaiting = request.wait > 0 and not self._isDrained
+        place = self._places.take(principal, request.remote) if isWaiting else None
         read = _ForwardRead(page, follower, isWaiting=isWaiting)
-        if isWaiting:
-            self._beginWait(principal, read)
         calls = [self._reactor.callLater(MAX_SEARCH, read.endSearch)]
         if isWaiting:
+            self._waiting[read] = None
             calls.append(self._reactor.callLater(request.wait, read.endWait))
         try:
             start = await locateOffset(follower, principal, request.offset)
@@ -307,8 +304,9 @@ class EventReading:
             for call in calls:
                 if call.active():
                     call.cancel()
-            if isWaiting:
-                self._endWait(principal, read)
+            if place is not None:
+                del self._waiting[read]
+                self._places.release(place)
             if read.subscription is not None:
                 read.subscription.close()
 
@@ -340,26 +338,6 @@ class EventReading:
             checkFilter=self._checkFilter,
             wentLive=read.check,
         )
-
-    def _beginWait(self, principal: Principal, read: _ForwardRead) -> None:
-        """
-        @raise Overloaded: too many clients wait.
-        """
-        name = principal.name
-        if name and self._waitingOf[name] >= MAX_OWN_WAITING:
-            raise Overloaded(
-                f"this account has {MAX_OWN_WAITING} calls of events that wait, as many as it may"
-            )
-        if len(self._waiting) >= MAX_WAITING:
-            raise Overloaded(f"{MAX_WAITING} calls of events wait already: try again without wait")
-        self._waitingOf[name] += 1
-        self._waiting[read] = None
-
-    def _endWait(self, principal: Principal, read: _ForwardRead) -> None:
-        del self._waiting[read]
-        self._waitingOf[principal.name] -= 1
-        if not self._waitingOf[principal.name]:
-            del self._waitingOf[principal.name]
 
     async def _readBackward(
         self, principal: Principal, request: ReadRequest, follower: Follower, page: _Page

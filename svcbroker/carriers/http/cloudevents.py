@@ -31,7 +31,7 @@ def cloudEventsRoute(prefix: str, broker: Broker) -> Route:
     async def handle(request: Request) -> bytes:
         principal = principalOf(request)
         try:
-            result = await call(principal, _fieldsOf(request))
+            result = await call(principal, _fieldsOf(request), request.channel)
         except BrokerError as error:
             return respond(request, explain(error, principal, encodeError))
         return respond(request, encode(result))

@@ -13,8 +13,9 @@ from twisted.internet.interfaces import IPushProducer, IReactorTime
 from twisted.web.server import Request
 from zope.interface import implementer
 
+from ...access import Principal
 from ...broker import Broker
-from ...broker.subscriptions import Subscriptions
+from ...broker.subscriptions import Places, Subscriptions
 from ...errors import BrokerError, Overloaded
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import SubscribeRequest
@@ -32,7 +33,7 @@ BEAT: Final = 15.0
 RETRY: Final = 1000
 """When a browser connects again after the stream has ended, in milliseconds."""
 MAX_STREAMS: Final = 10_000
-"""The most streams at the same time."""
+"""The most streams at the same time; one account or address has a share."""
 
 _COMMENT: Final = b":\n\n"
 _HEADERS: Final = (
@@ -60,6 +61,7 @@ class Following:
         self._source = broker.source
         self._read = bindText(FOLLOW, broker)
         self._streams: set[_Stream] = set()
+        self._places = Places(MAX_STREAMS, "streams")
         self._isDrained = False
         self.route = Route(
             path=f"{settings.basePath}/rest/{FOLLOW.name}", methods=("GET",), handler=self._handle
@@ -75,14 +77,26 @@ class Following:
     @asDeferred
     async def _handle(self, request: Request) -> bytes:
         principal = principalOf(request)
+        remote = peerText(request.getClientAddress())
         try:
-            if self._isDrained or len(self._streams) >= MAX_STREAMS:
-                raise Overloaded()
+            place = self._places.take(principal, remote)
+        except BrokerError as error:
+            return respond(request, explain(error, principal, encodeError))
+        try:
+            return await self._follow(request, principal, remote)
+        finally:
+            # Also where the client has left, which cancels this.
+            self._places.release(place)
+
+    async def _follow(self, request: Request, principal: Principal, remote: str) -> bytes:
+        try:
+            if self._isDrained:
+                raise Overloaded("the broker is stopping")
             fields = _fieldsOf(request)
             asked: SubscribeRequest
             format: EventFormat
-            asked, format = await self._read(principal, fields)
-            asked = evolve(asked, remote=peerText(request.getClientAddress()))
+            asked, format = await self._read(principal, fields, request.channel)
+            asked = evolve(asked, remote=remote)
             stream = _Stream(
                 request,
                 self._clock,
@@ -97,7 +111,6 @@ class Following:
         try:
             return await stream.run(subscription, fields.get(b"from", b""))
         finally:
-            # Also where the client has left, which cancels this.
             self._streams.discard(stream)
             stream.close()
 

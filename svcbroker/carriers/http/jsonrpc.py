@@ -21,7 +21,7 @@ from ...access import Principal
 from ...broker import Broker
 from ...errors import BrokerError, NoSuchCall, Overloaded
 from ...net.deferreds import asDeferred
-from ...operations import Incidents, Interface, Operation, bindBatch, bindParams
+from ...operations import Connection, Incidents, Interface, Operation, bindBatch, bindParams
 from .routes import Endpoint, encode
 
 MAX_BATCH_ANSWER: Final = 16 * 1024 * 1024
@@ -224,7 +224,10 @@ class JSONRPC:
         self._incidents = incidents
 
     def answer(
-        self, principal: Principal, body: Call | Malformed | list[Call | Malformed]
+        self,
+        principal: Principal,
+        body: Call | Malformed | list[Call | Malformed],
+        connection: Connection,
     ) -> Deferred[Any]:
         """
         Make a call, or all calls of a batch, for a principal.
@@ -232,10 +235,10 @@ class JSONRPC:
         @return: fires with the answer, or C{None} where nothing is to be answered.
         """
         if isinstance(body, Call):
-            return self._perform(principal, body)
+            return self._perform(principal, body, connection)
         if isinstance(body, Malformed):
             return succeed(body.answer)
-        return self._answerBatch(principal, body)
+        return self._answerBatch(principal, body, connection)
 
     def _method(self, call: Call) -> _Method:
         """
@@ -257,7 +260,7 @@ class JSONRPC:
 
     @asDeferred
     async def _answerBatch(
-        self, principal: Principal, batch: Sequence[Call | Malformed]
+        self, principal: Principal, batch: Sequence[Call | Malformed], connection: Connection
     ) -> Raw | None:
         """
         Publishes that follow each other are submitted in one batch; any other call waits for
@@ -271,7 +274,7 @@ class JSONRPC:
                 if size > MAX_BATCH_ANSWER:
                     done = [self._tooLarge(entry) for entry in step]
                 elif method is None:
-                    done = [await self._performEntry(principal, *step)]
+                    done = [await self._performEntry(principal, step[0], connection)]
                 else:
                     done = await self._performBatch(principal, method, step)
                 known = [answer for answer in done if answer is not None]
@@ -280,15 +283,19 @@ class JSONRPC:
                     size += len(answers[-1])
         return Raw(b"[" + b",".join(answers) + b"]") if answers else None
 
-    async def _performEntry(self, principal: Principal, entry: Call | Malformed) -> _Answer:
+    async def _performEntry(
+        self, principal: Principal, entry: Call | Malformed, connection: Connection
+    ) -> _Answer:
         if isinstance(entry, Malformed):
             return entry.answer
-        return await self._perform(principal, entry)
+        return await self._perform(principal, entry, connection)
 
-    def _perform(self, principal: Principal, call: Call) -> Deferred[_Answer]:
+    def _perform(
+        self, principal: Principal, call: Call, connection: Connection
+    ) -> Deferred[_Answer]:
         try:
             method = self._method(call)
-            result = method.call(principal, call.params)
+            result = method.call(principal, call.params, connection)
         except Exception:
             return succeed(self._fail(Failure(), call))
         result.addCallback(_succeed, method, call)

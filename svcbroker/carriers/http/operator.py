@@ -31,7 +31,7 @@ from ...errors import (
     UnknownError,
 )
 from ...net.addresses import isLoopback
-from ...operations import OPERATOR_CALLS, Incidents, Operation, bindJSON
+from ...operations import OPERATOR_CALLS, Connection, Incidents, Operation, bindJSON
 from .origins import hostName
 from .routes import Endpoint, Route, encodeError, explain, principalOf, respond, resultEncoder
 
@@ -175,12 +175,14 @@ class OperatorCall:
                 raise ParameterInvalid(f"{name[:100]}: there is no such parameter")
         return given
 
-    def _makeCall(self, principal: Principal, given: Mapping[str, object]) -> Deferred[Any]:
+    def _makeCall(
+        self, principal: Principal, given: Mapping[str, object], connection: Connection
+    ) -> Deferred[Any]:
         account = principal.name or "this machine"
         _log.info("Operator call {name} of {account}", name=self._name, account=account)
         if self._audit is None:
-            return self._call(principal, given)
-        called = maybeDeferred(self._call, principal, given)
+            return self._call(principal, given, connection)
+        called = maybeDeferred(self._call, principal, given, connection)
         return called.addBoth(self._record, self._audit, principal, given)
 
     def _record(

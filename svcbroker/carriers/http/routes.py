@@ -20,7 +20,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from ...access import ANYBODY, Principal
 from ...errors import BrokerError, NoSuchCall, NotAuthenticated, NotAuthorized, QuotaExceeded
-from ...operations import ErrorRecord, Incidents, Operation
+from ...operations import Connection, ErrorRecord, Incidents, Operation
 from .authentication import CHALLENGES, Credentials
 
 CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
@@ -86,10 +86,11 @@ def explain(
     error: BrokerError, principal: Principal, encodeError: Callable[[BrokerError], bytes]
 ) -> Answer:
     """
-    The answer to a failure of a call. Where there are no accounts, its status is that of the
+    The answer to a failure of a call. Where there are no accounts, its status is always that of the
     published interface.
     """
-    refusal = None if principal is ANYBODY else refuse(error)
+    isPlain = principal is ANYBODY and not isinstance(error, QuotaExceeded)
+    refusal = None if isPlain else refuse(error)
     return encodeError(error) if refusal is None else refusal
 
 
@@ -129,7 +130,8 @@ class Endpoint:
     @ivar path: exactly this path.
     @ivar parse: makes the call's argument of query string, content type and body. A GET has
         neither type nor body. May raise a L{BrokerError}.
-    @ivar call: makes the call for a principal. May raise, and its Deferred may fail.
+    @ivar call: makes the call for a principal, by a connection. May raise, and its Deferred may
+        fail.
     @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
     @ivar encodeError: encodes a failure.
     @ivar incidents: logs unexpected failures.
@@ -138,13 +140,18 @@ class Endpoint:
     method: str
     path: str
     parse: Callable[[bytes, bytes | None, bytes], Any]
-    call: Callable[[Principal, Any], Deferred[Any]]
+    call: Callable[[Principal, Any, Connection], Deferred[Any]]
     encode: Callable[[Any], bytes | None]
     encodeError: Callable[[BrokerError], bytes] = encodeError
     incidents: Incidents
 
     def answer(
-        self, principal: Principal, query: bytes, contentType: bytes | None, body: bytes
+        self,
+        principal: Principal,
+        query: bytes,
+        contentType: bytes | None,
+        body: bytes,
+        connection: Connection,
     ) -> Deferred[Answer]:
         """
         Parse a request, make the call and encode what comes of it. Hot path: called by the fast
@@ -152,11 +159,12 @@ class Endpoint:
 
         @param principal: who makes the request.
         @param query: the query string, as it was sent.
+        @param connection: the connection that it came by.
         @return: fires with the answer, which may tell of a failure. It fails only with
             C{CancelledError}, once the call was cancelled.
         """
         try:
-            answer = self.call(principal, self.parse(query, contentType, body))
+            answer = self.call(principal, self.parse(query, contentType, body), connection)
         except BrokerError as error:
             return succeed(explain(error, principal, self.encodeError))
         except Exception:
@@ -169,7 +177,7 @@ class Endpoint:
         assert request.content is not None
         _, _, query = request.uri.partition(b"?")
         contentType, body = request.getHeader(b"content-type"), request.content.read()
-        answer = self.answer(principalOf(request), query, contentType, body)
+        answer = self.answer(principalOf(request), query, contentType, body, request.channel)
         return answer.addCallback(lambda answer: respond(request, answer))
 
     def _succeed(self, result: Any) -> bytes | None:

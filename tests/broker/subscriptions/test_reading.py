@@ -326,25 +326,40 @@ class WaitTests(ReadingTestCase):
             self.assertEqual((page.batches, page.isAtEnd), ([], True))
         self.assertEqual(contents(self.read("a", wait=30)), [])
 
-    def test_waitsAreBounded(self) -> None:
-        """In all, and for each account; others still read without waiting."""
-        self.patch(_reading, "MAX_WAITING", 3)
-        self.patch(_reading, "MAX_OWN_WAITING", 2)
+    def test_waitsOfEachClientAreBounded(self) -> None:
+        """Others wait beside it, and it reads without waiting."""
+        self.patch(_reading, "MAX_WAITING", 8)
+        self.fixture = Fixture()
+        self.fixture.open("a")
         ann, bob = (principalOf("subscribe 1 #", name=name) for name in ("ann", "bob"))
-        mine = [self.ask("a", ann, wait=30) for _ in range(2)]
-        self.failureResultOf(self.ask("a", ann, wait=30), errors.Overloaded)
-        other = self.ask("a", bob, wait=30)
-        self.failureResultOf(self.ask("a", bob, wait=30), errors.Overloaded)
-        self.failureResultOf(self.ask("a", wait=30), errors.Overloaded)
-        self.assertEqual(contents(self.read("a", ann)), [])
-        mine[0].cancel()
-        self.failureResultOf(mine[0], CancelledError)
-        mine.append(self.ask("a", ann, wait=30))
+        clients: list[dict[str, Any]] = [
+            {"principal": ann, "remote": "192.0.2.1:1"},
+            {"principal": bob, "remote": "192.0.2.1:1"},
+            {"remote": "192.0.2.1:1"},
+            {"remote": "[2001:db8::1]:1"},
+        ]
+        waiting = []
+        for client in clients:
+            waiting += [self.ask("a", wait=30, **client) for _ in range(2)]
+            error = self.failureResultOf(self.ask("a", wait=30, **client), errors.QuotaExceeded)
+            reason = "has 2 calls of events that wait" if len(waiting) < 8 else "all 8 places"
+            self.assertIn(reason, str(error))
+            self.assertEqual(contents(self.read("a", **client)), [])
+        other: dict[str, Any] = {"remote": "192.0.2.2:1"}
+        self.failureResultOf(self.ask("a", wait=30, **other), errors.QuotaExceeded)
+        waiting[0].cancel()
+        self.failureResultOf(waiting[0], CancelledError)
+        waiting[0] = self.ask("a", wait=30, **other)
+        # Another address of the same network.
+        sameNetwork = self.ask("a", wait=30, remote="[2001:db8::2]:1")
+        self.failureResultOf(sameNetwork, errors.QuotaExceeded)
         self.fixture.publish("a", b"1")
         self.fixture.turn()
-        for page in map(self.successResultOf, (*mine[1:], other)):
+        for page in map(self.successResultOf, waiting):
             self.assertEqual(contents(page), [b"1"])
-        self.assertFalse(self.fixture.subscriptions._reading._waitingOf)
+        again = [self.ask("a", wait=30, **other) for _ in range(2)]
+        self.assertFalse(any(each.called for each in again))
+        self.successResultOf(self.fixture.subscriptions.drain())
 
     def test_manyWaitsAreAnsweredInShortTurns(self) -> None:
         """To answer a page takes time, so each is answered in a turn of its own."""

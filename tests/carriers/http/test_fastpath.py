@@ -200,7 +200,7 @@ class CallTests(SynchronousTestCase):
             method="GET",
             path="/call",
             parse=lambda query, contentType, body: query,
-            call=lambda _, argument: call(argument),
+            call=lambda _, argument, __: call(argument),
             encode=encode,
             incidents=Incidents(lambda: "incident-id"),
         )
@@ -303,7 +303,7 @@ class HeadTests(SynchronousTestCase):
             method="POST",
             path="/call",
             parse=lambda *_: None,
-            call=lambda _, argument: succeed(argument),
+            call=lambda _, argument, __: succeed(argument),
             encode=lambda _: b"",
             incidents=Incidents(),
         )

@@ -8,20 +8,23 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.access import ANYBODY, Access
-from svcbroker.broker.subscriptions import Subscriptions
-from svcbroker.carriers.http import Following, HttpSettings
+from svcbroker.access import ANYBODY, Access, Principal
+from svcbroker.broker import EventPage, ReadRequest
+from svcbroker.broker.subscriptions import Subscriptions, _reading
+from svcbroker.carriers.http import Following, HttpSettings, follow
 from svcbroker.carriers.http.follow import BEAT
-from svcbroker.interfaces import submit
+from svcbroker.interfaces import Identity, submit
 from svcbroker.model import CloseTopic, OpenTopic, PublishEvent
 from tests.access.support import FakeAuthenticator, account, openAccess
-from tests.broker.support import makeFixture
+from tests.broker.support import FakeDirectory, makeFixture
 
 from .accounts import basic
-from .support import BASE, Client, Connection, requestBytes
+from .support import BASE, Answer, Client, Connection, requestBytes
 
 
 class Stream:
@@ -65,22 +68,36 @@ class Stream:
         return [event["content"] for _, event in self.events()]
 
 
+class ReadingDirectory(FakeDirectory):
+    """Reads events from the subscriptions that a test makes after its broker."""
+
+    subscriptions: Subscriptions
+
+    def readEvents(self, principal: Principal, request: ReadRequest) -> Deferred[EventPage]:
+        return self.subscriptions.readEvents(principal, request)
+
+
 class FollowTestCase(SynchronousTestCase):
     authenticators: tuple[FakeAuthenticator, ...] = ()
+    anonymous: Identity | None = None
 
     def setUp(self) -> None:
-        self.fixture = makeFixture()
+        directory = ReadingDirectory()
+        self.fixture = makeFixture(directory)
         self.clock: Clock = self.fixture.clock
         ledgers = {"1": self.fixture.ledger, "2": self.fixture.second}
         numbers = iter(range(1, 1000))
         self.subscriptions = Subscriptions(
             ledgers, self.clock, self.clock.seconds, lambda n: next(numbers).to_bytes(n, "big")
         )
+        directory.subscriptions = self.subscriptions
         self.successResultOf(self.subscriptions.start())
         self.addCleanup(self.subscriptions.stop)
         access = openAccess(self.clock)
         if self.authenticators:
-            access = Access(self.authenticators, self.clock, self.clock.seconds)
+            access = Access(
+                self.authenticators, self.clock, self.clock.seconds, anonymous=self.anonymous
+            )
         self.access = access
         settings = HttpSettings(followTimeout=5)
         self.following = Following(self.fixture.broker, self.subscriptions, settings)
@@ -265,3 +282,78 @@ class GrantTests(FollowTestCase):
         self.settle()
         self.assertIn('"code":101015', stream.read())
         self.assertTrue(stream.hasEnded)
+
+
+class ShareTests(FollowTestCase):
+    """One client takes at most a quarter of the places: here one of four."""
+
+    authenticators: tuple[FakeAuthenticator, ...] = (
+        FakeAuthenticator(account("ann", "subscribe 1 #")),
+    )
+    anonymous = account("", "subscribe 1 #")
+
+    def setUp(self) -> None:
+        self.patch(follow, "MAX_STREAMS", 4)
+        self.patch(_reading, "MAX_WAITING", 4)
+        super().setUp()
+
+    def begin(self, host: str, call: str, account: str = "") -> Connection:
+        """Send a request from an address."""
+        connection = Connection(self.client.site, IPv4Address("TCP", host, 1))
+        headers = basic(account) if account else {}
+        if call == "jsonrpc":
+            params = {"topic": "a", "from": "OFFSET_LAST", "wait": 30}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "events", "params": params}
+            data = requestBytes("POST", f"{BASE}/jsonrpc", json.dumps(body).encode(), headers)
+        else:
+            data = requestBytes("GET", f"{BASE}/rest/{call}", headers=headers)
+        connection.send(data)
+        self.settle()
+        return connection
+
+    def assertRefused(self, connection: Connection, words: str) -> Answer:
+        [answer] = connection.answers()
+        self.assertEqual(answer.status, 200)
+        error = answer.json()
+        self.assertIn(words, error.get("message") or error["error"]["message"])
+        return answer
+
+    def test_streamsOfEachClientAreBounded(self) -> None:
+        """Another client is served meanwhile, and the place is free when the stream has ended."""
+        first = self.begin("192.0.2.1", "follow?topic=a")
+        refused = self.begin("192.0.2.1", "follow?topic=a")
+        answer = self.assertRefused(refused, "address 192.0.2.1 has 1 streams, as many as one")
+        self.assertEqual((answer.json()["code"], answer.headers["retry-after"]), (200101, "1"))
+        for host, name in (("192.0.2.1", "ann"), ("192.0.2.2", "")):
+            stream = Stream(self.begin(host, "follow?topic=a", name))
+            self.assertIn("retry: 1000", stream.read())
+            refused = self.begin(host, "follow?topic=a", name)
+            self.assertRefused(refused, f"account {name} has" if name else f"address {host} has")
+        first.disconnect()
+        self.assertIn("retry: 1000", Stream(self.begin("192.0.2.1", "follow?topic=a")).read())
+
+    def test_refusedStreamsTakeNoPlace(self) -> None:
+        for _ in range(5):
+            [answer] = self.begin("192.0.2.1", "follow?topic=nowhere").answers()
+            self.assertEqual(answer.json()["code"], 100101)
+
+    def test_longPollsOfEachClientAreBounded(self) -> None:
+        """Over REST and JSON-RPC together."""
+        poll = "events?topic=a&from=OFFSET_LAST&wait=30"
+        waiting = [self.begin("192.0.2.1", poll)]
+        words = "address 192.0.2.1 has 1 calls of events that wait"
+        answer = self.assertRefused(self.begin("192.0.2.1", poll), words)
+        self.assertEqual((answer.json()["code"], answer.headers["retry-after"]), (200101, "1"))
+        self.assertRefused(self.begin("192.0.2.1", "jsonrpc"), words)
+        waiting += [self.begin("192.0.2.2", "jsonrpc"), self.begin("192.0.2.1", poll, "ann")]
+        self.publish("x")
+        for connection in waiting:
+            [answer] = connection.answers()
+            self.assertIn('"content":"eA=="', answer.body.decode())
+
+    def test_retryAfterIsSentWithoutAccounts(self) -> None:
+        self.authenticators = ()
+        super().setUp()
+        self.begin("192.0.2.1", "follow?topic=a")
+        answer = self.assertRefused(self.begin("192.0.2.1", "follow?topic=a"), "address 192.0.2.1")
+        self.assertEqual(answer.headers["retry-after"], "1")

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
@@ -37,7 +38,7 @@ class JSONRPCTestCase(SynchronousTestCase):
         self.endpoint = rpcEndpoint("/jsonrpc", self.fixture.broker, incidents, Interface())
 
     def start(self, body: bytes) -> Deferred[Answer]:
-        return self.endpoint.answer(ANYBODY, b"", None, body)
+        return self.endpoint.answer(ANYBODY, b"", None, body, StringTransport())
 
     def raw(self, body: bytes) -> bytes | None:
         answer = self.successResultOf(self.start(body))

@@ -11,6 +11,7 @@ from urllib.parse import quote_from_bytes
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.access import ANYBODY
@@ -124,11 +125,12 @@ class PropertyTests(SynchronousTestCase):
             (each.method, each.path): each
             for each in restEndpoints("", fixture.broker, Incidents(), Interface())
         }
+        self.connection = StringTransport()
         self.ask("open", b"topic=t")
 
     def ask(self, name: str, query: bytes, form: bytes | None = None) -> Any:
         endpoint = self.endpoints["GET" if form is None else "POST", f"/{name}"]
-        answer = endpoint.answer(ANYBODY, query, FORM.encode(), form or b"")
+        answer = endpoint.answer(ANYBODY, query, FORM.encode(), form or b"", self.connection)
         text = self.successResultOf(answer)
         assert isinstance(text, bytes)
         return json.loads(text)

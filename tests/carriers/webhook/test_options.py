@@ -15,6 +15,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook import Signer, parseSecrets
 from svcbroker.carriers.webhook.records import KIND
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
+from tests.broker.support import connected
 
 from .support import SETTINGS, URL, Harness
 
@@ -36,8 +37,8 @@ class OptionTests(SynchronousTestCase):
         self.harness = Harness(self, evolve(SETTINGS, signer=Signer(SECRETS)))
         self.harness.open("a", "dead")
         [operation] = (each for each in OPERATIONS if each.name == "subscribe")
-        self.text = bindText(operation, self.harness.broker)
-        self.json = bindJSON(operation, self.harness.broker)
+        self.text = connected(bindText(operation, self.harness.broker))
+        self.json = connected(bindJSON(operation, self.harness.broker))
 
     def ask(self, **given: Any) -> Any:
         """Subscribe by JSON-RPC."""

@@ -17,6 +17,7 @@ from svcbroker.carriers.webhook.checking import MAX_LOOKUPS
 from svcbroker.carriers.webhook.webhooks import TIMEOUT
 from svcbroker.model import Edge, EventId, InterfaceType, Offset, Position
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
+from tests.broker.support import connected
 
 from .support import PUBLIC, SETTINGS, URL, Harness
 
@@ -230,8 +231,8 @@ class OperationTests(SynchronousTestCase):
         self.harness.open("a", "b c")
         broker = self.harness.broker
         operations = {each.name: each for each in OPERATIONS}
-        self.text = {name: bindText(each, broker) for name, each in operations.items()}
-        self.json = {name: bindJSON(each, broker) for name, each in operations.items()}
+        self.text = {name: connected(bindText(each, broker)) for name, each in operations.items()}
+        self.json = {name: connected(bindJSON(each, broker)) for name, each in operations.items()}
 
     def ask(self, given: dict[Any, Any]) -> Any:
         """Subscribe by the interface that the form of the parameters belongs to."""
