@@ -17,12 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.errors import ParameterInvalid
 from svcbroker.interfaces import Batch
-from svcbroker.model import Event, EventId
+from svcbroker.model import Event, EventFormat, EventId
 from svcbroker.operations import (
     CLOUD_EVENT_EXTENSION,
     CLOUD_EVENT_TYPE,
     CloudEvent,
-    EventFormat,
     eventWriter,
     readCloudEvent,
 )

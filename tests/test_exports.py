@@ -87,6 +87,7 @@ class FaceTests(SynchronousTestCase):
             "CloseTopic",
             "Contradiction",
             "DurablePage",
+            "EventFormat",
             "DurableRecord",
             "Edge",
             "Event",

@@ -20,11 +20,10 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY, Principal
 from svcbroker.broker import MAX_PAGE_NUMBER
 from svcbroker.interfaces import Batch
-from svcbroker.model import Event, EventId, Position
+from svcbroker.model import Event, EventFormat, EventId, Position
 from svcbroker.operations import (
     OPERATIONS,
     QUERIES,
-    EventFormat,
     Incidents,
     Operation,
     Result,
@@ -324,6 +323,7 @@ class DeclarationTests(SynchronousTestCase):
                 "subscribe": [
                     *("topic", "groupId", "subscriptionId", "url", "offset", "tag"),
                     *("headers", "secret", "batch", "batchSeconds", "maxAttempts", "deadLetter"),
+                    "format",
                 ],
                 "unSubscribe": ["subscriptionId"],
                 "listWebhooks": ["groupId", "subscriptionId", "after", "limit"],

@@ -15,6 +15,7 @@ from zope.interface import Attribute, Interface
 from ..access import Principal
 from ..model import (
     DurablePage,
+    EventFormat,
     EventId,
     InterfaceType,
     Offset,
@@ -115,6 +116,7 @@ class IWebhooks(Interface):
         batchSeconds: int | None,
         maxAttempts: int | None,
         deadLetter: str | None,
+        format: EventFormat,
     ) -> Deferred[str]:
         """
         Send events to a URL from now on, also after the broker has started again.
@@ -138,11 +140,12 @@ class IWebhooks(Interface):
         @param maxAttempts: how often an event is tried; C{None} has no end.
         @param deadLetter: the topic that an event is published to after that; C{None} for the
             webhook's own.
+        @param format: how events are written.
         @return: the subscription's id. It is on stable storage by then.
         @raise NotAuthorized: the principal may read none of it, or may not publish dead letters
             there.
-        @raise ParameterInvalid: a header may not be set, there is no such secret, or dead letters
-            would be sent by the webhook itself.
+        @raise ParameterInvalid: a header may not be set, there is no such secret, dead letters
+            would be sent by the webhook itself, or options do not fit together.
         @raise UrlInvalid: events cannot be sent there, or may not be.
         @raise SubscriptionExists: the id is in use by another subscription.
         @raise TopicNotFound: a plain topic does not exist.

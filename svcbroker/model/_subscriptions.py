@@ -25,6 +25,16 @@ class InterfaceType(Enum):
     STOMP = "STOMP"
 
 
+class EventFormat(Enum):
+    """How events are written for those who read, follow and receive them."""
+
+    SVC = "svc"
+    CLOUD_EVENTS = "cloudevents"
+    """CloudEvents 1.0 in structured mode, as JSON."""
+    BINARY_CLOUD_EVENTS = "cloudevents-binary"
+    """CloudEvents 1.0 in binary mode: attributes beside the content."""
+
+
 class Edge(Enum):
     """Where a subscription starts that names no place."""
 

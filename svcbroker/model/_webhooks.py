@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from ._events import EventId
-from ._subscriptions import InterfaceType
+from ._subscriptions import EventFormat, InterfaceType
 
 
 @frozen(kw_only=True)
@@ -25,6 +25,7 @@ class WebhookStatus:
     @ivar batchSeconds: how long the first event of a batch waits for others.
     @ivar maxAttempts: how often an event is tried; 0 has no end.
     @ivar deadLetter: the topic of its dead letters; empty where there are none.
+    @ivar format: how events are written.
     @ivar isPaused: whether nothing is sent for now.
     @ivar failures: how many requests have failed since the last success.
     @ivar lastError: why the last request failed; empty where none has since the broker started.
@@ -46,6 +47,7 @@ class WebhookStatus:
     batchSeconds: int
     maxAttempts: int
     deadLetter: str
+    format: EventFormat
     isPaused: bool
     failures: int
     lastError: str

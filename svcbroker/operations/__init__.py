@@ -12,8 +12,12 @@ from ._cloudevents import (
     CLOUD_EVENT_EXTENSION,
     CLOUD_EVENT_SCHEMA,
     CLOUD_EVENT_TYPE,
+    CLOUD_EVENTS_TYPE,
     CloudEvent,
+    cloudEventHeaders,
+    cloudEvents,
     readCloudEvent,
+    sourceOf,
 )
 from ._declarations import Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
@@ -32,10 +36,11 @@ from ._results import (
     eventWriter,
     loggedEvents,
 )
-from ._types import ContentType, EventFormat, ExtensionsType
+from ._types import ContentType, ExtensionsType
 
 __all__ = [
     "CLOUD_EVENTS",
+    "CLOUD_EVENTS_TYPE",
     "CLOUD_EVENT_EXTENSION",
     "CLOUD_EVENT_SCHEMA",
     "CLOUD_EVENT_TYPE",
@@ -54,7 +59,6 @@ __all__ = [
     "Dialect",
     "Envelope",
     "ErrorRecord",
-    "EventFormat",
     "EventPage",
     "EventWriter",
     "ExtensionsType",
@@ -68,8 +72,11 @@ __all__ = [
     "bindJSON",
     "bindParams",
     "bindText",
+    "cloudEventHeaders",
+    "cloudEvents",
     "eventWriter",
     "loggedEvents",
     "readCloudEvent",
     "readSubscriptions",
+    "sourceOf",
 ]

@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from enum import Enum
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -24,12 +24,27 @@ from msgspec import Raw
 
 from ..errors import ParameterInvalid
 from ..interfaces import Batch
-from ..model import Event, parseOffset
+from ..model import Event
+from ._cloudattributes import (
+    CHARSET,
+    EVENT_ID,
+    EXTENSIONS,
+    OURS,
+    SOURCE,
+    UNICODE_CHARSETS,
+    VERSION,
+    DataForm,
+    checkAttributes,
+    formOf,
+    hasOtherCharset,
+)
 
 CLOUD_EVENT_EXTENSION: Final = "svc-ce"
 """The extension that holds the attributes."""
 CLOUD_EVENT_TYPE: Final = "application/cloudevents+json"
 """The media type of an event in structured mode."""
+CLOUD_EVENTS_TYPE: Final = "application/cloudevents-batch+json"
+"""The media type of an array of events in structured mode."""
 EVENT_TYPE: Final = "svc.event"
 """The C{type} of events that were not published as CloudEvents."""
 
@@ -51,46 +66,16 @@ CLOUD_EVENT_SCHEMA: Final[Mapping[str, Any]] = {
 }
 """What an event looks like, as JSON Schema."""
 
-_VERSION = "1.0"
 _FAMILY = "application/cloudevents"
 _HEADER_PREFIX = "ce-"
+_JSON_TYPE = "application/json"
 _UNKNOWN_TYPE = "application/octet-stream"
-_SHOWN = 100
-_MAX_INTEGER = 2**31
-_EVENT_ID = "svceventid"
-_SOURCE = "svcsource"
-_EXTENSIONS = "svcextensions"
-_OURS = frozenset({_EVENT_ID, _SOURCE, _EXTENSIONS})
-
-_NAME = re.compile(r"[a-z0-9]+", re.ASCII)
-# Control characters and noncharacters of Unicode. JSON and UTF-8 have no lone surrogates.
-_FORBIDDEN = re.compile(
-    "[\0-\x1f\x7f-\x9f\ufdd0-\ufdef"
-    + "".join(chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF))
-    + "]"
-)
-_URI_CHARACTERS = r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*"
-_URI_REFERENCE = re.compile(f"{_URI_CHARACTERS}(?:#{_URI_CHARACTERS})?")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-_TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~\-]+"
-# No part can match the same text in two ways, or a publisher could make a match take hours.
-_MEDIA_TYPE = re.compile(
-    rf'{_TOKEN}/{_TOKEN}(?:[ \t]*;(?:[ \t]*{_TOKEN}=(?:{_TOKEN}|"(?:[^"\\]|\\.)*"))?)*[ \t]*'
-)
-_CHARSET = re.compile(rf';[ \t]*charset="?({_TOKEN})', re.IGNORECASE)
-_UNICODE_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+# Of a header's value all else is percent-encoded: spaces, quotes, percent signs, non-ASCII.
+_PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 _membersDecoder: Final = msgspec.json.Decoder(dict[str, Raw])
 _attributesDecoder: Final = msgspec.json.Decoder(dict[str, Any])
 _DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-class _Form(Enum):
-    """How data of a type is written in JSON."""
-
-    JSON = 0
-    TEXT = 1
-    BINARY = 2
 
 
 @frozen(kw_only=True)
@@ -118,31 +103,31 @@ def readCloudEvent(
         name of the attribute.
     """
     text = _decoded("datacontenttype", contentType or b"")
-    mediaType = text.partition(";")[0].strip().lower()
-    if not mediaType.startswith(_FAMILY):
-        return _readBinary(headers, text, body)
-    if mediaType != CLOUD_EVENT_TYPE:
-        raise ParameterInvalid(f"Content-Type: of CloudEvents only {CLOUD_EVENT_TYPE} is read")
-    charset = _CHARSET.search(text)
-    if charset is not None and charset[1].lower() not in _UNICODE_CHARSETS:
-        raise ParameterInvalid("Content-Type: JSON is in UTF-8")
-    return _readStructured(body)
-
-
-def _readBinary(headers: Iterable[tuple[str, bytes]], contentType: str, body: bytes) -> CloudEvent:
-    attributes: dict[str, object] = {}
+    if isStructured(text):
+        return readStructured(text, body)
+    attributes: dict[str, str] = {}
     for header, value in headers:
         if not header.startswith(_HEADER_PREFIX):
             continue
         name = header[len(_HEADER_PREFIX) :]
         if name in attributes:
             raise ParameterInvalid(f"{name}: there are several")
-        if name == "datacontenttype":
-            raise ParameterInvalid(f"{name}: in binary mode it is the header Content-Type")
         attributes[name] = _decoded(name, unquote_to_bytes(_unescaped(value)))
-    if contentType:
-        attributes["datacontenttype"] = contentType
-    return _made(attributes, body)
+    return readBinary(attributes, text, body)
+
+
+def readBinary(attributes: Mapping[str, str], contentType: str, content: bytes) -> CloudEvent:
+    """
+    Read an event in binary mode.
+
+    @param attributes: all but C{datacontenttype}.
+    @param contentType: that one; empty where there is none.
+    @raise ParameterInvalid: it is no CloudEvent of version 1.0.
+    """
+    if "datacontenttype" in attributes:
+        raise ParameterInvalid("datacontenttype: in binary mode it is the header Content-Type")
+    more = {"datacontenttype": contentType} if contentType else {}
+    return _made({**attributes, **more}, content)
 
 
 def _unescaped(value: bytes) -> bytes:
@@ -160,7 +145,26 @@ def _decoded(name: str, value: bytes) -> str:
         raise ParameterInvalid(f"{name}: is not UTF-8") from None
 
 
-def _readStructured(body: bytes) -> CloudEvent:
+def _mediaType(contentType: str) -> str:
+    return contentType.partition(";")[0].strip().lower()
+
+
+def isStructured(contentType: str) -> bool:
+    """Whether a content type says that there are whole CloudEvents, in whatever format."""
+    return _mediaType(contentType).startswith(_FAMILY)
+
+
+def readStructured(contentType: str, body: bytes) -> CloudEvent:
+    """
+    Read an event in structured mode.
+
+    @raise ParameterInvalid: it is no CloudEvent of version 1.0, or not in JSON.
+    """
+    if _mediaType(contentType) != CLOUD_EVENT_TYPE:
+        raise ParameterInvalid(f"Content-Type: of CloudEvents only {CLOUD_EVENT_TYPE} is read")
+    charset = CHARSET.search(contentType)
+    if charset is not None and charset[1].lower() not in UNICODE_CHARSETS:
+        raise ParameterInvalid("Content-Type: JSON is in UTF-8")
     try:
         members = _membersDecoder.decode(body)
     except _DECODE_ERRORS:
@@ -185,150 +189,126 @@ def _readData(contentType: object, data: Raw | None, encoded: Raw | None) -> byt
             raise ParameterInvalid("data_base64: is not standard Base64 with padding") from None
     if data is None:
         return b""
-    form = _formOf(contentType)
+    form = formOf(contentType)
     value = msgspec.json.decode(data)
-    if form is _Form.JSON:
+    if form is DataForm.JSON:
         return bytes(data)
     if value is None:
         return b""
     if not isinstance(value, str):
         raise ParameterInvalid("data: is not a string, and datacontenttype is not JSON")
-    if _hasOtherCharset(contentType):
+    if hasOtherCharset(contentType):
         raise ParameterInvalid("data: is not in UTF-8 by its datacontenttype; use data_base64")
     return value.encode("utf-8")
 
 
 def _made(attributes: Mapping[str, object], content: bytes) -> CloudEvent:
-    kept = {name: value for name, value in attributes.items() if name not in _OURS}
-    _check(kept)
+    kept = {name: value for name, value in attributes.items() if name not in OURS}
+    checkAttributes(kept)
     return CloudEvent(content=content, attributes=msgspec.json.encode(kept).decode("utf-8"))
 
 
-def _check(attributes: Mapping[str, object]) -> None:
+def sourceOf(base: str, group: str) -> str:
     """
-    @raise ParameterInvalid: these are not the attributes of a CloudEvent.
+    What the C{source} of a group's events begins with.
+
+    @param base: the base path.
     """
-    for name in ("specversion", "id", "source", "type"):
-        if name not in attributes:
-            raise ParameterInvalid(f"{name}: is required")
-    for name, value in attributes.items():
-        fault = _fault(name, value)
-        if fault is not None:
-            raise ParameterInvalid(f"{name[:_SHOWN]}: {fault}")
-
-
-def _fault(name: str, value: object) -> str | None:
-    """What is wrong with an attribute; C{None} if nothing is."""
-    if _NAME.fullmatch(name) is None or name == "data":
-        return "an attribute's name has lower-case letters and digits only"
-    check = _CHECKS.get(name)
-    if isinstance(value, str):
-        if _FORBIDDEN.search(value) is not None:
-            return "has characters that CloudEvents does not allow"
-        if check is None or check[1](value):
-            return None
-        return f"is not {check[0]}: {value[:_SHOWN]}" if value else f"is not {check[0]}"
-    if check is not None:
-        return "is not a string"
-    if not isinstance(value, int):
-        return "is not a string, a whole number or a Boolean"
-    return None if -_MAX_INTEGER <= value < _MAX_INTEGER else "has more than 32 bits"
-
-
-def _isReference(text: str) -> bool:
-    return bool(text) and _URI_REFERENCE.fullmatch(text) is not None
-
-
-def _isURI(text: str) -> bool:
-    return _isReference(text) and _SCHEME.match(text) is not None
-
-
-def _isTime(text: str) -> bool:
-    # An offset may also be milliseconds, or have a space between date and time.
-    if text[10:11] not in ("T", "t"):
-        return False
-    try:
-        parseOffset(f"OFFSET_TIME:{text}")
-    except ParameterInvalid:
-        return False
-    return True
-
-
-_TEXT_CHECK: Final = ("a text of one character or more", bool)
-_CHECKS: Final[Mapping[str, tuple[str, Callable[[str], bool]]]] = {
-    "specversion": (_VERSION, lambda text: text == _VERSION),
-    "id": _TEXT_CHECK,
-    "source": ("a URI-reference", _isReference),
-    "type": _TEXT_CHECK,
-    "datacontenttype": ("a media type", lambda text: _MEDIA_TYPE.fullmatch(text) is not None),
-    "dataschema": ("an absolute URI", _isURI),
-    "subject": _TEXT_CHECK,
-    "time": ("a time of RFC 3339", _isTime),
-}
-"""What the attributes of the specification have to be."""
-
-
-def _hasOtherCharset(contentType: object) -> bool:
-    found = _CHARSET.search(contentType) if isinstance(contentType, str) else None
-    return found is not None and found[1].lower() not in _UNICODE_CHARSETS
-
-
-def _formOf(contentType: object) -> _Form:
-    """
-    How data is written in JSON.
-
-    @param contentType: C{datacontenttype}; C{None} means JSON.
-    """
-    if _hasOtherCharset(contentType):
-        return _Form.BINARY
-    if contentType is None:
-        return _Form.JSON
-    kind, _, subtype = str(contentType).partition(";")[0].strip().lower().partition("/")
-    if subtype == "json" or subtype.endswith("+json"):
-        return _Form.JSON
-    isText = kind == "text" or subtype == "xml" or subtype.endswith("+xml")
-    return _Form.TEXT if isText else _Form.BINARY
+    return f"{base}/{quote(group, safe='')}"
 
 
 def cloudEvents(batch: Batch, source: str) -> list[dict[str, Any]]:
     """
     The events of a batch in the JSON format of CloudEvents.
 
-    @param source: what C{source} begins with: the base path and the group.
+    @param source: see L{sourceOf}.
     @return: what C{msgspec} encodes as JSON objects.
     """
-    seconds, milliseconds = divmod(batch.timestamp, 1000)
-    time = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    stamp = f"{time}.{milliseconds:03}Z"
-    return [_cloudEvent(event, source, stamp) for event in batch.events]
+    return [cloudEvent(event, source, batch.timestamp) for event in batch.events]
 
 
-def _cloudEvent(event: Event, source: str, time: str) -> dict[str, Any]:
-    # One segment of the path, whatever is in the topic.
-    place = f"{source}/{quote(event.topic, safe='')}"
-    eventId, others = str(event.eventId), dict(event.extensions)
-    attributes = _storedAttributes(event)
-    if attributes is None:
-        made: dict[str, Any] = {
-            "specversion": _VERSION,
-            "id": eventId,
-            "source": place,
-            "type": EVENT_TYPE,
-            "time": time,
-            "datacontenttype": _UNKNOWN_TYPE,
-        }
-    else:
-        made = {**attributes, _EVENT_ID: eventId, _SOURCE: place}
-        del others[CLOUD_EVENT_EXTENSION]
-    if others:
-        # In ASCII: an attribute has no control characters.
-        made[_EXTENSIONS] = json.dumps(others, separators=(",", ":"))
+def cloudEvent(event: Event, source: str, timestamp: int | None) -> dict[str, Any]:
+    """
+    An event in the JSON format of CloudEvents.
+
+    @param timestamp: the time of its block, in milliseconds since the epoch; C{None} where it is
+        not known.
+    """
+    made = _attributesOf(event, source, timestamp)
     if event.content:
         made.update(_writeData(made.get("datacontenttype"), event.content))
     return made
 
 
-def _storedAttributes(event: Event) -> dict[str, Any] | None:
+def binaryAttributes(
+    event: Event, source: str, timestamp: int | None
+) -> tuple[str | None, Mapping[str, str]]:
+    """
+    What an event in binary mode has beside its data.
+
+    @param timestamp: see L{cloudEvent}.
+    @return: the content type, if there is one, and all other attributes as texts.
+    """
+    attributes = _attributesOf(event, source, timestamp)
+    contentType = attributes.pop("datacontenttype", None)
+    if contentType is None and "data" in _writeData(None, event.content):
+        # Only in the JSON format its absence means that.
+        contentType = _JSON_TYPE
+    return contentType, {name: _text(value) for name, value in attributes.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def cloudEventHeaders(event: Event, source: str, timestamp: int) -> Mapping[bytes, bytes]:
+    """
+    The headers of an event in binary mode, as the HTTP protocol binding writes them. The body is
+    its content.
+    """
+    contentType, attributes = binaryAttributes(event, source, timestamp)
+    headers = {
+        f"{_HEADER_PREFIX}{name}".encode("ascii"): quote(value, safe=_PLAIN).encode("ascii")
+        for name, value in attributes.items()
+    }
+    if contentType is not None:
+        headers[b"Content-Type"] = contentType.encode("utf-8")
+    return headers
+
+
+def _attributesOf(event: Event, source: str, timestamp: int | None) -> dict[str, Any]:
+    # One segment of the path, whatever is in the topic.
+    place = f"{source}/{quote(event.topic, safe='')}"
+    eventId, others = str(event.eventId), dict(event.extensions)
+    attributes = storedAttributes(event)
+    if attributes is None:
+        made: dict[str, Any] = {
+            "specversion": VERSION,
+            "id": eventId,
+            "source": place,
+            "type": EVENT_TYPE,
+            **({} if timestamp is None else {"time": _timeOf(timestamp)}),
+            "datacontenttype": _UNKNOWN_TYPE,
+        }
+    else:
+        made = {**attributes, EVENT_ID: eventId, SOURCE: place}
+        del others[CLOUD_EVENT_EXTENSION]
+    if others:
+        # In ASCII: an attribute has no control characters.
+        made[EXTENSIONS] = json.dumps(others, separators=(",", ":"))
+    return made
+
+
+@lru_cache(maxsize=16)
+def _timeOf(timestamp: int) -> str:
+    seconds, milliseconds = divmod(timestamp, 1000)
+    time = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{time}.{milliseconds:03}Z"
+
+
+def storedAttributes(event: Event) -> dict[str, Any] | None:
     """
     The attributes of an event that was published as a CloudEvent. Clients of other carriers can
     publish any text here: what is not valid does not count.
@@ -338,20 +318,20 @@ def _storedAttributes(event: Event) -> dict[str, Any] | None:
         return None
     try:
         attributes = _attributesDecoder.decode(text)
-        _check(attributes)
+        checkAttributes(attributes)
     except (ParameterInvalid, *_DECODE_ERRORS):
         return None
-    return None if _OURS & attributes.keys() else attributes
+    return None if OURS & attributes.keys() else attributes
 
 
 def _writeData(contentType: str | None, content: bytes) -> dict[str, Any]:
-    form = _formOf(contentType)
+    form = formOf(contentType)
     try:
-        if form is _Form.JSON:
+        if form is DataForm.JSON:
             # Decoded to check it, but sent with the publisher's digits.
             msgspec.json.decode(content)
             return {"data": Raw(msgspec.json.format(content, indent=-1))}
-        if form is _Form.TEXT:
+        if form is DataForm.TEXT:
             return {"data": content.decode("utf-8")}
     except _DECODE_ERRORS:
         pass

@@ -44,7 +44,7 @@ from ..errors import (
     TransactionFailed,
     UrlInvalid,
 )
-from ..model import Edge
+from ..model import Edge, EventFormat
 from ._declarations import BatchMethod, Operation, Parameter
 from ._parameters import (
     CONTENT,
@@ -74,7 +74,6 @@ from ._results import (
     eventWriter,
 )
 from ._types import (
-    EventFormat,
     EventIdType,
     FilterType,
     FlagType,

@@ -8,10 +8,10 @@ from typing import Final
 
 from ..broker import DEFAULT_PAGE_SIZE
 from ..errors import ContentBlank, PageSizeInvalid, SubscriptionIdBlank, TopicBlank
+from ..model import EventFormat
 from ._declarations import Parameter
 from ._types import (
     ContentType,
-    EventFormat,
     ExtensionsType,
     FiltersType,
     FormatType,
@@ -61,7 +61,7 @@ FILTERS: Final = Parameter(
 )
 FORMAT: Final = Parameter(
     name="format",
-    type=FormatType(),
+    type=FormatType((EventFormat.SVC, EventFormat.CLOUD_EVENTS)),
     default=EventFormat.SVC,
     description="How events are written: svc (the default), or cloudevents: each one is a "
     "CloudEvent 1.0 in structured mode.",

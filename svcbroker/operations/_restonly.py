@@ -27,13 +27,13 @@ from ..errors import (
     TopicNotFound,
     TopicTooLong,
 )
-from ..model import Edge, InterfaceType, Offset, SubscribeRequest
+from ..model import Edge, EventFormat, InterfaceType, Offset, SubscribeRequest
 from ..net.deferreds import asDeferred
 from ._declarations import Operation, Parameter
 from ._operations import PUBLISH
 from ._parameters import CONTENT, EXTENSIONS, FILTERS, FORMAT, GROUP, TAG, TOPIC
 from ._results import STRING
-from ._types import EventFormat, OffsetType
+from ._types import OffsetType
 
 _MAY_BE_EMPTY: Final = PublishPolicy(mayBeEmpty=True)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import gmtime, strftime
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
-from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -18,9 +17,8 @@ from .. import broker, model
 from ..interfaces import Batch
 from ..proofs import ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ..version import VersionRecord
-from ._cloudevents import cloudEvents
+from ._cloudevents import cloudEvents, sourceOf
 from ._declarations import Result
-from ._types import EventFormat
 
 T = TypeVar("T")
 
@@ -238,16 +236,16 @@ def loggedEvents(batch: Batch) -> list[LoggedEvent]:
     ]
 
 
-def eventWriter(format: EventFormat, source: str, group: str) -> EventWriter:
+def eventWriter(format: model.EventFormat, source: str, group: str) -> EventWriter:
     """
     Make the function that writes a batch in a format.
 
     @param source: what the C{source} of a CloudEvent begins with.
     @param group: the id of the group of the batches.
     """
-    if format is EventFormat.SVC:
+    if format is model.EventFormat.SVC:
         return loggedEvents
-    return partial(cloudEvents, source=f"{source}/{quote(group, safe='')}")
+    return partial(cloudEvents, source=sourceOf(source, group))
 
 
 def _eventPage(answer: tuple[broker.EventPage, EventWriter]) -> EventPage:

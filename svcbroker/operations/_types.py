@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Mapping
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from attrs import field, frozen
@@ -25,6 +24,7 @@ from ..errors import (
 from ..model import (
     EXTENSION_PREFIX,
     WEEVENT_PREFIX,
+    EventFormat,
     EventId,
     Offset,
     checkFilter,
@@ -251,27 +251,31 @@ class FlagType(ParameterType):
         return value
 
 
-class EventFormat(Enum):
-    """How events are written for those who read and follow them."""
-
-    SVC = "svc"
-    CLOUD_EVENTS = "cloudevents"
-
-
+@frozen
 class FormatType(ParameterType):
-    """The name of an L{EventFormat}."""
+    """
+    The name of an L{EventFormat}.
 
-    schema: Mapping[str, Any] = {"enum": [each.value for each in EventFormat]}
+    @ivar formats: those that are taken.
+    """
+
+    formats: Sequence[EventFormat]
+    schema: Mapping[str, Any] = field(init=False)
+
+    @schema.default
+    def _schema(self) -> Mapping[str, Any]:
+        return {"enum": [each.value for each in self.formats]}
 
     def fromText(self, raw: bytes) -> EventFormat:
         return self.fromJSON(super().fromText(raw))
 
     def fromJSON(self, value: object) -> EventFormat:
-        try:
-            return EventFormat(super().fromJSON(value))
-        except ValueError:
-            names = " or ".join(each.value for each in EventFormat)
-            raise ParameterInvalid(f"is not {names}") from None
+        text = super().fromJSON(value)
+        for each in self.formats:
+            if each.value == text:
+                return each
+        names = " or ".join(each.value for each in self.formats)
+        raise ParameterInvalid(f"is not {names}")
 
 
 class HashType(ParameterType):

@@ -22,11 +22,13 @@ from ..errors import (
     SubscriptionIdInvalid,
     SubscriptionNotFound,
 )
+from ..model import EventFormat
 from ._declarations import Operation, Parameter, Result
 from ._parameters import AFTER, GROUP, SUBSCRIPTION_ID
 from ._results import BOOLEAN, envelope, same
 from ._types import (
     EventIdType,
+    FormatType,
     NumberType,
     OptionalSubscriptionIdType,
     ParameterType,
@@ -95,6 +97,7 @@ class Webhook(Struct, frozen=True):
     batchSeconds: int | None
     maxAttempts: int | None
     deadLetter: str | None
+    format: str
     paused: bool
     failures: int
     lastError: str
@@ -133,6 +136,7 @@ def _webhook(status: model.WebhookStatus) -> Webhook:
         batchSeconds=status.batchSeconds if status.batch else None,
         maxAttempts=status.maxAttempts or None,
         deadLetter=status.deadLetter or None,
+        format=status.format.value,
         paused=status.isPaused,
         failures=status.failures,
         lastError=status.lastError,
@@ -179,6 +183,13 @@ SUBSCRIBE_OPTIONS: Final = (
         type=TopicType(),
         default=None,
         description="The topic of dead letters; absent means $svc/dead/ and the subscription's id.",
+    ),
+    Parameter(
+        name="format",
+        type=FormatType(tuple(EventFormat)),
+        default=EventFormat.SVC,
+        description="How events are written: svc (the default), cloudevents (CloudEvents 1.0 in "
+        "structured mode) or cloudevents-binary (in binary mode, each event alone).",
     ),
 )
 """The parameters of C{subscribe} that the published interface does not have."""

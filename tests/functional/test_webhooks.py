@@ -9,7 +9,7 @@ import hmac
 import json
 import signal
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -93,7 +93,7 @@ class Receiver(Resource):
             name.decode().lower(): values[0].decode()
             for name, values in request.requestHeaders.getAllRawHeaders()
         }
-        told = json.loads(body)
+        told = self.read(headers, body)
         self.seen.append((headers, told))
         if self.secret == SECRET:
             expected = hmac.new(
@@ -107,12 +107,20 @@ class Receiver(Resource):
             Webhook(self.secret if isPrefixed else self.secret.encode()).verify(body, headers)
         status = self.answer(len(self.seen))
         if status is not None and status < 300:
-            self.accepted += contentsOf(told)
+            self.accepted += self.contentsOf(told)
         self._look()
         if status is None:
             return NOT_DONE_YET
         request.setResponseCode(status)
         return b""
+
+    def read(self, headers: Mapping[str, str], body: bytes) -> Any:
+        """What a request has told."""
+        return json.loads(body)
+
+    def contentsOf(self, told: Any) -> list[str]:
+        """What was published."""
+        return contentsOf(told)
 
 
 def contentsOf(told: Any) -> list[str]:

@@ -8,13 +8,15 @@ of npm.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twisted.trial.unittest import SkipTest
 
 from tests.carriers.http.support import BASE, requestBytes
 from tests.carriers.http.test_follow import FollowTestCase
+from tests.functional.daemon import DaemonTestCase
+from tests.functional.test_webhooks import Receiver
 
 from .node import nodeModules
 from .test_descriptions import node
@@ -22,6 +24,7 @@ from .test_descriptions import node
 try:
     from cloudevents.core.bindings.http import (
         HTTPMessage,
+        from_http_event,
         from_structured_event,
         to_binary_event,
         to_structured_event,
@@ -33,7 +36,9 @@ else:
     hasLibrary = True
 
 STRUCTURED = "application/cloudevents+json"
-MORE = {"source": "/s/%C3%A9", "type": "t", "subject": '100% "é" \U0001f600'}
+BATCHED = "application/cloudevents-batch+json"
+SUBJECT = {"subject": '100% "é" \U0001f600'}
+MORE = {"source": "/s/%C3%A9", "type": "t", **SUBJECT}
 DATA = (
     ("application/json", {"a": [1, None, "é"]}),
     ("text/plain", "é\r\n"),
@@ -120,3 +125,70 @@ class CloudEventsTests(FollowTestCase):
             self.assertEqual({name: event[name] for name in more}, more)
             self.assertEqual(str(event["counter"]), "3")
         self.assertEqual((read[-1]["type"], read[-1]["data_base64"]), ("svc.event", "b3RoZXI="))
+
+
+class CloudEventReceiver(Receiver):
+    """
+    Reads what it is sent with the library of PyPI, and checks the signature.
+    """
+
+    def read(self, headers: Mapping[str, str], body: bytes) -> Any:
+        contentType = headers["content-type"]
+        if contentType != BATCHED:
+            return [(contentType, from_http_event(HTTPMessage(dict(headers), body)))]
+        # The library reads no batches.
+        single = {"content-type": STRUCTURED}
+        bodies = [json.dumps(each).encode() for each in json.loads(body)]
+        return [(contentType, from_structured_event(HTTPMessage(single, each))) for each in bodies]
+
+    def contentsOf(self, told: Any) -> list[str]:
+        return [event.get_id() for _, event in told]
+
+
+class WebhookTests(DaemonTestCase):
+    """
+    Webhooks of the real daemon.
+    """
+
+    async def test_pythonLibraryReadsWebhooks(self) -> None:
+        """In each format, by both interfaces, events that were published as CloudEvents or not."""
+        if not hasLibrary:
+            raise SkipTest("cloudevents is not installed (extra: interop)")
+        secret = self.root / "secret"
+        secret.write_text("the secret of this receiver\n")
+        daemon = await self.start(
+            f"--webhook-secret-file={secret}", "--webhook-allow=127.0.0.1", "--base-path=/base"
+        )
+        await daemon.call("/rest/open", topic="a/b")
+        stored = {"specversion": "1.0", "id": "7", "source": "/s/%C3%A9", "type": "t", **SUBJECT}
+        attributes = json.dumps({**stored, "datacontenttype": "application/json"})
+        extensions: dict[str, Any] = {"svc-ce": attributes}
+        await daemon.call("/rest/publish", topic="a/b", content='{"a": "é"}', **extensions)
+        other = await daemon.call("/rest/publish", topic="a/b", content='"plain"')
+        formats: Sequence[tuple[str, dict[str, Any]]] = (
+            ("cloudevents", {}),
+            ("cloudevents", {"batch": 2}),
+            ("cloudevents-binary", {}),
+        )
+        for format, options in formats:
+            receiver = CloudEventReceiver(self)
+            await daemon.call(
+                "/rest/subscribe",
+                topic="a/b",
+                url=f"http://127.0.0.1:{receiver.port}/",
+                offset="OFFSET_FIRST",
+                format=format,
+                **options,
+            )
+            await receiver.until(lambda: len(receiver.accepted) == 2)  # noqa: B023
+            events = [each for _, told in receiver.seen for each in told]
+            (contentType, first), (_, second) = events
+            isBinary = format.endswith("binary")
+            expected = "application/json" if isBinary else BATCHED if options else STRUCTURED
+            self.assertEqual(contentType, expected)
+            self.assertEqual(first.get_data(), {"a": "é"})
+            for name, value in stored.items():
+                self.assertEqual(first.get_attributes()[name], value)
+            self.assertEqual((second.get_id(), second.get_type()), (other["eventId"], "svc.event"))
+            self.assertEqual(second.get_source(), "/base/1/a%2Fb")
+            self.assertIn(second.get_data(), (b'"plain"', '"plain"'))

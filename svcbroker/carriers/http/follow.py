@@ -18,12 +18,12 @@ from ...broker import Broker
 from ...broker.subscriptions import Places, Subscriptions
 from ...errors import BrokerError, Overloaded
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...model import SubscribeRequest
+from ...model import EventFormat, SubscribeRequest
 from ...net.addresses import peerText
 from ...net.deferreds import asDeferred
 from ...net.sending import sender
 from ...net.timers import LazyTimer
-from ...operations import FOLLOW, EventFormat, EventWriter, bindText, eventWriter
+from ...operations import FOLLOW, EventWriter, bindText, eventWriter
 from .rest import checkNames, parseFields
 from .routes import Route, encode, encodeError, explain, principalOf, respond
 from .settings import HttpSettings

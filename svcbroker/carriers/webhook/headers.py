@@ -26,7 +26,7 @@ _FORBIDDEN = frozenset(
         *("accept-encoding", "date", "user-agent", "via", "forwarded"),
     )
 )
-_FORBIDDEN_PREFIXES = ("webhook-", "x-svc-", "proxy-", "x-forwarded-")
+_FORBIDDEN_PREFIXES = ("webhook-", "ce-", "x-svc-", "proxy-", "x-forwarded-")
 
 
 def checkHeaders(headers: Mapping[str, str]) -> Mapping[str, str]:

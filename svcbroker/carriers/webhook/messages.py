@@ -4,14 +4,22 @@ The bodies of requests to receivers, and the meaning of their answers, sans I/O.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from attrs import frozen
 
 from ... import __version__
-from ...model import Event, InterfaceType
-from ...operations import EVENT
+from ...interfaces import Batch
+from ...model import Event, EventFormat, InterfaceType
+from ...operations import (
+    CLOUD_EVENT_TYPE,
+    CLOUD_EVENTS_TYPE,
+    EVENT,
+    cloudEventHeaders,
+    cloudEvents,
+)
 
 USER_AGENT: Final = f"svcbroker/{__version__}".encode("ascii")
 
@@ -19,6 +27,24 @@ _DIGITS = 6
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(dict[str, Any])
 _batchDecoder = msgspec.json.Decoder(dict[str, Any] | list[dict[str, Any]])
+
+
+_CONTENT_TYPE: Final = b"Content-Type"
+_JSON: Final = {_CONTENT_TYPE: b"application/json"}
+_CLOUD_EVENT: Final = {_CONTENT_TYPE: CLOUD_EVENT_TYPE.encode("ascii")}
+_CLOUD_EVENTS: Final = {_CONTENT_TYPE: CLOUD_EVENTS_TYPE.encode("ascii")}
+
+
+class Message(msgspec.Struct, frozen=True):
+    """
+    The content of a request.
+
+    @ivar headers: those that are part of it: the content type, and in binary mode the attributes of
+        a CloudEvent.
+    """
+
+    body: bytes
+    headers: Mapping[bytes, bytes]
 
 
 class NotAcknowledged(Exception):
@@ -59,9 +85,56 @@ def encodeBody(
     )
 
 
-def joinBodies(bodies: Sequence[bytes]) -> bytes:
-    """The body of a delivery of several events: an array of what each alone would be."""
-    return b"[%b]" % b",".join(bodies)
+@frozen(kw_only=True)
+class Form:
+    """
+    The form of a webhook's requests.
+
+    @ivar interfaceType: RESTful or JsonRPC.
+    @ivar format: how events are written. CloudEvents are the same for both interfaces.
+    @ivar source: what the C{source} of CloudEvents begins with.
+    @ivar isBatch: whether a body is an array of events.
+    """
+
+    interfaceType: InterfaceType
+    subscriptionId: str
+    format: EventFormat = EventFormat.SVC
+    source: str = ""
+    isBatch: bool = False
+
+    @property
+    def isCall(self) -> bool:
+        """Whether a request is a call of JSON-RPC."""
+        return self.interfaceType is InterfaceType.JSON_RPC and self.format is EventFormat.SVC
+
+    def encode(self, batch: Batch) -> Iterable[Message]:
+        """The message of each event alone. What is the same for all receivers is made once."""
+        if self.format is EventFormat.SVC:
+            texts = batch.encoded("webhook", encodeEvents)
+            return (
+                Message(encodeBody(self.interfaceType, self.subscriptionId, event, text), _JSON)
+                for event, text in zip(batch.events, texts, strict=True)
+            )
+        make = self._structured if self.format is EventFormat.CLOUD_EVENTS else self._binary
+        return batch.encoded(("webhook", self.format.value), lambda _: make(batch))
+
+    def _structured(self, batch: Batch) -> Sequence[Message]:
+        events = cloudEvents(batch, self.source)
+        return [Message(_encoder.encode(each), _CLOUD_EVENT) for each in events]
+
+    def _binary(self, batch: Batch) -> Sequence[Message]:
+        return [
+            Message(event.content, cloudEventHeaders(event, self.source, batch.timestamp))
+            for event in batch.events
+        ]
+
+    def join(self, messages: Sequence[Message]) -> Message:
+        """The message of one request, of those of its events: in a batch an array."""
+        if not self.isBatch:
+            [message] = messages
+            return message
+        body = b"[%b]" % b",".join(each.body for each in messages)
+        return Message(body, _JSON if self.format is EventFormat.SVC else _CLOUD_EVENTS)
 
 
 def checkStatus(status: int, retryAfter: str | None) -> None:

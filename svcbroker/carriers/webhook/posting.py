@@ -11,10 +11,10 @@ from attrs import field, frozen
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.web.http_headers import Headers
 
-from ...model import Event, InterfaceType
+from ...model import Event
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem
-from .messages import USER_AGENT, NotAcknowledged, checkAnswer, checkStatus
+from .messages import USER_AGENT, Form, Message, NotAcknowledged, checkAnswer, checkStatus
 from .settings import WebhookSettings
 from .signing import SecretMissing
 from .targets import Target
@@ -28,28 +28,25 @@ class Receiver:
     """
     Where the events of a webhook are sent, and how.
 
-    @ivar interfaceType: the form: RESTful or JsonRPC.
+    @ivar form: the form of requests.
     @ivar secret: the name of the secret that signs; empty for the shared ones.
     @ivar headers: more headers of each request. They may hold secrets.
-    @ivar isBatch: whether a body is an array of events.
     """
 
     target: Target
-    interfaceType: InterfaceType
-    subscriptionId: str
+    form: Form
     secret: str = ""
     headers: Mapping[str, str] = field(factory=dict, repr=False)
-    isBatch: bool = False
 
 
 class IPoster(Protocol):
     """Sends events to receivers."""
 
-    def post(self, receiver: Receiver, events: Sequence[Event], body: bytes) -> Deferred[None]:
+    def post(self, receiver: Receiver, events: Sequence[Event], message: Message) -> Deferred[None]:
         """
         Make one request.
 
-        @param events: the events in the body; one, unless the receiver takes batches.
+        @param events: the events in the message; one, unless the receiver takes batches.
         @return: fires when the receiver has acknowledged them. Cancelling ends the request.
         @raise NotAcknowledged: it has not, whatever the reason.
         """
@@ -71,16 +68,16 @@ class Poster:
         self._settings = settings
 
     @asDeferred
-    async def post(self, receiver: Receiver, events: Sequence[Event], body: bytes) -> None:
+    async def post(self, receiver: Receiver, events: Sequence[Event], message: Message) -> None:
         """See L{IPoster.post}."""
-        isCall = receiver.interfaceType is InterfaceType.JSON_RPC
+        isCall = receiver.form.isCall
         isAcknowledged = False
         try:
             answer = await self._client.request(
                 b"POST",
                 receiver.target.url,
-                headers=self._headers(receiver, events, body),
-                body=body,
+                headers=self._headers(receiver, events, message),
+                body=message.body,
                 timeout=self._settings.timeout,
             )
             try:
@@ -101,26 +98,28 @@ class Poster:
                 raise NotAcknowledged(f"{error}{hint}", isAttempt=isPermitted) from None
         else:
             if isCall:
-                checkAnswer(told, isBatch=receiver.isBatch)
+                checkAnswer(told, isBatch=receiver.form.isBatch)
 
-    def _headers(self, receiver: Receiver, events: Sequence[Event], body: bytes) -> Headers:
+    def _headers(self, receiver: Receiver, events: Sequence[Event], message: Message) -> Headers:
         timestamp = b"%d" % self._now()
         # Of a batch the last one: who has taken it has all events up to there, also where other
         # events are in the batch the next time.
         eventId = str(events[-1].eventId).encode("ascii")
         headers = Headers(
             {
-                b"Content-Type": [b"application/json"],
+                **{name: [value] for name, value in message.headers.items()},
                 b"User-Agent": [USER_AGENT],
                 b"webhook-id": [eventId],
                 b"webhook-timestamp": [timestamp],
                 b"X-Svc-Timestamp": [timestamp],
-                b"X-Svc-Subscription-Id": [receiver.subscriptionId.encode("ascii")],
+                b"X-Svc-Subscription-Id": [receiver.form.subscriptionId.encode("ascii")],
                 b"X-Svc-Event-Id": [eventId],
             }
         )
         try:
-            signatures = self._settings.signer.sign(receiver.secret, eventId, timestamp, body)
+            signatures = self._settings.signer.sign(
+                receiver.secret, eventId, timestamp, message.body
+            )
         except SecretMissing:
             raise NotAcknowledged(
                 f"the operator's file has no secret {receiver.secret}", isAttempt=False

@@ -10,7 +10,9 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from ...model import InterfaceType, Offset, SubscribeRequest
+from ...model import EventFormat, InterfaceType, Offset, SubscribeRequest
+from ...operations import sourceOf
+from .messages import Form
 from .posting import Receiver
 from .targets import Target
 
@@ -33,6 +35,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     @ivar batchSeconds: how long the first event of a batch waits for others.
     @ivar maxAttempts: how often an event is tried; 0 has no end.
     @ivar deadLetter: the topic of its dead letters; empty for its own below L{DEAD_LETTERS}.
+    @ivar format: how its events are written.
     @ivar isPaused: whether nothing is sent for now.
     @ivar failed: the event that has failed, by the height of its block and the index of its
         transaction, and how often. It means nothing once that event is acknowledged.
@@ -51,6 +54,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     batchSeconds: int = 0
     maxAttempts: int = 0
     deadLetter: str = ""
+    format: EventFormat = EventFormat.SVC
     isPaused: bool = False
     failed: tuple[int, int, int] | None = None
 
@@ -82,16 +86,20 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             isAcknowledged=True,
         )
 
-    def receiver(self, subscriptionId: str, target: Target) -> Receiver:
-        """Where its events are sent, and how."""
-        return Receiver(
-            target=target,
+    def receiver(self, subscriptionId: str, target: Target, base: str) -> Receiver:
+        """
+        Where its events are sent, and how.
+
+        @param base: the base path, with which the C{source} of CloudEvents begins.
+        """
+        form = Form(
             interfaceType=self.interfaceType,
             subscriptionId=subscriptionId,
-            secret=self.secret,
-            headers=self.headers,
+            format=self.format,
+            source=sourceOf(base, self.group),
             isBatch=self.batch > 0,
         )
+        return Receiver(target=target, form=form, secret=self.secret, headers=self.headers)
 
     def deadLetterTopic(self, subscriptionId: str) -> str:
         """The topic of its dead letters."""

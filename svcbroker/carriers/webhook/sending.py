@@ -18,7 +18,7 @@ from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Event, EventId, Position, SubscribeRequest
 from ...net.slots import Slots
-from .messages import NotAcknowledged, encodeBody, encodeEvents, joinBodies
+from .messages import Message, NotAcknowledged
 from .posting import IPoster, Receiver
 from .records import WebhookRecord
 from .settings import WebhookSettings
@@ -170,10 +170,10 @@ class Sender:
         slots, clock, record = self._context.slots, self._context.clock, self._owner.record
         self._first = None
         until = clock.seconds() + self._context.settings.turn
-        texts = self._encode(hand)
+        encoded = self._encode(hand)
         isFirst = True
         while True:
-            events, bodies = self._nextRequest(subscription, texts)
+            events, messages = self._nextRequest(subscription, encoded)
             if not events:
                 return True
             isOver = not isFirst and clock.seconds() >= until and slots.isWanted(self._lane)
@@ -185,58 +185,55 @@ class Sender:
             if record.maxAttempts and self._attempts(events[0]) >= record.maxAttempts:
                 # Its dead letter could not be published.
                 await self._giveUp(subscription, events[0])
-                events, bodies = events[1:], bodies[1:]
+                events, messages = events[1:], messages[1:]
             if events:
-                await self._send(subscription, events, bodies)
+                await self._send(subscription, events, messages)
 
-    def _encode(self, hand: Sequence[Batch]) -> Iterator[tuple[Event, bytes]]:
-        """The events in hand with their texts."""
+    def _encode(self, hand: Sequence[Batch]) -> Iterator[tuple[Event, Message]]:
+        """The events in hand with their messages."""
         if self.failures:
             # The receiver may refuse the first one again.
-            events = chain.from_iterable(batch.events for batch in hand)
-            return ((event, encodeEvents((event,))[0]) for event in events)
-        return chain.from_iterable(
-            zip(batch.events, batch.encoded("webhook", encodeEvents), strict=True) for batch in hand
-        )
+            hand = [Batch((event,), batch.timestamp) for batch in hand for event in batch.events]
+        encode = self._receiver.form.encode
+        return chain.from_iterable(zip(batch.events, encode(batch), strict=True) for batch in hand)
 
     def _nextRequest(
-        self, subscription: ISubscription, texts: Iterator[tuple[Event, bytes]]
-    ) -> tuple[list[Event], list[bytes]]:
+        self, subscription: ISubscription, encoded: Iterator[tuple[Event, Message]]
+    ) -> tuple[list[Event], list[Message]]:
         """
-        The events of the next request, each with its body; empty where none is left.
+        The events of the next request, each with its message; empty where none is left.
 
         @raise BrokerError: the broker has ended the subscription.
         """
         events: list[Event] = []
-        bodies: list[bytes] = []
+        messages: list[Message] = []
         size = 0
-        for event, text in texts:
+        for event, message in encoded:
             if self.ended is not None:
                 raise self.ended
             if event.eventId == self.skipped or not subscription.mayRead(event):
                 # It is skipped, or grants have changed since it was read.
                 subscription.acknowledge((event,))
                 continue
-            body = encodeBody(self._receiver.interfaceType, self._id, event, text)
             events.append(event)
-            bodies.append(body)
-            size += len(body)
+            messages.append(message)
+            size += len(message.body)
             if len(events) >= self.limit or size >= MAX_BATCH:
                 break
-        return events, bodies
+        return events, messages
 
     async def _send(
-        self, subscription: ISubscription, events: Sequence[Event], bodies: Sequence[bytes]
+        self, subscription: ISubscription, events: Sequence[Event], messages: Sequence[Message]
     ) -> None:
         """
         Make one request.
 
         @raise NotAcknowledged: it is to be made again.
         """
-        body = joinBodies(bodies) if self._receiver.isBatch else bodies[0]
+        message = self._receiver.form.join(messages)
         self.sending = events
         try:
-            await self._context.poster.post(self._receiver, events, body)
+            await self._context.poster.post(self._receiver, events, message)
         except NotAcknowledged as error:
             if not await self._isDoneWith(subscription, events, error):
                 raise

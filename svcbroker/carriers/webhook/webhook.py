@@ -29,7 +29,13 @@ _POLICY: Final = PublishPolicy(opensTopics=True, mayBeEmpty=True)
 
 
 class IPublisher(Protocol):
-    """What webhooks ask of the broker: L{svcbroker.broker.Broker}."""
+    """
+    What webhooks ask of the broker: L{svcbroker.broker.Broker}.
+
+    @ivar source: what the C{source} of CloudEvents begins with: the base path.
+    """
+
+    source: str
 
     def publish(
         self,
@@ -89,7 +95,7 @@ class Webhook:
         self._publisher = publisher
         self.delivery = Delivery(
             record.request(subscriptionId, target, offset, mustExist=mustExist),
-            record.receiver(subscriptionId, target),
+            record.receiver(subscriptionId, target, publisher.source),
             context.delivery,
             self,
         )
@@ -180,6 +186,7 @@ class Webhook:
             batch=record.batch,
             batchSeconds=record.batchSeconds,
             maxAttempts=record.maxAttempts,
+            format=record.format,
             deadLetter=record.deadLetterTopic(self.subscriptionId) if isLimited else "",
             isPaused=record.isPaused,
             failures=sender.failures,

@@ -28,7 +28,15 @@ from ...errors import (
     UrlInvalid,
 )
 from ...interfaces import Action
-from ...model import EventId, InterfaceType, Offset, Position, WebhookPage, filterMatches
+from ...model import (
+    EventFormat,
+    EventId,
+    InterfaceType,
+    Offset,
+    Position,
+    WebhookPage,
+    filterMatches,
+)
 from ...net.deferreds import asDeferred
 from ...net.http import makeClient
 from ...net.slots import Slots
@@ -170,6 +178,7 @@ class Webhooks:
         batchSeconds: int | None = None,
         maxAttempts: int | None = None,
         deadLetter: str | None = None,
+        format: EventFormat = EventFormat.SVC,
     ) -> Deferred[str]:
         """See L{IWebhooks.subscribe}."""
         if self._access.find(principal.name) is None:
@@ -196,7 +205,9 @@ class Webhooks:
                 batchSeconds=_batchSeconds(batch, batchSeconds),
                 maxAttempts=maxAttempts or 0,
                 deadLetter=deadLetter or "",
+                format=format,
             )
+            _checkFormat(record)
             self._checkSecret(record)
             self._checkDeadLetter(principal, subscriptionId, record)
         except BrokerError as error:
@@ -365,6 +376,16 @@ class Webhooks:
         if webhook is None or not webhook.isManagedBy(principal):
             raise SubscriptionNotFound()
         return webhook
+
+
+def _checkFormat(record: WebhookRecord) -> None:
+    """
+    @raise ParameterInvalid: the format has no batches.
+    """
+    if record.batch and record.format is EventFormat.BINARY_CLOUD_EVENTS:
+        raise ParameterInvalid(
+            "format: cloudevents-binary has one event in a request; with batch use cloudevents"
+        )
 
 
 def _batchSeconds(batch: int | None, seconds: int | None) -> int:

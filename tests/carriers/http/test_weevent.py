@@ -15,8 +15,8 @@ from svcbroker.access import Access
 from svcbroker.broker import EventPage
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.interfaces import Batch
-from svcbroker.model import Event, EventId
-from svcbroker.operations import WEEVENT_INTERFACE, EventFormat, eventWriter
+from svcbroker.model import Event, EventFormat, EventId
+from svcbroker.operations import WEEVENT_INTERFACE, eventWriter
 from tests.access.support import FakeAuthenticator, account
 from tests.broker.support import makeFixture
 

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook.webhooks import TIMEOUT
 from svcbroker.interfaces import Batch
-from svcbroker.model import Edge, InterfaceType
+from svcbroker.model import Edge, EventFormat, InterfaceType
 
 from .support import Harness, Post
 
@@ -79,7 +79,25 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual([each["event"]["eventId"] for each in rest], ids)
         self.assertEqual([each["id"] for each in rpc], ids)
         self.assertEqual([each["method"] for each in rpc], ["onEvent"] * 2)
-        self.assertTrue(self.poster.posts[0].receiver.isBatch)
+        self.assertTrue(self.poster.posts[0].receiver.form.isBatch)
+        self.harness.publish("3")
+        self.harness.settle(3.0)
+        self.assertEqual(len(json.loads(self.poster.posts[-1].body)), 1)
+
+    def test_cloudEventsOfABatchAreAnArray(self) -> None:
+        """By both interfaces, of a single event too, in the batch format of CloudEvents."""
+        for interfaceType in (InterfaceType.RESTFUL, InterfaceType.JSON_RPC):
+            self.subscribe(interfaceType=interfaceType, format=EventFormat.CLOUD_EVENTS)
+        self.harness.publish("1", "2")
+        self.harness.settle(3.0)
+        rest, rpc = self.poster.posts
+        self.assertEqual(rest.message, rpc.message)
+        contentType = rest.message.headers[b"Content-Type"]
+        self.assertEqual(contentType, b"application/cloudevents-batch+json")
+        told = json.loads(rest.body)
+        self.assertEqual([each["data_base64"] for each in told], ["MQ==", "Mg=="])
+        self.assertEqual({each["source"] for each in told}, {"/svcbroker/1/a"})
+        self.assertEqual([each["id"] for each in told], [str(e.eventId) for e in rest.events])
         self.harness.publish("3")
         self.harness.settle(3.0)
         self.assertEqual(len(json.loads(self.poster.posts[-1].body)), 1)

@@ -16,7 +16,7 @@ from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook.webhooks import TIMEOUT
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import Batch, submit
-from svcbroker.model import CloseTopic, Edge, InterfaceType
+from svcbroker.model import CloseTopic, Edge, EventFormat, InterfaceType
 
 from .support import PUBLIC, SETTINGS, URL, Harness, Post
 
@@ -87,6 +87,23 @@ class DeliveryTests(SynchronousTestCase):
         self.poster.judge = lambda post: True
         self.harness.settle(0.6)
         self.assertEqual(self.poster.contents[14:], ["3", "3"])
+
+    def test_cloudEventIsTheSameInEachAttempt(self) -> None:
+        for format in (EventFormat.CLOUD_EVENTS, EventFormat.BINARY_CLOUD_EVENTS):
+            self.poster.judge = lambda post: False
+            id = self.successResultOf(self.harness.subscribe(format=format))
+            self.harness.publish("1", "2")
+            self.harness.clock.pump([1.0] * 10)
+            self.poster.judge = lambda post: True
+            self.harness.clock.pump([1.0] * 31)
+            first, *others, last = (post.message for post in self.poster.posts)
+            self.assertGreater(len(others), 2)
+            self.assertEqual([each for each in others if each != first], [])
+            self.assertNotEqual(last, first)
+            ended = self.harness.webhooks.unSubscribe(ANYBODY, id)
+            self.harness.settle()
+            self.assertTrue(self.successResultOf(ended))
+            self.poster.posts.clear()
 
     def test_idleWebhookHoldsNoSlotOrTimer(self) -> None:
         """Without events nothing is sent."""

@@ -28,7 +28,7 @@ class HeaderTests(SynchronousTestCase):
     def test_headersOfBrokerAndOfHttpAreRefused(self) -> None:
         for name in (
             *("Host", "content-length", "Content-Type", "Transfer-Encoding", "Connection", "TE"),
-            *("Webhook-Id", "webhook-signature", "X-Svc-Signature", "Proxy-Authorization"),
+            *("Webhook-Id", "webhook-signature", "X-Svc-Signature", "ce-Id", "Proxy-Authorization"),
             *("X-Forwarded-For", "Expect", "User-Agent", "Upgrade"),
         ):
             self.assertRaises(ParameterInvalid, checkHeaders, {name: "x"})

@@ -14,6 +14,7 @@ from svcbroker import errors
 from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook import Signer, parseSecrets
 from svcbroker.carriers.webhook.records import KIND
+from svcbroker.model import EventFormat
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
 from tests.broker.support import connected
 
@@ -62,6 +63,7 @@ class OptionTests(SynchronousTestCase):
             "batchSeconds": 3,
             "maxAttempts": 5,
             "deadLetter": "dead",
+            "format": "cloudevents",
         }
         self.assertEqual(self.ask(**options), ID)
         for _ in range(2):
@@ -71,6 +73,7 @@ class OptionTests(SynchronousTestCase):
             [status] = self.successResultOf(page).items
             self.assertEqual((status.secret, status.batch, status.batchSeconds), ("mine", 7, 3))
             self.assertEqual((status.maxAttempts, status.deadLetter), (5, "dead"))
+            self.assertIs(status.format, EventFormat.CLOUD_EVENTS)
             self.harness.kill()
             self.harness.start()
             self.harness.settle()
@@ -79,6 +82,7 @@ class OptionTests(SynchronousTestCase):
         receiver = self.harness.poster.posts[0].receiver
         self.assertEqual(receiver.headers, {"authorization": "Bearer x"})
         self.assertEqual(receiver.secret, "mine")
+        self.assertIs(receiver.form.format, EventFormat.CLOUD_EVENTS)
         self.assertNotIn("Bearer", repr(receiver))
 
     def test_restTakesHeadersAsJSON(self) -> None:
@@ -107,6 +111,7 @@ class OptionTests(SynchronousTestCase):
             {"headers": {"a": "2"}, "batch": 2},
             {"headers": {"a": "1"}, "batch": 3},
             {"headers": {"a": "1"}, "batch": 2, "maxAttempts": 3},
+            {"headers": {"a": "1"}, "batch": 2, "format": "cloudevents"},
         ):
             given = {"topic": "a", "url": URL, "subscriptionId": ID, **other}
             self.failureResultOf(self.json(ANYBODY, given), errors.SubscriptionExists)
@@ -121,6 +126,8 @@ class OptionTests(SynchronousTestCase):
             *({"batchSeconds": wrong, "batch": 2} for wrong in (-1, 61)),
             *({"maxAttempts": wrong} for wrong in (0, 1001)),
             {"deadLetter": "dead"},
+            *({"format": wrong} for wrong in ("other", "CloudEvents", 1)),
+            {"format": "cloudevents-binary", "batch": 2},
         ]
         for case in cases:
             message = self.refused(**case)
@@ -155,7 +162,8 @@ class RecordTests(SynchronousTestCase):
         harness.start()
         harness.publish("1")
         self.assertEqual(harness.poster.contents, ["1"])
-        self.assertFalse(harness.poster.posts[0].receiver.isBatch)
+        self.assertFalse(harness.poster.posts[0].receiver.form.isBatch)
+        self.assertIs(harness.poster.posts[0].receiver.form.format, EventFormat.SVC)
 
     def test_webhookWithoutOptionsIsKeptAsBefore(self) -> None:
         """An earlier release reads it."""

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve
@@ -25,6 +26,7 @@ from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
 from svcbroker.carriers.webhook.messages import (
+    Form,
     NotAcknowledged,
     checkAnswer,
     checkStatus,
@@ -34,7 +36,8 @@ from svcbroker.carriers.webhook.messages import (
 from svcbroker.carriers.webhook.posting import MAX_ANSWER, Poster, Receiver
 from svcbroker.carriers.webhook.signing import Signer, parseSecrets
 from svcbroker.carriers.webhook.targets import parseUrl
-from svcbroker.model import Event, EventId, InterfaceType
+from svcbroker.interfaces import Batch
+from svcbroker.model import Event, EventFormat, EventId, InterfaceType
 from svcbroker.net.endpoints import AddressRefused
 from svcbroker.net.http import HttpClient
 
@@ -48,7 +51,6 @@ EVENT = Event(
     eventId=EventId("0123abcd", 3, 7),
 )
 SETTINGS_SIGNED = evolve(SETTINGS, signer=Signer(parseSecrets(SECRET)))
-[TEXT] = encodeEvents([EVENT])
 
 
 class FakeReceiver(Resource):
@@ -83,6 +85,8 @@ class PosterTests(SynchronousTestCase):
         self.receiver = FakeReceiver()
         self.agent: Any = RequestTraversalAgent(self.receiver)
         self.settings = SETTINGS_SIGNED
+        self.form = Form(interfaceType=InterfaceType.RESTFUL, subscriptionId=ID, source="/b/1")
+        self.event = EVENT
         self.options: dict[str, Any] = {}
 
     def post(
@@ -93,11 +97,11 @@ class PosterTests(SynchronousTestCase):
         poster = Poster(client, lambda: 1700000000.9, self.settings)
         receiver = Receiver(
             target=parseUrl("https://a.example/hook?x=%20y"),
-            interfaceType=interfaceType,
-            subscriptionId=ID,
+            form=evolve(self.form, interfaceType=interfaceType),
             **self.options,
         )
-        posting = poster.post(receiver, (EVENT,), encodeBody(interfaceType, ID, EVENT, TEXT))
+        [message] = receiver.form.encode(Batch((self.event,), 1_700_000_000_042))
+        posting = poster.post(receiver, (self.event,), message)
         self.agent.flush()
         return posting
 
@@ -145,6 +149,81 @@ class PosterTests(SynchronousTestCase):
             rpc, {"jsonrpc": "2.0", "id": "0123abcd-3-7", "method": "onEvent", "params": params}
         )
 
+    def sent(self) -> tuple[Mapping[bytes, bytes], bytes]:
+        """The headers, by their names in lower case, and the body of the last request."""
+        headers = self.receiver.requests[-1].requestHeaders.getAllRawHeaders()
+        return {name.lower(): value for name, (value,) in headers}, self.receiver.bodies[-1]
+
+    def checkSignature(self, headers: Mapping[bytes, bytes], body: bytes) -> None:
+        mac = hmac.new(SECRET, b"0123abcd-3-7.1700000000." + body, hashlib.sha256).digest()
+        self.assertEqual(headers[b"webhook-signature"], b"v1," + b64encode(mac))
+        self.assertEqual(headers[b"webhook-id"], b"0123abcd-3-7")
+
+    def test_structuredCloudEventIsTheBody(self) -> None:
+        """By both interfaces. It is the body that is signed, and the status that acknowledges."""
+        self.form = evolve(self.form, format=EventFormat.CLOUD_EVENTS)
+        self.receiver.answer = b'{"error":{"code":1}}'
+        for interfaceType in (InterfaceType.RESTFUL, InterfaceType.JSON_RPC):
+            self.successResultOf(self.post(interfaceType))
+            headers, body = self.sent()
+            self.assertEqual(headers[b"content-type"], b"application/cloudevents+json")
+            self.checkSignature(headers, body)
+            self.assertEqual(
+                json.loads(body),
+                {
+                    "specversion": "1.0",
+                    "id": "0123abcd-3-7",
+                    "source": "/b/1/a%22%2F%7Fb",
+                    "type": "svc.event",
+                    "time": "2023-11-14T22:13:20.042Z",
+                    "datacontenttype": "application/octet-stream",
+                    "svcextensions": '{"svc-x":"\\u00fc\\n"}',
+                    "data_base64": "AP8=",
+                },
+            )
+
+    def test_binaryCloudEventIsInHeaders(self) -> None:
+        """The body is the content, and what HTTP cannot hold is percent-encoded."""
+        self.form = evolve(self.form, format=EventFormat.BINARY_CLOUD_EVENTS)
+        self.successResultOf(self.post())
+        headers, body = self.sent()
+        self.assertEqual(body, EVENT.content)
+        self.checkSignature(headers, body)
+        self.assertEqual(headers[b"content-type"], b"application/octet-stream")
+        ce = {name: value for name, value in headers.items() if name.startswith(b"ce-")}
+        self.assertEqual(
+            ce,
+            {
+                b"ce-specversion": b"1.0",
+                b"ce-id": b"0123abcd-3-7",
+                b"ce-source": b"/b/1/a%2522%252F%257Fb",
+                b"ce-type": b"svc.event",
+                b"ce-time": b"2023-11-14T22:13:20.042Z",
+                b"ce-svcextensions": b"{%22svc-x%22:%22\\u00fc\\n%22}",
+            },
+        )
+
+    def test_binaryCloudEventHasItsPublishersAttributes(self) -> None:
+        """As texts. Data without a type is JSON, which only its own format may leave out."""
+        attributes = {"specversion": "1.0", "id": "ü 1", "source": "/s", "type": "t"}
+        self.form = evolve(self.form, format=EventFormat.BINARY_CLOUD_EVENTS)
+        for content, more, contentType in (
+            (b"[1]", {"n": 7, "yes": True}, b"application/json"),
+            (b"[1", {}, None),
+            (b"", {}, None),
+            (b"x", {"datacontenttype": 'a/b;c="ü"'}, 'a/b;c="ü"'.encode()),
+        ):
+            stored = json.dumps({**attributes, **more})
+            self.event = replace(EVENT, content=content, extensions={"svc-ce": stored})
+            self.successResultOf(self.post())
+            headers, body = self.sent()
+            self.assertEqual((body, headers.get(b"content-type")), (content, contentType))
+            self.assertEqual(headers[b"ce-id"], b"%C3%BC%201")
+            self.assertEqual(headers[b"ce-svceventid"], b"0123abcd-3-7")
+            self.assertNotIn(b"ce-datacontenttype", headers)
+            if "n" in more:
+                self.assertEqual((headers[b"ce-n"], headers[b"ce-yes"]), (b"7", b"true"))
+
     def test_withoutSecretNoSignature(self) -> None:
         self.settings = SETTINGS
         self.successResultOf(self.post())
@@ -167,7 +246,7 @@ class PosterTests(SynchronousTestCase):
 
     def test_batchIsAcknowledgedWhole(self) -> None:
         """By an array of answers without an error, of JSON-RPC; otherwise by the status."""
-        self.options = {"isBatch": True}
+        self.form = evolve(self.form, isBatch=True)
         for answer, isGood in [
             (b"", True),
             (b"[]", True),

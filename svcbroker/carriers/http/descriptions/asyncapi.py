@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .... import __version__
-from ....operations import CLOUD_EVENT_SCHEMA, EVENT, FOLLOW, ErrorRecord, LoggedEvent
+from ....operations import (
+    CLOUD_EVENT_SCHEMA,
+    CLOUD_EVENT_TYPE,
+    CLOUD_EVENTS_TYPE,
+    EVENT,
+    FOLLOW,
+    ErrorRecord,
+    LoggedEvent,
+)
 from .declared import SECURITY, schemasOf
 from .openapi import EVENT_STREAM
 
@@ -55,6 +63,13 @@ _WEBHOOK_SENT = {
     "webhook-signature": "The signature, where a secret is configured.",
     "X-Svc-Subscription-Id": "The subscription's id.",
 }
+_CLOUD_EVENT_SENT = {
+    f"ce-{name}": f"The attribute {name}." for name in ("specversion", "id", "source", "type")
+}
+_WEBHOOK_MESSAGES = (
+    *("webhookEvent", "webhookCall"),
+    *("webhookCloudEvent", "webhookCloudEvents", "webhookBinaryEvent"),
+)
 _WEBHOOK_ALWAYS = ("webhook-id", "webhook-timestamp", "X-Svc-Subscription-Id")
 
 
@@ -167,7 +182,7 @@ def _channels() -> dict[str, Any]:
             "description": "The URL that subscribe of REST or JSON-RPC was given. Each event is "
             "sent until the receiver answers with a status 2xx, or all attempts are used up.",
             "servers": _refer("servers", "receiver"),
-            "messages": _named("webhookEvent", "webhookCall"),
+            "messages": _named(*_WEBHOOK_MESSAGES),
         },
     }
 
@@ -203,7 +218,7 @@ def _operations() -> dict[str, Any]:
             "bindings": {"http": get},
         },
         "webhook": {
-            **_operation("send", "webhook", "Send events to a URL.", "webhookEvent", "webhookCall"),
+            **_operation("send", "webhook", "Send events to a URL.", *_WEBHOOK_MESSAGES),
             "bindings": {"http": post},
         },
     }
@@ -283,6 +298,30 @@ def _messages(
             _orBatch(call),
             _headers(_WEBHOOK_SENT, _WEBHOOK_ALWAYS),
             _JSON,
+        ),
+        "webhookCloudEvent": _message(
+            "CloudEvent",
+            "To a webhook with format=cloudevents.",
+            CLOUD_EVENT_SCHEMA,
+            _headers(_WEBHOOK_SENT, _WEBHOOK_ALWAYS),
+            CLOUD_EVENT_TYPE,
+        ),
+        "webhookCloudEvents": _message(
+            "CloudEvents",
+            "To a webhook with format=cloudevents and batches.",
+            {"type": "array", "items": CLOUD_EVENT_SCHEMA, "minItems": 1},
+            _headers(_WEBHOOK_SENT, _WEBHOOK_ALWAYS),
+            CLOUD_EVENTS_TYPE,
+        ),
+        "webhookBinaryEvent": _message(
+            "CloudEvent in binary mode",
+            "To a webhook with format=cloudevents-binary. Every attribute is a header, the content "
+            "type is the attribute datacontenttype.",
+            _OPAQUE,
+            _headers(
+                {**_WEBHOOK_SENT, **_CLOUD_EVENT_SENT}, (*_WEBHOOK_ALWAYS, *_CLOUD_EVENT_SENT)
+            ),
+            _BYTES,
         ),
     }
 
