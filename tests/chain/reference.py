@@ -12,15 +12,29 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 VECTORS_PATH = Path(__file__).resolve().parents[2] / "docs" / "vectors" / "chain.json"
 VECTORS: Mapping[str, Any] = json.loads(VECTORS_PATH.read_text("ascii"))
 
-KINDS = {"OPEN": 1, "CLOSE": 2, "PUBLISH": 3, "VALIDATORS": 4}
-EXECUTIONS = {"DONE": 0, "TOPIC_NOT_FOUND": 1, "REPEATED": 2, "REFUSED": 3}
+KINDS = {"OPEN": 1, "CLOSE": 2, "PUBLISH": 3, "VALIDATORS": 4, "AUTHORS": 5, "ERASE": 6}
+EXECUTIONS = {
+    name: number
+    for number, name in enumerate(
+        [
+            "DONE",
+            "TOPIC_NOT_FOUND",
+            "REPEATED",
+            "REFUSED",
+            "PUBLISHED_BEFORE",
+            "KEY_IN_USE",
+            "OTHER_SEQUENCE",
+            "NO_AUTHOR",
+        ]
+    )
+}
 PHASES = {"PROPOSE": 1, "PREPARE": 2, "COMMIT": 3, "ROUND_CHANGE": 4}
 
 
@@ -29,9 +43,10 @@ def digest(*parts: bytes) -> bytes:
     return sha256(b"".join(parts)).digest()
 
 
-def address(of: str, chain: bytes, name: str) -> bytes:
-    """The address of a topic or an account."""
-    return digest(b"svcbroker/", of.encode(), b"\0", chain, name.encode())[12:]
+def address(of: str, chain: bytes, name: str | bytes) -> bytes:
+    """The address of a topic, an account or a key."""
+    data = name if isinstance(name, bytes) else name.encode()
+    return digest(b"svcbroker/", of.encode(), b"\0", chain, data)[12:]
 
 
 def root(hashes: Sequence[bytes]) -> bytes:
@@ -63,9 +78,28 @@ def history(hashes: Sequence[bytes]) -> bytes:
     return root([digest(b"\0", hash) for hash in hashes])
 
 
+PRIVATE = "svc-private-"
+
+
+def pairs(extensions: Mapping[str, str]) -> bytes:
+    """Extensions: how many, and each by its key."""
+    encoded = len(extensions).to_bytes(2, "big")
+    for key in sorted(extensions, key=str.encode):
+        pair = key.encode(), extensions[key].encode()
+        encoded += b"".join(len(part).to_bytes(2, "big") for part in pair) + b"".join(pair)
+    return encoded
+
+
 @define
 class Sent:
-    """A transaction, as its author means it."""
+    """
+    A transaction, as its author means it. What follows C{timestamp} is for version 2 only.
+
+    @ivar owner: of an idempotency key without an author.
+    @ivar commitment: what the head says of a content that was erased; then C{content}, C{salt} and
+        C{signature} are empty, and C{extensions} has the public ones.
+    @ivar hadPrivate: whether there were private extensions that were erased.
+    """
 
     kind: str
     sender: bytes
@@ -74,11 +108,21 @@ class Sent:
     content: bytes = b""
     extensions: Mapping[str, str] = field(factory=dict)
     timestamp: int = 0
+    version: int = 1
+    salt: bytes = b""
+    author: bytes | None = None
+    signedAt: int = 0
+    signature: bytes = b""
+    owner: bytes = b""
+    key: str | None = None
+    expected: int | None = None
+    commitment: bytes | None = None
+    hadPrivate: bool = False
 
     @classmethod
     def read(cls, vector: Mapping[str, Any]) -> Sent:
         """From a vector."""
-        return cls(
+        sent = cls(
             kind=vector["kind"],
             sender=bytes.fromhex(vector["sender"]),
             nonce=vector["nonce"],
@@ -87,29 +131,96 @@ class Sent:
             extensions=vector["extensions"],
             timestamp=vector["timestamp"],
         )
+        if vector.get("version", 1) == 2:
+            author = vector["author"]
+            sent.version = 2
+            sent.salt = bytes.fromhex(vector["salt"])
+            sent.owner = bytes.fromhex(vector["owner"])
+            sent.key = vector["idempotencyKey"]
+            sent.expected = vector["expectedSequence"]
+            if author is not None:
+                sent.author = bytes.fromhex(author["key"])
+                sent.signedAt = author["signedAt"]
+                sent.signature = bytes.fromhex(author["signature"])
+        return sent
+
+    @property
+    def private(self) -> Mapping[str, str]:
+        """The extensions that are erased with the content."""
+        return {
+            key: value
+            for key, value in self.extensions.items()
+            if self.version == 2 and key.startswith(PRIVATE)
+        }
+
+    @property
+    def options(self) -> int:
+        """Which parts a head of version 2 has."""
+        return (
+            (self.author is not None)
+            + 2 * (self.key is not None)
+            + 4 * (self.expected is not None)
+            + 8 * (self.hadPrivate or bool(self.private))
+        )
+
+    @property
+    def seal(self) -> bytes:
+        """What stands between head and content."""
+        if self.version == 1 or self.kind != "PUBLISH":
+            return b""
+        return self.salt + self.signature + (pairs(self.private) if self.private else b"")
 
     @property
     def head(self) -> bytes:
-        """All but the content."""
+        """All but seal and content."""
         name = self.topic.encode()
-        head = bytes([1, KINDS[self.kind]]) + self.sender
+        commitment = digest(self.content)
+        if self.commitment is not None:
+            commitment = self.commitment
+        elif self.version == 2 and self.kind == "PUBLISH":
+            commitment = digest(b"svcbroker/content", self.seal, self.content)
+        head = bytes([self.version, KINDS[self.kind]]) + self.sender
         head += self.nonce.to_bytes(8, "big") + self.timestamp.to_bytes(8, "big")
-        head += digest(self.content) + len(name).to_bytes(2, "big") + name
-        head += len(self.extensions).to_bytes(2, "big")
-        for key in sorted(self.extensions, key=str.encode):
-            pair = key.encode(), self.extensions[key].encode()
-            head += b"".join(len(part).to_bytes(2, "big") for part in pair) + b"".join(pair)
-        return head
+        head += commitment + len(name).to_bytes(2, "big") + name
+        if self.version == 2:
+            head += bytes([self.options])
+            if self.author is not None:
+                head += self.author + self.signedAt.to_bytes(8, "big")
+            if self.key is not None:
+                head += b"" if self.author is not None else self.owner
+                head += bytes([len(self.key)]) + self.key.encode()
+            if self.expected is not None:
+                head += self.expected.to_bytes(8, "big")
+        public = {key: self.extensions[key] for key in self.extensions.keys() - self.private.keys()}
+        return head + pairs(public)
+
+    @property
+    def entry(self) -> bytes:
+        """All of it; the head alone where the content was erased."""
+        return self.head if self.commitment is not None else self.head + self.seal + self.content
 
     @property
     def hash(self) -> bytes:
         """The leaf hash of the head."""
         return digest(b"\0", self.head)
 
+    @property
+    def erased(self) -> Sent:
+        """The same, as it stands in a body when its content is gone."""
+        return evolve(
+            self,
+            commitment=self.head[38:70],
+            content=b"",
+            salt=b"",
+            signature=b"",
+            extensions={key: self.extensions[key] for key in self.extensions.keys() - self.private},
+            hadPrivate=bool(self.private) or self.hadPrivate,
+        )
+
 
 def body(transactions: Sequence[Sent]) -> bytes:
     """The body of a block."""
-    entries = [sent.head + sent.content for sent in transactions]
+    entries = [sent.entry for sent in transactions]
     numbers = [len(entries), *map(len, entries)]
     return b"".join(number.to_bytes(4, "big") for number in numbers) + b"".join(entries)
 
@@ -142,31 +253,16 @@ def account(used: set[int]) -> bytes:
     return highest.to_bytes(8, "big") + window.to_bytes(128, "big")
 
 
-@define
-class Entry:
-    """A topic in the state."""
-
-    name: str
-    address: bytes
-    sender: bytes
-    created: int
-    isOpen: bool = False
-    sequence: int = 0
-    height: int = 0
-
-    @property
-    def leaf(self) -> bytes:
-        """Its leaf hash."""
-        name = self.name.encode()
-        return digest(
-            b"\0",
-            len(name).to_bytes(2, "big") + name + self.address + self.sender,
-            struct.pack(">QBQQ", self.created, self.isOpen, self.sequence, self.height),
-        )
+P = 2**255 - 19
+EIGHTH = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+LOW_ORDER = (0, 1, P - 1, EIGHTH, P - EIGHTH)
 
 
 def isSigned(key: bytes, message: bytes, signature: bytes) -> bool:
     """Whether an Ed25519 signature holds."""
+    y = int.from_bytes(key, "little") % 2**255
+    if y >= P or y in LOW_ORDER:
+        return False
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
     except InvalidSignature:
@@ -235,83 +331,6 @@ def following(content: bytes, chain: bytes, current: Nodes) -> Nodes | None:
     return nodes
 
 
-class Conflict(Exception):
-    """A block publishes to two topics of one prefix."""
-
-
-@define
-class State:
-    """Topics and accounts in plain dictionaries, in the order of their appearance."""
-
-    chain: bytes
-    nodes: Nodes = field(factory=lambda: Nodes(0, [bytes(32)]))
-    topics: dict[str, Entry] = field(factory=dict)
-    accounts: dict[bytes, set[int]] = field(factory=dict)
-    deciding: Nodes | None = None
-
-    def execute(self, block: Sequence[Sent], height: int, timestamp: int) -> Receipts:
-        """Change the state. After a L{Conflict} it is worth nothing any more."""
-        ends: list[tuple[str, int]] = []
-        self.deciding = self.nodes
-        prefixes: dict[str, str] = {}
-        for sent in block:
-            ends.append(self.one(sent, height, timestamp))
-            if ends[-1][1]:
-                prefix = sha256(sent.topic.encode()).hexdigest()[:8]
-                if prefixes.setdefault(prefix, sent.topic) != sent.topic:
-                    raise Conflict
-        return ends
-
-    def one(self, sent: Sent, height: int, timestamp: int) -> tuple[str, int]:
-        """Execute a transaction."""
-        if not isNew(self.accounts.get(sent.sender, set()), sent.nonce):
-            return "REPEATED", 0
-        self.accounts.setdefault(sent.sender, set()).add(sent.nonce)
-        if sent.kind == "VALIDATORS":
-            nodes = following(sent.content, self.chain, self.nodes)
-            if nodes is None or self.nodes is not self.deciding:
-                return "REFUSED", 0
-            self.nodes = nodes
-            return "DONE", 0
-        topic = self.topics.get(sent.topic)
-        if sent.kind == "OPEN":
-            if topic is None:
-                where = address("topic", self.chain, sent.topic)
-                topic = Entry(sent.topic, where, sent.sender, timestamp)
-                self.topics[sent.topic] = topic
-            topic.isOpen = True
-            return "DONE", 0
-        if topic is None or not topic.isOpen:
-            return "TOPIC_NOT_FOUND", 0
-        if sent.kind == "CLOSE":
-            topic.isOpen = False
-            return "DONE", 0
-        topic.sequence += 1
-        topic.height = height
-        return "DONE", topic.sequence
-
-    @property
-    def topicRoot(self) -> bytes:
-        """The root over the topics."""
-        return root([topic.leaf for topic in self.topics.values()])
-
-    @property
-    def accountRoot(self) -> bytes:
-        """The root over the accounts."""
-        return root([digest(b"\0", where, account(used)) for where, used in self.accounts.items()])
-
-    @property
-    def root(self) -> bytes:
-        """The root over all of it."""
-        return digest(
-            b"svcbroker/state\1",
-            len(self.topics).to_bytes(8, "big"),
-            self.topicRoot,
-            len(self.accounts).to_bytes(8, "big"),
-            self.accountRoot,
-        )
-
-
 def genesis(group: str, created: int, keys: Sequence[bytes]) -> bytes:
     """The encoding of a genesis."""
     name = group.encode()
@@ -326,7 +345,8 @@ def header(fields: Mapping[str, Any]) -> bytes:
     """The encoding of a header."""
     return b"".join(
         [
-            b"svcbroker/header\2",
+            b"svcbroker/header",
+            bytes([fields.get("version", 2)]),
             bytes.fromhex(fields["chain"]),
             fields["height"].to_bytes(8, "big"),
             bytes.fromhex(fields["parent"]),

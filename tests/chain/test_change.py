@@ -22,7 +22,7 @@ from svcbroker.chain import (
     proposeBlock,
 )
 
-from . import reference
+from . import reference, reference_state
 from .reference import Sent
 from .support import GENESIS, changeTo, sentChange, setOf, transactionOf
 
@@ -36,7 +36,7 @@ class ChangeTestCase(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.state = GENESIS.state()
-        self.model = reference.State(GENESIS.chain, reference.Nodes(0, GENESIS.validators))
+        self.model = reference_state.State(GENESIS.chain, reference.Nodes(0, GENESIS.validators))
         self.parent = GENESIS.header()
         self.nonce = 0
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from . import reference
+from . import reference, reference_state
 from .reference import VECTORS, Sent
 from .support import FIELDS, GENESIS
 
@@ -146,7 +146,7 @@ class ReferenceTests(SynchronousTestCase):
         """The small chain."""
         parent = VECTORS["genesis"][0]["header"]
         nodes = reference.Nodes(0, GENESIS.validators)
-        state = reference.State(bytes.fromhex(parent["chain"]), nodes)
+        state = reference_state.State(bytes.fromhex(parent["chain"]), nodes)
         hashes = [bytes.fromhex(parent["hash"])]
         for vector in VECTORS["blocks"]:
             header = vector["header"]

@@ -21,7 +21,7 @@ from svcbroker.chain._execution import PrefixConflict
 from svcbroker.chain._state import EMPTY_STATE_ROOT
 from svcbroker.model import Execution, topicPrefix
 
-from . import reference
+from . import reference, reference_state
 from .reference import Sent
 from .support import TWINS, few, transactionOf
 
@@ -249,7 +249,7 @@ class ModelTests(SynchronousTestCase):
         After any blocks, the state is what the model says, and one that is built of its rows
         has the same root. A block that the model cannot have is refused, and leaves no trace.
         """
-        state, model = newState(), reference.State(CHAIN)
+        state, model = newState(), reference_state.State(CHAIN)
         done: list[tuple[list[Sent], int]] = []
         rows: dict[int, object] = {}
         for height, block in enumerate(drawn, start=1):
@@ -257,11 +257,11 @@ class ModelTests(SynchronousTestCase):
             root = state.root
             try:
                 ends = model.execute(block, height, height * 10)
-            except reference.Conflict:
+            except reference_state.Conflict:
                 self.assertRaises(PrefixConflict, state.execute, transactions, height, height * 10)
                 self.assertEqual(state.root, root)
                 # The model is spoilt: play again what was before.
-                model = reference.State(CHAIN)
+                model = reference_state.State(CHAIN)
                 for earlier, number in done:
                     model.execute(earlier, number, number * 10)
                 continue
@@ -279,7 +279,7 @@ class ModelTests(SynchronousTestCase):
         # The changes that outcomes name are all that a store needs.
         self.assertEqual([rows[index] for index in range(len(rows))], list(state._topics))
 
-    def compare(self, state: ChainState, model: reference.State) -> None:
+    def compare(self, state: ChainState, model: reference_state.State) -> None:
         """What can be asked of the state is what the model has."""
         for name in NAMES:
             found, expected = state.topic(name), model.topics.get(name)

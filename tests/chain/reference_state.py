@@ -1,0 +1,237 @@
+"""
+The execution of transactions once more, from C{docs/chain.rst} alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from hashlib import sha256
+
+from attrs import define, field
+
+from .reference import (
+    Nodes,
+    Receipts,
+    Sent,
+    account,
+    address,
+    digest,
+    following,
+    isNew,
+    isSigned,
+    root,
+)
+from .reference_reading import (
+    Authors,
+    authorsStatement,
+    readAuthorChange,
+    readErasure,
+    statement,
+)
+
+IN_FORCE = 2**20
+"""How many of its latest uses of keys an owner can count on."""
+
+
+@define
+class Entry:
+    """A topic in the state."""
+
+    name: str
+    address: bytes
+    sender: bytes
+    created: int
+    isOpen: bool = False
+    sequence: int = 0
+    height: int = 0
+    authors: Authors | None = None
+
+    @property
+    def leaf(self) -> bytes:
+        """Its leaf hash."""
+        name = self.name.encode()
+        return digest(
+            b"\0",
+            len(name).to_bytes(2, "big") + name + self.address + self.sender,
+            struct.pack(">QBQQ", self.created, self.isOpen, self.sequence, self.height),
+            b"" if self.authors is None else self.authors.encoded,
+        )
+
+
+@define
+class Use:
+    """A use of an idempotency key."""
+
+    number: int
+    topic: str
+    sequence: int
+    height: int
+    digest: bytes | None
+
+
+class Conflict(Exception):
+    """A block publishes to two topics of one prefix."""
+
+
+@define
+class State:
+    """Topics and accounts in plain dictionaries, in the order of their appearance."""
+
+    chain: bytes
+    nodes: Nodes = field(factory=lambda: Nodes(0, [bytes(32)]))
+    topics: dict[str, Entry] = field(factory=dict)
+    accounts: dict[bytes, set[int]] = field(factory=dict)
+    uses: dict[tuple[bytes, str], Use] = field(factory=dict)
+    counts: dict[bytes, int] = field(factory=dict)
+    erased: set[tuple[str, int]] = field(factory=set)
+    inForce: int = IN_FORCE
+    deciding: Nodes | None = None
+
+    def execute(
+        self,
+        block: Sequence[Sent],
+        height: int,
+        timestamp: int,
+        stored: Receipts | None = None,
+    ) -> Receipts:
+        """
+        Change the state. After a L{Conflict} it is worth nothing any more.
+
+        @param stored: the receipts of a block that is executed again, with contents missing.
+        """
+        ends: list[tuple[str, int]] = []
+        self.deciding = self.nodes
+        prefixes: dict[str, str] = {}
+        for position, sent in enumerate(block):
+            known = "" if stored is None else stored[position][0]
+            ends.append(self.one(sent, height, timestamp, known))
+            if sent.kind == "PUBLISH" and ends[-1][0] == "DONE":
+                prefix = sha256(sent.topic.encode()).hexdigest()[:8]
+                if prefixes.setdefault(prefix, sent.topic) != sent.topic:
+                    raise Conflict
+        return ends
+
+    def one(self, sent: Sent, height: int, timestamp: int, known: str) -> tuple[str, int]:
+        """
+        Execute a transaction.
+
+        @param known: its stored execution, if there is one.
+        """
+        if not isNew(self.accounts.get(sent.sender, set()), sent.nonce):
+            return "REPEATED", 0
+        self.accounts.setdefault(sent.sender, set()).add(sent.nonce)
+        if sent.kind == "VALIDATORS":
+            nodes = following(sent.content, self.chain, self.nodes)
+            if nodes is None or self.nodes is not self.deciding:
+                return "REFUSED", 0
+            self.nodes = nodes
+            return "DONE", 0
+        if sent.kind == "PUBLISH":
+            return self.publish(sent, height, known)
+        topic = self.topics.get(sent.topic)
+        if sent.kind == "OPEN":
+            return self.open(sent, topic, timestamp)
+        if topic is None or not (topic.isOpen or sent.kind == "ERASE"):
+            return "TOPIC_NOT_FOUND", 0
+        if sent.kind == "CLOSE":
+            topic.isOpen = False
+            return "DONE", 0
+        if sent.kind == "AUTHORS":
+            return self.changeAuthors(sent, topic)
+        ranges = readErasure(sent.content)
+        if ranges[-1][1] > topic.sequence:
+            return "REFUSED", 0
+        for first, last in ranges:
+            self.erased |= {(topic.name, number) for number in range(first, last + 1)}
+        return "DONE", 0
+
+    def open(self, sent: Sent, topic: Entry | None, timestamp: int) -> tuple[str, int]:
+        """Execute an open."""
+        authors = Authors.read(sent.content) if sent.content else None
+        if topic is None:
+            where = address("topic", self.chain, sent.topic)
+            topic = Entry(sent.topic, where, sent.sender, timestamp, authors=authors)
+            self.topics[sent.topic] = topic
+        elif authors is not None and (
+            topic.authors is None
+            or topic.authors.authors != authors.authors
+            or topic.authors.admins != authors.admins
+        ):
+            return "REFUSED", 0
+        topic.isOpen = True
+        return "DONE", 0
+
+    def changeAuthors(self, sent: Sent, topic: Entry) -> tuple[str, int]:
+        """Execute a change of an open topic's authors."""
+        authors, admin, signature = readAuthorChange(sent.content)
+        current = topic.authors
+        if (
+            current is None
+            or authors.generation != current.generation + 1
+            or admin not in current.admins
+            or not isSigned(admin, authorsStatement(self.chain, topic.name, authors), signature)
+        ):
+            return "REFUSED", 0
+        topic.authors = authors
+        return "DONE", 0
+
+    def publish(self, sent: Sent, height: int, known: str) -> tuple[str, int]:
+        """Execute a publish."""
+        isMissing = sent.commitment is not None
+        if sent.author is not None:
+            said = statement(
+                self.chain, sent.topic, sent.content, sent.signedAt, sent.key, sent.extensions
+            )
+            isAuthors = isSigned(sent.author, said, sent.signature) if sent.signature else False
+            if known == "REFUSED" if isMissing else not isAuthors:
+                return "REFUSED", 0
+        name = sent.topic.encode()
+        used = None
+        if not isMissing:
+            length = len(name).to_bytes(2, "big")
+            used = digest(b"svcbroker/use", length, name, sent.content)
+        owner = sent.owner if sent.author is None else address("key", self.chain, sent.author)
+        count = self.counts.get(owner, 0)
+        use = None if sent.key is None else self.uses.get((owner, sent.key))
+        if use is not None and use.number > count - self.inForce:
+            isSame = use.digest == used
+            if None in (use.digest, used):
+                isSame = known == "PUBLISHED_BEFORE"
+            if isSame or (use.topic, use.sequence) in self.erased:
+                return "PUBLISHED_BEFORE", use.sequence
+            return "KEY_IN_USE", 0
+        topic = self.topics.get(sent.topic)
+        if topic is None or not topic.isOpen:
+            return "TOPIC_NOT_FOUND", 0
+        if topic.authors is not None and sent.author not in topic.authors.authors:
+            return "NO_AUTHOR", 0
+        if sent.expected not in (None, topic.sequence):
+            return "OTHER_SEQUENCE", topic.sequence
+        topic.sequence += 1
+        topic.height = height
+        if sent.key is not None:
+            self.counts[owner] = count + 1
+            self.uses[owner, sent.key] = Use(count + 1, topic.name, topic.sequence, height, used)
+        return "DONE", topic.sequence
+
+    @property
+    def topicRoot(self) -> bytes:
+        """The root over the topics."""
+        return root([topic.leaf for topic in self.topics.values()])
+
+    @property
+    def accountRoot(self) -> bytes:
+        """The root over the accounts."""
+        return root([digest(b"\0", where, account(used)) for where, used in self.accounts.items()])
+
+    @property
+    def root(self) -> bytes:
+        """The root over all of it."""
+        return digest(
+            b"svcbroker/state\1",
+            len(self.topics).to_bytes(8, "big"),
+            self.topicRoot,
+            len(self.accounts).to_bytes(8, "big"),
+            self.accountRoot,
+        )
