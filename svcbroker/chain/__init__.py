@@ -8,12 +8,28 @@ blocks runs this code unchanged. C{docs/chain.rst} is its specification.
 
 from ._accounts import NONCE_WINDOW, Account
 from ._address import accountAddress, keyAddress, topicAddress
+from ._authors import (
+    authorsStatement,
+    decodeAuthorChange,
+    decodeAuthors,
+    encodeAuthorChange,
+    encodeAuthors,
+    isSignedBy,
+    statement,
+)
 from ._block import (
     Candidate,
     InvalidBlock,
     checkBlock,
     proposeBlock,
     selectTransactions,
+)
+from ._body import (
+    decodeBody,
+    decodeTable,
+    encodeBody,
+    tableSize,
+    transactionHashes,
 )
 from ._certificate import (
     Certificate,
@@ -25,10 +41,13 @@ from ._certificate import (
     votePayload,
 )
 from ._encoding import Malformed, VersionUnknown
+from ._erasure import Erasure
 from ._execution import PrefixConflict
 from ._genesis import Genesis
-from ._header import Header, leaderIndex
+from ._head import MAX_HEAD_SIZE, Kind, isIdempotencyKey
+from ._header import FORMAT, OLD_FORMAT, Header, leaderIndex
 from ._history import History, HistoryNode, NodeSource, historyPath
+from ._keys import KEY_WINDOW, ErasedRange, KeySource, KeyUse, MemoryKeys
 from ._merkle import MerkleTree, leafHash, merklePath, merkleRoot, rootOfPath
 from ._receipts import (
     RECEIPT_SIZE,
@@ -40,17 +59,7 @@ from ._receipts import (
 )
 from ._state import ChainState, Outcome, TopicPath
 from ._table import BodyTable, bodyCount
-from ._transaction import (
-    MAX_HEAD_SIZE,
-    Kind,
-    Transaction,
-    TransactionSummary,
-    decodeBody,
-    decodeTable,
-    encodeBody,
-    tableSize,
-    transactionHashes,
-)
+from ._transaction import SALT_SIZE, Claims, Transaction, TransactionSummary
 from ._validators import (
     MAX_VALIDATORS,
     ChangeRefused,
@@ -61,10 +70,14 @@ from ._validators import (
 )
 
 __all__ = [
+    "FORMAT",
+    "KEY_WINDOW",
     "MAX_HEAD_SIZE",
     "MAX_VALIDATORS",
     "NONCE_WINDOW",
+    "OLD_FORMAT",
     "RECEIPT_SIZE",
+    "SALT_SIZE",
     "Account",
     "BodyTable",
     "Candidate",
@@ -72,13 +85,19 @@ __all__ = [
     "CertificateInvalid",
     "ChainState",
     "ChangeRefused",
+    "Claims",
+    "ErasedRange",
+    "Erasure",
     "Genesis",
     "Header",
     "History",
     "HistoryNode",
     "InvalidBlock",
+    "KeySource",
+    "KeyUse",
     "Kind",
     "Malformed",
+    "MemoryKeys",
     "MerkleTree",
     "NodeSource",
     "Outcome",
@@ -92,17 +111,24 @@ __all__ = [
     "ValidatorSet",
     "VersionUnknown",
     "accountAddress",
+    "authorsStatement",
     "bodyCount",
     "changePayload",
     "checkBlock",
     "checkCertificate",
+    "decodeAuthorChange",
+    "decodeAuthors",
     "decodeBody",
     "decodeReceipts",
     "decodeTable",
+    "encodeAuthorChange",
+    "encodeAuthors",
     "encodeBody",
     "encodeReceipts",
     "faultsTolerated",
     "historyPath",
+    "isIdempotencyKey",
+    "isSignedBy",
     "keyAddress",
     "leaderIndex",
     "leafHash",
@@ -114,6 +140,7 @@ __all__ = [
     "receiptLeaves",
     "rootOfPath",
     "selectTransactions",
+    "statement",
     "tableSize",
     "topicAddress",
     "transactionHashes",

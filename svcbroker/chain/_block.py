@@ -10,13 +10,15 @@ from itertools import islice
 from attrs import fields, frozen
 
 from ..model import topicPrefix
+from ._body import encodeBody
 from ._execution import PrefixConflict
-from ._header import Header, leaderIndex
+from ._head import Kind
+from ._header import FORMAT, Header, leaderIndex
 from ._history import History
 from ._merkle import merkleRoot
-from ._receipts import encodeReceipts, receiptRoot
+from ._receipts import TransactionReceipt, encodeReceipts, receiptRoot
 from ._state import ChainState, Outcome
-from ._transaction import Kind, Transaction, encodeBody
+from ._transaction import Transaction
 
 
 class InvalidBlock(Exception):
@@ -80,6 +82,7 @@ def proposeBlock(
     view: int,
     timestamp: int,
     transactions: Sequence[Transaction],
+    recorded: Sequence[TransactionReceipt] | None = None,
 ) -> Candidate:
     """
     Make the block that comes after C{parent}.
@@ -89,14 +92,17 @@ def proposeBlock(
     @param timestamp: the proposer's time in milliseconds since the epoch; a time before the
         parent's counts as the parent's.
     @param transactions: what L{selectTransactions} gave.
+    @param recorded: see L{ChainState.execute}.
     """
     height = parent.height + 1
     timestamp = max(timestamp, parent.timestamp)
-    outcome = state.execute(transactions, height, timestamp)
+    outcome = state.execute(transactions, height, timestamp, recorded)
     body, offsets = encodeBody(transactions)
     hashes = [transaction.hash for transaction in transactions]
     receipts = encodeReceipts(outcome.receipts)
+    isNew = parent.version == FORMAT or any(each.head[0] != 1 for each in transactions)
     header = Header(
+        version=FORMAT if isNew else parent.version,
         chain=parent.chain,
         height=height,
         parent=parent.hash,
@@ -128,11 +134,14 @@ def checkBlock(
     parent: Header,
     header: Header,
     transactions: Sequence[Transaction],
+    recorded: Sequence[TransactionReceipt] | None = None,
 ) -> Candidate:
     """
     Execute a proposed block, and check that it may follow C{parent}.
 
     @param state: the state after C{parent}.
+    @param recorded: the receipts of a block that was decided, of which contents may be missing;
+        C{None} for one that is to be decided.
     @raise InvalidBlock: anything in its header is not what it must be.
     """
     if header.view < parent.view:
@@ -140,7 +149,11 @@ def checkBlock(
     if header.timestamp < parent.timestamp:
         raise InvalidBlock("its time is before its parent's")
     try:
-        candidate = proposeBlock(state, parent, header.view, header.timestamp, transactions)
+        if recorded is None and any(each.isErased for each in transactions):
+            raise InvalidBlock("contents of its transactions are missing")
+        candidate = proposeBlock(
+            state, parent, header.view, header.timestamp, transactions, recorded
+        )
     except PrefixConflict:
         raise InvalidBlock("two of its events might have the same id") from None
     if candidate.header != header:

@@ -5,16 +5,21 @@ What the transactions of a block do to the state before it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, evolve
 
-from ..model import Execution, Topic, topicPrefix
+from ..model import AuthorSet, Execution, Topic, topicPrefix
 from ._accounts import Account, AccountDraft
-from ._address import topicAddress
+from ._address import keyAddress, topicAddress
+from ._authors import decodeAuthorChange, decodeAuthors, holds, isSignedBy, statement
 from ._encoding import Malformed
+from ._erasure import Erasure
+from ._head import Kind
+from ._keys import KEY_WINDOW, ErasedRange, KeyUse
 from ._receipts import TransactionReceipt
-from ._transaction import Kind, Transaction
+from ._transaction import Claims, Transaction
 from ._validators import ChangeRefused, ValidatorChange
 
 if TYPE_CHECKING:
@@ -24,6 +29,8 @@ _DONE = TransactionReceipt(Execution.DONE, 0)
 _NOT_FOUND = TransactionReceipt(Execution.TOPIC_NOT_FOUND, 0)
 _REPEATED = TransactionReceipt(Execution.REPEATED, 0)
 _REFUSED = TransactionReceipt(Execution.REFUSED, 0)
+_KEY_IN_USE = TransactionReceipt(Execution.KEY_IN_USE, 0)
+_NO_AUTHOR = TransactionReceipt(Execution.NO_AUTHOR, 0)
 
 
 class PrefixConflict(Exception):
@@ -45,6 +52,7 @@ class _TopicDraft:
     sequence: int
     height: int
     published: list[int]
+    authors: AuthorSet | None = None
     changed: bool = False
 
     def finish(self, name: str, height: int) -> Topic:
@@ -56,6 +64,7 @@ class _TopicDraft:
             isOpen=self.isOpen,
             sequence=self.sequence,
             height=height if self.published else self.height,
+            authors=self.authors,
         )
 
 
@@ -65,16 +74,33 @@ class BlockExecution:
 
     @ivar receipts: how each transaction ended.
     @ivar validators: the validator set that decides the next block.
+    @ivar uses: the idempotency keys that were used.
+    @ivar erased: the events that were erased.
+    @ivar earlier: for publishes that were published before, by their position in the block: the
+        height of the first event's block.
     """
 
-    def __init__(self, state: ChainState, height: int, timestamp: int) -> None:
+    def __init__(
+        self,
+        state: ChainState,
+        height: int,
+        timestamp: int,
+        recorded: Sequence[TransactionReceipt] | None,
+    ) -> None:
         """
         @param state: the state before the block.
         @param height: the height of the block.
         @param timestamp: its time in milliseconds since the epoch.
+        @param recorded: the receipts of its first execution, where contents may be missing.
         """
         self.receipts: list[TransactionReceipt] = []
         self.validators = state.validators
+        self.uses: list[KeyUse] = []
+        self.erased: list[ErasedRange] = []
+        self.earlier: dict[int, int] = {}
+        self._usesByKey: dict[tuple[bytes, str], KeyUse] = {}
+        self._counts: dict[bytes, int] = {}
+        self._recorded = recorded
         self._state = state
         self._height = height
         self._timestamp = timestamp
@@ -100,17 +126,104 @@ class BlockExecution:
                 continue
             accounts[transaction.sender] = account
             if transaction.kind is not publish:
-                append(self._executeOther(transaction))
+                append(self._executeOther(transaction, position))
                 continue
+            claims = transaction.claims
+            if claims is not None:
+                refusal = self._checkClaims(transaction, claims, position)
+                if refusal is not None:
+                    append(refusal)
+                    continue
             topic = topics.get(transaction.topic) or self._draft(transaction.topic)
             if topic is None or not topic.isOpen:
                 append(_NOT_FOUND)
                 continue
+            if claims is not None or topic.authors is not None:
+                refusal = _checkTopic(topic, claims)
+                if refusal is not None:
+                    append(refusal)
+                    continue
             if not topic.published:
                 self._publishFirst(transaction.topic, topic)
             topic.published.append(position)
             topic.sequence = sequence = topic.sequence + 1
             append(TransactionReceipt(done, sequence))
+            if claims is not None and claims.key is not None:
+                self._use(transaction, claims, topic)
+
+    def _checkClaims(
+        self, transaction: Transaction, claims: Claims, position: int
+    ) -> TransactionReceipt | None:
+        """
+        Check the signature and the idempotency key of a publish.
+
+        @return: the receipt of one that is refused.
+        """
+        author, chain = claims.author, self._state.chain
+        recorded = None if self._recorded is None else self._recorded[position].execution
+        if author is not None:
+            if transaction.isErased:
+                isSigned = recorded is not Execution.REFUSED
+            else:
+                signed = statement(
+                    chain,
+                    transaction.topic,
+                    transaction.content,
+                    author.signedAt,
+                    claims.key,
+                    transaction.extensions,
+                )
+                isSigned = isSignedBy(author, signed)
+            if not isSigned:
+                return _REFUSED
+        if claims.key is None:
+            return None
+        owner = _ownerOf(claims, chain)
+        use = self._usesByKey.get((owner, claims.key)) or self._state.keys.find(owner, claims.key)
+        if use is None or use.number <= self._count(owner) - KEY_WINDOW:
+            return None
+        draft = self._topics.get(transaction.topic)
+        index = self._state.topicIndex(transaction.topic) if draft is None else draft.index
+        if use.topic != index:
+            return _KEY_IN_USE
+        if self._isErased(use):
+            isSame = True
+        elif use.digest is None or transaction.isErased:
+            isSame = recorded is not Execution.KEY_IN_USE
+        else:
+            isSame = use.digest == sha256(transaction.content).digest()
+        if not isSame:
+            return _KEY_IN_USE
+        self.earlier[position] = use.height
+        return TransactionReceipt(Execution.PUBLISHED_BEFORE, use.sequence)
+
+    def _isErased(self, use: KeyUse) -> bool:
+        """Whether the event of a use was erased in this block."""
+        return any(
+            each.topic == use.topic and each.first <= use.sequence <= each.last
+            for each in self.erased
+        )
+
+    def _count(self, owner: bytes) -> int:
+        count = self._counts.get(owner)
+        return self._state.keys.count(owner) if count is None else count
+
+    def _use(self, transaction: Transaction, claims: Claims, topic: _TopicDraft) -> None:
+        """Add the use of a publish's idempotency key."""
+        assert claims.key is not None
+        owner = _ownerOf(claims, self._state.chain)
+        number = self._counts[owner] = self._count(owner) + 1
+        use = KeyUse(
+            owner=owner,
+            key=claims.key,
+            number=number,
+            topic=topic.index,
+            sequence=topic.sequence,
+            height=self._height,
+            digest=None if transaction.isErased else sha256(transaction.content).digest(),
+        )
+        self._usesByKey[owner, claims.key] = use
+        self.uses.append(use)
 
     def _publishFirst(self, name: str, topic: _TopicDraft) -> None:
         """The first event of a topic in this block."""
@@ -120,22 +233,60 @@ class BlockExecution:
         self._prefixes.add(prefix)
         topic.changed = True
 
-    def _executeOther(self, transaction: Transaction) -> TransactionReceipt:
+    def _executeOther(self, transaction: Transaction, position: int) -> TransactionReceipt:
         """Execute a transaction of another kind than a publish."""
-        if transaction.kind is Kind.VALIDATORS:
+        kind = transaction.kind
+        if kind is Kind.VALIDATORS:
             return self._changeValidators(transaction)
         name = transaction.topic
         topic = self._topics.get(name) or self._draft(name)
-        if transaction.kind is Kind.OPEN:
-            if topic is None:
-                topic = self._topics[name] = self._create(transaction)
-            topic.changed = topic.changed or not topic.isOpen
-            topic.isOpen = True
-            return _DONE
+        if kind is Kind.OPEN:
+            return self._open(transaction, topic)
+        if kind is Kind.ERASE:
+            return self._erase(transaction, topic, position)
         if topic is None or not topic.isOpen:
             return _NOT_FOUND
+        if kind is Kind.AUTHORS:
+            return self._changeAuthors(transaction, topic)
         topic.changed = True
         topic.isOpen = False
+        return _DONE
+
+    def _open(self, transaction: Transaction, topic: _TopicDraft | None) -> TransactionReceipt:
+        authors = decodeAuthors(transaction.content) if transaction.content else None
+        if topic is None:
+            topic = self._topics[transaction.topic] = self._create(transaction)
+            topic.authors = authors
+        elif authors is not None:
+            current = topic.authors
+            if current is None or evolve(current, generation=0) != authors:
+                return _REFUSED
+        topic.changed = topic.changed or not topic.isOpen
+        topic.isOpen = True
+        return _DONE
+
+    def _changeAuthors(self, transaction: Transaction, topic: _TopicDraft) -> TransactionReceipt:
+        change, current = decodeAuthorChange(transaction.content), topic.authors
+        if current is None or not holds(change, self._state.chain, transaction.topic, current):
+            return _REFUSED
+        topic.authors = change.following
+        topic.changed = True
+        return _DONE
+
+    def _erase(
+        self, transaction: Transaction, topic: _TopicDraft | None, position: int
+    ) -> TransactionReceipt:
+        ranges = Erasure.decode(transaction.content).ranges
+        if topic is None:
+            return _NOT_FOUND
+        if ranges[-1][1] > topic.sequence:
+            return _REFUSED
+        self.erased += [
+            ErasedRange(
+                topic=topic.index, first=first, last=last, height=self._height, position=position
+            )
+            for first, last in ranges
+        ]
         return _DONE
 
     def _changeValidators(self, transaction: Transaction) -> TransactionReceipt:
@@ -178,6 +329,7 @@ class BlockExecution:
             sequence=topic.sequence,
             height=topic.height,
             published=[],
+            authors=topic.authors,
         )
         return draft
 
@@ -203,3 +355,26 @@ class BlockExecution:
                 index, known = known, known + 1
             numbered[index] = (address, draft.finish())
         return numbered
+
+
+def _ownerOf(claims: Claims, chain: bytes) -> bytes:
+    """The address whose a publish's idempotency key is."""
+    if claims.author is not None:
+        return keyAddress(chain, claims.author.key)
+    assert claims.owner is not None
+    return claims.owner
+
+
+def _checkTopic(topic: _TopicDraft, claims: Claims | None) -> TransactionReceipt | None:
+    """
+    Check a publish against its topic.
+
+    @return: the receipt of one that is refused.
+    """
+    if topic.authors is not None:
+        author = None if claims is None else claims.author
+        if author is None or author.key not in topic.authors.authors:
+            return _NO_AUTHOR
+    if claims is not None and claims.expected not in (None, topic.sequence):
+        return TransactionReceipt(Execution.OTHER_SEQUENCE, topic.sequence)
+    return None

@@ -11,7 +11,10 @@ from attrs import field, frozen
 
 from ._encoding import Malformed, VersionUnknown
 
-VERSION = 2
+OLD_FORMAT = 2
+FORMAT = 3
+"""The format of blocks that may have transactions of version 2."""
+
 _TAG = b"svcbroker/header"
 _HEADER = struct.Struct(">16sB32sQ32s32sQHQ32s32s32s32s32sIQ")
 
@@ -28,6 +31,7 @@ class Header:
     """
     Everything that is said of a block, small enough to sign.
 
+    @ivar version: the format of its block: 2 or 3.
     @ivar chain: the id of its chain: the hash of the genesis.
     @ivar height: its height; genesis has 0.
     @ivar parent: the hash of the header before; zeros in genesis.
@@ -61,6 +65,7 @@ class Header:
     nextValidators: bytes
     transactionCount: int
     transactionTotal: int
+    version: int = OLD_FORMAT
     encoded: bytes = field(init=False, repr=False, eq=False)
     hash: bytes = field(init=False, eq=False)
 
@@ -68,7 +73,7 @@ class Header:
     def _encode(self) -> bytes:
         return _HEADER.pack(
             _TAG,
-            VERSION,
+            self.version,
             self.chain,
             self.height,
             self.parent,
@@ -99,12 +104,13 @@ class Header:
         """
         if not data.startswith(_TAG):
             raise Malformed("this is not a header")
-        if data[len(_TAG) : len(_TAG) + 1] != bytes([VERSION]):
-            raise VersionUnknown(f"only headers of format {VERSION} are known")
+        if data[len(_TAG) : len(_TAG) + 1] not in (bytes([OLD_FORMAT]), bytes([FORMAT])):
+            raise VersionUnknown(f"only headers of formats {OLD_FORMAT} and {FORMAT} are known")
         if len(data) != _HEADER.size:
             raise Malformed(f"a header has {_HEADER.size} bytes, not {len(data)}")
-        _, _, *fields = _HEADER.unpack(data)
+        _, version, *fields = _HEADER.unpack(data)
         return cls(
+            version=version,
             chain=fields[0],
             height=fields[1],
             parent=fields[2],

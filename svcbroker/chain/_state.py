@@ -9,13 +9,15 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ..model import Topic
 from ._accounts import Account
+from ._authors import encodeAuthors
 from ._encoding import U16, U64
 from ._execution import BlockExecution
 from ._history import History
+from ._keys import ErasedRange, KeySource, KeyUse, MemoryKeys
 from ._merkle import EMPTY_ROOT, MerkleTree, Overlay, leafHash, rootOfPath
 from ._receipts import TransactionReceipt
 from ._transaction import Transaction
@@ -38,6 +40,7 @@ def topicLeaf(topic: Topic) -> bytes:
                 b"\x01" if topic.isOpen else b"\x00",
                 U64.pack(topic.sequence),
                 U64.pack(topic.height),
+                b"" if topic.authors is None else encodeAuthors(topic.authors),
             )
         )
     )
@@ -99,6 +102,10 @@ class Outcome:
         their transactions in the block. Their sequence numbers run up to the topic's.
     @ivar validators: the validator set that decides the next block.
     @ivar stateRoot: the root of the state after it.
+    @ivar uses: the idempotency keys that were used, in order.
+    @ivar erased: the events that were erased, in the order of the transactions.
+    @ivar earlier: for publishes that were published before, by their position in the block: the
+        height of the first event's block.
     """
 
     receipts: Sequence[TransactionReceipt]
@@ -109,6 +116,9 @@ class Outcome:
     stateRoot: bytes
     topicOverlay: Overlay
     accountOverlay: Overlay
+    uses: Sequence[KeyUse] = ()
+    erased: Sequence[ErasedRange] = ()
+    earlier: Mapping[int, int] = field(factory=dict)
 
 
 class ChainState:
@@ -130,12 +140,15 @@ class ChainState:
         history: History,
         topics: Iterable[Topic] = (),
         accounts: Iterable[tuple[bytes, Account]] = (),
+        keys: KeySource | None = None,
     ) -> None:
         """
         @param topics: all topics in the order of their creation.
         @param accounts: all accounts with their addresses in the order of their appearance.
+        @param keys: the uses of idempotency keys; by default they are kept in memory.
         """
         self.chain = chain
+        self.keys: KeySource = MemoryKeys() if keys is None else keys
         self.validators = validators
         self.history = history
         self._topics = list(topics)
@@ -206,15 +219,23 @@ class ChainState:
         """All accounts with their addresses, in the order of their appearance."""
         return self._accounts
 
-    def execute(self, transactions: Sequence[Transaction], height: int, timestamp: int) -> Outcome:
+    def execute(
+        self,
+        transactions: Sequence[Transaction],
+        height: int,
+        timestamp: int,
+        recorded: Sequence[TransactionReceipt] | None = None,
+    ) -> Outcome:
         """
         What the transactions of a block do to this state.
 
         @param height: the height of their block.
         @param timestamp: the time of their block in milliseconds since the epoch.
+        @param recorded: the receipts that its validators have signed, which decide what follows
+            from contents that are missing; C{None} where none may be missing.
         @raise PrefixConflict: it publishes to two topics whose event ids begin alike.
         """
-        run = BlockExecution(self, height, timestamp)
+        run = BlockExecution(self, height, timestamp, recorded)
         run.execute(transactions)
         topics, accounts = run.topics(), run.accounts()
         topicOverlay = self._topicTree.preview(
@@ -234,6 +255,9 @@ class ChainState:
             ),
             topicOverlay=topicOverlay,
             accountOverlay=accountOverlay,
+            uses=run.uses,
+            erased=run.erased,
+            earlier=run.earlier,
         )
 
     def apply(self, outcome: Outcome, history: History) -> None:
@@ -264,5 +288,7 @@ class ChainState:
                 self._accountIndexes[entry[0]] = index
             else:
                 self._accounts[index] = entry
+        if outcome.uses or outcome.erased:
+            self.keys.add(outcome.uses, outcome.erased)
         self._topicTree.apply(outcome.topicOverlay)
         self._accountTree.apply(outcome.accountOverlay)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
+from ._body import tableSize
 from ._encoding import U32, Malformed
-from ._transaction import tableSize
 
 _STRIDE: Final = 128
 _U32_CODE: Final = next(code for code in "IL" if array(code).itemsize == U32.size)

@@ -1,43 +1,44 @@
 """
-Transactions, and the body of a block that holds them.
+Transactions.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from functools import lru_cache
+from collections.abc import Mapping
 from hashlib import sha256
-from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
-from ..errors import BrokerError
-from ..model import checkExtensions, checkTopicName
-from ._encoding import U16, U32, Malformed, Reader
+from ..model import PRIVATE_PREFIX, SIGNATURE_SIZE, Authorship
+from ._authors import decodeAuthorChange, decodeAuthors
+from ._encoding import U32, U64, Malformed, Reader
+from ._erasure import Erasure
+from ._extensions import decodeExtensions, encodeExtensions
+from ._head import AUTHOR, EXPECTED, FIXED, KEY, PRIVATE, Head, Kind
 from ._merkle import leafHash
 
-VERSION = 1
-NO_CONTENT = sha256(b"").digest()
+SALT_SIZE = 32
+"""Bytes of the salt of a publish."""
 
-_FIXED = struct.Struct(">BB20sQQ32sH")
-_PAIR = struct.Struct(">HH")
-
-_SHORT = 64
+_NO_CONTENT = sha256(b"").digest()
+_COMMITMENT_TAG = b"svcbroker/content"
 _SIZE = U32.size
 
-MAX_HEAD_SIZE = 20480
-"""No transaction's head is longer: a name and extensions at their limits stay far below."""
 
+class Claims(Struct, frozen=True, kw_only=True):
+    """
+    What a publish asks the chain to check. Most publishes have none.
 
-class Kind(IntEnum):
-    """What a transaction does. The numbers are part of the encoding."""
+    @ivar author: who has signed it. The signature is empty where it was erased.
+    @ivar key: its idempotency key.
+    @ivar owner: the address whose key it is; C{None} where it is that of the author.
+    @ivar expected: the sequence number that the topic must have.
+    """
 
-    OPEN = 1
-    CLOSE = 2
-    PUBLISH = 3
-    VALIDATORS = 4
+    author: Authorship | None = None
+    key: str | None = None
+    owner: bytes | None = None
+    expected: int | None = None
 
 
 class Transaction(Struct, frozen=True, kw_only=True):
@@ -45,18 +46,23 @@ class Transaction(Struct, frozen=True, kw_only=True):
     One request, as the chain holds it. Made for every event, so it is a C{msgspec} structure, which
     is made in a ninth of the time of another frozen value; so are other values here.
 
-    Its I{head} is everything but the content, which it holds the hash of; so a transaction can
+    Its I{head} is everything but the content, which it commits to; so a transaction can
     be listed, and its place in a block proved, without its content.
 
     @ivar sender: the sender's address: 20 bytes.
     @ivar topic: the name of the topic that it is about; empty for a change of validators.
-    @ivar content: the event's, or an encoded
-        L{ValidatorChange<svcbroker.chain.ValidatorChange>}.
+    @ivar extensions: those of the event, private ones included.
+    @ivar content: the event's, or what the kind encodes: a
+        L{ValidatorChange<svcbroker.chain.ValidatorChange>}, an C{AuthorSet}, an C{AuthorChange}, an
+        L{Erasure}.
     @ivar nonce: the sender's number for it, from 1. The chain executes no number twice.
     @ivar timestamp: when it was submitted, in milliseconds since the epoch.
-    @ivar head: its canonical encoding without the content.
+    @ivar head: its canonical encoding without seal and content.
+    @ivar seal: of a publish of version 2: salt, signature and private extensions.
     @ivar hash: the Merkle leaf hash of C{head}.
     @ivar size: how many bytes it takes in a block's body.
+    @ivar claims: C{None} where a publish has none.
+    @ivar isErased: whether seal and content are missing.
     """
 
     kind: Kind
@@ -69,6 +75,14 @@ class Transaction(Struct, frozen=True, kw_only=True):
     head: bytes
     hash: bytes
     size: int
+    seal: bytes = b""
+    claims: Claims | None = None
+    isErased: bool = False
+
+    @property
+    def version(self) -> int:
+        """The version of its encoding: 1 or 2."""
+        return self.head[0]
 
     @classmethod
     def create(
@@ -82,14 +96,13 @@ class Transaction(Struct, frozen=True, kw_only=True):
         extensions: Mapping[str, str] | None = None,
     ) -> Transaction:
         """
-        Make a transaction from what it means. Name, content and extensions are valid.
+        Make a transaction of version 1. Name, content and extensions are valid.
         """
-        contentHash = sha256(content).digest() if content else NO_CONTENT
         name = topic.encode("utf-8")
         head = (
-            _FIXED.pack(VERSION, kind, sender, nonce, timestamp, contentHash, len(name))
+            FIXED.pack(1, kind, sender, nonce, timestamp, _digest(content), len(name))
             + name
-            + _encodeExtensions(extensions)
+            + encodeExtensions(extensions)
         )
         return cls(
             kind=kind,
@@ -105,83 +118,134 @@ class Transaction(Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def decode(cls, entry: bytes) -> Transaction:
+    def publish(
+        cls,
+        sender: bytes,
+        nonce: int,
+        timestamp: int,
+        topic: str,
+        content: bytes,
+        extensions: Mapping[str, str] | None,
+        salt: bytes,
+        claims: Claims | None = None,
+    ) -> Transaction:
         """
-        Read a transaction as it stands in a body: its head, and the content up to the end.
+        Make a publish of version 2. Name, content, extensions and claims are valid.
 
-        @raise Malformed: the head is not canonical, its name or extensions are not valid, or
-            the content is not the one that the head names.
+        @param salt: L{SALT_SIZE} random bytes.
         """
-        head = _Head.read(entry)
-        content = entry[head.size :]
-        if sha256(content).digest() != head.contentHash:
-            raise Malformed("the content is not the one that the transaction names")
-        head.check(hasContent=bool(content))
-        encoded = entry[: head.size]
+        name = topic.encode("utf-8")
+        seal, options, encoded = salt, 0, b""
+        if claims is not None:
+            options, encoded = _encodeClaims(claims)
+            if claims.author is not None:
+                seal += claims.author.signature
+        public = extensions
+        if extensions:
+            private = {
+                key: value for key, value in extensions.items() if key.startswith(PRIVATE_PREFIX)
+            }
+            if private:
+                options |= PRIVATE
+                seal += encodeExtensions(private)
+                public = {key: extensions[key] for key in extensions if key not in private}
+        commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
+        head = b"%b%b%c%b%b" % (
+            FIXED.pack(2, Kind.PUBLISH, sender, nonce, timestamp, commitment, len(name)),
+            name,
+            options,
+            encoded,
+            encodeExtensions(public),
+        )
+        return cls(
+            kind=Kind.PUBLISH,
+            sender=sender,
+            nonce=nonce,
+            timestamp=timestamp,
+            topic=topic,
+            extensions=extensions or {},
+            content=content,
+            head=head,
+            hash=leafHash(head),
+            size=_SIZE + len(head) + len(seal) + len(content),
+            seal=seal,
+            claims=claims,
+        )
+
+    @classmethod
+    def make(
+        cls,
+        kind: Kind,
+        sender: bytes,
+        nonce: int,
+        timestamp: int,
+        topic: str,
+        content: bytes = b"",
+    ) -> Transaction:
+        """
+        Make a transaction of version 2 that is not a publish. Name and content are valid.
+        """
+        name = topic.encode("utf-8")
+        head = (
+            FIXED.pack(2, kind, sender, nonce, timestamp, _digest(content), len(name))
+            + name
+            + b"\x00\x00\x00"
+        )
+        return cls(
+            kind=kind,
+            sender=sender,
+            nonce=nonce,
+            timestamp=timestamp,
+            topic=topic,
+            extensions={},
+            content=content,
+            head=head,
+            hash=leafHash(head),
+            size=_SIZE + len(head) + len(content),
+        )
+
+    @classmethod
+    def decode(cls, entry: bytes, mayBeErased: bool = False) -> Transaction:
+        """
+        Read a transaction as it stands in a body: its head, and seal and content up to the end.
+
+        @param mayBeErased: whether a publish may stand there without its content.
+        @raise Malformed: the head is not canonical, its name or extensions are not valid, or
+            the content is not the one that the head commits to.
+        """
+        head = Head.read(entry)
+        encoded, rest = entry[: head.size], entry[head.size :]
+        isPublish = head.kind is Kind.PUBLISH
+        isSealed = isPublish and head.version == 2
+        isErased = (
+            not rest and isPublish and (isSealed or head.commitment != _NO_CONTENT) and mayBeErased
+        )
+        signature, content = b"", rest
+        private: Mapping[str, str] = {}
+        if not isErased:
+            tag = _COMMITMENT_TAG if isSealed else b""
+            if sha256(tag + rest).digest() != head.commitment:
+                raise Malformed("the content is not the one that the transaction names")
+            if isSealed:
+                signature, private, content = _readSeal(rest, head.options)
+        head.check(bool(content), private)
+        if head.version == 2 and not isPublish:
+            _checkContent(head.kind, content)
         return cls(
             kind=head.kind,
             sender=head.sender,
             nonce=head.nonce,
             timestamp=head.timestamp,
             topic=head.topic,
-            extensions=head.extensions,
+            extensions={**head.extensions, **private} if private else head.extensions,
             content=content,
             head=encoded,
             hash=leafHash(encoded),
             size=_SIZE + len(entry),
+            seal=rest[: len(rest) - len(content)],
+            claims=_claimsOf(head, signature),
+            isErased=isErased,
         )
-
-
-class _Head(Struct, frozen=True, kw_only=True):
-    """A transaction's head, taken apart."""
-
-    kind: Kind
-    sender: bytes
-    nonce: int
-    timestamp: int
-    contentHash: bytes
-    topic: str
-    extensions: Mapping[str, str]
-    size: int
-
-    @classmethod
-    def read(cls, entry: bytes) -> _Head:
-        reader = Reader(entry)
-        version, number, sender, nonce, timestamp, contentHash, length = _FIXED.unpack(
-            reader.take(_FIXED.size)
-        )
-        if version != VERSION:
-            raise Malformed(f"transaction version {version} is not known")
-        try:
-            kind = Kind(number)
-        except ValueError:
-            raise Malformed(f"transaction kind {number} is not known") from None
-        return cls(
-            kind=kind,
-            sender=sender,
-            nonce=nonce,
-            timestamp=timestamp,
-            contentHash=contentHash,
-            topic=reader.text(length),
-            extensions=_decodeExtensions(reader),
-            size=reader.position,
-        )
-
-    def check(self, hasContent: bool) -> None:
-        """
-        @raise Malformed: it is not valid for its kind.
-        """
-        if self.kind is Kind.VALIDATORS:
-            if self.topic or self.extensions:
-                raise Malformed("a change of validators has neither topic nor extensions")
-            return
-        if self.kind is not Kind.PUBLISH and (hasContent or self.extensions):
-            raise Malformed("only a publish has content and extensions")
-        try:
-            checkTopicName(self.topic)
-            checkExtensions(self.extensions)
-        except BrokerError as error:
-            raise Malformed(error.message) from None
 
 
 class TransactionSummary(Struct, frozen=True, kw_only=True):
@@ -205,117 +269,65 @@ class TransactionSummary(Struct, frozen=True, kw_only=True):
         @param entry: its bytes, of which the first L{MAX_HEAD_SIZE} are enough.
         @raise Malformed: they do not begin with a head.
         """
-        head = _Head.read(entry)
+        head = Head.read(entry)
         return cls(sender=head.sender, topic=head.topic, hash=leafHash(entry[: head.size]))
 
 
-def _encodeExtensions(extensions: Mapping[str, str] | None) -> bytes:
-    if not extensions:
-        return b"\x00\x00"
-    if len(extensions) == 1:
-        # Often, and then always the same: carriers mark their events.
-        ((name, text),) = extensions.items()
-        if len(name) + len(text) <= _SHORT:
-            return _encodeShort(name, text)
-    parts = [U16.pack(len(extensions))]
-    for key, value in sorted(
-        (key.encode("utf-8"), value.encode("utf-8")) for key, value in extensions.items()
-    ):
-        parts += (_PAIR.pack(len(key), len(value)), key, value)
-    return b"".join(parts)
+def _digest(content: bytes) -> bytes:
+    return sha256(content).digest() if content else _NO_CONTENT
 
 
-@lru_cache(maxsize=256)
-def _encodeShort(key: str, value: str) -> bytes:
-    name, text = key.encode("utf-8"), value.encode("utf-8")
-    return b"\x00\x01" + _PAIR.pack(len(name), len(text)) + name + text
+def _encodeClaims(claims: Claims) -> tuple[int, bytes]:
+    """The options of a head, and what they add to it."""
+    options, encoded = 0, b""
+    if claims.author is not None:
+        options |= AUTHOR
+        encoded += claims.author.key + U64.pack(claims.author.signedAt)
+    if claims.key is not None:
+        options |= KEY
+        if claims.author is None:
+            assert claims.owner is not None
+            encoded += claims.owner
+        encoded += bytes([len(claims.key)]) + claims.key.encode("ascii")
+    if claims.expected is not None:
+        options |= EXPECTED
+        encoded += U64.pack(claims.expected)
+    return options, encoded
 
 
-def _decodeExtensions(reader: Reader) -> dict[str, str]:
-    extensions: dict[str, str] = {}
-    last = b""
-    for position in range(reader.number(U16)):
-        keySize, valueSize = _PAIR.unpack(reader.take(_PAIR.size))
-        key = reader.text(keySize)
-        encoded = key.encode("utf-8")
-        if position and encoded <= last:
-            raise Malformed("extensions are not in the order of their keys")
-        last = encoded
-        extensions[key] = reader.text(valueSize)
-    return extensions
+def _claimsOf(head: Head, signature: bytes) -> Claims | None:
+    if not head.options & ~PRIVATE:
+        return None
+    author = None
+    if head.author is not None:
+        key, signedAt = head.author
+        author = Authorship(key=key, signedAt=signedAt, signature=signature)
+    return Claims(author=author, key=head.key, owner=head.owner, expected=head.expected)
 
 
-def encodeBody(transactions: Sequence[Transaction]) -> tuple[bytes, Sequence[int]]:
+def _readSeal(rest: bytes, options: int) -> tuple[bytes, dict[str, str], bytes]:
+    """The signature, the private extensions and the content."""
+    reader = Reader(rest)
+    reader.take(SALT_SIZE)
+    signature = reader.take(SIGNATURE_SIZE) if options & AUTHOR else b""
+    private: dict[str, str] = {}
+    if options & PRIVATE:
+        private = decodeExtensions(reader)
+        if not private:
+            raise Malformed("a seal says that there are private extensions")
+    return signature, private, rest[reader.position :]
+
+
+def _checkContent(kind: Kind, content: bytes) -> None:
     """
-    The body of a block: how many transactions there are, how long each is, and they themselves.
+    Check the content of a transaction of version 2 that is not a publish.
 
-    @return: the bytes, and where in them each transaction starts, and after the last of these
-        the end.
+    @raise Malformed: it is not one of its kind.
     """
-    count = len(transactions)
-    parts: list[bytes] = []
-    sizes: list[int] = []
-    for transaction in transactions:
-        head, content = transaction.head, transaction.content
-        parts += (head, content)
-        sizes.append(len(head) + len(content))
-    table = struct.pack(f">I{count}I", count, *sizes)
-    return table + b"".join(parts), list(accumulate(sizes, initial=len(table)))
-
-
-def tableSize(count: int) -> int:
-    """How many bytes a body has before the first of C{count} transactions."""
-    return U32.size * (count + 1)
-
-
-def decodeTable(table: bytes) -> Sequence[int]:
-    """
-    Where the transactions of a body start, and after the last of these the end.
-
-    @param table: the first L{tableSize} bytes of the body, or more.
-    @raise Malformed: that is no such beginning.
-    """
-    if len(table) < U32.size:
-        raise Malformed("the body ends early")
-    count: int = U32.unpack_from(table)[0]
-    if len(table) < tableSize(count):
-        raise Malformed("the body ends early")
-    sizes = struct.unpack_from(f">{count}I", table, U32.size)
-    return list(accumulate(sizes, initial=tableSize(count)))
-
-
-def transactionHashes(body: bytes, offsets: Sequence[int]) -> Sequence[bytes]:
-    """
-    The hashes of the transactions of a block that is known to be good.
-
-    @param offsets: what L{decodeTable} gave.
-    @raise Malformed: it is not good.
-    """
-    hashes = []
-    try:
-        for start, end in pairwise(offsets):
-            at = start + _FIXED.size
-            at += U16.unpack_from(body, at - U16.size)[0]
-            (extensions,) = U16.unpack_from(body, at)
-            at += U16.size
-            for _ in range(extensions):
-                keySize, valueSize = _PAIR.unpack_from(body, at)
-                at += _PAIR.size + keySize + valueSize
-            if at > end:
-                raise Malformed("a transaction ends early")
-            hashes.append(sha256(b"\x00" + body[start:at]).digest())
-    except struct.error:
-        raise Malformed("the body ends early") from None
-    return hashes
-
-
-def decodeBody(body: bytes) -> Sequence[Transaction]:
-    """
-    The transactions of a block.
-
-    @raise Malformed: the bytes are not a body.
-    """
-    offsets = decodeTable(body)
-    if offsets[-1] != len(body):
-        raise Malformed("the body is not as long as it says")
-    return [Transaction.decode(body[start:end]) for start, end in pairwise(offsets)]
+    if kind is Kind.OPEN:
+        if content and decodeAuthors(content).generation:
+            raise Malformed("a topic is opened with authors of generation 0")
+    elif kind is Kind.AUTHORS:
+        decodeAuthorChange(content)
+    elif kind is Kind.ERASE:
+        Erasure.decode(content)

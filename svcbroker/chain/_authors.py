@@ -1,0 +1,169 @@
+"""
+Authors: the statements that they sign, and the sets of authors that topics may have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from itertools import pairwise
+from typing import Final
+
+from ..model import (
+    AUTHOR_KEY_SIZE,
+    MAX_ADMINS,
+    MAX_AUTHORS,
+    SIGNATURE_SIZE,
+    AuthorChange,
+    AuthorSet,
+    Authorship,
+)
+from ._encoding import U64, Malformed, Reader
+from ._extensions import sortedExtensions
+from ._validators import verifySignature
+
+_REMEMBERED: Final = 16_384
+_verified: dict[bytes, None] = {}
+
+
+def statement(
+    chain: bytes,
+    topic: str,
+    content: bytes,
+    signedAt: int,
+    idempotencyKey: str | None,
+    extensions: Mapping[str, str],
+) -> bytes:
+    """
+    The bytes that an author signs to publish an event.
+
+    @param chain: the chain's id.
+    @param signedAt: the author's own time in milliseconds since the epoch.
+    @param extensions: all of the event's extensions, private ones included.
+    """
+    lines = [
+        "svcbroker/statement/1",
+        f"chain={chain.hex()}",
+        f"topic={topic}",
+        f"content={sha256(content).hexdigest()}",
+        f"time={signedAt}",
+        f"key={idempotencyKey or ''}",
+    ]
+    lines += [f"extension={key.hex()}:{value.hex()}" for key, value in sortedExtensions(extensions)]
+    return _text(lines)
+
+
+def authorsStatement(chain: bytes, topic: str, following: AuthorSet) -> bytes:
+    """
+    The bytes that an admin signs to change who may publish to a topic.
+
+    @param chain: the chain's id.
+    @param following: the new set.
+    """
+    return _text(
+        [
+            "svcbroker/authors/1",
+            f"chain={chain.hex()}",
+            f"topic={topic}",
+            f"generation={following.generation}",
+            f"authors={','.join(key.hex() for key in following.authors)}",
+            f"admins={','.join(key.hex() for key in following.admins)}",
+        ]
+    )
+
+
+def _text(lines: Sequence[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+
+def isSignedBy(author: Authorship, signed: bytes) -> bool:
+    """
+    Whether an author has signed a statement. What was found to be signed is remembered: the broker,
+    the pool and the state machine all ask.
+
+    @param signed: what L{statement} gave.
+    """
+    digest = sha256(author.key + author.signature + signed).digest()
+    if digest in _verified:
+        return True
+    if not verifySignature(author.key, signed, author.signature):
+        return False
+    _verified[digest] = None
+    if len(_verified) > _REMEMBERED:
+        del _verified[next(iter(_verified))]
+    return True
+
+
+def encodeAuthors(authors: AuthorSet) -> bytes:
+    """The canonical encoding of a set of authors."""
+    return b"".join(
+        (
+            U64.pack(authors.generation),
+            bytes([len(authors.authors)]),
+            *authors.authors,
+            bytes([len(authors.admins)]),
+            *authors.admins,
+        )
+    )
+
+
+def decodeAuthors(data: bytes) -> AuthorSet:
+    """
+    Read a set of authors.
+
+    @raise Malformed: the bytes are not one.
+    """
+    reader = Reader(data)
+    authors = _readAuthors(reader)
+    reader.finish()
+    return authors
+
+
+def encodeAuthorChange(change: AuthorChange) -> bytes:
+    """The canonical encoding of a change of authors: the content of its transaction."""
+    return encodeAuthors(change.following) + change.admin + change.signature
+
+
+def decodeAuthorChange(data: bytes) -> AuthorChange:
+    """
+    Read a change of authors.
+
+    @raise Malformed: the bytes are not one.
+    """
+    reader = Reader(data)
+    following = _readAuthors(reader)
+    admin, signature = reader.take(AUTHOR_KEY_SIZE), reader.take(SIGNATURE_SIZE)
+    reader.finish()
+    return AuthorChange(following=following, admin=admin, signature=signature)
+
+
+def _readAuthors(reader: Reader) -> AuthorSet:
+    generation = reader.number(U64)
+    authors = _readKeys(reader)
+    admins = _readKeys(reader)
+    if not 1 <= len(authors) <= MAX_AUTHORS or len(admins) > MAX_ADMINS:
+        raise Malformed(f"a topic has 1 to {MAX_AUTHORS} authors and up to {MAX_ADMINS} admins")
+    return AuthorSet(generation=generation, authors=authors, admins=admins)
+
+
+def _readKeys(reader: Reader) -> tuple[bytes, ...]:
+    keys = tuple(reader.take(AUTHOR_KEY_SIZE) for _ in range(reader.take(1)[0]))
+    if any(following <= key for key, following in pairwise(keys)):
+        raise Malformed("authors are not in rising order")
+    return keys
+
+
+def holds(change: AuthorChange, chain: bytes, topic: str, current: AuthorSet) -> bool:
+    """
+    Whether a change may follow a topic's current set of authors.
+
+    @param chain: the chain's id.
+    """
+    following = change.following
+    return (
+        following.generation == current.generation + 1
+        and change.admin in current.admins
+        and verifySignature(
+            change.admin, authorsStatement(chain, topic, following), change.signature
+        )
+    )

@@ -1,0 +1,139 @@
+"""
+Uses of idempotency keys, and the events that were erased.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct, structs
+
+KEY_WINDOW: Final = 2**20
+"""How many of an owner's latest uses are in force."""
+
+
+class KeyUse(Struct, frozen=True, kw_only=True):
+    """
+    An idempotency key that has published an event.
+
+    @ivar owner: the address whose key it is: 20 bytes.
+    @ivar key: the key.
+    @ivar number: the number of the use among those of its owner, from 1.
+    @ivar topic: the index of the event's topic.
+    @ivar sequence: the event's number in its topic.
+    @ivar height: the height of its block.
+    @ivar digest: the SHA-256 of its content; C{None} where that was erased.
+    """
+
+    owner: bytes
+    key: str
+    number: int
+    topic: int
+    sequence: int
+    height: int
+    digest: bytes | None
+
+
+class ErasedRange(Struct, frozen=True, kw_only=True):
+    """
+    Consecutive events of a topic that were erased by one transaction.
+
+    @ivar topic: the index of the topic.
+    @ivar first: the sequence number of the first of them.
+    @ivar last: that of the last.
+    @ivar height: the height of the block with the erasure.
+    @ivar position: the index of the erasure in its block.
+    """
+
+    topic: int
+    first: int
+    last: int
+    height: int
+    position: int
+
+
+class KeySource(Protocol):
+    """
+    What a chain's state knows of idempotency keys. It may be on disk: only publishes with a key
+    ask.
+    """
+
+    def find(self, owner: bytes, key: str) -> KeyUse | None:
+        """
+        The latest use of a key. Its digest is C{None} where the event is erased.
+        """
+
+    def count(self, owner: bytes) -> int:
+        """
+        The number of the latest use of any key of an owner; 0 where there is none.
+        """
+
+    def add(self, uses: Sequence[KeyUse], erased: Sequence[ErasedRange]) -> None:
+        """
+        Add what a block has brought. The state calls it when the block is applied.
+        """
+
+
+class MemoryKeys:
+    """
+    A L{KeySource} in memory, with the uses that are in force.
+    """
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[bytes, str], KeyUse] = {}
+        self._owned: dict[bytes, deque[KeyUse]] = {}
+        self._erased: dict[int, list[tuple[int, ErasedRange]]] = {}
+
+    def find(self, owner: bytes, key: str) -> KeyUse | None:
+        """See L{KeySource.find}."""
+        use = self._uses.get((owner, key))
+        if use is not None and self.erasure(use.topic, use.sequence) is not None:
+            return structs.replace(use, digest=None)
+        return use
+
+    def count(self, owner: bytes) -> int:
+        """See L{KeySource.count}."""
+        owned = self._owned.get(owner)
+        return owned[-1].number if owned else 0
+
+    def add(self, uses: Sequence[KeyUse], erased: Sequence[ErasedRange]) -> None:
+        """See L{KeySource.add}."""
+        for use in uses:
+            owned = self._owned.setdefault(use.owner, deque())
+            owned.append(use)
+            self._uses[use.owner, use.key] = use
+            if len(owned) > KEY_WINDOW:
+                oldest = owned.popleft()
+                if self._uses.get((oldest.owner, oldest.key)) is oldest:
+                    del self._uses[oldest.owner, oldest.key]
+        for each in erased:
+            ranges = self._erased.setdefault(each.topic, [])
+            # The parts that were not erased before.
+            first = each.first
+            for start, known in ranges[max(0, bisect_right(ranges, first, key=_first) - 1) :]:
+                if start > each.last:
+                    break
+                if first < start:
+                    insort(ranges, (first, structs.replace(each, first=first, last=start - 1)))
+                first = max(first, known.last + 1)
+            if first <= each.last:
+                insort(ranges, (first, structs.replace(each, first=first)))
+
+    def erasure(self, topic: int, sequence: int) -> ErasedRange | None:
+        """
+        Which erasure has erased an event; C{None} where none has.
+
+        @param topic: the index of the topic.
+        """
+        ranges = self._erased.get(topic, [])
+        at = bisect_right(ranges, sequence, key=_first)
+        if not at or ranges[at - 1][1].last < sequence:
+            return None
+        return ranges[at - 1][1]
+
+
+def _first(entry: tuple[int, ErasedRange]) -> int:
+    return entry[0]
