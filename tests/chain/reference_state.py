@@ -186,11 +186,7 @@ class State:
             isAuthors = isSigned(sent.author, said, sent.signature) if sent.signature else False
             if known == "REFUSED" if isMissing else not isAuthors:
                 return "REFUSED", 0
-        name = sent.topic.encode()
-        used = None
-        if not isMissing:
-            length = len(name).to_bytes(2, "big")
-            used = digest(b"svcbroker/use", length, name, sent.content)
+        used = None if isMissing else digest(sent.content)
         owner = sent.owner if sent.author is None else address("key", self.chain, sent.author)
         count = self.counts.get(owner, 0)
         use = None if sent.key is None else self.uses.get((owner, sent.key))
@@ -198,7 +194,8 @@ class State:
             isSame = use.digest == used
             if None in (use.digest, used):
                 isSame = known == "PUBLISHED_BEFORE"
-            if isSame or (use.topic, use.sequence) in self.erased:
+            isErased = (use.topic, use.sequence) in self.erased
+            if use.topic == sent.topic and (isSame or isErased):
                 return "PUBLISHED_BEFORE", use.sequence
             return "KEY_IN_USE", 0
         topic = self.topics.get(sent.topic)
