@@ -116,6 +116,7 @@ class Access:
     gives. Where there are no accounts, L{anonymous} is L{ANYBODY}, and nobody logs in.
 
     @ivar isOpen: whether there are no accounts, so that everybody may do everything.
+    @ivar turns: when carriers handle what clients send that have not logged in.
     @ivar anonymous: the principal of clients without credentials; C{None} where they are refused.
     @ivar recall: see L{HttpLogins.recall}.
     @ivar loginHttp: see L{HttpLogins.login}.
@@ -160,7 +161,8 @@ class Access:
         # give a new token for each request.
         self._expiries: dict[ReferenceType[Principal], IDelayedCall] = {}
         self._queue = LoginQueue(clock, limits)
-        self._http = HttpLogins(self.login, clock, entropy(32))
+        self.turns = self._queue.turns
+        self._http = HttpLogins(self.login, self.turns, clock, entropy(32))
         self.recall = self._http.recall
         self.loginHttp = self._http.login
         self.isOpen = not authenticators and anonymous is None
@@ -185,6 +187,7 @@ class Access:
         for call in self._expiries.values():
             call.cancel()
         self._expiries.clear()
+        self.turns.stop()
         for authenticator in self._authenticators:
             authenticator.stop()
 

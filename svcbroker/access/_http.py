@@ -7,6 +7,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -17,7 +18,9 @@ from twisted.python.failure import Failure
 
 from ..errors import NotAuthenticated
 from ..interfaces import BearerToken
+from ..net.addresses import networkOf
 from ..net.deferreds import asDeferred
+from ..net.turns import FairTurns
 from ._principal import Principal
 
 REMEMBERED_FOR: Final = 60.0
@@ -37,17 +40,19 @@ class HttpLogins:
     Values of C{Authorization} are kept only as hashes with a key of this process.
     """
 
-    def __init__(self, login: Login, clock: IReactorTime, key: bytes) -> None:
+    def __init__(self, login: Login, turns: FairTurns, clock: IReactorTime, key: bytes) -> None:
         """
         @param login: logs in by credentials and an IP address.
+        @param turns: when requests are answered that have waited for the check of another.
         @param key: unguessable, at most 64 bytes.
         """
         self._login = login
+        self._turns = turns
         self._seconds = clock.seconds
         self._key = key
         # When each is forgotten, the first of them first.
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
-        self._checks: dict[bytes, list[Deferred[Principal]]] = {}
+        self._checks: dict[bytes, list[tuple[str, Deferred[Principal]]]] = {}
 
     def recall(self, authorization: bytes) -> Principal | None:
         """
@@ -77,9 +82,9 @@ class HttpLogins:
         key = self._hash(authorization)
         waiter: Deferred[Principal] = Deferred()
         if key in self._checks:
-            self._checks[key].append(waiter)
+            self._checks[key].append((networkOf(address), waiter))
         else:
-            self._checks[key] = [waiter]
+            self._checks[key] = [(networkOf(address), waiter)]
             checking = self._login(credentials, address)
             checking.addCallback(self._remember, key).addBoth(self._answer, key)
         return await waiter
@@ -99,8 +104,15 @@ class HttpLogins:
         return principal
 
     def _answer(self, result: Principal | Failure, key: bytes) -> None:
-        for waiter in self._checks.pop(key):
-            waiter.callback(result)
+        for lane, waiter in self._checks.pop(key):
+            if self._turns.take(lane):
+                waiter.callback(result)
+            else:
+                self._turns.wait(lane).addCallback(partial(_answer, waiter, result))
+
+
+def _answer(waiter: Deferred[Principal], result: Principal | Failure, _: None) -> None:
+    waiter.callback(result)
 
 
 def _parse(authorization: bytes) -> ICredentials:

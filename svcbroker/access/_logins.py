@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from ..errors import Overloaded
 from ..net.addresses import networkOf
 from ..net.slots import Slots
+from ..net.turns import FairTurns
 
 T = TypeVar("T")
 
@@ -30,6 +31,8 @@ class LoginLimits:
     """
     How much of the log-ins one address, and all together, may have.
 
+    @ivar perTurn: how many log-ins are begun, or refused, in one turn of the reactor. Each takes
+        some 0.3 ms.
     @ivar waiting: how many log-ins wait, over all addresses.
     @ivar waitingOfOne: how many of one address wait.
     @ivar waitingOfSlow: how many of an address wait whose answers are slowed down.
@@ -40,6 +43,7 @@ class LoginLimits:
     @ivar addresses: of how many addresses failures are remembered.
     """
 
+    perTurn: int = 10
     waiting: int = 2000
     waitingOfOne: int = 200
     waitingOfSlow: int = 20
@@ -62,11 +66,14 @@ class LoginQueue:
     A password takes some 100 ms of a thread. So that thousands of attempts from some addresses hold
     up nobody else, each address waits in a lane of its own, and all that wait are bounded. After
     some failures an address waits before each check, which bounds how fast it can guess.
+
+    @ivar turns: bounds the log-ins of a turn of the reactor, refusals included.
     """
 
     def __init__(self, clock: IReactorTime, limits: LoginLimits | None = None) -> None:
         self._clock = clock
         self._limits = limits or LoginLimits()
+        self.turns = FairTurns(clock, self._limits.perTurn)
         self._slots = Slots(LOGIN_THREADS, 1)
         self._waiting: Counter[str] = Counter()
         self._allWaiting = 0
@@ -81,6 +88,8 @@ class LoginQueue:
         @raise Overloaded: too many log-ins wait.
         """
         lane, limits = networkOf(address), self._limits
+        if not self.turns.take(lane):
+            await self.turns.wait(lane)
         delay = self._delay(lane)
         most = limits.waitingOfSlow if delay else limits.waitingOfOne
         if self._waiting[lane] >= most or self._allWaiting >= limits.waiting:

@@ -4,6 +4,7 @@ Addresses as people and the interface write them.
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address as IPv6
 from ipaddress import ip_address, ip_network
 from typing import Final
 
@@ -42,11 +43,11 @@ def networkOf(host: str) -> str:
     What one client may have of addresses: an IPv4 address, or the network of an IPv6 address. What
     is no address stays as it is.
     """
-    try:
-        address = ip_address(host.strip("[]").partition("%")[0])
-    except ValueError:
+    if ":" not in host:
         return host
-    if address.version == 4:
+    try:
+        address = IPv6(host.strip("[]").partition("%")[0])
+    except ValueError:
         return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)

@@ -64,10 +64,11 @@ class LazyTimer:
             self._call = None
 
     def _schedule(self, delay: float) -> None:
-        if self._call is None:
-            self._call = self._clock.callLater(delay, self._look)
-        else:
-            self._call.reset(delay)
+        # Twisted's reset searches all delayed calls for one that is moved to an earlier time: with
+        # ten thousand connections that takes 2 ms.
+        if self._call is not None:
+            self._call.cancel()
+        self._call = self._clock.callLater(delay, self._look)
 
     def _look(self) -> None:
         self._call = None

@@ -1,5 +1,5 @@
 """
-Work that is put off to the end of a turn of the reactor.
+Work that is put off: to the end of a turn of the reactor, or to the turn of a lane.
 """
 
 from __future__ import annotations
@@ -7,8 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from .slots import Slots
 
 TRY_EVERY: Final = 32
 """How many calls are made at once, after a turn in which there was only one."""
@@ -68,3 +72,128 @@ class EndOfTurn:
                 call()
             except Exception:
                 _log.failure("A call at the end of a turn failed")
+
+
+class FairTurns:
+    """
+    A bound on the work that is done in one turn of the reactor. What is above it waits for a later
+    turn, in a lane for each address; lanes take turns.
+
+    It is for work that anyone may cause at any number of connections at the same moment, and that
+    would hold the reactor if it was done as it arrives.
+    """
+
+    def __init__(self, clock: IReactorTime, perTurn: int) -> None:
+        """
+        @param perTurn: how many pieces of work are done in a turn of the reactor.
+        """
+        self._clock = clock
+        self._slots = Slots(perTurn, perTurn)
+        self._taken: list[str] = []
+        self._next: IDelayedCall | None = None
+        self._isRunning = False
+
+    def take(self, lane: str) -> bool:
+        """
+        Ask whether a piece of work may be done now. One that is part of another which has waited
+        may.
+
+        @return: C{False} where it has to L{wait}.
+        """
+        if self._isRunning:
+            return True
+        if not self._slots.take(lane):
+            return False
+        self._took(lane)
+        return True
+
+    def wait(self, lane: str) -> Deferred[None]:
+        """
+        Wait for a turn. Cancelling leaves the lane.
+
+        @return: fires when the work may be done.
+        """
+        waiter = self._slots.wait(lane)
+        waiter.addCallback(lambda _: self._took(lane))
+        return waiter
+
+    def stop(self) -> None:
+        """Let nothing that waits go on."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+
+    def _took(self, lane: str) -> None:
+        self._taken.append(lane)
+        if self._next is None:
+            self._next = self._clock.callLater(0, self._begin)
+
+    def _begin(self) -> None:
+        """Begin a turn: each release lets a waiter go on."""
+        self._next = None
+        taken, self._taken = self._taken, []
+        self._isRunning = True
+        try:
+            for lane in taken:
+                self._slots.release(lane)
+        finally:
+            self._isRunning = False
+
+
+class ReadsInTurn:
+    """
+    What a connection receives before its client has logged in, handled in fair turns.
+
+    While it waits, the connection is not read from.
+    """
+
+    def __init__(
+        self,
+        turns: FairTurns,
+        lane: str,
+        receive: Callable[[bytes], object],
+        setReading: Callable[[bool], object],
+    ) -> None:
+        """
+        @param receive: called with bytes that have waited. It asks L{mayHandle} again.
+        @param setReading: stops reading from the connection, or goes on.
+        """
+        self._turns = turns
+        self._lane = lane
+        self._receive = receive
+        self._setReading = setReading
+        self._unread = b""
+        self._waiter: Deferred[None] | None = None
+
+    def mayHandle(self, data: bytes) -> bool:
+        """
+        Ask whether bytes may be handled now.
+
+        @return: C{False} where they have to wait. They are kept.
+        """
+        if self._waiter is not None:
+            # TLS delivers what it has decrypted even while reading is stopped.
+            self._unread += data
+            return False
+        if self._turns.take(self._lane):
+            return True
+        self._unread = data
+        self._setReading(False)
+        self._waiter = self._turns.wait(self._lane)
+        self._waiter.addCallbacks(self._goOn, _left)
+        return False
+
+    def stop(self) -> None:
+        """The connection is closed."""
+        if self._waiter is not None:
+            self._waiter.cancel()
+
+    def _goOn(self, _: None) -> None:
+        self._waiter = None
+        data, self._unread = self._unread, b""
+        self._receive(data)
+        self._setReading(True)
+
+
+def _left(failure: Failure) -> None:
+    failure.trap(CancelledError)

@@ -4,7 +4,7 @@ Accounts for tests.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from twisted.cred.credentials import IUsernamePassword, UsernamePassword
 from twisted.cred.error import UnauthorizedLogin
@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from zope.interface import implementer
 
 from svcbroker.access import UNLIMITED, Access, Grants, Principal, Usage
+from svcbroker.access._logins import LoginLimits
 from svcbroker.interfaces import IAuthenticator, Identity
 
 
@@ -43,6 +44,10 @@ class FakeAuthenticator:
         if name in self.identities and credentials.password == credentials.username:
             return succeed(self.identities[name])
         return fail(UnauthorizedLogin())
+
+
+MANY: Final = LoginLimits(perTurn=1000)
+"""For tests of other things, with many log-ins in a turn of the reactor."""
 
 
 def account(name: str, *lines: str, **more: Any) -> Identity:

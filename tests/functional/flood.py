@@ -2,8 +2,8 @@
 Log-ins with wrong passwords, very many at a time, as a program of its own.
 
 C{python flood.py COUNT HTTP-PORT STOMP-PORT MQTT-PORT} opens COUNT connections from 127.0.0.1 in
-all, sends credentials on all of them at once, and writes C{sent} when they are, and at the end how
-many connections were answered or closed.
+all, sends credentials on all of them at once, writes C{sent} when they are, and then, line by line,
+how many connections were answered or closed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from contextlib import suppress
 USER, WRONG = "ann", "wrong"
 PIECE = 200
 """Connections that are opened at a time."""
+STEP = 100
+"""Of how many answers a line is written."""
 
 
 def attempts() -> tuple[bytes, bytes, bytes]:
@@ -42,6 +44,7 @@ def say(line: str) -> None:
 async def main(count: int, *ports: int) -> None:
     """Flood."""
     connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]] = []
+    answered = 0
 
     async def connect(number: int) -> None:
         kind = number % len(ports)
@@ -55,11 +58,14 @@ async def main(count: int, *ports: int) -> None:
     say("sent")
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
         with suppress(OSError):
             await reader.read(1)
+        answered += 1
+        if answered % STEP == 0:
+            say(f"answered {answered}")
 
     await asyncio.gather(*(answer(reader, writer) for reader, writer, _ in connections))
-    say(f"answered {len(connections)}")
 
 
 if __name__ == "__main__":

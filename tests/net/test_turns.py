@@ -5,11 +5,13 @@ Tests of L{svcbroker.net.turns}.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.net.turns import TRY_EVERY, EndOfTurn
+from svcbroker.net.turns import TRY_EVERY, EndOfTurn, FairTurns, ReadsInTurn
 
 
 class TurnTestCase(SynchronousTestCase):
@@ -102,3 +104,132 @@ class AddOrCallTests(TurnTestCase):
         self.add("last")
         self.clock.advance(0)
         self.assertEqual(self.done[-3:], ["last", "next", "after"])
+
+
+class TurningClock(Clock):
+    """
+    A clock whose turns of the reactor are a second apart. C{Clock} makes calls that are added by
+    others in the same turn.
+    """
+
+    def callLater(self, delay: float, *args: Any, **kwargs: Any) -> Any:
+        return super().callLater(delay + 1, *args, **kwargs)
+
+
+class FairTurnsTests(SynchronousTestCase):
+    """
+    L{FairTurns}.
+    """
+
+    def setUp(self) -> None:
+        self.clock = TurningClock()
+        self.turns = FairTurns(self.clock, 2)
+        self.done: list[str] = []
+
+    def work(self, *lanes: str) -> list[Deferred[None]]:
+        """Have a piece of work done for each lane, now or later."""
+        waiting = []
+        for lane in lanes:
+            if self.turns.take(lane):
+                self.done.append(lane)
+            else:
+                waiter = self.turns.wait(lane)
+                waiter.addCallback(partial(self.finish, lane))
+                waiting.append(waiter)
+        return waiting
+
+    def finish(self, lane: str, _: None) -> None:
+        self.done.append(lane)
+
+    def nextTurn(self) -> list[str]:
+        """What is done in the next turn of the reactor."""
+        self.done.clear()
+        self.clock.advance(1)
+        return list(self.done)
+
+    def test_aTurnHasABound(self) -> None:
+        """What is above it is done in later turns, in order."""
+        self.work("a", "a", "a", "a", "a")
+        self.assertEqual(self.done, ["a", "a"])
+        self.assertEqual(self.nextTurn(), ["a", "a"])
+        self.assertEqual(self.nextTurn(), ["a"])
+
+    def test_lanesTakeTurns(self) -> None:
+        """One that has much work holds up no other."""
+        self.work(*"aaaaaaaaaa", "b", "c")
+        self.assertLessEqual({"b", "c"}, {*self.nextTurn(), *self.nextTurn()})
+
+    def test_idleTurnsLeaveNothingWithTheReactor(self) -> None:
+        """There is no delayed call while there is no work."""
+        self.work("a")
+        self.nextTurn()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.work("a", "a")
+        self.assertEqual(self.done, ["a", "a"])
+
+    def test_workInsideOfWorkDoesNotWait(self) -> None:
+        """What has waited for its turn does not wait again in the middle of it."""
+        self.work("a", "a")
+        inner: list[bool] = []
+        self.turns.wait("b").addCallback(
+            lambda _: inner.extend([self.turns.take(each) for each in "bbbb"])
+        )
+        self.nextTurn()
+        self.assertEqual(inner, [True] * 4)
+
+    def test_cancellingLeavesTheLane(self) -> None:
+        """Its place is another's."""
+        _, second = self.work("a", "a", "a", "b")
+        [first] = self.work("a")
+        first.addErrback(lambda failure: failure.trap(CancelledError))
+        first.cancel()
+        second.addErrback(lambda failure: failure.trap(CancelledError))
+        second.cancel()
+        self.assertEqual(self.nextTurn(), ["a"])
+
+    def test_stopLetsNothingGoOn(self) -> None:
+        """No delayed call is left."""
+        self.work("a", "a", "a")
+        self.turns.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+class ReadsInTurnTests(SynchronousTestCase):
+    """
+    L{ReadsInTurn}.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.turns = FairTurns(self.clock, 1)
+        self.handled: list[bytes] = []
+        self.reading: list[bool] = []
+        self.reads = ReadsInTurn(self.turns, "a", self.receive, self.reading.append)
+
+    def receive(self, data: bytes) -> None:
+        """A connection's C{dataReceived}."""
+        if self.reads.mayHandle(data):
+            self.handled.append(data)
+
+    def test_loneReadIsHandledAtOnce(self) -> None:
+        """A turn that has room costs no wait."""
+        self.receive(b"x")
+        self.assertEqual(self.handled, [b"x"])
+        self.assertEqual(self.reading, [])
+
+    def test_readsWaitTogether(self) -> None:
+        """Reading stops meanwhile, and what arrives all the same is kept."""
+        self.turns.take("other")
+        self.receive(b"x")
+        self.receive(b"y")
+        self.assertEqual((self.handled, self.reading), ([], [False]))
+        self.clock.advance(0)
+        self.assertEqual((self.handled, self.reading), ([b"xy"], [False, True]))
+
+    def test_closedConnectionLeavesItsLane(self) -> None:
+        """Nothing is handled for it."""
+        self.turns.take("other")
+        self.receive(b"x")
+        self.reads.stop()
+        self.clock.advance(0)
+        self.assertEqual((self.handled, self.reading), ([], [False]))

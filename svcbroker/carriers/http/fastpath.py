@@ -201,6 +201,8 @@ class FastChannel(BrokerChannel):
             if head == PARTIAL:
                 break
             if head is None or not self._isAcceptable(head.fields):
+                if self._principal is None and not self.mayReadStranger():
+                    break
                 self._giveUp(data[start:])
                 return
             end = head.end + head.fields.length

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocol, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -19,7 +19,7 @@ from twisted.web.server import Site
 
 from ...access import Access
 from ...errors import QueryTooLong
-from ...net.addresses import isLoopback
+from ...net.addresses import isLoopback, networkOf
 from .authentication import ClientAuthenticator
 from .bodies import IncompleteBodies
 from .operator import Authorizer
@@ -66,6 +66,7 @@ class BrokerChannel(http.HTTPChannel):
     _isLoggingIn = False
     _requestsInTurn = 0
     _nextTurn: IDelayedCall | None = None
+    _waiter: Deferred[None] | None = None
 
     def connectionMade(self) -> None:
         super().connectionMade()
@@ -117,6 +118,8 @@ class BrokerChannel(http.HTTPChannel):
         if self._nextTurn is not None:
             self._nextTurn.cancel()
             self._nextTurn = None
+        if self._waiter is not None:
+            self._waiter.cancel()
         self.authenticator.release()
         self.site.channelLost(self)
 
@@ -216,8 +219,32 @@ class BrokerChannel(http.HTTPChannel):
         self._nextTurn = None
         self._updateReading()
 
+    def mayReadStranger(self) -> bool:
+        """
+        Ask whether a request may be read now of a client that is not known.
+
+        @return: C{False} where nothing is read before its turn.
+        """
+        access = self.site.access
+        lane = networkOf(getattr(self.getPeer(), "host", ""))
+        if access.isOpen or access.turns.take(lane):
+            return True
+        self._waiter = access.turns.wait(lane)
+        self._waiter.addCallbacks(self._readStranger, lambda failure: failure.trap(CancelledError))
+        self._updateReading()
+        return False
+
+    def _readStranger(self, _: None) -> None:
+        self._waiter = None
+        self._updateReading()
+
     def _updateReading(self) -> None:
-        self.paused = self._isStalled or self._isLoggingIn or self._nextTurn is not None
+        self.paused = (
+            self._isStalled
+            or self._isLoggingIn
+            or self._nextTurn is not None
+            or self._waiter is not None
+        )
         if self.paused:
             self.stopReading()
         else:

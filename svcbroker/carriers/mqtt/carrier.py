@@ -21,10 +21,10 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from ...access import Admission, credentialsOf
-from ...net.addresses import peerText
+from ...net.addresses import networkOf, peerText
 from ...net.deferreds import asDeferred
 from ...net.sending import endSending, isDirect, sender
-from ...net.turns import EndOfTurn
+from ...net.turns import EndOfTurn, ReadsInTurn
 from ..websocket import Route, WebSocketResource, routeTo
 from .connection import Connection
 from .context import Context
@@ -126,6 +126,13 @@ class Link:
         self._isClosing = False
         self._isGone = False
         self._send = sender(transport)
+        self._address: str = getattr(transport.getPeer(), "host", "")
+        # Until the client has logged in.
+        self._early: ReadsInTurn | None = None
+        access = carrier.context.access
+        if not access.isOpen:
+            lane = networkOf(self._address)
+            self._early = ReadsInTurn(access.turns, lane, self.received, self._setReading)
         self.connection = self._makeConnection(carrier, remote)
         if ITCPTransport.providedBy(transport):
             # Acknowledgements are small, and clients wait for them.
@@ -141,6 +148,8 @@ class Link:
     def received(self, data: bytes) -> None:
         """Handle bytes from the client; discard them once the connection is closing."""
         if self._isClosing:
+            return
+        if self._early is not None and not self._early.mayHandle(data):
             return
         try:
             self.connection.receive(data)
@@ -158,6 +167,8 @@ class Link:
         if self._isGone:
             return
         self._isGone = True
+        if self._early is not None:
+            self._early.stop()
         if self._timeout is not None:
             self._timeout.cancel()
             self._timeout = None
@@ -171,10 +182,13 @@ class Link:
     ) -> Deferred[Admission]:
         """Log the client in."""
         credentials = credentialsOf(self._transport, name, password)
-        address = getattr(self._transport.getPeer(), "host", "")
         return self._carrier.context.access.admit(
-            credentials, address, ended, clientId, carrier="mqtt"
-        )
+            credentials, self._address, ended, clientId, carrier="mqtt"
+        ).addCallback(self._admitted)
+
+    def _admitted(self, admission: Admission) -> Admission:
+        self._early = None
+        return admission
 
     def write(self, data: bytes) -> None:
         """Send at once: L{Output} has joined the frames of a turn before."""
@@ -197,6 +211,9 @@ class Link:
     def _abort(self) -> None:
         self._timeout = None
         self._transport.abortConnection()
+
+    def _setReading(self, isOn: bool) -> None:
+        (self.resumeReading if isOn else self.pauseReading)()
 
     def pauseReading(self) -> None:
         """Stop reading. Calls nest: reading goes on when each one is undone."""

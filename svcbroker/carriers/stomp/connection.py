@@ -19,10 +19,11 @@ from ...access import Admission, Principal, credentialsOf
 from ...broker import PublishPolicy, SendResult
 from ...errors import BrokerError, NotAuthenticated, TopicNotFound
 from ...interfaces import Batch, ISubscriber, ISubscription
-from ...net.addresses import peerText
+from ...net.addresses import networkOf, peerText
 from ...net.deferreds import asDeferred
 from ...net.sending import endSending
 from ...net.timers import LazyTimer
+from ...net.turns import ReadsInTurn
 from .answers import Answer
 from .effects import (
     Acknowledge,
@@ -95,6 +96,9 @@ class StompProtocol(Protocol):
         self._isReading = True
         self._isClosed = False
         self._unread = 0
+        # Until the client has logged in.
+        self._early: ReadsInTurn | None = None
+        self._isEarly = False
         self._timer = LazyTimer(self._clock, self._tick)
         self._closing: IDelayedCall | None = None
 
@@ -107,18 +111,25 @@ class StompProtocol(Protocol):
             transport.setTcpNoDelay(True)
             transport.setTcpKeepAlive(True)
         transport.registerProducer(self, True)
-        self._session = self.factory.makeSession(peerText(transport.getPeer()))
+        peer, access = transport.getPeer(), self.factory.access
+        self._address: str = getattr(peer, "host", "")
+        if not access.isOpen:
+            lane = networkOf(self._address)
+            self._early = ReadsInTurn(access.turns, lane, self.dataReceived, self._setReading)
+        self._session = self.factory.makeSession(peerText(peer))
         self.factory.protocols.add(self)
         self._look()
 
     def dataReceived(self, data: bytes) -> None:
         """See C{IProtocol}."""
-        if not self._isClosed:
+        if not self._isClosed and (self._early is None or self._early.mayHandle(data)):
             self._perform(self._session.receive(data, self._clock.seconds()))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """See C{IProtocol}."""
         self._isClosed = True
+        if self._early is not None:
+            self._early.stop()
         self._endSubscriptions()
         if self._admission is not None:
             self._admission.release()
@@ -183,7 +194,11 @@ class StompProtocol(Protocol):
 
     def _look(self) -> None:
         """Read or do not read, and look at the clock again in time."""
-        wantsInput = self._session.wantsInput and self._unread <= self.factory.settings.maxUnread
+        wantsInput = (
+            self._session.wantsInput
+            and self._unread <= self.factory.settings.maxUnread
+            and not self._isEarly
+        )
         if wantsInput is not self._isReading:
             self._isReading = wantsInput
             transport: Any = self.transport
@@ -196,6 +211,11 @@ class StompProtocol(Protocol):
             self._timer.stop()
         else:
             self._timer.startAt(deadline)
+
+    def _setReading(self, isOn: bool) -> None:
+        self._isEarly = not isOn
+        if not self._isClosed:
+            self._look()
 
     def _tick(self) -> None:
         self._perform(self._session.tick(self._clock.seconds()))
@@ -219,17 +239,17 @@ class StompProtocol(Protocol):
             None if login is None else login.encode("utf-8"),
             None if passcode is None else passcode.encode("utf-8"),
         )
-        address = getattr(transport.getPeer(), "host", "")
 
         def admitted(admission: Admission) -> Iterable[Effect]:
             if self._isClosed:
                 admission.release()
                 return ()
             self._admission = admission
+            self._early = None
             return self._session.loggedIn(effect.answer, self._clock.seconds())
 
         admitting = self.factory.access.admit(
-            credentials, address, self._accountEnded, carrier="stomp"
+            credentials, self._address, self._accountEnded, carrier="stomp"
         )
         self._settle(effect.answer, admitting, admitted)
 

@@ -18,7 +18,7 @@ from zope.interface import implementer
 from svcbroker.access import Access
 from svcbroker.carriers.http import HttpSettings, Route
 from svcbroker.interfaces import IAuthenticator, IBearerToken, IClientCertificate
-from tests.access.support import FakeAuthenticator, account
+from tests.access.support import MANY, FakeAuthenticator, account
 from tests.broker.support import makeFixture
 
 from .support import BASE, Answer, Client
@@ -115,6 +115,7 @@ class AuthenticationTestCase(SynchronousTestCase):
             self.clock,
             self.clock.seconds,
             anonymous=None if anonymous is None else account("", *anonymous),
+            limits=MANY,
         )
         self.addCleanup(self.access.stop)
         kind = FastClient if self.hasFastPath else KleinClient
