@@ -323,7 +323,7 @@ class DeclarationTests(SynchronousTestCase):
                 "subscribe": [
                     *("topic", "groupId", "subscriptionId", "url", "offset", "tag"),
                     *("headers", "secret", "batch", "batchSeconds", "maxAttempts", "deadLetter"),
-                    "format",
+                    *("format", "certificate"),
                 ],
                 "unSubscribe": ["subscriptionId"],
                 "listWebhooks": ["groupId", "subscriptionId", "after", "limit"],

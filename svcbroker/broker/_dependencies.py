@@ -117,6 +117,7 @@ class IWebhooks(Interface):
         maxAttempts: int | None,
         deadLetter: str | None,
         format: EventFormat,
+        certificate: str | None,
     ) -> Deferred[str]:
         """
         Send events to a URL from now on, also after the broker has started again.
@@ -141,11 +142,13 @@ class IWebhooks(Interface):
         @param deadLetter: the topic that an event is published to after that; C{None} for the
             webhook's own.
         @param format: how events are written.
+        @param certificate: the name of the operator's certificate that is shown to the receiver.
         @return: the subscription's id. It is on stable storage by then.
         @raise NotAuthorized: the principal may read none of it, or may not publish dead letters
             there.
-        @raise ParameterInvalid: a header may not be set, there is no such secret, dead letters
-            would be sent by the webhook itself, or options do not fit together.
+        @raise ParameterInvalid: a header may not be set, there is no such secret or
+            certificate, dead letters would be sent by the webhook itself, or options do not fit
+            together.
         @raise UrlInvalid: events cannot be sent there, or may not be.
         @raise SubscriptionExists: the id is in use by another subscription.
         @raise TopicNotFound: a plain topic does not exist.

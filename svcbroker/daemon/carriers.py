@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from attrs import field, frozen
@@ -172,7 +173,10 @@ def readWebhookSecrets(config: Config) -> Secrets:
     @raise ConfigError: it cannot be used.
     """
     path = config.webhookSecretFile
-    return _readSecrets("webhook-secret-file", path, parseSecrets) if path else NO_SECRETS
+    if not path:
+        return NO_SECRETS
+    parse = partial(parseSecrets, directory=Path(path).parent)
+    return _readSecrets("webhook-secret-file", path, parse)
 
 
 def readPeerCredentials(config: Config) -> Mapping[str, bytes]:

@@ -288,7 +288,8 @@ class Config:
         Text(metavar="PATH", normalise=anyText),
         "",
         "a file with the secrets that sign what is sent to webhooks, one a line; before it may "
-        "stand a name and =, for webhooks that name it",
+        "stand a name and =, for webhooks that name it; NAME = certificate:PATH is a client "
+        "certificate for webhooks",
         shown="none",
     )
     webhookTimeout: float = _setting(

@@ -21,6 +21,7 @@ class WebhookStatus:
     @ivar remote: where its events are sent, C{host:port}.
     @ivar owner: the account that made it; empty where there were no credentials.
     @ivar secret: the name of the secret that signs; empty for the shared ones.
+    @ivar certificate: the name of the certificate that is shown; empty for none.
     @ivar batch: the most events in a request; 0 where each is sent alone.
     @ivar batchSeconds: how long the first event of a batch waits for others.
     @ivar maxAttempts: how often an event is tried; 0 has no end.
@@ -43,6 +44,7 @@ class WebhookStatus:
     remote: str
     owner: str
     secret: str
+    certificate: str
     batch: int
     batchSeconds: int
     maxAttempts: int

@@ -1,18 +1,18 @@
 """
-Certificates of TLS servers: read from PEM files, and chosen by the name that a client asks for
-(SNI).
+Certificates read from PEM files: those of TLS servers, chosen by the name that a client asks for
+(SNI), and those that this broker shows to servers.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
@@ -139,7 +139,7 @@ def _publicOf(path: Path, certificate: Certificate) -> bytes:
 @frozen
 class _Identity:
     """
-    A server's certificate, its private key, and the intermediate certificates to send with it.
+    A certificate, its private key, and the intermediate certificates to send with it.
 
     @ivar path: the file of the certificate.
     @ivar names: the names that the certificate is for.
@@ -262,7 +262,7 @@ class CertificateDirectory:
             text = (name or b"").decode("ascii", "replace").lower()
             return contexts.get(text) or contexts.get("*." + text.partition(".")[2])
 
-        identities = self._identities()
+        identities = _identitiesOf(sorted(_pemFiles(self.path, set())), self.path)
         # An authority that lies beside its certificates is the default only where it is alone.
         first = default = min(identities, key=lambda each: each.isAuthority)
         made: dict[Certificate, CertificateOptions] = {}
@@ -273,37 +273,6 @@ class CertificateDirectory:
             if set(each.names) & set(first.names):
                 default = each
         return made[default.certificate]
-
-    def _identities(self) -> Sequence[_Identity]:
-        """Each certificate of which there is the private key, in the order of the files."""
-        pems = [_readPem(path) for path in sorted(_pemFiles(self.path, set()))]
-        keys = {_publicBytes(key.public_key()): key for pem in pems for key in pem.keys}
-        owned: dict[Certificate, tuple[PrivateKeyTypes, _Pem]] = {}
-        others: list[Certificate] = []
-        matched: set[bytes] = set()
-        for pem in pems:
-            for certificate in pem.certificates:
-                public = _publicOf(pem.path, certificate)
-                if public in keys:
-                    matched.add(public)
-                    owned.setdefault(certificate, (keys[public], pem))
-                else:
-                    others.append(certificate)
-        for pem in pems:
-            if not matched.issuperset(_publicBytes(key.public_key()) for key in pem.keys):
-                raise CertificateError(
-                    f"{pem.path} has a private key that matches no certificate in {self.path}"
-                )
-        if not owned:
-            raise CertificateError(
-                f"{self.path} has no certificate with its private key in files named *.pem"
-            )
-        return [
-            _identify(
-                pem.path, certificate, key, _chainOf(certificate, [*pem.certificates, *others])
-            )
-            for certificate, (key, pem) in owned.items()
-        ]
 
 
 def _pemFiles(directory: Path, seen: set[tuple[int, int]]) -> Iterator[Path]:
@@ -342,6 +311,40 @@ def _hasIssued(issuer: Certificate, certificate: Certificate) -> bool:
     except (InvalidSignature, *UNREADABLE):
         return False
     return True
+
+
+def _identitiesOf(paths: Sequence[Path], place: Path) -> Sequence[_Identity]:
+    """
+    Each certificate in PEM files of which there is the private key, in the order of the files. The
+    errors are those of L{CertificateSource.load}.
+
+    @param place: the directory of the files, or the only one.
+    """
+    pems = [_readPem(each) for each in paths]
+    keys = {_publicBytes(key.public_key()): key for pem in pems for key in pem.keys}
+    owned: dict[Certificate, tuple[PrivateKeyTypes, _Pem]] = {}
+    others: list[Certificate] = []
+    matched: set[bytes] = set()
+    for pem in pems:
+        for certificate in pem.certificates:
+            public = _publicOf(pem.path, certificate)
+            if public in keys:
+                matched.add(public)
+                owned.setdefault(certificate, (keys[public], pem))
+            else:
+                others.append(certificate)
+    for pem in pems:
+        if not matched.issuperset(_publicBytes(key.public_key()) for key in pem.keys):
+            raise CertificateError(
+                f"{pem.path} has a private key that matches no certificate in {place}"
+            )
+    if not owned:
+        where = "" if place in paths else " in files named *.pem"
+        raise CertificateError(f"{place} has no certificate with its private key{where}")
+    return [
+        _identify(pem.path, certificate, key, _chainOf(certificate, [*pem.certificates, *others]))
+        for certificate, (key, pem) in owned.items()
+    ]
 
 
 @frozen(kw_only=True)
@@ -392,14 +395,45 @@ class CertificateFiles:
         return options
 
 
-def _makeOptions(identity: _Identity, **given: Any) -> CertificateOptions:
+@frozen(eq=False)
+class ClientCertificate:
+    """
+    A certificate that this broker shows to servers which ask for one.
+
+    @ivar options: arguments of C{CertificateOptions}: the certificate, its private key, and the
+        intermediate certificates to send with it.
+    """
+
+    options: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def load(cls, path: Path) -> ClientCertificate:
+        """
+        Read a certificate and its private key. Blocks. The errors are those of
+        L{CertificateSource.load}.
+
+        @param path: a PEM file with both, or a directory whose PEM files have them. Intermediate
+            certificates may be there too.
+        """
+        paths = sorted(_pemFiles(path, set())) if path.is_dir() else [path]
+        identity, *others = _identitiesOf(paths, path)
+        if others:
+            raise CertificateError(f"{path} has several certificates with their private keys")
+        _makeContext(identity.path, _makeOptions(identity))
+        return cls(_argumentsOf(identity))
+
+
+def _argumentsOf(identity: _Identity) -> dict[str, Any]:
     # Twisted's annotations name the older classes of pyOpenSSL, which pyOpenSSL deprecates.
-    certificate: Any = identity.certificate
-    key: Any = identity.key
-    chain: Any = identity.chain
-    options: Any = CertificateOptions(
-        certificate=certificate, privateKey=key, extraCertChain=chain, **given
-    )
+    return {
+        "certificate": identity.certificate,
+        "privateKey": identity.key,
+        "extraCertChain": identity.chain,
+    }
+
+
+def _makeOptions(identity: _Identity, **given: Any) -> CertificateOptions:
+    options: Any = CertificateOptions(**_argumentsOf(identity), **given)
     if options.caCerts is not None:
         options.trustRoot = _TrustRoot(options.caCerts)
     made: CertificateOptions = options

@@ -23,7 +23,13 @@ from twisted.internet.error import (
     ConnectionClosed,
     DNSLookupError,
 )
-from twisted.internet.interfaces import IConsumer, IHostnameResolver, IReactorTime
+from twisted.internet.interfaces import (
+    IConsumer,
+    IHostnameResolver,
+    IOpenSSLClientConnectionCreator,
+    IReactorTime,
+)
+from twisted.internet.ssl import optionsForClientTLS
 from twisted.python.failure import Failure
 from twisted.web.client import (
     Agent,
@@ -39,6 +45,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgent, IBodyProducer, IPolicyForHTTPS, IResponse
 from zope.interface import implementer
 
+from .certificates import ClientCertificate
 from .endpoints import AddressRefused, BoundedEndpoints, TooMuchReceived
 from .policy import AddressPolicy
 
@@ -52,6 +59,23 @@ CONNECT_TIMEOUT: Final = 30.0
 _MARGIN: Final = 128 * 1024
 """What is received beside a body: headers, and the rest of the piece that was too much."""
 _BROKEN: Final = (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived)
+
+
+@implementer(IPolicyForHTTPS)
+@frozen
+class CertificatePolicy:
+    """
+    Shows a certificate of ours to servers, and verifies theirs with the trust roots of the system.
+    """
+
+    _certificate: ClientCertificate
+
+    def creatorForNetloc(self, hostname: bytes, port: int) -> IOpenSSLClientConnectionCreator:
+        """See C{IPolicyForHTTPS}."""
+        creator: IOpenSSLClientConnectionCreator = optionsForClientTLS(
+            hostname.decode("ascii"), extraCertificateOptions=dict(self._certificate.options)
+        )
+        return creator
 
 
 class Problem(Enum):

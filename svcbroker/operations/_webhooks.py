@@ -93,6 +93,7 @@ class Webhook(Struct, frozen=True):
     receiver: str
     owner: str
     secret: str | None
+    certificate: str | None
     batch: int | None
     batchSeconds: int | None
     maxAttempts: int | None
@@ -132,6 +133,7 @@ def _webhook(status: model.WebhookStatus) -> Webhook:
         receiver=status.remote,
         owner=status.owner,
         secret=status.secret or None,
+        certificate=status.certificate or None,
         batch=status.batch or None,
         batchSeconds=status.batchSeconds if status.batch else None,
         maxAttempts=status.maxAttempts or None,
@@ -190,6 +192,13 @@ SUBSCRIBE_OPTIONS: Final = (
         default=EventFormat.SVC,
         description="How events are written: svc (the default), cloudevents (CloudEvents 1.0 in "
         "structured mode) or cloudevents-binary (in binary mode, each event alone).",
+    ),
+    Parameter(
+        name="certificate",
+        type=ParameterType(),
+        default=None,
+        description="The name of the operator's client certificate that is shown; absent shows "
+        "none.",
     ),
 )
 """The parameters of C{subscribe} that the published interface does not have."""

@@ -58,9 +58,11 @@ class Receiver(Resource):
 
     def start(self) -> None:
         """Listen, on the same port as the last time."""
-        listening = reactor.listenTCP(self.port, self._site, interface="127.0.0.1")
+        self._listening = listening = self.listen()
         self.port = listening.getHost().port
-        self._listening = listening
+
+    def listen(self) -> Any:
+        return reactor.listenTCP(self.port, self._site, interface="127.0.0.1")
 
     async def stop(self) -> None:
         """Be gone, connections and all."""

@@ -1,5 +1,6 @@
 """
-Whether events may be sent to a URL, as is known when a client subscribes.
+Whether a webhook may be made as a client asks for it: its options, and its URL as far as is known
+when the client subscribes.
 """
 
 from __future__ import annotations
@@ -9,13 +10,38 @@ from typing import Final
 from twisted.internet.defer import TimeoutError
 from twisted.internet.interfaces import IHostnameResolver, IReactorTime
 
-from ...errors import Overloaded, UrlInvalid
+from ...errors import Overloaded, ParameterInvalid, UrlInvalid
+from ...model import EventFormat
 from ...net.endpoints import hasPermittedAddress
+from .records import WebhookRecord
 from .settings import WebhookSettings
+from .signing import Secrets
 from .targets import Target
 
 MAX_LOOKUPS: Final = 16
 """The most host names that are resolved at the same time for C{subscribe}."""
+
+
+def checkOptions(record: WebhookRecord, secrets: Secrets) -> None:
+    """
+    Check that options fit together, and that the account may use the names that they have.
+
+    @raise ParameterInvalid: they do not.
+    """
+    if record.secret and not secrets.mayUse(record.secret, record.account):
+        raise ParameterInvalid("secret: the operator has set no such secret for this account")
+    if record.batch and record.format is EventFormat.BINARY_CLOUD_EVENTS:
+        raise ParameterInvalid(
+            "format: cloudevents-binary has one event in a request; with batch use cloudevents"
+        )
+    if not record.certificate:
+        return
+    if not record.url.startswith("https:"):
+        raise ParameterInvalid("certificate: it needs a url with https")
+    allowed = secrets.certificatesOf(record.account)
+    if record.certificate not in allowed:
+        names = ", ".join(sorted(allowed)) or "none"
+        raise ParameterInvalid(f"certificate: those that this account may use are {names}")
 
 
 class TargetChecker:

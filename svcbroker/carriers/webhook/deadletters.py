@@ -11,6 +11,27 @@ from ...model import MAX_EXTENSIONS_SIZE, TAG, Event
 
 MAX_REASON: Final = 256
 """The longest reason, in characters."""
+MAX_WEBHOOKS: Final = 16
+"""How many webhooks may give up an event, one the dead letter of the other."""
+GIVEN_UP_BY: Final = "svc-given-up-by"
+"""The extension with the webhooks that have given up an event, with commas between them."""
+
+_ID_LENGTH = 36
+
+
+def _webhooksOf(event: Event) -> list[str]:
+    ids = event.extensions.get(GIVEN_UP_BY, "").split(",")
+    return [each for each in ids if len(each) == _ID_LENGTH]
+
+
+def isGivenUpForGood(event: Event, subscriptionId: str) -> bool:
+    """
+    Whether an event has no further dead letter: it is one that comes back to the webhook which has
+    given it up before, or of too many webhooks. So webhooks that are sent the dead letters of each
+    other come to an end.
+    """
+    webhooks = _webhooksOf(event)
+    return subscriptionId in webhooks or len(webhooks) >= MAX_WEBHOOKS
 
 
 def makeDeadLetter(
@@ -31,6 +52,7 @@ def makeDeadLetter(
         "svc-original-id": str(event.eventId),
         "svc-original-topic": event.topic,
         "svc-subscription-id": subscriptionId,
+        GIVEN_UP_BY: ",".join([*_webhooksOf(event), subscriptionId]),
     }
     extensions = {**event.extensions, **why}
     if _size(extensions) > MAX_EXTENSIONS_SIZE:

@@ -5,13 +5,14 @@ One request to a receiver, and what its answer means.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from attrs import field, frozen
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.web.http_headers import Headers
 
 from ...model import Event
+from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem
 from .messages import USER_AGENT, Form, Message, NotAcknowledged, checkAnswer, checkStatus
@@ -30,12 +31,14 @@ class Receiver:
 
     @ivar form: the form of requests.
     @ivar secret: the name of the secret that signs; empty for the shared ones.
+    @ivar certificate: the name of the certificate that is shown; empty for none.
     @ivar headers: more headers of each request. They may hold secrets.
     """
 
     target: Target
     form: Form
     secret: str = ""
+    certificate: str = ""
     headers: Mapping[str, str] = field(factory=dict, repr=False)
 
 
@@ -58,14 +61,42 @@ class Poster:
     """
 
     def __init__(
-        self, client: HttpClient, now: Callable[[], float], settings: WebhookSettings
+        self,
+        makeClient: Callable[[ClientCertificate | None], HttpClient],
+        now: Callable[[], float],
+        settings: WebhookSettings,
     ) -> None:
         """
+        @param makeClient: makes a client, which has connections of its own, and shows a
+            certificate if it is given one.
         @param now: the wall clock: seconds since the epoch.
         """
-        self._client = client
+        self._makeClient = makeClient
+        self._clients: dict[str, tuple[ClientCertificate | None, HttpClient]] = {}
         self._now = now
         self._settings = settings
+
+    def close(self) -> Deferred[Any]:
+        """Close idle connections. Called once, at the end."""
+        return gatherResults([client.close() for _, client in self._clients.values()])
+
+    def _clientOf(self, receiver: Receiver) -> HttpClient:
+        """
+        The client that shows a receiver's certificate, as it was read last.
+
+        @raise NotAcknowledged: there is no such certificate now.
+        """
+        name = receiver.certificate
+        certificate = self._settings.signer.secrets.certificates.get(name)
+        if name and certificate is None:
+            raise NotAcknowledged(f"the operator's file has no certificate {name}", isAttempt=False)
+        used, client = self._clients.get(name, (None, None))
+        if client is None or used is not certificate:
+            if client is not None:
+                client.close()
+            client = self._makeClient(certificate)
+            self._clients[name] = certificate, client
+        return client
 
     @asDeferred
     async def post(self, receiver: Receiver, events: Sequence[Event], message: Message) -> None:
@@ -73,7 +104,7 @@ class Poster:
         isCall = receiver.form.isCall
         isAcknowledged = False
         try:
-            answer = await self._client.request(
+            answer = await self._clientOf(receiver).request(
                 b"POST",
                 receiver.target.url,
                 headers=self._headers(receiver, events, message),

@@ -31,6 +31,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     @ivar account: the name of the account that made it; empty where there were no credentials.
     @ivar headers: more headers of each request. They may hold secrets.
     @ivar secret: the name of the secret that signs; empty for the shared ones.
+    @ivar certificate: the name of the certificate that is shown; empty for none.
     @ivar batch: the most events in a request; 0 sends one, and not in an array.
     @ivar batchSeconds: how long the first event of a batch waits for others.
     @ivar maxAttempts: how often an event is tried; 0 has no end.
@@ -50,6 +51,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     account: str = ""
     headers: Mapping[str, str] = {}
     secret: str = ""
+    certificate: str = ""
     batch: int = 0
     batchSeconds: int = 0
     maxAttempts: int = 0
@@ -99,7 +101,13 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
             source=sourceOf(base, self.group),
             isBatch=self.batch > 0,
         )
-        return Receiver(target=target, form=form, secret=self.secret, headers=self.headers)
+        return Receiver(
+            target=target,
+            form=form,
+            secret=self.secret,
+            certificate=self.certificate,
+            headers=self.headers,
+        )
 
     def deadLetterTopic(self, subscriptionId: str) -> str:
         """The topic of its dead letters."""

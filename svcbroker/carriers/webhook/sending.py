@@ -46,7 +46,7 @@ class IDeliveryOwner(Protocol):
 
     def publishDeadLetter(self, event: Event, attempts: int, reason: str) -> Deferred[None]:
         """
-        Publish the dead letter of an event.
+        Publish the dead letter of an event, if it has one.
 
         @return: fires when it is in the log.
         @raise BrokerError: it cannot be published now.

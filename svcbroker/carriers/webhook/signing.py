@@ -1,5 +1,5 @@
 """
-The secrets of webhooks and the signatures of requests, sans I/O: Standard Webhooks, and the
+The secrets and certificates of webhooks, and the signatures of requests: Standard Webhooks, and the
 signature header of earlier releases.
 """
 
@@ -10,9 +10,13 @@ import re
 from base64 import b64encode
 from binascii import Error, a2b_base64
 from collections.abc import Mapping, Sequence
+from os import fsdecode
+from pathlib import Path
 from typing import Final
 
 from attrs import define, field, frozen
+
+from ...net.certificates import CertificateError, ClientCertificate
 
 MIN_SECRET: Final = 16
 """The shortest secret, in bytes."""
@@ -21,9 +25,11 @@ MAX_SECRETS: Final = 4
 
 _PREFIX: Final = b"whsec_"
 _HASH: Final = "sha256"
-# A line that gives a secret a name. Other lines were secrets before there were names, so only
-# what cannot be one by accident is read as a name.
-_NAMED = re.compile(rb"(?P<name>[^\s=]{1,256})\s*=\s*(?P<secret>whsec_\S*)")
+# A line that gives a secret or a certificate a name. Other lines were secrets before there
+# were names, so only what cannot be one by accident is read as a name.
+_NAMED = re.compile(
+    rb"(?P<name>[^\s=]{1,256})\s*=\s*(?:(?P<secret>whsec_\S*)|certificate:\s*(?P<path>\S.*))"
+)
 
 
 @frozen(kw_only=True)
@@ -47,15 +53,25 @@ class Secrets:
 
     @ivar shared: those of all webhooks that name none.
     @ivar named: those that webhooks may name. A name C{ACCOUNT/NAME} is for that account alone.
+    @ivar certificates: those that webhooks may name, and show to their receivers.
     """
 
     shared: Sequence[Secret] = ()
     named: Mapping[str, Sequence[Secret]] = field(factory=dict)
+    certificates: Mapping[str, ClientCertificate] = field(factory=dict)
 
     def mayUse(self, name: str, account: str) -> bool:
         """Whether there is a secret of this name that an account may use."""
-        owner, slash, _ = name.rpartition("/")
-        return name in self.named and (not slash or owner == account)
+        return name in self.named and _isFor(name, account)
+
+    def certificatesOf(self, account: str) -> Sequence[str]:
+        """The names of the certificates that an account may use."""
+        return [name for name in self.certificates if _isFor(name, account)]
+
+
+def _isFor(name: str, account: str) -> bool:
+    owner, slash, _ = name.rpartition("/")
+    return not slash or owner == account
 
 
 NO_SECRETS: Final = Secrets()
@@ -108,33 +124,52 @@ class Signer:
         return ((b"webhook-signature", signature), (b"X-Svc-Signature", old))
 
 
-def parseSecrets(data: bytes) -> Secrets:
+def parseSecrets(data: bytes, directory: Path = Path()) -> Secrets:
     """
     The secrets in a file, one a line: C{whsec_} and Base64, any other text, or C{NAME = whsec_...}
-    for webhooks that name it. White space around them and empty lines do not count.
+    for webhooks that name it. A line C{NAME = certificate:PATH} names a certificate, which is read.
+    White space around them and empty lines do not count.
 
-    @raise ValueError: there is none, one is short or malformed, or there are too many for the same
-        use. The text goes after the file's name.
+    @param directory: where the paths of certificates begin.
+    @raise ValueError: there is none, one is short or malformed, there are too many for the same
+        use, or a certificate cannot be used. The text goes after the file's name.
     """
     shared: list[Secret] = []
     named: dict[str, list[Secret]] = {}
+    certificates: dict[str, ClientCertificate] = {}
     for line in filter(None, map(bytes.strip, data.splitlines())):
         found = _NAMED.fullmatch(line)
         if found is None:
             among, secret = shared, _read(line)
         else:
             try:
-                among = named.setdefault(found["name"].decode("utf-8"), [])
+                name = found["name"].decode("utf-8")
             except UnicodeDecodeError:
                 raise ValueError("has a name that is not UTF-8") from None
-            secret = _read(found["secret"])
+            if found["path"] is not None:
+                if name in certificates:
+                    raise ValueError("has several certificates of one name")
+                certificates[name] = _readCertificate(directory / fsdecode(found["path"]))
+                continue
+            among, secret = named.setdefault(name, []), _read(found["secret"])
         if len(among) == MAX_SECRETS:
             whose = "" if found is None else " of one name"
             raise ValueError(f"has more than {MAX_SECRETS} secrets{whose}")
         among.append(secret)
-    if not (shared or named):
+    if not (shared or named or certificates):
         raise ValueError("has no secret")
-    return Secrets(shared=shared, named=named)
+    return Secrets(shared=shared, named=named, certificates=certificates)
+
+
+def _readCertificate(path: Path) -> ClientCertificate:
+    try:
+        return ClientCertificate.load(path)
+    except CertificateError as error:
+        raise ValueError(f"names a certificate that cannot be used: {error}") from None
+    except OSError as error:
+        raise ValueError(
+            f"names a certificate that cannot be read: {error.filename}: {error.strerror}"
+        ) from None
 
 
 def _read(text: bytes) -> Secret:

@@ -11,6 +11,7 @@ import msgspec
 from attrs import frozen
 from msgspec.structs import replace
 from twisted.internet.defer import Deferred, fail
+from twisted.logger import Logger
 
 from ...access import ANYBODY, Access, Principal
 from ...broker import Answer, MetadataStore, Publication, PublishPolicy, SendStatus
@@ -19,7 +20,7 @@ from ...errors import BrokerError, NotAuthenticated, TransactionFailed, Transact
 from ...interfaces import Action, ISubscriber, ISubscription
 from ...model import Event, Offset, Position, SubscribeRequest, WebhookStatus, eventSize
 from ...net.deferreds import asDeferred
-from .deadletters import makeDeadLetter
+from .deadletters import isGivenUpForGood, makeDeadLetter
 from .delivery import Delivery
 from .records import KIND, WebhookRecord
 from .sending import DeliveryContext
@@ -71,6 +72,8 @@ class Webhook:
     @ivar record: it, as it is kept.
     @ivar delivery: sends its events.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -125,6 +128,14 @@ class Webhook:
     async def publishDeadLetter(self, event: Event, attempts: int, reason: str) -> None:
         """See L{IDeliveryOwner<svcbroker.carriers.webhook.sending.IDeliveryOwner>}."""
         record = self.record
+        if isGivenUpForGood(event, self.subscriptionId):
+            self._log.warn(
+                "Webhook {id} does not publish a dead letter of event {event}, which is one itself "
+                "that was given up before",
+                id=self.subscriptionId,
+                event=str(event.eventId),
+            )
+            return
         topic = record.deadLetterTopic(self.subscriptionId)
         publication = makeDeadLetter(
             event, record.group, topic, self.subscriptionId, attempts, reason
@@ -183,6 +194,7 @@ class Webhook:
             remote=self._remote,
             owner=record.account,
             secret=record.secret,
+            certificate=record.certificate,
             batch=record.batch,
             batchSeconds=record.batchSeconds,
             maxAttempts=record.maxAttempts,

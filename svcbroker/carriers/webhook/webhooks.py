@@ -37,10 +37,11 @@ from ...model import (
     WebhookPage,
     filterMatches,
 )
+from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
-from ...net.http import makeClient
+from ...net.http import CertificatePolicy, HttpClient, makeClient
 from ...net.slots import Slots
-from .checking import TargetChecker
+from .checking import TargetChecker, checkOptions
 from .headers import checkHeaders
 from .posting import MAX_ANSWER, Poster
 from .records import KIND, WebhookRecord, decodeRecord
@@ -179,6 +180,7 @@ class Webhooks:
         maxAttempts: int | None = None,
         deadLetter: str | None = None,
         format: EventFormat = EventFormat.SVC,
+        certificate: str | None = None,
     ) -> Deferred[str]:
         """See L{IWebhooks.subscribe}."""
         if self._access.find(principal.name) is None:
@@ -201,27 +203,19 @@ class Webhooks:
                 account=principal.name,
                 headers=checkHeaders(headers),
                 secret=secret or "",
+                certificate=certificate or "",
                 batch=batch or 0,
                 batchSeconds=_batchSeconds(batch, batchSeconds),
                 maxAttempts=maxAttempts or 0,
                 deadLetter=deadLetter or "",
                 format=format,
             )
-            _checkFormat(record)
-            self._checkSecret(record)
+            checkOptions(record, self._settings.signer.secrets)
             self._checkDeadLetter(principal, subscriptionId, record)
         except BrokerError as error:
             return fail(error)
         subscribing = self._subscribe(principal, subscriptionId, record, target, offset)
         return self._timeouts.wait(subscribing)
-
-    def _checkSecret(self, record: WebhookRecord) -> None:
-        """
-        @raise ParameterInvalid: there is no such secret for this account.
-        """
-        secrets = self._settings.signer.secrets
-        if record.secret and not secrets.mayUse(record.secret, record.account):
-            raise ParameterInvalid("secret: the operator has set no such secret for this account")
 
     def _checkDeadLetter(
         self, principal: Principal, subscriptionId: str, record: WebhookRecord
@@ -378,16 +372,6 @@ class Webhooks:
         return webhook
 
 
-def _checkFormat(record: WebhookRecord) -> None:
-    """
-    @raise ParameterInvalid: the format has no batches.
-    """
-    if record.batch and record.format is EventFormat.BINARY_CLOUD_EVENTS:
-        raise ParameterInvalid(
-            "format: cloudevents-binary has one event in a request; with batch use cloudevents"
-        )
-
-
 def _batchSeconds(batch: int | None, seconds: int | None) -> int:
     """
     How long the first event of a batch waits for others.
@@ -419,21 +403,26 @@ def makeWebhooks(
     @param entropy: C{entropy(n)} gives C{n} unguessable bytes.
     @param random: gives a number of [0, 1).
     """
-    client = makeClient(
-        reactor,
-        maxBody=MAX_ANSWER,
-        keep=_IDLE_PER_HOST,
-        connectTimeout=settings.timeout,
-        policy=settings.policy,
-    )
+
+    def makeHttpClient(certificate: ClientCertificate | None) -> HttpClient:
+        return makeClient(
+            reactor,
+            maxBody=MAX_ANSWER,
+            keep=_IDLE_PER_HOST,
+            connectTimeout=settings.timeout,
+            tls=None if certificate is None else CertificatePolicy(certificate),
+            policy=settings.policy,
+        )
+
+    poster = Poster(makeHttpClient, now, settings)
     context = DeliveryContext(
         clock=reactor,
         now=now,
         random=random,
-        poster=Poster(client, now, settings),
+        poster=poster,
         slots=Slots(settings.connections, settings.connectionsPerHost),
         settings=settings,
     )
     return Webhooks(
-        subscriptions, metadata, access, reactor.nameResolver, context, entropy, client.close
+        subscriptions, metadata, access, reactor.nameResolver, context, entropy, poster.close
     )

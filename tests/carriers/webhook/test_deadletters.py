@@ -11,12 +11,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker import errors
 from svcbroker.access import ANYBODY
-from svcbroker.carriers.webhook.deadletters import MAX_REASON, makeDeadLetter
+from svcbroker.carriers.webhook.deadletters import MAX_REASON, MAX_WEBHOOKS, makeDeadLetter
 from svcbroker.carriers.webhook.messages import NotAcknowledged
 from svcbroker.interfaces import Quotas, submit
 from svcbroker.model import (
     MAX_EXTENSIONS_SIZE,
     CloseTopic,
+    Edge,
     Event,
     EventId,
     checkExtensions,
@@ -74,8 +75,35 @@ class DeadLetterTests(SynchronousTestCase):
                 "svc-original-id": str(poison.eventId),
                 "svc-original-topic": "a",
                 "svc-subscription-id": ID,
+                "svc-given-up-by": ID,
             },
         )
+
+    def test_webhooksThatFeedEachOtherComeToAnEnd(self) -> None:
+        """An event that comes back is skipped: each of them publishes one dead letter."""
+        other = ID[:-1] + "b"
+        self.subscribe(maxAttempts=1, deadLetter="b")
+        self.successResultOf(
+            self.harness.subscribe(URL, "b", subscriptionId=other, maxAttempts=1, deadLetter="a")
+        )
+        self.harness.publish("poison")
+        self.harness.settle(60.0)
+        self.harness.publish("1")
+        self.assertEqual(self.harness.poster.contents, [*["poison"] * 3, "1"])
+        [first], [original, second, _] = self.published("b"), self.published("a")
+        self.assertEqual(first.extensions["svc-original-id"], str(original.eventId))
+        self.assertEqual(first.extensions["svc-given-up-by"], ID)
+        self.assertEqual(second.extensions["svc-original-id"], str(first.eventId))
+        self.assertEqual(second.extensions["svc-given-up-by"], f"{ID},{other}")
+
+    def test_longChainsOfWebhooksComeToAnEnd(self) -> None:
+        others = [f"00000000-0000-4000-9000-{number:012x}" for number in range(MAX_WEBHOOKS)]
+        for count in (MAX_WEBHOOKS - 1, MAX_WEBHOOKS):
+            self.harness.publish("poison", **{"given-up-by": ",".join(others[:count])})
+        self.subscribe(maxAttempts=1, offset=Edge.FIRST)
+        self.harness.settle(60.0)
+        [event] = self.published()
+        self.assertEqual(event.extensions["svc-given-up-by"], ",".join([*others[:-1], ID]))
 
     def test_withoutMaxAttemptsNothingIsGivenUp(self) -> None:
         self.successResultOf(self.harness.subscribe(subscriptionId=ID))

@@ -15,13 +15,17 @@ from svcbroker.access import ANYBODY
 from svcbroker.carriers.webhook import Signer, parseSecrets
 from svcbroker.carriers.webhook.records import KIND
 from svcbroker.model import EventFormat
+from svcbroker.net.certificates import ClientCertificate
 from svcbroker.operations import OPERATIONS, bindJSON, bindText
 from tests.broker.support import connected
 
 from .support import SETTINGS, URL, Harness
 
 ID = "00000000-0000-4000-8000-00000000000a"
-SECRETS = parseSecrets(b"mine = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+SECRETS = evolve(
+    parseSecrets(b"mine = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"),
+    certificates={name: ClientCertificate({}) for name in ("shop", "bank", "alice/own")},
+)
 EARLIER = (
     b'{"interfaceType":"RESTful","group":"1","filters":["a"],"tag":null,'
     b'"url":"http://93.184.215.14:80/hook","start":[1,-1],"account":""}'
@@ -138,6 +142,20 @@ class OptionTests(SynchronousTestCase):
             fields = {b"topic": b"a", b"url": URL.encode(), b"headers": raw}
             error = self.assertRaises(errors.ParameterInvalid, self.text, ANYBODY, fields)
             self.assertNotIn("secret", error.message)
+
+    def test_certificateIsOneThatTheAccountMayUse(self) -> None:
+        """The message has the names. Only https has certificates."""
+        for name in ("other", "alice/own"):
+            message = self.refused(url="https://93.184.215.14/", certificate=name)
+            self.assertEqual(message, "certificate: those that this account may use are bank, shop")
+        self.assertEqual(self.refused(certificate="bank"), "certificate: it needs a url with https")
+        self.ask(url="https://93.184.215.14/", certificate="bank")
+        self.harness.kill()
+        self.harness.start()
+        self.harness.publish("1")
+        self.assertEqual(self.harness.poster.posts[0].receiver.certificate, "bank")
+        [status] = self.successResultOf(self.harness.webhooks.listWebhooks(ANYBODY, "1")).items
+        self.assertEqual(status.certificate, "bank")
 
     def test_boundNamesTheCallsThatHelp(self) -> None:
         self.harness.kill()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from treq.testing import RequestTraversalAgent
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -27,6 +27,7 @@ from zope.interface import implementer
 
 from svcbroker.carriers.webhook.messages import (
     Form,
+    Message,
     NotAcknowledged,
     checkAnswer,
     checkStatus,
@@ -34,10 +35,11 @@ from svcbroker.carriers.webhook.messages import (
     encodeEvents,
 )
 from svcbroker.carriers.webhook.posting import MAX_ANSWER, Poster, Receiver
-from svcbroker.carriers.webhook.signing import Signer, parseSecrets
+from svcbroker.carriers.webhook.signing import Secrets, Signer, parseSecrets
 from svcbroker.carriers.webhook.targets import parseUrl
 from svcbroker.interfaces import Batch
 from svcbroker.model import Event, EventFormat, EventId, InterfaceType
+from svcbroker.net.certificates import ClientCertificate
 from svcbroker.net.endpoints import AddressRefused
 from svcbroker.net.http import HttpClient
 
@@ -94,7 +96,7 @@ class PosterTests(SynchronousTestCase):
     ) -> Deferred[None]:
         """Send the event."""
         client = HttpClient(agent or self.agent, self.clock)
-        poster = Poster(client, lambda: 1700000000.9, self.settings)
+        poster = Poster(lambda certificate: client, lambda: 1700000000.9, self.settings)
         receiver = Receiver(
             target=parseUrl("https://a.example/hook?x=%20y"),
             form=evolve(self.form, interfaceType=interfaceType),
@@ -237,6 +239,43 @@ class PosterTests(SynchronousTestCase):
         self.assertFalse(error.isAttempt)
         self.assertEqual(str(error), "the operator's file has no secret gone")
         self.assertEqual(self.receiver.requests, [])
+
+    def test_missingCertificateSendsNothing(self) -> None:
+        self.options = {"certificate": "gone"}
+        error = self.refused()
+        self.assertFalse(error.isAttempt)
+        self.assertEqual(str(error), "the operator's file has no certificate gone")
+        self.assertEqual(self.receiver.requests, [])
+
+    def test_eachCertificateHasItsOwnConnections(self) -> None:
+        """Those of one that was replaced are closed."""
+        signer = Signer()
+        made: list[ClientCertificate | None] = []
+        closed: list[ClientCertificate | None] = []
+
+        def makeClient(certificate: ClientCertificate | None) -> HttpClient:
+            def close() -> Deferred[None]:
+                closed.append(certificate)
+                return succeed(None)
+
+            made.append(certificate)
+            return HttpClient(self.agent, self.clock, close)
+
+        one, two = ClientCertificate({}), ClientCertificate({})
+        poster = Poster(makeClient, self.clock.seconds, evolve(SETTINGS, signer=signer))
+        message = Message(b"", {})
+        for name, certificate in (("", one), ("a", one), ("b", one), ("a", one), ("b", two)):
+            signer.use(Secrets(certificates={"a": one, "b": certificate}))
+            receiver = Receiver(
+                target=parseUrl("https://a.example/"), form=self.form, certificate=name
+            )
+            posting = poster.post(receiver, (EVENT,), message)
+            self.agent.flush()
+            self.successResultOf(posting)
+        self.assertEqual(made, [None, one, one, two])
+        self.assertEqual(closed, [one])
+        self.successResultOf(poster.close())
+        self.assertEqual(closed[1:], [None, one, two])
 
     def test_headersOfWebhookAreSent(self) -> None:
         self.options = {"headers": {"Authorization": "Bearer x"}}

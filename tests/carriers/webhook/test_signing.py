@@ -9,6 +9,7 @@ import hmac
 import time
 from base64 import b64encode
 from importlib.util import find_spec
+from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
@@ -20,6 +21,7 @@ from svcbroker.carriers.webhook.signing import (
     Signer,
     parseSecrets,
 )
+from tests.certificates import makeAuthority, writeAuthority, writeIdentity
 
 RAW = b"0123456789abcdef"
 KEY = bytes(range(24))
@@ -42,6 +44,35 @@ class SecretTests(SynchronousTestCase):
         many = (RAW + b"\n") * (MAX_SECRETS + 1)
         for data in (b"", b" \n", b"short", RAW + b"\nshort", many):
             self.assertRaises(ValueError, parseSecrets, data)
+
+    def test_certificatesAreNamedByTheirPaths(self) -> None:
+        """Those of files and of directories, relative to the directory of the secrets."""
+        root = Path(self.mktemp()).absolute()
+        authority = makeAuthority()
+        writeIdentity(root / "one.pem", authority.client("one"))
+        writeIdentity(root / "own" / "a.pem", authority.client("a"))
+        lines = b"one = certificate:one.pem\nalice/two=certificate: %b" % bytes(root / "own")
+        secrets = parseSecrets(lines, root)
+        self.assertEqual(secrets.certificatesOf("bob"), ["one"])
+        self.assertEqual(secrets.certificatesOf("alice"), ["one", "alice/two"])
+        self.assertFalse(secrets.shared or secrets.named)
+        for certificate in secrets.certificates.values():
+            self.assertEqual(repr(certificate), "ClientCertificate()")
+
+    def test_unusableCertificateIsRefused(self) -> None:
+        root = Path(self.mktemp())
+        authority = makeAuthority()
+        for name in ("a", "b"):
+            writeIdentity(root / f"{name}.pem", authority.client(name))
+        (root / "c").mkdir()
+        writeAuthority(root / "c" / "ca.pem", authority)
+        for line, message in (
+            (b"x = certificate:gone.pem", "cannot be read: .*gone.pem: No such file"),
+            (b"x = certificate:.", "several certificates with"),
+            (b"x = certificate:c", "no certificate with its private key in files"),
+            (b"x = certificate:a.pem\nx = certificate:b.pem", "several certificates of one name"),
+        ):
+            self.assertRaisesRegex(ValueError, message, parseSecrets, line, root)
 
     def test_prefixedSecretIsBase64OfItsKey(self) -> None:
         self.assertEqual(self.keys(LINE), [KEY])
