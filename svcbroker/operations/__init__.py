@@ -36,6 +36,7 @@ from ._results import (
     eventWriter,
     loggedEvents,
 )
+from ._stompheaders import STOMP, Header, StompHeaders
 from ._types import ContentType, ExtensionsType
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "OPERATIONS",
     "OPERATOR_CALLS",
     "QUERIES",
+    "STOMP",
     "WEEVENT",
     "WEEVENT_INTERFACE",
     "AnswerInvalid",
@@ -62,12 +64,14 @@ __all__ = [
     "EventPage",
     "EventWriter",
     "ExtensionsType",
+    "Header",
     "Incidents",
     "Interface",
     "LoggedEvent",
     "Operation",
     "Parameter",
     "Result",
+    "StompHeaders",
     "bindBatch",
     "bindJSON",
     "bindParams",

@@ -25,24 +25,8 @@ from ._declarations import Operation, Result
 from ._operations import OPERATIONS
 from ._queries import QUERIES
 from ._results import EVENT, EVENT_PAGE, Event, EventPage, LoggedEvent, envelope, same
+from ._stompheaders import STOMP, StompHeaders, weeventHeaders
 from ._types import ContentType, ExtensionsType, ParameterType, TopicType
-
-
-@frozen(kw_only=True)
-class Interface:
-    """
-    The calls under one context path.
-
-    @ivar operations: those by REST and by JSON-RPC.
-    @ivar queries: the admin queries, by REST.
-    @ivar exceptionName: the type name that every JSON-RPC error has; C{None} for the error's own.
-    @ivar isStrict: whether REST refuses parameters that only a dialect knows.
-    """
-
-    operations: tuple[Operation, ...] = OPERATIONS
-    queries: tuple[Operation, ...] = QUERIES
-    exceptionName: str | None = None
-    isStrict: bool = True
 
 
 @frozen(kw_only=True)
@@ -97,8 +81,31 @@ WEEVENT: Final = Dialect(
 """The dialect of WeEvent 1.1."""
 
 
+@frozen(kw_only=True)
+class Interface:
+    """
+    The calls under one context path.
+
+    @ivar operations: those by REST and by JSON-RPC.
+    @ivar queries: the admin queries, by REST.
+    @ivar exceptionName: the type name that every JSON-RPC error has; C{None} for the error's own.
+    @ivar isStrict: whether REST refuses parameters that only a dialect knows.
+    @ivar stomp: the headers of its STOMP, over WebSocket.
+    @ivar dialect: the dialect that it is in; C{None} for the published interface.
+    """
+
+    operations: tuple[Operation, ...] = OPERATIONS
+    queries: tuple[Operation, ...] = QUERIES
+    exceptionName: str | None = None
+    isStrict: bool = True
+    stomp: StompHeaders = STOMP
+    dialect: Dialect | None = None
+
+
 class _TopicType(TopicType):
     """A topic of the dialect."""
+
+    schema = {**TopicType.schema, "maxLength": WEEVENT.maxTopic}
 
     def fromText(self, raw: bytes) -> str:
         return self._checked(super().fromText(raw))
@@ -113,6 +120,10 @@ class _TopicType(TopicType):
 
 class _ContentType(ContentType):
     """Content of the dialect."""
+
+    # Base64 has four characters for three bytes.
+    schema = {**ContentType.schema, "maxLength": (WEEVENT.maxContent + 2) // 3 * 4}
+    textSchema = {"type": "string", "minLength": 1, "maxLength": WEEVENT.maxContent}
 
     def fromText(self, raw: bytes) -> bytes:
         return self._checked(raw)
@@ -131,6 +142,11 @@ class _ContentType(ContentType):
 class _ExtensionsType(ExtensionsType):
     """Extensions of the dialect. They are read into their stored form."""
 
+    schema = {
+        **ExtensionsType.schema,
+        "propertyNames": {"pattern": f"^({WEEVENT_PREFIX}|{EXTENSION_PREFIX})"},
+    }
+
     def fromFields(self, fields: Mapping[bytes, bytes]) -> Mapping[str, str]:
         return self._stored(super().fromFields(fields))
 
@@ -144,7 +160,7 @@ class _ExtensionsType(ExtensionsType):
         return {WEEVENT.storedKey(key): value for key, value in extensions.items()}
 
 
-class _Version(Struct, frozen=True):
+class WeEventVersion(Struct, frozen=True):
     """Which broker this is. The time is UTC, and empty where the build does not know it."""
 
     weEventVersion: str
@@ -170,8 +186,10 @@ def _page(answer: Any) -> EventPage:
     return replace(rendered, events=events)
 
 
-def _version(version: VersionRecord) -> _Version:
-    return _Version(version.version, version.commitTimestamp, version.branch, version.commitHash)
+def _version(version: VersionRecord) -> WeEventVersion:
+    return WeEventVersion(
+        version.version, version.commitTimestamp, version.branch, version.commitHash
+    )
 
 
 def _closing(broker: Broker) -> Callable[..., Deferred[bool]]:
@@ -195,13 +213,31 @@ _CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "close": {"summary": "Tell that an open topic exists.", "method": _closing},
     "events": {"result": Result(type=EventPage, render=_page)},
     "getEvent": {"result": Result(type=Event, render=lambda event: _shown(EVENT.render(event)))},
-    "getVersion": {"result": envelope(_Version, _version)},
+    "getVersion": {"result": envelope(WeEventVersion, _version)},
 }
+
+
+_WORDS: Final = {
+    EXTENSION_PREFIX: WEEVENT_PREFIX,
+    "256 characters": f"{WEEVENT.maxTopic} characters",
+}
+"""What descriptions of parameters say differently."""
+
+
+def _described(description: str) -> str:
+    for ours, theirs in _WORDS.items():
+        description = description.replace(ours, theirs)
+    return description
 
 
 def _adapted(operation: Operation) -> Operation:
     parameters = tuple(
-        evolve(each, type=_TYPES.get(type(each.type), each.type)) for each in operation.parameters
+        evolve(
+            each,
+            type=_TYPES.get(type(each.type), each.type),
+            description=_described(each.description),
+        )
+        for each in operation.parameters
     )
     return evolve(operation, parameters=parameters, **_CHANGES.get(operation.name, {}))
 
@@ -219,6 +255,8 @@ WEEVENT_INTERFACE: Final = Interface(
     queries=tuple(map(_adapted, QUERIES)),
     exceptionName="com.webank.weevent.sdk.BrokerException",
     isStrict=False,
+    stomp=weeventHeaders(WEEVENT.shownKey),
+    dialect=WEEVENT,
 )
 """
 The calls of clients of WeEvent 1.1. Its Java client raises the exception that an error names.

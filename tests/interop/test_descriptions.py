@@ -17,6 +17,8 @@ from uuid import uuid4
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from svcbroker.carriers.http import HttpSettings
+from svcbroker.operations import WEEVENT, WEEVENT_INTERFACE
 from tests.carriers.http.support import BASE, Client
 
 from .daemon import shared
@@ -63,9 +65,17 @@ def node(script: str, modules: str, *arguments: str, text: str = "") -> str:
 
 
 class DescriptionTests(SynchronousTestCase):
-    def document(self, name: str) -> Any:
-        """A document as a client reads it."""
-        return Client().ask("GET", f"{BASE}/{name}").json()
+    def documents(self, name: str) -> list[Any]:
+        """
+        A document as clients read it: of a broker's own path, of a dialect's, and of a broker's
+        whose place a dialect takes.
+        """
+        return [
+            Client(HttpSettings(basePath=base), dialects={WEEVENT.basePath: WEEVENT_INTERFACE})
+            .ask("GET", f"{path}/{name}")
+            .json()
+            for base, path in ((BASE, BASE), (BASE, WEEVENT.basePath), (WEEVENT.basePath,) * 2)
+        ]
 
     def test_openrpcKeepsToItsSchema(self) -> None:
         """The meta-schema of OpenRPC, with that of the schemas in it, finds nothing."""
@@ -77,8 +87,8 @@ class DescriptionTests(SynchronousTestCase):
         schema["$schema"] = inner["$schema"] = _DRAFT
         registry = jsonschema_rs.Registry([("https://meta.json-schema.tools", inner)])
         validator = jsonschema_rs.Draft7Validator(schema, registry=registry)
-        document = self.document("openrpc.json")
-        self.assertEqual([str(error) for error in validator.iter_errors(document)], [])
+        for document in self.documents("openrpc.json"):
+            self.assertEqual([str(error) for error in validator.iter_errors(document)], [])
         document["methods"][0]["params"][0]["schema"] = {"type": 3}
         self.assertFalse(validator.is_valid(document))
 
@@ -122,13 +132,13 @@ class DescriptionTests(SynchronousTestCase):
     def test_asyncapiKeepsToItsSchema(self) -> None:
         """Its authors' parser finds neither an error nor a warning in it, but in a wrong one."""
         modules = nodeModules(_ASYNCAPI)
-        document = self.document("asyncapi.json")
 
-        def parse() -> Any:
+        def parse(document: Any) -> Any:
             return json.loads(node(_PARSE, modules, _ASYNCAPI, text=json.dumps(document)))
 
-        self.assertEqual(parse(), [list(document["operations"]), []])
+        for document in self.documents("asyncapi.json"):
+            self.assertEqual(parse(document), [list(document["operations"]), []])
         document["operations"]["follow"]["action"] = "push"
-        names, wrong = parse()
+        names, wrong = parse(document)
         self.assertEqual(names, [])
         self.assertNotEqual(wrong, [])

@@ -13,7 +13,7 @@ from ...broker import Broker
 from ...net.turns import EndOfTurn
 from ...operations import Incidents, Interface
 from .cloudevents import cloudEventsRoute
-from .descriptions import descriptionRoutes, withDiscovery
+from .descriptions import ServedPath, descriptionRoutes, withDiscovery
 from .fastpath import FastChannel, FastPath
 from .health import healthRoutes
 from .jsonrpc import errorEncoder, rpcEndpoint
@@ -82,7 +82,6 @@ def _makeRoutes(
     authorizer: Authorizer | None,
 ) -> Routes:
     others = [
-        *descriptionRoutes(base, interfaces[base]),
         cloudEventsRoute(f"{base}/rest", broker),
         *healthRoutes(broker, access),
         *routes,
@@ -93,15 +92,12 @@ def _makeRoutes(
     # The first area that covers a path counts.
     areas = [Area(prefix=f"{base}{_OPERATOR}", methods=("POST",))]
     for path, interface in interfaces.items():
+        served = ServedPath(base=path, interface=interface, isMain=path == base)
+        others += descriptionRoutes(served)
         endpoints += [
             *restEndpoints(f"{path}/rest", broker, incidents, interface),
             *queryEndpoints(f"{path}/admin", broker, incidents, interface),
-            rpcEndpoint(
-                f"{path}/jsonrpc",
-                broker,
-                incidents,
-                withDiscovery(f"{path}/jsonrpc", interface),
-            ),
+            rpcEndpoint(f"{path}/jsonrpc", broker, incidents, withDiscovery(served)),
         ]
         areas += [
             Area(prefix=f"{path}/rest", methods=("GET", "POST")),

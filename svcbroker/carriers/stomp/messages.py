@@ -12,23 +12,13 @@ from msgspec.json import Decoder
 
 from ...interfaces import Batch
 from ...model import Event
+from ...operations import STOMP
 from .frames import Version, encodeHeader
 
 USER_HEADERS: Final = "svc-stomp"
 """The extension that holds the other headers of a SEND: a JSON object of texts."""
 
-MESSAGE_HEADERS: Final = frozenset(
-    {
-        "subscription",
-        "subscription-id",
-        "message-id",
-        "destination",
-        "eventId",
-        "content-length",
-        "ack",
-        "redelivered",
-    }
-)
+MESSAGE_HEADERS: Final = frozenset(header.name for header in STOMP.message)
 """Headers that the broker sets on MESSAGE. A user's headers never take their place."""
 
 _userHeaders = Decoder(dict[str, str])

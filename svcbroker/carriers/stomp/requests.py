@@ -24,6 +24,7 @@ from ...model import (
     extensionKeyError,
     parseOffset,
 )
+from ...operations import STOMP
 from .frames import Frame, Version
 from .messages import MESSAGE_HEADERS, USER_HEADERS
 from .settings import StompSettings
@@ -34,7 +35,7 @@ _COUNT = re.compile(r" *([0-9]{1,9}) *", re.ASCII)
 _MESSAGE_ID = re.compile(r"([0-9]{1,9})-([0-9a-f]{8}-[0-9]{1,19}-[0-9]{1,19})", re.ASCII)
 
 _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
-BROKER_HEADERS: Final = MESSAGE_HEADERS | {"transaction", "receipt", "groupId"}
+BROKER_HEADERS: Final = MESSAGE_HEADERS | {header.name for header in STOMP.send}
 """Headers of SEND for the broker, and those of MESSAGE itself. All others are user headers."""
 
 NEWEST_FIRST: Final = (Version.V12, Version.V11, Version.V10)

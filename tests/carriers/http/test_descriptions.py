@@ -12,6 +12,9 @@ from html.parser import HTMLParser
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svcbroker.carriers.http import HttpSettings
+from svcbroker.operations import WEEVENT, WEEVENT_INTERFACE
+
 from .support import BASE, Client
 
 VOID = {"meta"}
@@ -52,20 +55,25 @@ class _Reader(HTMLParser):
 
 
 class PageTests(SynchronousTestCase):
+    """The page of the broker's own path."""
+
+    base = BASE
+
     def setUp(self) -> None:
-        self.client = Client()
-        self.answer = self.client.ask("GET", f"{BASE}/docs")
+        settings = HttpSettings(basePath=BASE)
+        self.client = Client(settings, dialects={WEEVENT.basePath: WEEVENT_INTERFACE})
+        self.answer = self.client.ask("GET", f"{self.base}/docs")
         self.html = self.answer.body.decode("utf-8")
         self.page = _Reader(self.html)
 
     def test_everyCallIsShown(self) -> None:
         documents = {
-            name: self.client.ask("GET", f"{BASE}/{name}").json()
+            name: self.client.ask("GET", f"{self.base}/{name}").json()
             for name in ("openapi.json", "openrpc.json", "asyncapi.json")
         }
         for path, methods in documents["openapi.json"]["paths"].items():
             shown = {each["operationId"] for each in methods.values()} & set(self.page.ids)
-            isShown = path != f"{BASE}/jsonrpc"
+            isShown = path != f"{self.base}/jsonrpc"
             self.assertEqual(len(shown), isShown, path)
             if isShown:
                 self.assertIn(f" {path}", self.page.text)
@@ -78,8 +86,8 @@ class PageTests(SynchronousTestCase):
 
     def test_bodyOfACallIsShown(self) -> None:
         """Where it is not a form of the parameters."""
-        _, _, call = self.page.text.partition(f"POST {BASE}/rest/cloudevents")
-        self.assertIn("application/cloudevents+json", call.partition(BASE)[0])
+        _, _, call = self.page.text.partition(f"POST {self.base}/rest/cloudevents")
+        self.assertIn("application/cloudevents+json", call.partition(self.base)[0])
 
     def test_linksLeadSomewhere(self) -> None:
         self.assertEqual(len(self.page.ids), len(set(self.page.ids)))
@@ -109,13 +117,27 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(headers["content-type"], "text/html;charset=UTF-8")
         self.assertEqual(headers["x-content-type-options"], "nosniff")
         self.assertIn("frame-ancestors 'none'", headers["content-security-policy"])
-        head = self.client.ask("HEAD", f"{BASE}/docs")
+        head = self.client.ask("HEAD", f"{self.base}/docs")
         self.assertEqual({**head.headers, "date": ""}, {**headers, "date": ""})
 
     def test_markupOfDocstringsIsNotShown(self) -> None:
         """Neither here nor in the documents. What is said of a member is at the member."""
         self.assertNotIn("@ivar", self.html)
-        openapi = self.client.ask("GET", f"{BASE}/openapi.json").json()
+        openapi = self.client.ask("GET", f"{self.base}/openapi.json").json()
         self.assertNotRegex(json.dumps(openapi), r"@ivar|\b[CL]\{")
         path = openapi["components"]["schemas"]["CheckpointFields"]["properties"]["path"]
         self.assertIn("the way from the hash", path["description"])
+
+
+class DialectPageTests(PageTests):
+    """The page of a dialect's own path."""
+
+    base = WEEVENT.basePath
+
+    def test_titleNamesTheDialect(self) -> None:
+        self.assertIn("dialect weevent-1.1", self.page.text)
+
+    def test_bodyOfACallIsShown(self) -> None:
+        """All its calls have forms; what only the main path has is not shown."""
+        for name in ("cloudevents", "follow"):
+            self.assertNotIn(f"{self.base}/rest/{name}", self.page.text)

@@ -272,16 +272,31 @@ class GrantTests(FollowTestCase):
         answer = self.client.ask("GET", f"{BASE}/rest/follow?topic=a")
         self.assertEqual(answer.status, 401)
 
-    def test_streamsEndWithTheirAccount(self) -> None:
+    def removeAccount(self) -> None:
         [accounts] = self.authenticators
-        stream = self.follow("topic=a", basic("ann"))
-        stream.read()
         ann = accounts.identities.pop("ann")
         self.addCleanup(accounts.identities.__setitem__, "ann", ann)
         self.successResultOf(self.access.reload())
         self.settle()
+
+    def test_streamsEndWithTheirAccount(self) -> None:
+        stream = self.follow("topic=a", basic("ann"))
+        stream.read()
+        self.removeAccount()
         self.assertIn('"code":101015', stream.read())
         self.assertTrue(stream.hasEnded)
+
+    def test_fieldsAreThoseOfTheAsyncAPIDocument(self) -> None:
+        """Of the beginning, of an event and of the end."""
+        answer = self.client.ask("GET", f"{BASE}/asyncapi.json", headers=basic("ann"))
+        messages = answer.json()["components"]["messages"]
+        stream = self.follow("topic=a", basic("ann"))
+        self.publish("x")
+        self.removeAccount()
+        blocks = stream.read().removesuffix("\n\n").split("\n\n")
+        for block, name in zip(blocks, ("followStart", "followed", "followEnd"), strict=True):
+            fields = {line.partition(":")[0] for line in block.split("\n")} - {"data"}
+            self.assertEqual(fields, set(messages[name]["headers"]["properties"]), name)
 
 
 class ShareTests(FollowTestCase):

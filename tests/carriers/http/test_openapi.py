@@ -11,7 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.carriers.http import HttpSettings
-from svcbroker.operations import FOLLOW, OPERATIONS, QUERIES
+from svcbroker.operations import FOLLOW, OPERATIONS, QUERIES, WEEVENT_INTERFACE
 
 from .support import Client
 
@@ -107,3 +107,44 @@ class DocumentTests(SynchronousTestCase):
         text = json.dumps(self.document["paths"]["/b/rest/publish"])
         for name in ("ContentTooLarge", "TopicNotFound", "Overloaded", "GroupUnknown"):
             self.assertIn(name, text)
+
+
+class DialectTests(SynchronousTestCase):
+    """The documents of a dialect: on a path of its own, and in the place of the interface."""
+
+    def setUp(self) -> None:
+        self.own, self.shared = (
+            Client(HttpSettings(basePath=base), dialects={"/weevent": WEEVENT_INTERFACE})
+            .ask("GET", "/weevent/openapi.json")
+            .json()
+            for base in ("/b", "/weevent")
+        )
+
+    def test_ownPathHasItsCallsOnly(self) -> None:
+        calls = {
+            *(f"/weevent/rest/{each.name}" for each in WEEVENT_INTERFACE.operations),
+            *(f"/weevent/admin/{each.name}" for each in WEEVENT_INTERFACE.queries),
+            "/weevent/jsonrpc",
+        }
+        self.assertEqual(set(self.own["paths"]), calls)
+        others = {"/weevent/rest/follow", "/weevent/rest/cloudevents", "/healthz", "/readyz"}
+        self.assertEqual(set(self.shared["paths"]), calls | others)
+
+    def test_callsAreThoseOfTheDialect(self) -> None:
+        """Prefix, limits, and results that differ."""
+        for document in (self.own, self.shared):
+            self.assertEqual(document["info"]["title"], "svcbroker, dialect weevent-1.1")
+            publish = document["paths"]["/weevent/rest/publish"]["post"]["requestBody"]
+            [form] = publish["content"].values()
+            self.assertEqual(list(form["schema"]["patternProperties"]), ["^(weevent-|svc-)"])
+            topic, *_ = document["paths"]["/weevent/rest/open"]["get"]["parameters"]
+            self.assertEqual(topic["schema"]["anyOf"][0]["maxLength"], 64)
+            self.assertIn("1 to 64 characters", topic["description"])
+            text = json.dumps(document["components"]["schemas"])
+            self.assertIn("weEventVersion", text)
+            self.assertNotIn("svcVersion", text)
+
+    def test_referencesExist(self) -> None:
+        for reference in set(references(self.own)):
+            name = reference.removeprefix("#/components/schemas/")
+            self.assertIn(name, self.own["components"]["schemas"])

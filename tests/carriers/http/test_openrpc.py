@@ -76,3 +76,5 @@ class OpenRPCTests(SynchronousTestCase):
         self.assertEqual(names, [each.name for each in WEEVENT_INTERFACE.operations])
         name = found["components"]["errors"]["TopicNotFound"]["data"]["exceptionTypeName"]
         self.assertEqual(name, WEEVENT_INTERFACE.exceptionName)
+        self.assertEqual(self.client.ask("GET", "/weevent/openrpc.json").json(), found)
+        self.assertEqual(found["servers"][0]["url"], "http://127.0.0.1:8080/weevent/jsonrpc")

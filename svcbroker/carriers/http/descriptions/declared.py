@@ -1,5 +1,5 @@
 """
-What all descriptions take of the declarations alike.
+What all descriptions have in common.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from attrs import frozen
 from msgspec.json import schema_components
 
 from ....errors import BrokerError
-from ....operations import CLOUD_EVENT_SCHEMA, COMMON_ERRORS, EventPage, Operation
+from ....operations import CLOUD_EVENT_SCHEMA, COMMON_ERRORS, EventPage, Interface, Operation
 
 SECURITY: Final = {
     "basic": {"type": "http", "scheme": "basic", "description": "An account and its password."},
@@ -22,6 +23,28 @@ SECURITY: Final = {
 _IVAR = re.compile(r"@ivar (\w+):")
 _MARKUP = re.compile(r"[A-Z]\{([^{}]*)\}")
 _REFERENCE = "#/components/schemas/{name}"
+
+
+@frozen(kw_only=True)
+class ServedPath:
+    """
+    A context path, and what is served below it.
+
+    @ivar base: the context path.
+    @ivar interface: the calls below it, by REST and by JSON-RPC, and the STOMP over WebSocket.
+    @ivar isMain: whether it is the broker's own path, below which everything else is served too.
+        Otherwise it is the path of a dialect.
+    """
+
+    base: str
+    interface: Interface
+    isMain: bool
+
+    @property
+    def title(self) -> str:
+        """The title of its documents."""
+        dialect = self.interface.dialect
+        return "svcbroker" if dialect is None else f"svcbroker, dialect {dialect.name}"
 
 
 def schemasOf(types: Sequence[Any]) -> tuple[Sequence[dict[str, Any]], Mapping[str, Any]]:

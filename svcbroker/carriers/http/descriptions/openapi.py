@@ -4,7 +4,7 @@ The OpenAPI document, made from the declarations.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .... import __version__
@@ -13,8 +13,6 @@ from ....operations import (
     CLOUD_EVENT_TYPE,
     CLOUD_EVENTS,
     FOLLOW,
-    OPERATIONS,
-    QUERIES,
     ContentType,
     ErrorRecord,
     ExtensionsType,
@@ -24,14 +22,16 @@ from ....operations import (
 from ..health import Alive, Readiness
 from ..jsonrpc import Failed
 from ..rest import FORM_TYPE
-from .declared import SECURITY, errorsOf, schemasOf
+from .declared import SECURITY, ServedPath, errorsOf, schemasOf
 
 EVENT_STREAM: Final = "text/event-stream"
 
 _ANY_TEXT = {"type": "string"}
+_LIMITED = ("publish", "events")
 _RETRY_AFTER = {
     "Retry-After": {
-        "description": "After a failure because of a quota: when to try again, in seconds.",
+        "description": "After a failure because of a limit of the client: when to try again, "
+        "in seconds.",
         "schema": {"type": "integer", "minimum": 1},
     }
 }
@@ -64,49 +64,49 @@ x-required.\
 """
 
 
-def document(base: str) -> Mapping[str, Any]:
-    """
-    The OpenAPI 3.1 document of a site.
-
-    @param base: the site's base path.
-    """
-    types = [each.result.type for each in (*OPERATIONS, *QUERIES)]
-    own = [ErrorRecord, Failed, Alive, Readiness]
-    schemas, components = schemasOf([*types, *own])
-    results = dict(zip((each.name for each in (*OPERATIONS, *QUERIES)), schemas, strict=False))
-    error, failed, alive, readiness = schemas[len(types) :]
+def document(served: ServedPath) -> Mapping[str, Any]:
+    """The OpenAPI 3.1 document of a path."""
+    base, operations, queries = served.base, served.interface.operations, served.interface.queries
+    calls = (*operations, *queries)
+    own = [ErrorRecord, Failed, *((Alive, Readiness) if served.isMain else ())]
+    schemas, components = schemasOf([*(each.result.type for each in calls), *own])
+    answered, (error, failed, *health) = schemas[: len(calls)], schemas[len(calls) :]
+    results = dict(zip((each.name for each in operations), answered, strict=False))
     paths: dict[str, Any] = {}
-    for each in OPERATIONS:
+    for each in operations:
         answer = _guarded({"200": {"oneOf": [results[each.name], error]}}, error)
-        if each.name == "publish":
+        if each.name in _LIMITED:
             answer["200"]["headers"] = _RETRY_AFTER
         paths[f"{base}/rest/{each.name}"] = {
             "get": _byGet(each, "rest", answer),
             "post": _byPost(each, answer),
         }
-    paths[f"{base}/rest/{FOLLOW.name}"] = {"get": _following(error)}
-    sent = _guarded({"200": {"oneOf": [results["publish"], error]}}, error)
-    sent["200"]["headers"] = _RETRY_AFTER
-    paths[f"{base}/rest/{CLOUD_EVENTS.name}"] = {"post": _cloudEvents(sent)}
-    for each in QUERIES:
-        answer = _guarded({"200": {"oneOf": [results[each.name], error]}}, error)
+    if served.isMain:
+        paths[f"{base}/rest/{FOLLOW.name}"] = {"get": _following(error)}
+        sent = _guarded({"200": {"oneOf": [results["publish"], error]}}, error)
+        sent["200"]["headers"] = _RETRY_AFTER
+        paths[f"{base}/rest/{CLOUD_EVENTS.name}"] = {"post": _cloudEvents(sent)}
+    for each, result in zip(queries, answered[len(operations) :], strict=True):
+        answer = _guarded({"200": {"oneOf": [result, error]}}, error)
         paths[f"{base}/admin/{each.name}"] = {"get": _byGet(each, "admin", answer)}
-    paths[f"{base}/jsonrpc"] = {"post": _jsonrpc(results, failed, error)}
-    paths["/healthz"] = {"get": _plain("healthz", "Tell that the broker lives.", {"200": alive})}
-    paths["/readyz"] = {
-        "get": _plain(
-            "readyz",
-            "Tell whether the broker can be given work.",
-            {"200": readiness, "503": readiness},
-        )
-    }
+    paths[f"{base}/jsonrpc"] = {"post": _jsonrpc(operations, list(results.values()), failed, error)}
+    if served.isMain:
+        paths.update(_health(*health))
     return {
         "openapi": "3.1.0",
-        "info": {"title": "svcbroker", "version": __version__, "description": _DESCRIPTION},
+        "info": {"title": served.title, "version": __version__, "description": _DESCRIPTION},
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": SECURITY},
         # The empty one is for brokers without accounts.
         "security": [{}, *({name: []} for name in SECURITY)],
+    }
+
+
+def _health(alive: Mapping[str, Any], readiness: Mapping[str, Any]) -> dict[str, Any]:
+    ready = {"200": readiness, "503": readiness}
+    return {
+        "/healthz": {"get": _plain("healthz", "Tell that the broker lives.", {"200": alive})},
+        "/readyz": {"get": _plain("readyz", "Tell whether the broker can be given work.", ready)},
     }
 
 
@@ -229,8 +229,10 @@ def _byPost(operation: Operation, answers: Mapping[str, Any]) -> dict[str, Any]:
         "type": "object",
         "properties": properties,
     }
-    if len(properties) < len(operation.parameters):
-        schema["patternProperties"] = {"^svc-": {"type": "string"}}
+    for each in operation.parameters:
+        if isinstance(each.type, ExtensionsType):
+            pattern = each.type.schema["propertyNames"]["pattern"]
+            schema["patternProperties"] = {pattern: {"type": "string"}}
     return {
         "operationId": f"rest.{operation.name}.form",
         "summary": operation.summary,
@@ -245,12 +247,15 @@ def _byPost(operation: Operation, answers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _jsonrpc(
-    results: Mapping[str, Any], failed: Mapping[str, Any], error: Mapping[str, Any]
+    operations: Sequence[Operation],
+    results: Sequence[Mapping[str, Any]],
+    failed: Mapping[str, Any],
+    error: Mapping[str, Any],
 ) -> dict[str, Any]:
-    one = {"oneOf": [_success([results[each.name] for each in OPERATIONS]), failed]}
+    one = {"oneOf": [_success(results), failed]}
     answers = _guarded({"200": {"oneOf": [one, {"type": "array", "items": one}]}}, error)
     answers["204"] = {"description": "There were only notifications."}
-    call = {"oneOf": [_call(each) for each in OPERATIONS]}
+    call = {"oneOf": [_call(each) for each in operations]}
     batch = {"type": "array", "minItems": 1, "items": call}
     return {
         "operationId": "jsonrpc",
@@ -264,7 +269,7 @@ def _jsonrpc(
     }
 
 
-def _success(results: list[Any]) -> dict[str, Any]:
+def _success(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     strings = {"enum": ["true", "false"]}
     return {
         "type": "object",

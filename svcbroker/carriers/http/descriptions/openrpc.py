@@ -16,7 +16,7 @@ from .... import __version__
 from ....errors import BrokerError, NotAuthorized
 from ....operations import Interface, Operation, Parameter, Result
 from ..routes import encode
-from .declared import errorsOf, schemasOf
+from .declared import ServedPath, errorsOf, schemasOf
 
 ABOUT: Final = """\
 Calls of JSON-RPC 2.0 by POST. Parameters are an object, or an array in the order given here; null
@@ -31,24 +31,20 @@ others follow it: there it is null.\
 _BOOLEAN = {"type": "string", "enum": ["true", "false"]}
 
 
-def document(path: str, interface: Interface) -> Mapping[str, Any]:
-    """
-    The OpenRPC 1.3 document of an endpoint of JSON-RPC.
-
-    @param path: the endpoint's path.
-    @param interface: its calls.
-    """
+def document(served: ServedPath) -> Mapping[str, Any]:
+    """The OpenRPC 1.3 document of the endpoint of JSON-RPC below a path."""
+    interface = served.interface
     operations = interface.operations
     schemas, components = schemasOf([each.result.type for each in operations])
     errors = {error for each in operations for error in _errorsOf(each)}
     return {
         "openrpc": "1.3.2",
-        "info": {"title": "svcbroker", "version": __version__, "description": _DESCRIPTION},
+        "info": {"title": served.title, "version": __version__, "description": _DESCRIPTION},
         "servers": [
             {
                 "name": "default",
                 "description": "Where a broker listens unless --http says otherwise.",
-                "url": f"http://127.0.0.1:8080{path}",
+                "url": f"http://127.0.0.1:8080{served.base}/jsonrpc",
             }
         ],
         "methods": [
@@ -109,14 +105,14 @@ def _parameter(parameter: Parameter, isRequired: bool) -> dict[str, Any]:
     return described
 
 
-def withDiscovery(path: str, interface: Interface) -> Interface:
+def withDiscovery(served: ServedPath) -> Interface:
     """
-    An interface and the method C{rpc.discover}, which answers with the document of its calls.
-
-    @param path: the path of its endpoint of JSON-RPC.
+    The interface of a path and the method C{rpc.discover}, which answers with the document of its
+    calls.
     """
+    interface = served.interface
     # Made with the first call, since that takes long.
-    text = cache(lambda: Raw(encode(document(path, interface))))
+    text = cache(lambda: Raw(encode(document(served))))
     discover = Operation(
         name="rpc.discover",
         summary="Read the OpenRPC document.",

@@ -50,7 +50,7 @@ def makePage(base: str, documents: Mapping[str, Mapping[str, Any]]) -> bytes:
     )
     links = [(f"#{id}", name) for id, name, _, _ in sections]
     links += [(f"{base}/{name}", name) for name in documents]
-    title = f"svcbroker {rest['info']['version']}"
+    title = f"{rest['info']['title']} {rest['info']['version']}"
     contents = tags.ul(*(tags.li(tags.a(name, href=address)) for address, name in links))
     body = tags.body(
         tags.header(tags.h1(title), tags.nav(contents, **{"aria-label": "Contents"})),
@@ -201,7 +201,10 @@ def _events(document: Mapping[str, Any]) -> Iterator[Flattenable]:
         for id, operation in document["operations"].items():
             if operation["channel"]["$ref"] == f"#/channels/{name}":
                 arrow = "to the broker" if operation["action"] == "receive" else "from the broker"
-                used = [each["$ref"].rpartition("/")[2] for each in operation["messages"]]
+                replies = operation.get("reply", {}).get("messages", ())
+                used = [
+                    each["$ref"].rpartition("/")[2] for each in (*operation["messages"], *replies)
+                ]
                 query = operation.get("bindings", {}).get("http", {}).get("query", {})
                 yield _call(
                     f"events.{id}",
@@ -217,15 +220,17 @@ def _address(server: Mapping[str, Any]) -> str:
 
 
 def _message(message: Mapping[str, Any]) -> Iterator[Flattenable]:
-    yield tags.h4(message["title"], " ", tags.code(message["contentType"]))
+    type = message.get("contentType")
+    yield tags.h4(message["title"], *((" ", tags.code(type)) if type else ()))
     yield tags.p(message["summary"])
-    payload = message["payload"]
-    yield tags.p("Payload: ", _type(payload))
-    one = payload["oneOf"][0] if "oneOf" in payload else payload
-    yield _members(one)
-    if message.get("headers", {}).get("properties"):
-        yield tags.p("Headers:")
-        yield _members(message["headers"])
+    payload = message.get("payload")
+    if payload is not None:
+        yield tags.p("Payload: ", _type(payload))
+        yield _members(payload["oneOf"][0] if "oneOf" in payload else payload)
+    for title, key in (("Properties:", "x-properties"), ("Headers:", "headers")):
+        if message.get(key, {}).get("properties"):
+            yield tags.p(title)
+            yield _members(message[key])
 
 
 def _members(schema: _Schema) -> Flattenable:

@@ -10,9 +10,9 @@ from typing import Any
 
 from twisted.web.server import Request
 
-from ....operations import Interface
 from ..routes import Route, encode, respond
 from . import asyncapi, openapi, openrpc
+from .declared import ServedPath
 from .page import CONTENT_SECURITY_POLICY, makePage
 
 _PAGE_HEADERS = (
@@ -23,26 +23,23 @@ _PAGE_HEADERS = (
 )
 
 
-def descriptionRoutes(base: str, interface: Interface) -> Iterator[Route]:
+def descriptionRoutes(served: ServedPath) -> Iterator[Route]:
     """
-    The route of each document, and of the page that shows them. Like calls they require
+    The routes of a path's documents, and of the page that shows them. Like calls they require
     credentials, and need no grants.
-
-    @param base: the site's base path.
-    @param interface: the calls below it.
     """
     makers: Mapping[str, Callable[[], Mapping[str, Any]]] = {
-        "openapi.json": partial(openapi.document, base),
-        "openrpc.json": partial(openrpc.document, f"{base}/jsonrpc", interface),
-        "asyncapi.json": partial(asyncapi.document, base),
+        "openapi.json": partial(openapi.document, served),
+        "openrpc.json": partial(openrpc.document, served),
+        "asyncapi.json": partial(asyncapi.document, served),
     }
 
     def page() -> bytes:
-        return makePage(base, {name: make() for name, make in makers.items()})
+        return makePage(served.base, {name: make() for name, make in makers.items()})
 
     for name, make in makers.items():
-        yield _route(f"{base}/{name}", partial(_encode, make))
-    yield _route(f"{base}/docs", page, _PAGE_HEADERS)
+        yield _route(f"{served.base}/{name}", partial(_encode, make))
+    yield _route(f"{served.base}/docs", page, _PAGE_HEADERS)
 
 
 def _encode(make: Callable[[], Mapping[str, Any]]) -> bytes:
