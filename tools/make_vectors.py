@@ -13,20 +13,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from svcbroker.chain import (
     Account,
-    Candidate,
-    Certificate,
-    ChainState,
     Genesis,
     Header,
     Phase,
-    Transaction,
     TransactionReceipt,
     ValidatorChange,
-    ValidatorSet,
     accountAddress,
     changePayload,
     encodeBody,
@@ -41,9 +35,9 @@ from svcbroker.chain import (
     votePayload,
 )
 from svcbroker.chain._receipts import receiptRoot
-from svcbroker.chain._state import accountLeaf, topicLeaf
+from svcbroker.chain._state import accountLeaf
 from svcbroker.ledgers.pbft._messages import PreparedCertificate, roundChangeDigest
-from svcbroker.model import Execution, Topic, topicPrefix
+from svcbroker.model import Execution
 from tools.vectorcases import (
     ALICE,
     ALONE,
@@ -72,14 +66,18 @@ from tools.vectorsets import (
     historyRoots,
     sets,
 )
+from tools.vectorshapes import (
+    Json,
+    blockVector,
+    headerVector,
+    hexes,
+    setVector,
+    stateVector,
+    transactionVector,
+)
+from tools.vectorshapes3 import format3
 
 DEFAULT = Path(__file__).resolve().parent.parent / "docs" / "vectors" / "chain.json"
-Json = dict[str, Any]
-
-
-def hexes(values: Sequence[bytes]) -> list[str]:
-    """Some bytes as text."""
-    return [value.hex() for value in values]
 
 
 def keyVectors() -> Json:
@@ -124,22 +122,6 @@ def addressVectors() -> list[Json]:
         for chain in (CHAIN, ALONE.chain)
         for name in ("broker", "com/example/test", "\x80")
     ]
-
-
-def transactionVector(name: str, transaction: Transaction) -> Json:
-    """A transaction: what it says, and its bytes."""
-    return {
-        "name": name,
-        "kind": transaction.kind.name,
-        "sender": transaction.sender.hex(),
-        "nonce": transaction.nonce,
-        "timestamp": transaction.timestamp,
-        "topic": transaction.topic,
-        "content": transaction.content.hex(),
-        "extensions": dict(transaction.extensions),
-        "head": transaction.head.hex(),
-        "hash": transaction.hash.hex(),
-    }
 
 
 def bodyVectors() -> list[Json]:
@@ -199,16 +181,6 @@ def historyVector() -> Json:
     }
 
 
-def setVector(validators: ValidatorSet) -> Json:
-    """A validator set."""
-    return {
-        "generation": validators.generation,
-        "keys": hexes(validators.keys),
-        "encoded": validators.encoded.hex(),
-        "hash": validators.hash.hex(),
-    }
-
-
 def changeVector(why: str, change: ValidatorChange) -> Json:
     """A change of the first set of the small chain, which may be refused."""
     return {
@@ -250,60 +222,6 @@ def accountVectors() -> list[Json]:
     return vectors
 
 
-def topicVector(topic: Topic) -> Json:
-    """A topic in the state."""
-    return {
-        "name": topic.name,
-        "address": topic.address.hex(),
-        "sender": topic.sender.hex(),
-        "created": topic.created,
-        "isOpen": topic.isOpen,
-        "sequence": topic.sequence,
-        "height": topic.height,
-        "leaf": topicLeaf(topic).hex(),
-    }
-
-
-def stateVector(topics: Sequence[Topic], accounts: Sequence[tuple[bytes, Account]]) -> Json:
-    """A whole state and its root."""
-    return {
-        "topics": [topicVector(topic) for topic in topics],
-        "topicRoot": merkleRoot([topicLeaf(topic) for topic in topics]).hex(),
-        "accounts": [
-            {
-                "address": address.hex(),
-                "encoded": account.encode().hex(),
-                "leaf": accountLeaf(address, account).hex(),
-            }
-            for address, account in accounts
-        ],
-        "accountRoot": merkleRoot([accountLeaf(*entry) for entry in accounts]).hex(),
-        "stateRoot": ChainState(CHAIN, FIRST, GENESIS.state().history, topics, accounts).root.hex(),
-    }
-
-
-def headerVector(header: Header) -> Json:
-    """A header: its fields, its bytes, its hash."""
-    return {
-        "chain": header.chain.hex(),
-        "height": header.height,
-        "parent": header.parent.hex(),
-        "history": header.history.hex(),
-        "view": header.view,
-        "proposer": header.proposer,
-        "timestamp": header.timestamp,
-        "transactionRoot": header.transactionRoot.hex(),
-        "receiptRoot": header.receiptRoot.hex(),
-        "stateRoot": header.stateRoot.hex(),
-        "validators": header.validators.hex(),
-        "nextValidators": header.nextValidators.hex(),
-        "transactionCount": header.transactionCount,
-        "transactionTotal": header.transactionTotal,
-        "encoded": header.encoded.hex(),
-        "hash": header.hash.hex(),
-    }
-
-
 def voteVectors(header: Header) -> list[Json]:
     """A vote of each phase."""
     return [
@@ -343,30 +261,6 @@ def certificateVectors(header: Header, other: Header) -> list[Json]:
         }
         for why, certificate in certificates(header, other)
     ]
-
-
-def blockVector(candidate: Candidate, certificate: Certificate, state: ChainState) -> Json:
-    """A block of the small chain, and the state after it."""
-    header, receipts = candidate.header, candidate.outcome.receipts
-    topics = [state.topicAt(index) for index in range(len(state._topics))]
-    return {
-        "header": headerVector(header),
-        "transactions": [
-            transactionVector("", transaction) for transaction in candidate.transactions
-        ],
-        "body": candidate.body.hex(),
-        "receipts": [[receipt.execution.name, receipt.sequence] for receipt in receipts],
-        "encodedReceipts": encodeReceipts(receipts).hex(),
-        "round": certificate.round,
-        "certificate": certificate.encode().hex(),
-        "validators": setVector(candidate.outcome.validators),
-        "eventIds": [
-            f"{topicPrefix(transaction.topic)}-{receipt.sequence}-{header.height}"
-            for transaction, receipt in zip(candidate.transactions, receipts, strict=True)
-            if receipt.sequence
-        ],
-        "state": stateVector(topics, state._accounts),
-    }
 
 
 def nextBlockVectors() -> list[Json]:
@@ -430,6 +324,7 @@ def vectors() -> Json:
         "twins": {"topics": list(TWINS), "prefix": sha256(TWINS[0].encode()).hexdigest()[:8]},
         "blocks": [blockVector(*block) for block in made],
         "nextBlocks": nextBlockVectors(),
+        "format3": format3(),
     }
 
 

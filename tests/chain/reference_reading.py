@@ -49,8 +49,13 @@ class Cursor:
         return found
 
 
-def readEntry(entry: bytes) -> Sent:
-    """A transaction as it stands in a body."""
+def readEntry(entry: bytes, isStored: bool = False) -> Sent:
+    """
+    A transaction as it stands in a body.
+
+    @param isStored: whether the body is of a block that was decided, so that contents of it may be
+        missing.
+    """
     cursor = Cursor(entry)
     version, number = cursor.take(2)
     need(version in (1, 2), "version")
@@ -72,7 +77,7 @@ def readEntry(entry: bytes) -> Sent:
     sent.extensions = public = cursor.pairs()
     rest = cursor.data
     isPublish = sent.kind == "PUBLISH"
-    if isPublish and not rest and (version == 2 or commitment != digest()):
+    if isStored and isPublish and not rest and (version == 2 or commitment != digest()):
         sent.commitment, sent.hadPrivate = commitment, bool(options & 8)
     elif isPublish and version == 2:
         sent.salt = cursor.take(32)
@@ -114,14 +119,14 @@ def check(sent: Sent) -> None:
         readErasure(sent.content)
 
 
-def readBody(body: bytes) -> Sequence[Sent]:
-    """The transactions of a block."""
+def readBody(body: bytes, isStored: bool = False) -> Sequence[Sent]:
+    """The transactions of a block; see L{readEntry}."""
     cursor = Cursor(body)
     count = cursor.number(4)
     sizes = [cursor.number(4) for _ in range(min(count, len(body)))]
     entries = [cursor.take(size) for size in sizes]
     need(count == len(sizes) and not cursor.data, "more after the end")
-    return [readEntry(entry) for entry in entries]
+    return [readEntry(entry, isStored) for entry in entries]
 
 
 def asStored(block: Sequence[Sent], ends: Sequence[tuple[str, int]]) -> Sequence[Sent]:

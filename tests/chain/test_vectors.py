@@ -353,5 +353,8 @@ class PageTests(SynchronousTestCase):
         page = VECTORS_PATH.parents[1].joinpath("chain.rst").read_text("utf-8")
         for name in set(VECTORS) - {"version"}:
             self.assertTrue(f"``{name}``" in page or f"``{name}." in page, name)
+        _, _, ofFormat3 = page.partition(".. _chain-vectors-3:")
+        for name in VECTORS["format3"]:
+            self.assertIn(f"``{name}``", ofFormat3)
         self.assertIn(VECTORS["emptyState"]["stateRoot"], page)
         self.assertIn(VECTORS["merkle"][0]["root"], page)
