@@ -58,7 +58,9 @@ class LoginFloodTests(DaemonTestCase):
         headers: Any = {"Authorization": basic("bob")}
         await daemon.call("/rest/open", topic="innocent", headers=headers)
         # Its log-in is remembered: it is no guest of the queue.
-        innocent = self.spawn(sys.executable, INNOCENT, ports[0], "innocent", basic("bob"))
+        innocent = self.spawn(
+            sys.executable, INNOCENT, ports[0], daemon.process.pid, "innocent", basic("bob")
+        )
         await innocent.protocol.waitFor(rf"(?:.*\n){{{WARM_UP}}}")
         flood = self.spawn(sys.executable, FLOOD, ATTEMPTS, *ports)
         await flood.protocol.waitFor("sent")
