@@ -13,7 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
 from .daemon import RUN, Daemon, reactor
-from .network import STEP, NetworkTestCase, until
+from .network import NetworkTestCase, until
+
+PAUSE = 0.25
+"""Seconds between two publishes."""
 
 
 class GovernTests(NetworkTestCase):
@@ -41,8 +44,8 @@ class GovernTests(NetworkTestCase):
             self.assertEqual(sent["status"], "SUCCESS")
             self.count += 1
             self.assertEqual(int(sent["eventId"].split("-")[1]), self.count)
-            # The rest of the test needs the processors, too.
-            await deferLater(reactor, STEP)
+            # Each block costs four engines a vote: the rest of the test needs the processors, too.
+            await deferLater(reactor, PAUSE)
 
     async def nodes(self, number: int, kind: str) -> list[Any]:
         """The ids of the nodes of a kind, as a broker tells them."""
