@@ -174,9 +174,31 @@ class HeightUnknown(BrokerError):
 
 
 class EventErased(BrokerError):
-    """An event whose content was erased."""
+    """
+    An event whose content was erased.
+
+    @ivar time: the time of the block that erased it, in milliseconds since the epoch.
+    @ivar account: the account of the operator who asked for it; may be empty.
+    @ivar reason: why, as the operator said.
+    @ivar transaction: the hash of the transaction that erased it: 32 bytes.
+    """
 
     code, rpcCode, text = 100305, -32025, "the content of the event was erased"
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        time: int = 0,
+        account: str = "",
+        reason: str = "",
+        transaction: bytes = b"",
+    ) -> None:
+        super().__init__(message)
+        self.time = time
+        self.account = account
+        self.reason = reason
+        self.transaction = transaction
 
 
 class UrlInvalid(BrokerError):

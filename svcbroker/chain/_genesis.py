@@ -11,6 +11,7 @@ from attrs import field, frozen
 from ._encoding import U16, U64, Malformed, Reader
 from ._header import Header
 from ._history import History
+from ._keys import KeySource
 from ._merkle import EMPTY_ROOT
 from ._state import EMPTY_STATE_ROOT, ChainState
 from ._validators import KEY_SIZE, MAX_VALIDATORS, ValidatorSet
@@ -83,9 +84,14 @@ class Genesis:
         """The set that decides the first block."""
         return ValidatorSet(0, self.validators)
 
-    def state(self) -> ChainState:
-        """The state that the first block finds."""
-        return ChainState(self.chain, self.validatorSet, History.of([self.header().hash]))
+    def state(self, keys: KeySource | None = None) -> ChainState:
+        """
+        The state that the first block finds.
+
+        @param keys: see L{ChainState}.
+        """
+        history = History.of([self.header().hash])
+        return ChainState(self.chain, self.validatorSet, history, keys=keys)
 
     def header(self) -> Header:
         """The header of height 0, which the first block has as its parent."""

@@ -150,12 +150,11 @@ class Transaction(Struct, frozen=True, kw_only=True):
                 seal += encodeExtensions(private)
                 public = {key: extensions[key] for key in extensions if key not in private}
         commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
-        head = b"%b%b%c%b%b" % (
-            FIXED.pack(2, Kind.PUBLISH, sender, nonce, timestamp, commitment, len(name)),
-            name,
-            options,
-            encoded,
-            encodeExtensions(public),
+        head = (
+            FIXED.pack(2, Kind.PUBLISH, sender, nonce, timestamp, commitment, len(name))
+            + name
+            + (bytes([options]) + encoded if options else b"\x00")
+            + encodeExtensions(public)
         )
         return cls(
             kind=Kind.PUBLISH,

@@ -26,7 +26,7 @@ from ..chain import (
     tableSize,
     topicAddress,
 )
-from ..errors import EventNotFound, HeightUnknown
+from ..errors import EventErased, EventNotFound, HeightUnknown
 from ..model import (
     Block,
     BlockRecord,
@@ -43,7 +43,7 @@ from ..model import (
 )
 from ..storage import BlockHeadRow, BlockRow, EventPlace, Store, TopicBlockRow, findItem
 from ._verifying import EventVerifier, checkedHeader, checkReceipts
-from ._views import blockOf, blockRecordOf
+from ._views import blockOf, blockRecordOf, eventOf
 
 _MAX_HEIGHT = 2**63 - 1
 
@@ -87,17 +87,13 @@ class ChainReader:
         place = self._place(eventId)
         entry = self._store.bodySlice(eventId.height, place.offset, place.length)
         try:
-            transaction = Transaction.decode(entry)
+            transaction = Transaction.decode(entry, mayBeErased=True)
         except Malformed as error:
             raise Malformed(f"event {eventId}: {error}") from None
         self._check(eventId, transaction.topic, transaction.hash)
-        return Event(
-            topic=transaction.topic,
-            content=transaction.content,
-            extensions=transaction.extensions,
-            eventId=eventId,
-            index=0,
-        )
+        if transaction.isErased:
+            raise EventErased()
+        return eventOf(transaction, eventId, 0)
 
     def locate(self, eventId: EventId) -> Position:
         """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""
@@ -178,7 +174,7 @@ class ChainReader:
         """See L{ILedger.readBlock<svcbroker.interfaces.ILedger.readBlock>}."""
         row = self._block(height)
         try:
-            header, transactions = checkedHeader(row), decodeBody(row.body)
+            header, transactions = checkedHeader(row), decodeBody(row.body, mayBeErased=True)
             checkReceipts(header, [transaction.hash for transaction in transactions], row.receipts)
             return blockOf(header, transactions, decodeReceipts(row.receipts))
         except Malformed as error:

@@ -4,25 +4,34 @@ From what the chain holds to what the house speaks in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import structs
 
 from ..chain import (
+    SALT_SIZE,
+    Claims,
+    Erasure,
     Header,
     Kind,
     Transaction,
     TransactionReceipt,
     ValidatorChange,
     accountAddress,
+    encodeAuthorChange,
+    encodeAuthors,
     topicAddress,
 )
+from ..errors import EventErased
 from ..model import (
     Block,
     BlockRecord,
+    ChangeAuthors,
     CloseTopic,
+    EraseEvents,
     Event,
     EventId,
     Execution,
-    OpenTopic,
     PublishEvent,
     Receipt,
     Request,
@@ -31,6 +40,7 @@ from ..model import (
 )
 
 _BROKER_ACCOUNT = "broker"
+_PUBLISHER_PREFIX = "publisher:"
 
 
 def brokerAddress(chain: bytes) -> bytes:
@@ -47,15 +57,28 @@ class TransactionMaker:
     Makes transactions of requests: the sender, the time and the next nonce.
 
     @ivar sender: the address of the broker's account.
+    @ivar version: the version of the transactions, 1 or 2.
     """
 
-    def __init__(self, sender: bytes, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        chain: bytes,
+        sender: bytes,
+        now: Callable[[], float],
+        entropy: Callable[[int], bytes],
+        version: int = 2,
+    ) -> None:
         """
+        @param chain: the chain's id.
         @param sender: the address of the broker's account.
         @param now: the wall clock: seconds since the epoch.
+        @param entropy: C{entropy(n)} returns C{n} random bytes for salts.
         """
         self.sender = sender
+        self.version = version
+        self._chain = chain
         self._now = now
+        self._entropy = entropy
         self._nonce = 0
 
     def resume(self, highest: int) -> None:
@@ -64,79 +87,153 @@ class TransactionMaker:
         """
         self._nonce = highest
 
-    def make(self, request: Request) -> Transaction:
-        """The transaction that carries out a request."""
-        nonce, timestamp = self._next()
-        return _transactionOf(request, self.sender, nonce, timestamp)
-
     def makeMany(self, requests: Sequence[Request]) -> Sequence[Transaction]:
         """The transactions that carry out some requests, in their order and of one time."""
+        if self.version == 1:
+            return [self._makeOld(request) for request in requests]
         sender, nonce, timestamp = self.sender, self._nonce, int(self._now() * 1000)
+        publish = Transaction.publish
+        salts = self._entropy(SALT_SIZE * len(requests))
         transactions = []
+        at = 0
         for request in requests:
             nonce += 1
-            transactions.append(_transactionOf(request, sender, nonce, timestamp))
+            if isinstance(request, PublishEvent):
+                claims = None
+                if (
+                    request.idempotencyKey is not None
+                    or request.author is not None
+                    or request.expectedSequence is not None
+                ):
+                    claims = self._claims(request)
+                following = at + SALT_SIZE
+                transactions.append(
+                    publish(
+                        sender,
+                        nonce,
+                        timestamp,
+                        request.topic,
+                        request.content,
+                        request.extensions,
+                        salts[at:following],
+                        claims,
+                    )
+                )
+                at = following
+            else:
+                kind, content = _encoded(request)
+                transactions.append(
+                    Transaction.make(kind, sender, nonce, timestamp, request.topic, content)
+                )
         self._nonce = nonce
         return transactions
 
     def makeChange(self, change: ValidatorChange) -> Transaction:
         """The transaction that carries out a change of the set of nodes."""
-        nonce, timestamp = self._next()
-        return Transaction.create(
-            Kind.VALIDATORS, self.sender, nonce, timestamp, "", change.encode()
+        make = Transaction.create if self.version == 1 else Transaction.make
+        return make(Kind.VALIDATORS, self.sender, *self._next(), "", change.encode())
+
+    def _claims(self, request: PublishEvent) -> Claims:
+        key, owner = request.idempotencyKey, None
+        if key is not None and request.author is None:
+            owner = accountAddress(self._chain, _PUBLISHER_PREFIX + request.publisher)
+        return Claims(
+            author=request.author, key=key, owner=owner, expected=request.expectedSequence
         )
+
+    def _makeOld(self, request: Request) -> Transaction:
+        """A transaction of version 1; the request is one that there was then."""
+        nonce, timestamp = self._next()
+        if isinstance(request, PublishEvent):
+            content, extensions = request.content, request.extensions
+            return Transaction.create(
+                Kind.PUBLISH, self.sender, nonce, timestamp, request.topic, content, extensions
+            )
+        kind, content = _encoded(request)
+        return Transaction.create(kind, self.sender, nonce, timestamp, request.topic, content)
 
     def _next(self) -> tuple[int, int]:
         self._nonce += 1
         return self._nonce, int(self._now() * 1000)
 
 
-def _transactionOf(request: Request, sender: bytes, nonce: int, timestamp: int) -> Transaction:
-    if isinstance(request, PublishEvent):
-        return Transaction.create(
-            Kind.PUBLISH,
-            sender,
-            nonce,
-            timestamp,
-            request.topic,
-            request.content,
-            request.extensions,
-        )
-    kind = Kind.OPEN if isinstance(request, OpenTopic) else Kind.CLOSE
-    assert kind is Kind.OPEN or isinstance(request, CloseTopic)
-    return Transaction.create(kind, sender, nonce, timestamp, request.topic)
-
-
-def eventIdOf(transaction: Transaction, receipt: TransactionReceipt, height: int) -> EventId | None:
-    """The id of the event that a transaction published, if it did."""
-    if not receipt.sequence:
-        return None
-    return EventId(topicPrefix(transaction.topic), receipt.sequence, height)
+def _encoded(request: Request) -> tuple[Kind, bytes]:
+    """Kind and content of the transaction of a request that is no publish."""
+    if isinstance(request, CloseTopic):
+        return Kind.CLOSE, b""
+    if isinstance(request, ChangeAuthors):
+        return Kind.AUTHORS, encodeAuthorChange(request.change)
+    if isinstance(request, EraseEvents):
+        erasure = Erasure(account=request.account, reason=request.reason, ranges=request.ranges)
+        return Kind.ERASE, erasure.encode()
+    assert not isinstance(request, PublishEvent)
+    return Kind.OPEN, b"" if request.authors is None else encodeAuthors(request.authors)
 
 
 def receiptsOf(
-    height: int, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
+    height: int,
+    transactions: Sequence[Transaction],
+    receipts: Sequence[TransactionReceipt],
+    earlier: Mapping[int, int],
 ) -> Sequence[Receipt]:
-    """The receipts of a block that has become final, in the order of its transactions."""
-    return [
+    """
+    The receipts of a block that has become final, in the order of its transactions.
+
+    @param earlier: for publishes that were published before, by their position in the block: the
+        height of the first event's block.
+    """
+    done = Execution.DONE
+    made = [
         Receipt(
             execution=receipt.execution,
             transactionHash=transaction.hash,
             height=height,
-            eventId=eventIdOf(transaction, receipt, height),
+            eventId=(
+                EventId(topicPrefix(transaction.topic), receipt.sequence, height)
+                if receipt.sequence and receipt.execution is done
+                else None
+            ),
+            sequence=receipt.sequence,
         )
         for transaction, receipt in zip(transactions, receipts, strict=True)
     ]
+    for position, first in earlier.items():
+        id = EventId(topicPrefix(transactions[position].topic), made[position].sequence, first)
+        made[position] = structs.replace(made[position], eventId=id)
+    return made
 
 
-def eventOf(transaction: Transaction, sequence: int, height: int, index: int) -> Event:
-    """The event that a transaction published."""
+def eventOf(transaction: Transaction, eventId: EventId, index: int) -> Event:
+    """
+    The event that a transaction published.
+
+    @param index: the index of the transaction in its block.
+    """
+    claims = transaction.claims
     return Event(
         topic=transaction.topic,
         content=transaction.content,
         extensions=transaction.extensions,
-        eventId=EventId(topicPrefix(transaction.topic), sequence, height),
+        eventId=eventId,
         index=index,
+        author=None if claims is None else claims.author,
+        isErased=transaction.isErased,
+    )
+
+
+def erasedError(header: Header, transaction: Transaction) -> EventErased:
+    """
+    The error for an event whose content was erased.
+
+    @param header: that of the block with the erasure.
+    @param transaction: the erasure.
+    """
+    erasure = Erasure.decode(transaction.content)
+    return EventErased(
+        time=header.timestamp,
+        account=erasure.account,
+        reason=erasure.reason,
+        transaction=transaction.hash,
     )
 
 
@@ -149,7 +246,11 @@ def blockOf(
         timestamp=header.timestamp,
         hash=header.hash,
         events=[
-            eventOf(transaction, receipt.sequence, header.height, index)
+            eventOf(
+                transaction,
+                EventId(topicPrefix(transaction.topic), receipt.sequence, header.height),
+                index,
+            )
             for index, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True))
             if receipt.execution is Execution.DONE and receipt.sequence
         ],

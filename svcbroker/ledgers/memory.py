@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from msgspec import structs
+from attrs import define
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
-from ..chain import Candidate, Genesis, proposeBlock
+from ..chain import (
+    ErasedRange,
+    Genesis,
+    Header,
+    MemoryKeys,
+    Transaction,
+    TransactionReceipt,
+    proposeBlock,
+)
 from ..errors import EventNotFound, HeightUnknown, LedgerUnavailable
 from ..interfaces import (
     IBlockObserver,
@@ -46,6 +54,7 @@ from ._views import (
     blockOf,
     blockRecordOf,
     brokerAddress,
+    erasedError,
     receiptsOf,
     transactionRecordOf,
 )
@@ -69,6 +78,21 @@ def configure(settings: Mapping[str, str]) -> Callable[[LedgerContext], ILedger]
     return MemoryLedger
 
 
+@define
+class _StoredBlock:
+    """
+    A block, of which contents may be erased.
+    """
+
+    header: Header
+    transactions: list[Transaction]
+    receipts: Sequence[TransactionReceipt]
+
+    def read(self) -> Block:
+        """The block as a follower reads it."""
+        return blockOf(self.header, self.transactions, self.receipts)
+
+
 @implementer(ILedger)
 class MemoryLedger:
     """
@@ -87,9 +111,12 @@ class MemoryLedger:
             created=int(context.now() * 1000),
             validators=(context.entropy(32),),
         )
-        self._state = self._genesis.state()
-        self._maker = TransactionMaker(brokerAddress(self._genesis.chain), context.now)
-        self._blocks: list[Candidate] = []
+        self._keys = MemoryKeys()
+        self._state = self._genesis.state(self._keys)
+        self._maker = TransactionMaker(
+            self._genesis.chain, brokerAddress(self._genesis.chain), context.now, context.entropy
+        )
+        self._blocks: list[_StoredBlock] = []
         self._observers = Observers()
         self._isRunning = False
 
@@ -116,14 +143,26 @@ class MemoryLedger:
             parent,
             parent.view,
             int(self._now() * 1000),
-            [self._maker.make(request)],
+            self._maker.makeMany([request]),
         )
-        self._state.apply(candidate.outcome, candidate.history)
-        self._blocks.append(candidate)
-        self._observers.tell(lambda: self._block(candidate))
-        return receiptsOf(
-            candidate.header.height, candidate.transactions, candidate.outcome.receipts
-        )
+        outcome = candidate.outcome
+        self._state.apply(outcome, candidate.history)
+        block = _StoredBlock(candidate.header, list(candidate.transactions), outcome.receipts)
+        self._blocks.append(block)
+        for erased in outcome.erased:
+            self._erase(erased)
+        self._observers.tell(block.read)
+        height = block.header.height
+        return receiptsOf(height, block.transactions, block.receipts, outcome.earlier)
+
+    def _erase(self, erased: ErasedRange) -> None:
+        """Remove the content of some events."""
+        topic = self._state.topicAt(erased.topic).name
+        for block in self._blocks:
+            for event in block.read().events:
+                if event.topic == topic and erased.first <= event.eventId.sequence <= erased.last:
+                    head = block.transactions[event.index].head
+                    block.transactions[event.index] = Transaction.decode(head, mayBeErased=True)
 
     def topicState(self, name: str) -> Topic | None:
         if not self._isRunning:
@@ -136,7 +175,7 @@ class MemoryLedger:
         )
 
     def getEvent(self, eventId: EventId) -> Deferred[Event]:
-        return self._find(eventId).addCallback(lambda event: structs.replace(event, index=0))
+        return self._find(eventId).addCallback(self._checkErased)
 
     def locate(self, eventId: EventId) -> Deferred[Position]:
         return self._find(eventId).addCallback(lambda event: event.position)
@@ -144,10 +183,23 @@ class MemoryLedger:
     def _find(self, eventId: EventId) -> Deferred[Event]:
         if eventId.height > len(self._blocks):
             return fail(HeightUnknown())
-        for event in self._block(self._blocks[eventId.height - 1]).events:
+        for event in self._blocks[eventId.height - 1].read().events:
             if event.eventId == eventId:
                 return succeed(event)
         return fail(EventNotFound())
+
+    def _checkErased(self, event: Event) -> Event:
+        """
+        @raise EventErased: its content was erased.
+        """
+        if event.isErased:
+            index = self._state.topicIndex(event.topic)
+            assert index is not None
+            erased = self._keys.erasure(index, event.eventId.sequence)
+            assert erased is not None
+            block = self._blocks[erased.height - 1]
+            raise erasedError(block.header, block.transactions[erased.position])
+        return event
 
     def mayHold(self, height: int, extension: str) -> Deferred[bool]:
         return self.readBlock(height).addCallback(
@@ -157,7 +209,7 @@ class MemoryLedger:
     def readBlock(self, height: int) -> Deferred[Block]:
         if not 1 <= height <= len(self._blocks):
             return fail(HeightUnknown())
-        return succeed(self._block(self._blocks[height - 1]))
+        return succeed(self._blocks[height - 1].read())
 
     def findBlocks(self, topics: Sequence[str], first: int, limit: int) -> Deferred[Sequence[int]]:
         wanted = set(topics)
@@ -165,7 +217,7 @@ class MemoryLedger:
             block.header.height
             for block in self._blocks
             if block.header.height >= first
-            and any(event.topic in wanted for event in self._block(block).events)
+            and any(event.topic in wanted for event in block.read().events)
         ]
         return succeed(heights[:limit])
 
@@ -175,7 +227,7 @@ class MemoryLedger:
                 any(filterMatches(filter, event.topic) for filter in filters)
                 for block in self._blocks
                 if block.header.height >= first
-                for event in self._block(block).events
+                for event in block.read().events
             )
         )
 
@@ -233,10 +285,7 @@ class MemoryLedger:
             return succeed(Health(isReady=True))
         return succeed(Health(isReady=False, reason="the ledger is stopped"))
 
-    def _block(self, candidate: Candidate) -> Block:
-        return blockOf(candidate.header, candidate.transactions, candidate.outcome.receipts)
-
-    def _newestFirst(self, height: int | None) -> Iterator[Candidate]:
+    def _newestFirst(self, height: int | None) -> Iterator[_StoredBlock]:
         if height is None:
             return reversed(self._blocks)
         return iter(self._blocks[height - 1 : height] if height >= 1 else ())

@@ -131,7 +131,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
     @ivar height: the height of its block.
     @ivar eventId: for a publish that was done, the event's id; for one that was published before,
         that of the first event; otherwise C{None}.
-    @ivar sequence: for a publish that expected another sequence number, that of the topic.
+    @ivar sequence: of a publish: the event's number in its topic, or where another number was
+        expected, the topic's; otherwise 0.
     """
 
     execution: Execution

@@ -203,7 +203,9 @@ class CometLedger(StoredLedger):
 
     def _resume(self, sender: bytes, highest: int) -> None:
         if self._maker is None or self._maker.sender != sender:
-            self._maker = TransactionMaker(sender, self._context.now)
+            self._maker = TransactionMaker(
+                self.chain, sender, self._context.now, self._context.entropy, version=1
+            )
             # Batches from before this start may still be in a mempool, with nonces that the chain
             # has not seen. The time in microseconds is ahead of all of them.
             self._maker.resume(max(highest, int(self._context.now() * 1_000_000)))
@@ -273,7 +275,7 @@ class CometLedger(StoredLedger):
     ) -> None:
         self._told = header.height
         if self._outbox:
-            self._outbox.committed(receiptsOf(header.height, transactions, receipts))
+            self._outbox.committed(receiptsOf(header.height, transactions, receipts, {}))
         self._observers.tell(lambda: blockOf(header, transactions, receipts))
         if self._draining is not None and self._call is not None and not self._outbox:
             # Not from within commit: its answer to the engine comes first.

@@ -149,7 +149,9 @@ class PbftLedger(StoredLedger):
         self._faults = FaultControls(
             self.group, self.replicaSet, settings.conditions, tuple(kept.contradictions)
         )
-        self._maker = TransactionMaker(brokerAddress(genesis.chain), context.now)
+        self._maker = TransactionMaker(
+            genesis.chain, brokerAddress(genesis.chain), context.now, context.entropy
+        )
         self._maker.resume(chain.state.account(self._maker.sender).highest)
         return chain
 

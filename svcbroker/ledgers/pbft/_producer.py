@@ -228,7 +228,7 @@ class BlockProducer:
         done = self._pool.take(len(candidate.transactions))
         self._schedule()
         block = (candidate.transactions, candidate.outcome.receipts)
-        done.settle(receiptsOf(header.height, *block))
+        done.settle(receiptsOf(header.height, *block, candidate.outcome.earlier))
         self._observers.tell(lambda: blockOf(header, *block))
         # From here, since to answer many clients takes some milliseconds itself.
         self._expectUntil = self._reactor.seconds() + MAX_ANSWER_TIME

@@ -18,6 +18,7 @@ from svcbroker.broker import EventPage, ReadRequest
 from svcbroker.broker.subscriptions import _reading
 from svcbroker.chain import proposeBlock
 from svcbroker.interfaces import submit
+from svcbroker.ledgers.memory import _StoredBlock
 from svcbroker.model import (
     CloseTopic,
     Edge,
@@ -510,14 +511,17 @@ def publishBlock(fixture: Fixture, topics: Sequence[str]) -> list[bytes]:
         ledger._blocks[-1].header,
         0,
         int(fixture.clock.seconds() * 1000),
-        [
-            ledger._maker.make(PublishEvent(topic=topic, content=content, extensions={}))
-            for topic, content in zip(topics, made, strict=True)
-        ],
+        ledger._maker.makeMany(
+            [
+                PublishEvent(topic=topic, content=content, extensions={})
+                for topic, content in zip(topics, made, strict=True)
+            ]
+        ),
     )
     ledger._state.apply(candidate.outcome, candidate.history)
-    ledger._blocks.append(candidate)
-    ledger._observers.tell(lambda: ledger._block(candidate))
+    block = _StoredBlock(candidate.header, list(candidate.transactions), candidate.outcome.receipts)
+    ledger._blocks.append(block)
+    ledger._observers.tell(block.read)
     return made
 
 

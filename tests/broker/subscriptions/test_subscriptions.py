@@ -105,7 +105,7 @@ class Fixture:
             directory=Path("unused"),
             reactor=self.clock,
             now=self.clock.seconds,
-            entropy=lambda n: next(bytesMade).to_bytes(n, "big"),
+            entropy=lambda n: next(bytesMade).to_bytes(n + 8, "big")[8:],
             runInThread=maybeDeferred,
             maxContent=1024,
         )

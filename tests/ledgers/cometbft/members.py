@@ -55,12 +55,15 @@ class Broker:
     def __init__(self, number: int = 0, sponsor: int = 0) -> None:
         identity = identityOf(bytes([100 + number]) * 32, sponsor)
         self.batches = BatchMaker(GENESIS.chain, identity)
-        self.transactions = TransactionMaker(self.batches.sender, lambda: START / 1000)
+        self.transactions = TransactionMaker(
+            GENESIS.chain, self.batches.sender, lambda: START / 1000, bytes, version=1
+        )
         self.previous = 0
 
     def make(self, request: Request) -> Transaction:
         """A transaction, in no batch."""
-        return self.transactions.make(request)
+        [made] = self.transactions.makeMany([request])
+        return made
 
     def batch(self, *requests: Request) -> bytes:
         """The next batch."""

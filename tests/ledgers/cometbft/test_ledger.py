@@ -268,9 +268,11 @@ class WriteTests(LedgerTestCase):
     def test_copyOfKeyIsNamed(self) -> None:
         """Another broker with the same key was started an hour later."""
         batches = BatchMaker(GENESIS.chain, identityOf(SEED))
-        copied = TransactionMaker(batches.sender, self.clock.seconds)
+        copied = TransactionMaker(
+            GENESIS.chain, batches.sender, self.clock.seconds, bytes, version=1
+        )
         copied.resume(int((self.clock.seconds() + 3600) * 1_000_000))
-        self.node.pool.append(batches.make([copied.make(OpenTopic(topic="u"))], 0))
+        self.node.pool.append(batches.make(copied.makeMany([OpenTopic(topic="u")]), 0))
         self.node.decide()
         error = self.failureResultOf(self.publish(), LedgerUnavailable).value
         self.assertIn("copy of this one's key", str(error))

@@ -88,7 +88,7 @@ class AnyEngineTests(OutboxTestCase):
                 executed.extend(each.hash for each in candidate.transactions)
                 pool[:] = [data for data in pool if data not in chosen]
                 self.outbox.committed(
-                    receiptsOf(height, candidate.transactions, candidate.outcome.receipts)
+                    receiptsOf(height, candidate.transactions, candidate.outcome.receipts, {})
                 )
             self.clock.advance(chance.choice([0, INTERVAL, 0.3, 2]))
 

@@ -279,10 +279,10 @@ class MempoolTests(NetworkTestCase):
                 attestation=bytes.fromhex(attestation.signature),
             ),
         )
-        maker = TransactionMaker(batches.sender, lambda: 0.0)
+        maker = TransactionMaker(chain, batches.sender, lambda: 0.0, bytes, version=1)
         maker.resume(99)
         rpc = node.parts.rpc
-        data = batches.make([maker.make(OpenTopic(topic=TOPIC))], 99)
+        data = batches.make(maker.makeMany([OpenTopic(topic=TOPIC)]), 99)
         self.assertEqual((await rpc.broadcast(data)).code, 0)
 
         async def isEmpty() -> bool:
@@ -293,8 +293,8 @@ class MempoolTests(NetworkTestCase):
         self.assertIsNone(node.ledger.topicState(TOPIC))
         # It may be handed in again when the one before it is there.
         maker.resume(98)
-        before = batches.make([maker.make(OpenTopic(topic="before"))], 0)
-        for each in (before, batches.make([maker.make(OpenTopic(topic=TOPIC))], 99)):
+        before = batches.make(maker.makeMany([OpenTopic(topic="before")]), 0)
+        for each in (before, batches.make(maker.makeMany([OpenTopic(topic=TOPIC)]), 99)):
             self.assertEqual((await rpc.broadcast(each)).code, 0)
 
         async def isThere() -> bool:

@@ -265,7 +265,9 @@ class ForeignTests(OpeningTestCase):
             connection.commit()
         makeFirst(path)
         for _ in range(2):
-            self.refused(rig, "has another format (only headers of format 2 are known): run the")
+            self.refused(
+                rig, "has another format (only headers of formats 2 and 3 are known): run the"
+            )
         # What the older broker needs is still there.
         with closing(sqlite3.connect(path.with_name("ledger.sqlite.v1.backup"))) as connection:
             self.assertEqual(connection.execute("PRAGMA user_version").fetchone(), (1,))
