@@ -12,7 +12,7 @@ from attrs import define, evolve
 
 from ..model import AuthorSet, Execution, Topic, topicPrefix
 from ._accounts import Account, AccountDraft
-from ._address import keyAddress, topicAddress
+from ._address import topicAddress
 from ._authors import decodeAuthorChange, decodeAuthors, holds, isSignedBy, statement
 from ._encoding import Malformed
 from ._erasure import Erasure
@@ -178,7 +178,7 @@ class BlockExecution:
                 return _REFUSED
         if claims.key is None:
             return None
-        owner = _ownerOf(claims, chain)
+        owner = claims.ownerOn(chain)
         use = self._usesByKey.get((owner, claims.key)) or self._state.keys.find(owner, claims.key)
         if use is None or use.number <= self._count(owner) - KEY_WINDOW:
             return None
@@ -211,7 +211,7 @@ class BlockExecution:
     def _use(self, transaction: Transaction, claims: Claims, topic: _TopicDraft) -> None:
         """Add the use of a publish's idempotency key."""
         assert claims.key is not None
-        owner = _ownerOf(claims, self._state.chain)
+        owner = claims.ownerOn(self._state.chain)
         number = self._counts[owner] = self._count(owner) + 1
         use = KeyUse(
             owner=owner,
@@ -355,14 +355,6 @@ class BlockExecution:
                 index, known = known, known + 1
             numbered[index] = (address, draft.finish())
         return numbered
-
-
-def _ownerOf(claims: Claims, chain: bytes) -> bytes:
-    """The address whose a publish's idempotency key is."""
-    if claims.author is not None:
-        return keyAddress(chain, claims.author.key)
-    assert claims.owner is not None
-    return claims.owner
 
 
 def _checkTopic(topic: _TopicDraft, claims: Claims | None) -> TransactionReceipt | None:

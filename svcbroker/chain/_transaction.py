@@ -10,6 +10,7 @@ from hashlib import sha256
 from msgspec import Struct
 
 from ..model import PRIVATE_PREFIX, SIGNATURE_SIZE, Authorship
+from ._address import keyAddress
 from ._authors import decodeAuthorChange, decodeAuthors
 from ._encoding import U32, U64, Malformed, Reader
 from ._erasure import Erasure
@@ -39,6 +40,17 @@ class Claims(Struct, frozen=True, kw_only=True):
     key: str | None = None
     owner: bytes | None = None
     expected: int | None = None
+
+    def ownerOn(self, chain: bytes) -> bytes:
+        """
+        The address whose the idempotency key is; there is a key.
+
+        @param chain: the chain's id.
+        """
+        if self.author is not None:
+            return keyAddress(chain, self.author.key)
+        assert self.owner is not None
+        return self.owner
 
 
 class Transaction(Struct, frozen=True, kw_only=True):

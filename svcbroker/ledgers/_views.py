@@ -10,6 +10,7 @@ from msgspec import structs
 
 from ..chain import (
     SALT_SIZE,
+    ChainState,
     Claims,
     Erasure,
     Header,
@@ -22,7 +23,7 @@ from ..chain import (
     encodeAuthors,
     topicAddress,
 )
-from ..errors import EventErased
+from ..errors import EventErased, LedgerUnavailable
 from ..model import (
     Block,
     BlockRecord,
@@ -32,6 +33,7 @@ from ..model import (
     Event,
     EventId,
     Execution,
+    OpenTopic,
     PublishEvent,
     Receipt,
     Request,
@@ -88,7 +90,11 @@ class TransactionMaker:
         self._nonce = highest
 
     def makeMany(self, requests: Sequence[Request]) -> Sequence[Transaction]:
-        """The transactions that carry out some requests, in their order and of one time."""
+        """
+        The transactions that carry out some requests, in their order and of one time.
+
+        @raise LedgerUnavailable: they are of version 1, and a request needs one of version 2.
+        """
         if self.version == 1:
             return [self._makeOld(request) for request in requests]
         sender, nonce, timestamp = self.sender, self._nonce, int(self._now() * 1000)
@@ -99,13 +105,7 @@ class TransactionMaker:
         for request in requests:
             nonce += 1
             if isinstance(request, PublishEvent):
-                claims = None
-                if (
-                    request.idempotencyKey is not None
-                    or request.author is not None
-                    or request.expectedSequence is not None
-                ):
-                    claims = self._claims(request)
+                claims = self._claims(request) if isNew(request) else None
                 following = at + SALT_SIZE
                 transactions.append(
                     publish(
@@ -142,7 +142,16 @@ class TransactionMaker:
         )
 
     def _makeOld(self, request: Request) -> Transaction:
-        """A transaction of version 1; the request is one that there was then."""
+        """
+        A transaction of version 1.
+
+        @raise LedgerUnavailable: the request needs one of version 2.
+        """
+        if isNew(request):
+            raise LedgerUnavailable(
+                "signatures, idempotency keys, expected numbers and erasures wait until this "
+                "network has format 3"
+            )
         nonce, timestamp = self._next()
         if isinstance(request, PublishEvent):
             content, extensions = request.content, request.extensions
@@ -155,6 +164,19 @@ class TransactionMaker:
     def _next(self) -> tuple[int, int]:
         self._nonce += 1
         return self._nonce, int(self._now() * 1000)
+
+
+def isNew(request: Request) -> bool:
+    """Whether a request needs a transaction of version 2."""
+    if isinstance(request, PublishEvent):
+        return (
+            request.idempotencyKey is not None
+            or request.author is not None
+            or request.expectedSequence is not None
+        )
+    if isinstance(request, OpenTopic):
+        return request.authors is not None
+    return isinstance(request, (ChangeAuthors, EraseEvents))
 
 
 def _encoded(request: Request) -> tuple[Kind, bytes]:
@@ -201,6 +223,25 @@ def receiptsOf(
         id = EventId(topicPrefix(transactions[position].topic), made[position].sequence, first)
         made[position] = structs.replace(made[position], eventId=id)
     return made
+
+
+def earlierOf(
+    state: ChainState, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
+) -> Mapping[int, int]:
+    """
+    The heights of the first events of publishes that were published before, by the positions of
+    these publishes in their block.
+
+    @param state: the state after the block.
+    """
+    earlier = {}
+    for position, receipt in enumerate(receipts):
+        claims = transactions[position].claims
+        if receipt.execution is Execution.PUBLISHED_BEFORE and claims and claims.key:
+            use = state.keys.find(claims.ownerOn(state.chain), claims.key)
+            if use is not None:
+                earlier[position] = use.height
+    return earlier
 
 
 def eventOf(transaction: Transaction, eventId: EventId, index: int) -> Event:

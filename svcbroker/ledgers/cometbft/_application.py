@@ -60,6 +60,7 @@ class ChainApplication:
         own: Callable[[], Sequence[bytes]] = tuple,
         seconds: Callable[[], float] = lambda: 0.0,
         now: Callable[[], float] = lambda: 0.0,
+        format3: int | None = None,
     ) -> None:
         """
         @param directory: where the chain is kept; it exists.
@@ -71,7 +72,9 @@ class ChainApplication:
             every block that this node proposes, whether or not they are in the mempool.
         @param seconds: the reactor's clock.
         @param now: the wall clock: seconds since the epoch.
+        @param format3: see L{Machine}.
         """
+        self._format3 = format3
         self.store: Store | None = None
         self.machine: Machine | None = None
         self.isDeciding = False
@@ -115,7 +118,8 @@ class ChainApplication:
         self._goOn(store, *_loaded(store))
 
     def _goOn(self, store: Store, chain: StoredChain, hash: bytes) -> None:
-        self.store, self.machine, self._hash = store, Machine(chain.state, chain.head), hash
+        self.store, self._hash = store, hash
+        self.machine = Machine(chain.state, chain.head, self._format3)
         self._source = SnapshotSource(self._path, chain.genesis, self._interval, self._runInThread)
         self._lastBlock = self._seconds()
         self._begun()

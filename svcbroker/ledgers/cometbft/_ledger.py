@@ -26,7 +26,7 @@ from ...chain import (
     decodeBody,
     decodeReceipts,
 )
-from ...errors import LedgerUnavailable, ParameterInvalid
+from ...errors import BrokerError, LedgerUnavailable, ParameterInvalid
 from ...interfaces import IProvableLedger, IValidatorSetLedger, LedgerContext, Submission
 from ...model import (
     Execution,
@@ -40,7 +40,7 @@ from ...net.deferreds import asDeferred
 from ...proofs.cometbft import engineOrder
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
-from .._views import TransactionMaker, blockOf, receiptsOf
+from .._views import TransactionMaker, blockOf, earlierOf, receiptsOf
 from ._admin import Picture, healthOf, nodeCount, nodeRecords, takePicture
 from ._application import ApplicationFailed, ChainApplication
 from ._batch import BatchMaker
@@ -62,7 +62,6 @@ START_TIMEOUT = 60.0
 
 STOP_TIMEOUT = 5.0
 """Seconds that accepted transactions may take to become final after the ledger stops."""
-
 STALL_TIMEOUT = 15.0
 """Seconds that a transaction may wait before the ledger reports that it makes no progress."""
 
@@ -114,6 +113,7 @@ class CometLedger(StoredLedger):
             self._outbox.propose,
             context.reactor.seconds,
             context.now,
+            settings.format3,
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._replay = ReplayProgress(context.reactor.seconds, self._parts.signedHeight)
@@ -204,7 +204,7 @@ class CometLedger(StoredLedger):
     def _resume(self, sender: bytes, highest: int) -> None:
         if self._maker is None or self._maker.sender != sender:
             self._maker = TransactionMaker(
-                self.chain, sender, self._context.now, self._context.entropy, version=1
+                self.chain, sender, self._context.now, self._context.entropy
             )
             # Batches from before this start may still be in a mempool, with nonces that the chain
             # has not seen. The time in microseconds is ahead of all of them.
@@ -262,9 +262,9 @@ class CometLedger(StoredLedger):
                 # The chain goes on from a snapshot.
                 self._outbox.missed()
             else:
-                self._tell(
-                    Header.decode(row.header), decodeBody(row.body), decodeReceipts(row.receipts)
-                )
+                transactions = decodeBody(row.body, mayBeErased=True)
+                receipts = decodeReceipts(row.receipts)
+                self._tell(Header.decode(row.header), transactions, receipts)
         self._told = height
 
     def _tell(
@@ -275,7 +275,8 @@ class CometLedger(StoredLedger):
     ) -> None:
         self._told = header.height
         if self._outbox:
-            self._outbox.committed(receiptsOf(header.height, transactions, receipts, {}))
+            earlier = earlierOf(self._state, transactions, receipts)
+            self._outbox.committed(receiptsOf(header.height, transactions, receipts, earlier))
         self._observers.tell(lambda: blockOf(header, transactions, receipts))
         if self._draining is not None and self._call is not None and not self._outbox:
             # Not from within commit: its answer to the engine comes first.
@@ -311,7 +312,12 @@ class CometLedger(StoredLedger):
         reason = self._reason or self._parts.engine.failure
         if reason or self._maker is None:
             return Submission.refused(count, LedgerUnavailable(reason))
-        return self._outbox.add(make(self._maker))
+        machine = self._application.machine
+        self._maker.version = 2 if machine is not None and machine.takesNew else 1
+        try:
+            return self._outbox.add(make(self._maker))
+        except BrokerError as error:
+            return Submission.refused(count, error)
 
     # Proofs.
 

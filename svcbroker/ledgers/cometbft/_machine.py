@@ -16,6 +16,7 @@ from typing import Final
 from attrs import frozen
 
 from ...chain import (
+    FORMAT,
     NONCE_WINDOW,
     Candidate,
     ChainState,
@@ -50,6 +51,7 @@ class Code(IntEnum):
     CONFLICT = 4
     OUT_OF_ORDER = 5
     AHEAD = 6
+    TOO_NEW = 7
 
 
 class Refused(Exception):
@@ -77,11 +79,15 @@ class _Draft:
     A block under construction, to which batches are added one by one.
     """
 
-    def __init__(self, state: ChainState, timestamp: int | None = None) -> None:
+    def __init__(
+        self, state: ChainState, timestamp: int | None = None, takesNew: bool = True
+    ) -> None:
         """
         @param timestamp: the time in milliseconds since the epoch, which nonces may not be far
             ahead of; C{None} to execute a block that is decided, whatever its nonces.
+        @param takesNew: whether transactions of version 2 are valid.
         """
+        self._takesNew = takesNew
         self._state = state
         self._latest = None if timestamp is None else timestamp * 1000 + MAX_AHEAD
         self._nonces: set[tuple[bytes, int]] = set()
@@ -94,9 +100,11 @@ class _Draft:
         Add a batch.
 
         @raise Refused: all of it was executed before, the ids of its events collide with those of
-            another topic in the block, a nonce is too far ahead, or the batch before it is
-            missing.
+            another topic in the block, a nonce is too far ahead, the batch before it is
+            missing, or it is of a format that the network does not have yet.
         """
+        if not self._takesNew and any(one.version != 1 for one in batch.transactions):
+            raise Refused(Code.TOO_NEW, "this network does not have format 3 yet")
         nonces = {(one.sender, one.nonce) for one in batch.transactions} - self._nonces
         if not any(self._state.account(sender).accepts(nonce) for sender, nonce in nonces):
             raise Refused(Code.REPEATED, "everything in the batch was executed already")
@@ -134,12 +142,30 @@ class Machine:
     @ivar head: the header of the last block.
     """
 
-    def __init__(self, state: ChainState, head: Header) -> None:
+    def __init__(self, state: ChainState, head: Header, format3: int | None = None) -> None:
+        """
+        @param format3: the height from which blocks may be of format 3; C{None} for never. A chain
+            that has begun with format 3, or has no transactions yet, needs none.
+        """
         self.state = state
         self.head = head
+        self._format3 = format3
         self._known: OrderedDict[bytes, tuple[int, Batch]] = OrderedDict()
         self._knownBytes = 0
         self._waiting: dict[tuple[bytes, int], int] = {}
+
+    @property
+    def takesNew(self) -> bool:
+        """
+        Whether the next block may have transactions of version 2. Only what a node proposes and
+        accepts depends on it: a block that is decided is executed.
+        """
+        head = self.head
+        return (
+            head.version == FORMAT
+            or not head.transactionTotal
+            or (self._format3 is not None and head.height + 1 >= self._format3)
+        )
 
     def check(self, data: bytes, timestamp: int, *, isRecheck: bool = False) -> None:
         """
@@ -151,7 +177,7 @@ class Machine:
         """
         batch = self._read(data)
         try:
-            _Draft(self.state, timestamp).add(batch)
+            _Draft(self.state, timestamp, self.takesNew).add(batch)
         except Refused as refusal:
             # Its predecessor is probably on its way, or in the mempool. If an empty block was
             # decided meanwhile, no proposer had it. Then this batch leaves the mempool, because
@@ -179,7 +205,7 @@ class Machine:
         @param maxBytes: the most bytes of the block's transactions, framed.
         @param timestamp: the block's time in milliseconds since the epoch.
         """
-        draft, left = _Draft(self.state, timestamp), maxBytes
+        draft, left = _Draft(self.state, timestamp, self.takesNew), maxBytes
         chosen: list[bytes] = []
         outOfOrder: list[bytes] = []
         for data in waiting:
@@ -208,7 +234,7 @@ class Machine:
 
         @param timestamp: the block's time in milliseconds since the epoch.
         """
-        draft = _Draft(self.state, timestamp)
+        draft = _Draft(self.state, timestamp, self.takesNew)
         return all(self._put(draft, data) is Code.OK for data in block)
 
     def execute(

@@ -56,7 +56,7 @@ class Broker:
         identity = identityOf(bytes([100 + number]) * 32, sponsor)
         self.batches = BatchMaker(GENESIS.chain, identity)
         self.transactions = TransactionMaker(
-            GENESIS.chain, self.batches.sender, lambda: START / 1000, bytes, version=1
+            GENESIS.chain, self.batches.sender, lambda: START / 1000, bytes
         )
         self.previous = 0
 

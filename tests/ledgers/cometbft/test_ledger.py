@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
@@ -125,6 +126,41 @@ class LedgerTestCase(SynchronousTestCase):
             raise StorageFailed("the disk is full")
 
         store.append = broken
+
+
+class FormatTests(LedgerTestCase):
+    """
+    Requests that a chain of format 2 cannot carry out.
+    """
+
+    def test_newRequestsWaitForTheFormat(self) -> None:
+        """Before the agreed height a publish with a key is refused, and others are executed."""
+        self.ledger = self.make(format3=5)
+        self.start()
+        machine: Any = self.ledger._application.machine
+        self.opened()
+        machine.head = evolve(machine.head, version=2)
+        keyed = PublishEvent(topic="t", content=b"x", idempotencyKey="k")
+        error = self.failureResultOf(submit(self.ledger, keyed), LedgerUnavailable).value
+        self.assertIn("format 3", str(error))
+        answer = self.publish()
+        self.node.decide()
+        self.done(answer)
+        self.assertEqual(machine.head.version, 2)
+
+    def test_repeatedKeyAnswersTheFirstEvent(self) -> None:
+        """A key publishes once; publishing again answers the first event's id."""
+        self.start()
+        self.opened()
+        ids = []
+        for _ in range(2):
+            keyed = PublishEvent(topic="t", content=b"x", idempotencyKey="k")
+            answer = submit(self.ledger, keyed)
+            self.clock.advance(INTERVAL)
+            self.node.decide()
+            ids.append(self.successResultOf(answer).eventId)
+        self.assertEqual(ids[0], ids[1])
+        self.assertIsNotNone(ids[0])
 
 
 class StartTests(LedgerTestCase):
@@ -268,9 +304,7 @@ class WriteTests(LedgerTestCase):
     def test_copyOfKeyIsNamed(self) -> None:
         """Another broker with the same key was started an hour later."""
         batches = BatchMaker(GENESIS.chain, identityOf(SEED))
-        copied = TransactionMaker(
-            GENESIS.chain, batches.sender, self.clock.seconds, bytes, version=1
-        )
+        copied = TransactionMaker(GENESIS.chain, batches.sender, self.clock.seconds, bytes)
         copied.resume(int((self.clock.seconds() + 3600) * 1_000_000))
         self.node.pool.append(batches.make(copied.makeMany([OpenTopic(topic="u")]), 0))
         self.node.decide()

@@ -351,3 +351,69 @@ class ExecuteTests(MachineTestCase):
         following = self.execute(proposer=KEYS[4]).candidate.header
         self.assertEqual(following.validators, change.following.hash)
         self.assertEqual(following.proposer, 3)
+
+
+class FormatTests(MachineTestCase):
+    """
+    From blocks of format 2 to blocks of format 3.
+    """
+
+    def old(self) -> Machine:
+        """A machine whose chain has a transaction of version 1; format 3 begins at block 4."""
+        self.broker.transactions.version = 1
+        machine = Machine(GENESIS.state(), GENESIS.header(), format3=4)
+        self.run_(machine, self.open("t"))
+        return machine
+
+    def run_(self, machine: Machine, *block: bytes) -> int:
+        """Decide a block; the version of its header."""
+        height = machine.head.height + 1
+        machine.apply(machine.execute(block, height, START, NOBODY).candidate)
+        return machine.head.version
+
+    def test_newChainHasFormat3(self) -> None:
+        """A chain without transactions takes those of version 2."""
+        self.assertEqual(self.run_(self.machine), 2)
+        data = self.open("t")
+        self.machine.check(data, START)
+        self.assertTrue(self.machine.isValid([data], START))
+        self.assertEqual(self.run_(self.machine, data), 3)
+
+    def test_formatChangesAtTheAgreedHeight(self) -> None:
+        """Before the agreed height no block with transactions of version 2 is accepted."""
+        machine = self.old()
+        self.broker.transactions.version = 2
+        data = self.publish("t")
+        for _ in range(2):
+            self.assertFalse(machine.takesNew)
+            refused = self.assertRaises(Refused, machine.check, data, START)
+            self.assertIs(refused.code, Code.TOO_NEW)
+            self.assertEqual(machine.select([data], 10**6, START), [])
+            self.assertFalse(machine.isValid([data], START))
+            self.assertEqual(self.run_(machine), 2)
+        machine.check(data, START)
+        self.assertEqual(machine.select([data], 10**6, START), [data])
+        self.assertTrue(machine.isValid([data], START))
+        self.assertEqual(self.run_(machine, data), 3)
+
+    def test_decidedBlockIsExecuted(self) -> None:
+        """A node that was told another height, or none, follows what the others have decided."""
+        machine = self.old()
+        self.broker.transactions.version = 2
+        self.assertEqual(self.run_(machine, self.publish("t")), 3)
+        self.assertTrue(machine.takesNew)
+        topic = machine.state.topic("t")
+        assert topic is not None
+        self.assertEqual(topic.sequence, 1)
+
+    def test_transactionsUnderWayAtTheChangeAreExecuted(self) -> None:
+        """What was sent before the change is executed after it."""
+        machine = self.old()
+        late = self.publish("t")
+        self.run_(machine)
+        self.run_(machine)
+        self.broker.transactions.version = 2
+        self.assertEqual(self.run_(machine, late, self.publish("t")), 3)
+        topic = machine.state.topic("t")
+        assert topic is not None
+        self.assertEqual(topic.sequence, 2)

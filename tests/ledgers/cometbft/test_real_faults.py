@@ -279,7 +279,7 @@ class MempoolTests(NetworkTestCase):
                 attestation=bytes.fromhex(attestation.signature),
             ),
         )
-        maker = TransactionMaker(chain, batches.sender, lambda: 0.0, bytes, version=1)
+        maker = TransactionMaker(chain, batches.sender, lambda: 0.0, bytes)
         maker.resume(99)
         rpc = node.parts.rpc
         data = batches.make(maker.makeMany([OpenTopic(topic=TOPIC)]), 99)
