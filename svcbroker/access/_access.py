@@ -398,7 +398,7 @@ class Access:
         self._limitTime(principal, identity)
         return principal
 
-    def _refused(self, principal: Principal, action: Action, group: str, topic: str) -> None:
+    def _refused(self, principal: Principal, action: Action | None, group: str, topic: str) -> None:
         if self._audit is not None:
             self._audit.refused(principal.name, action, group, topic)
 

@@ -64,7 +64,8 @@ class AuditRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @ivar address: the client's IP address.
     @ivar carrier: L{HTTP}, C{mqtt} or C{stomp}.
     @ivar group: the group's id.
-    @ivar action: the action that was not granted.
+    @ivar action: the action that was not granted. Where nothing is granted in the group that was
+        named, there is neither an action nor a group.
     @ivar topic: the topic, or the filter, for which it was not granted.
     @ivar quota: the quota that was used up.
     @ivar call: the name of an operator call.
@@ -173,9 +174,15 @@ class AuditTrail:
             LOGIN, FAILURE, account=account, address=address, carrier=carrier, error=error.code
         )
 
-    def refused(self, account: str, action: Action, group: str, topic: str) -> None:
-        """Something was not granted."""
-        self._add(REFUSAL, account=account, group=group, action=action.value, topic=topic)
+    def refused(self, account: str, action: Action | None, group: str, topic: str) -> None:
+        """
+        Something was not granted.
+
+        @param action: C{None} where nothing is granted in the group that was named.
+        @param group: empty then, so that the logs do not show whether there is one.
+        """
+        asked = "" if action is None else action.value
+        self._add(REFUSAL, account=account, group=group, action=asked, topic=topic)
 
     def exceeded(self, account: str, quota: str) -> None:
         """Something was refused by a quota."""

@@ -160,6 +160,15 @@ class Grants:
                 isGranted = True
         return isGranted
 
+    def seesGroup(self, group: str, clientId: str) -> bool:
+        """Whether some action is granted in a group."""
+        return self.isEverything or any(
+            self.mayAny(action, group, self._fill(grant.pattern, clientId), clientId)
+            for grant in self.grants
+            if not grant.isDenied
+            for action in grant.actions
+        )
+
     def visibility(self, group: str, clientId: str) -> Callable[[str], bool]:
         """
         Make a function that tells whether some action is granted for a topic. It is for many

@@ -14,7 +14,14 @@ from ._grants import EVERYTHING, Grants
 from ._usage import UNLIMITED, Usage
 
 _MAX_REMEMBERED: Final = 1000
-"""How many answers about topics a principal remembers."""
+"""How many answers about topics, and about groups, a principal remembers."""
+
+_ALL_TOPICS: Final = ("#", "$svc/#")
+"""No pattern matches all topics."""
+
+
+_SHOWN: Final = 100
+"""How much of the id of a group is shown, in characters."""
 
 
 class Principal:
@@ -38,11 +45,11 @@ class Principal:
         identity: Identity,
         usage: Usage,
         clientId: str = "",
-        refused: Callable[[Principal, Action, str, str], object] | None = None,
+        refused: Callable[[Principal, Action | None, str, str], object] | None = None,
     ) -> None:
         """
         @param refused: called when something was not granted, with the action, the group and the
-            topic.
+            topic; with C{None} where nothing is granted in the group, whether there is one or not.
         """
         self.name = identity.name
         self.clientId = clientId
@@ -135,7 +142,31 @@ class Principal:
 
     def seesGroup(self, group: str) -> bool:
         """Whether it may know that there is a group: it may do something in it."""
-        return self.isEverything or any(self.mayAny(each, group) for each in Action)
+        if self.isEverything:
+            return True
+        answer = self._groups.get(group)
+        if answer is None:
+            if len(self._groups) >= _MAX_REMEMBERED:
+                self._groups.clear()
+            answer = self._groups[group] = self._seesGroup(group)
+        return answer
+
+    def _seesGroup(self, group: str) -> bool:
+        grants = self._grants
+        if isinstance(grants, Grants):
+            return grants.seesGroup(group, self.clientId)
+        return any(self.mayAny(each, group, filter) for each in Action for filter in _ALL_TOPICS)
+
+    def requireGroup(self, group: str) -> None:
+        """
+        Refuse a group in which nothing is granted, in the same way whether there is one or not.
+
+        @raise NotAuthorized: nothing is granted in it.
+        """
+        if not self.seesGroup(group):
+            if self._onRefused is not None:
+                self._onRefused(self, None, "", "")
+            raise NotAuthorized(f"this account may do nothing in group {group[:_SHOWN]}")
 
     # Its life
 
@@ -172,6 +203,7 @@ class Principal:
         self._grants = identity.grants
         self.isEverything: bool = identity.grants.isEverything
         self._answers: dict[str, dict[tuple[str, str], bool]] = {each.name: {} for each in Action}
+        self._groups: dict[str, bool] = {}
 
 
 def _frozenClock() -> float:

@@ -90,7 +90,7 @@ class Administration:
         @raise NodeUnavailable: one of the nodes gives no answer. There is no answer in part.
         @raise Overloaded: one of the nodes is asked too often at the same time.
         """
-        group = self._groups.resolve(groupId) if groupId and groupId.strip() else None
+        group = self._groups.resolve(principal, groupId) if groupId and groupId.strip() else None
         return await self._nodes.listSubscriptions(principal, group, nodeIp)
 
     @asDeferred
@@ -189,7 +189,7 @@ class Administration:
 
         @raise GroupUnknown, NotAuthorized: there is none.
         """
-        group, ledger = self._groups.find(groupId)
+        group, ledger = self._groups.find(principal, groupId)
         principal.require(Action.ADMIN, group)
         return ledger
 

@@ -144,7 +144,7 @@ class Broker:
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise TransactionFailed: the chain refused.
         """
-        group, ledger = self.groups.find(groupId)
+        group, ledger = self.groups.find(principal, groupId)
         checkTopicName(topic)
         self.require(principal, Action.OPEN, group, topic)
         known = ledger.topicState(topic)
@@ -163,7 +163,7 @@ class Broker:
         @raise TopicNotFound: there is no such open topic.
         @raise TransactionFailed: the chain refused.
         """
-        group, ledger = self.groups.find(groupId)
+        group, ledger = self.groups.find(principal, groupId)
         checkTopicName(topic)
         self.require(principal, Action.CLOSE, group, topic)
         _openTopic(ledger, topic)
@@ -195,7 +195,7 @@ class Broker:
         return maybeDeferred(self._exist, principal, groupId, topic)
 
     def _exist(self, principal: Principal, groupId: str | None, topic: str) -> bool:
-        group, ledger = self.groups.find(groupId)
+        group, ledger = self.groups.find(principal, groupId)
         checkTopicName(topic)
         known = ledger.topicState(topic)
         return known is not None and known.isOpen and principal.sees(group, topic)
@@ -264,7 +264,7 @@ class Broker:
         @raise HeightUnknown: its block is above the chain's height.
         """
         try:
-            group, ledger = self.groups.find(groupId)
+            group, ledger = self.groups.find(principal, groupId)
         except BrokerError as error:
             return fail(error)
         event = self._timeouts.wait(ledger.getEvent(eventId))
@@ -300,7 +300,7 @@ class Broker:
         if offset is None:
             offset = Edge.LAST if reverse else Edge.FIRST
         request = ReadRequest(
-            group=self.groups.resolve(groupId),
+            group=self.groups.resolve(principal, groupId),
             filter=topic,
             offset=offset,
             limit=limit,
@@ -324,7 +324,7 @@ class Broker:
         """
         size = appliedSize(pageSize)
         offset = pageOffset(pageIndex, 0, size)
-        group, ledger = self.groups.find(groupId)
+        group, ledger = self.groups.find(principal, groupId)
         if principal.isEverything:
             page = await self._timeouts.wait(ledger.listTopics(offset, size))
         else:
@@ -365,7 +365,7 @@ class Broker:
         return maybeDeferred(self._state, principal, groupId, topic)
 
     def _state(self, principal: Principal, groupId: str | None, topic: str) -> Topic:
-        group, ledger = self.groups.find(groupId)
+        group, ledger = self.groups.find(principal, groupId)
         checkTopicName(topic)
         if not principal.sees(group, topic):
             raise TopicNotFound()

@@ -10,6 +10,7 @@ from typing import Final
 from attrs import field, frozen
 from attrs.validators import gt
 
+from ..access import Principal
 from ..errors import GroupUnknown
 from ..interfaces import ILedger
 
@@ -45,36 +46,30 @@ class Groups:
     def __iter__(self) -> Iterator[str]:
         return iter(self._ledgers)
 
-    def resolve(self, groupId: str | None) -> str:
+    def resolve(self, principal: Principal, groupId: str | None) -> str:
         """
         The group that is meant.
 
         @param groupId: as the client says it; absent or blank means group C{1}.
+        @raise NotAuthorized: nothing is granted to the principal in such a group, whether this
+            broker serves it or not.
         @raise GroupUnknown: this broker does not serve it.
         """
-        if groupId in self._ledgers:
-            return groupId
         if groupId is None or not groupId.strip():
             groupId = DEFAULT_GROUP
+        if not principal.isEverything:
+            principal.requireGroup(groupId)
         if groupId not in self._ledgers:
             raise GroupUnknown()
         return groupId
 
-    def ledger(self, groupId: str | None) -> ILedger:
-        """
-        The ledger of the group that is meant.
-
-        @raise GroupUnknown: this broker does not serve it.
-        """
-        return self._ledgers[self.resolve(groupId)]
-
-    def find(self, groupId: str | None) -> tuple[str, ILedger]:
+    def find(self, principal: Principal, groupId: str | None) -> tuple[str, ILedger]:
         """
         The id and the ledger of the group that is meant.
 
-        @raise GroupUnknown: this broker does not serve it.
+        @raise NotAuthorized, GroupUnknown: see L{resolve}.
         """
-        group = self.resolve(groupId)
+        group = self.resolve(principal, groupId)
         return group, self._ledgers[group]
 
     def items(self) -> list[tuple[str, ILedger]]:

@@ -119,7 +119,7 @@ class Operator:
     def _durableOf(
         self, principal: Principal, groupId: str | None, interfaceType: InterfaceType
     ) -> tuple[str, IDurableSubscriptions]:
-        group = self._groups.resolve(groupId)
+        group = self._groups.resolve(principal, groupId)
         principal.require(Action.OPERATE, group)
         return group, self._durable[interfaceType]
 
@@ -226,7 +226,7 @@ class Operator:
         )
 
     def _ledger(self, principal: Principal, groupId: str | None) -> ILedger:
-        group, ledger = self._groups.find(groupId)
+        group, ledger = self._groups.find(principal, groupId)
         principal.require(Action.OPERATE, group)
         return ledger
 

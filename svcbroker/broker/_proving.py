@@ -68,7 +68,8 @@ class Proving:
         ledger = self._ledger(principal, groupId)
         if not principal.isEverything:
             event = await self._timeouts.wait(ledger.getEvent(eventId))
-            if not principal.may(Action.SUBSCRIBE, self._groups.resolve(groupId), event.topic):
+            group = self._groups.resolve(principal, groupId)
+            if not principal.may(Action.SUBSCRIBE, group, event.topic):
                 raise EventNotFound()
         return await self._timeouts.wait(ledger.prove(eventId, checkpoint, trusted=trusted))
 
@@ -82,7 +83,7 @@ class Proving:
         """
         ledger = self._ledger(principal, groupId)
         checkTopicName(topic)
-        if not principal.sees(self._groups.resolve(groupId), topic):
+        if not principal.sees(self._groups.resolve(principal, groupId), topic):
             raise TopicNotFound()
         return await self._timeouts.wait(ledger.proveTopic(topic))
 
@@ -127,9 +128,7 @@ class Proving:
         return await self._timeouts.wait(self._ledger(principal, groupId).getGenesis())
 
     def _ledger(self, principal: Principal, groupId: str | None) -> IProvableLedger:
-        group, ledger = self._groups.find(groupId)
-        if not principal.seesGroup(group):
-            principal.refuse(Action.SUBSCRIBE, group)
+        _, ledger = self._groups.find(principal, groupId)
         provable: IProvableLedger | None = IProvableLedger(ledger, None)
         if provable is None:
             raise ParameterInvalid("groupId: the ledger of this group proves nothing")

@@ -169,7 +169,7 @@ class Publishing:
         # Hot path: no list and no dictionary, since most calls of REST publish one event.
         usage = principal.usage
         try:
-            group, ledger = self._groups.find(publication.groupId)
+            group, ledger = self._groups.find(principal, publication.groupId)
             if not principal.isEverything:
                 principal.require(Action.PUBLISH, group, publication.topic)
             if publication.topic in self._reserved:
@@ -274,7 +274,7 @@ class Publishing:
         part = parts.get(publication.groupId)
         if part is None:
             # A group has several names: "1" is also the absent and the blank one.
-            group, ledger = self._groups.find(publication.groupId)
+            group, ledger = self._groups.find(principal, publication.groupId)
             known = (each for each in parts.values() if each.ledger is ledger)
             part = parts[publication.groupId] = next(known, None) or _Part(principal, group, ledger)
         topic = publication.topic

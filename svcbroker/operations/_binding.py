@@ -34,6 +34,7 @@ class Connection(Protocol):
 TextCall: TypeAlias = Callable[[Principal, Mapping[bytes, bytes], Connection], Deferred[Any]]
 JSONCall: TypeAlias = Callable[[Principal, Mapping[str, object], Connection], Deferred[Any]]
 ParamsCall: TypeAlias = Callable[[Principal, Raw, Connection], Deferred[Any]]
+_Reader: TypeAlias = Callable[[Principal, Any], dict[str, Any]]
 ManyCall: TypeAlias = Callable[[Principal, Sequence[Any]], Deferred[Sequence[Any]]]
 
 _SHOWN = 100
@@ -50,6 +51,7 @@ class _Step(Struct, frozen=True):
     @ivar key: its key in the input; C{None} where it is made of all the input.
     @ivar read: reads its value.
     @ivar fallback: gives its value where it is absent.
+    @ivar isGroup: whether it is the id of a group.
     """
 
     name: str
@@ -57,23 +59,27 @@ class _Step(Struct, frozen=True):
     key: Any
     read: Callable[[Any], Any]
     fallback: Callable[[], Any]
+    isGroup: bool
 
 
 def _textStep(parameter: Parameter) -> _Step:
-    type, name, argument = parameter.type, parameter.name, parameter.argument
+    type = parameter.type
     if isinstance(type, ExtensionsType):
-        return _Step(name, argument, None, type.fromFields, parameter.fallback)
-    return _Step(name, argument, name.encode("ascii"), type.fromText, parameter.fallback)
+        return _step(parameter, None, type.fromFields)
+    return _step(parameter, parameter.name.encode("ascii"), type.fromText)
 
 
 def _jsonStep(parameter: Parameter) -> _Step:
-    name, read = parameter.name, parameter.type.fromJSON
-    return _Step(name, parameter.argument, name, read, parameter.fallback)
+    return _step(parameter, parameter.name, parameter.type.fromJSON)
 
 
 def _typedStep(parameter: Parameter) -> _Step:
-    name, read = parameter.name, parameter.type.fromTyped
-    return _Step(name, parameter.argument, name, read, parameter.fallback)
+    return _step(parameter, parameter.name, parameter.type.fromTyped)
+
+
+def _step(parameter: Parameter, key: Any, read: Callable[[Any], Any]) -> _Step:
+    isGroup = isinstance(parameter.type, GroupType)
+    return _Step(parameter.name, parameter.argument, key, read, parameter.fallback, isGroup)
 
 
 @frozen
@@ -103,29 +109,29 @@ def _method(operation: Operation, broker: Broker, form: _Form) -> Callable[..., 
     return method
 
 
-def _reader(operation: Operation, broker: Broker, form: _Form) -> Callable[[Any], dict[str, Any]]:
+def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
     """Make what reads the arguments of a call, by their names, from a form of input."""
-    steps = []
-    for parameter in operation.checkOrder:
-        step = form.makeStep(parameter)
-        if isinstance(parameter.type, GroupType):
-            step = _resolving(broker, step)
-        steps.append(astuple(step))
-    absent = form.absent
+    steps = [astuple(form.makeStep(parameter)) for parameter in operation.checkOrder]
+    absent, resolve = form.absent, broker.groups.resolve
     private = {each.name for each in operation.parameters if each.type.isPrivate}
 
-    def read(given: Any) -> dict[str, Any]:
+    def read(principal: Principal, given: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
-        for name, argument, key, readValue, fallback in steps:
+        for name, argument, key, readValue, fallback, isGroup in steps:
             if key is None:
                 arguments[argument] = readValue(given)
                 continue
             value = given.get(key)
             try:
-                arguments[argument] = fallback() if value in absent else readValue(value)
+                found = fallback() if value in absent else readValue(value)
+                arguments[argument] = resolve(principal, found) if isGroup else found
             except ParameterInvalid as error:
                 shown = "" if name in private else _show(value)
                 raise ParameterInvalid(f"{name}: {error.message}{shown}") from None
+            except GroupUnknown as error:
+                if value in absent:
+                    raise
+                raise GroupUnknown(f"{name}: {error.message}: {found[:_SHOWN]}") from None
         return arguments
 
     return read
@@ -142,20 +148,7 @@ def _show(value: Any) -> str:
     return f": {value}" if isShort else ""
 
 
-def _resolving(broker: Broker, step: _Step) -> _Step:
-    resolve, read, fallback = broker.groups.resolve, step.read, step.fallback
-
-    def readGroup(given: Any) -> str:
-        group: str = read(given)
-        try:
-            return resolve(group)
-        except GroupUnknown as error:
-            raise GroupUnknown(f"{step.name}: {error.message}: {group[:_SHOWN]}") from None
-
-    return _Step(step.name, step.argument, step.key, readGroup, lambda: resolve(fallback()))
-
-
-def _paramsReader(operation: Operation, broker: Broker) -> Callable[[Raw], dict[str, Any]]:
+def _paramsReader(operation: Operation, broker: Broker) -> _Reader:
     """
     Make what reads the arguments of a call from the C{params} of JSON-RPC, as JSON text.
 
@@ -168,20 +161,20 @@ def _paramsReader(operation: Operation, broker: Broker) -> Callable[[Raw], dict[
     typed = _reader(operation, broker, _TYPED)
     untyped = _reader(operation, broker, _JSON)
 
-    def read(params: Raw) -> dict[str, Any]:
+    def read(principal: Principal, params: Raw) -> dict[str, Any]:
         try:
             given = decoder.decode(params)
         except (DecodeError, RecursionError):
             members = _members(params, names)
             try:
-                return untyped(members)
+                return untyped(principal, members)
             except GroupUnknown as error:
                 if bytes(params)[:1] != b"[":
                     raise
                 # Content is easily taken for the second parameter.
                 order = ", ".join(names)
                 raise GroupUnknown(f"{error.message}; by position they are {order}") from None
-        return typed(given)
+        return typed(principal, given)
 
     return read
 
@@ -209,14 +202,14 @@ def _members(params: Raw, names: Sequence[str]) -> Mapping[str, object]:
 
 
 def _bind(
-    operation: Operation, broker: Broker, form: _Form, read: Callable[[Any], dict[str, Any]]
+    operation: Operation, broker: Broker, form: _Form, read: _Reader
 ) -> Callable[[Principal, Any, Connection], Deferred[Any]]:
     method = _method(operation, broker, form)
     if operation.isByAddress:
         return lambda principal, given, connection: method(
-            principal, **read(given), remote=peerText(connection.getPeer())
+            principal, **read(principal, given), remote=peerText(connection.getPeer())
         )
-    return lambda principal, given, connection: method(principal, **read(given))
+    return lambda principal, given, connection: method(principal, **read(principal, given))
 
 
 def bindText(operation: Operation, broker: Broker) -> TextCall:
@@ -250,16 +243,19 @@ def bindParams(operation: Operation, broker: Broker) -> ParamsCall:
     return _bind(operation, broker, _TYPED, _paramsReader(operation, broker))
 
 
-def bindBatch(operation: Operation, broker: Broker) -> tuple[Callable[[Raw], Any], ManyCall] | None:
+def bindBatch(
+    operation: Operation, broker: Broker
+) -> tuple[Callable[[Principal, Raw], Any], ManyCall] | None:
     """
     Make an operation callable with many calls of JSON-RPC at once.
 
-    @return: a function that reads the C{params} of one call, or raises a C{BrokerError}; and one
-        that makes many calls that were read, for a principal, whose Deferred fires with the
-        outcome of each. C{None} where the operation takes one call at a time.
+    @return: a function that reads the C{params} of one call of a principal, or raises a
+        C{BrokerError}; and one that makes many calls that were read, for that principal, whose
+        Deferred fires with the outcome of each. C{None} where the operation takes one call at a
+        time.
     """
     batch = operation.batch
     if batch is None:
         return None
     item, read = batch.item, _paramsReader(operation, broker)
-    return (lambda params: item(**read(params))), batch.method(broker)
+    return (lambda principal, params: item(**read(principal, params))), batch.method(broker)

@@ -69,11 +69,16 @@ class CarriersFixture:
     @ivar poster: the receivers of webhooks.
     """
 
-    def __init__(self, *identities: Identity, anonymous: Identity | None = None) -> None:
+    def __init__(
+        self,
+        *identities: Identity,
+        anonymous: Identity | None = None,
+        groups: Sequence[str] = GROUPS,
+    ) -> None:
         self.clock = Clock()
         self.clock.advance(1_700_000_000)
         self.accounts = FakeAuthenticator(*identities)
-        self.ledgers = {group: memoryLedger(self.clock, group) for group in GROUPS}
+        self.ledgers = {group: memoryLedger(self.clock, group) for group in groups}
         numbers = itertools.count(1)
 
         def entropy(size: int) -> bytes:

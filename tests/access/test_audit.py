@@ -335,6 +335,8 @@ class AccessAuditTests(AuditTestCase):
         ann = self.successResultOf(self.login(b"ann", b"ann"))
         self.assertRaises(NotAuthorized, ann.require, Action.PUBLISH, "1", "b")
         self.assertEqual(self.records()[-1]["topic"], "b")
+        self.assertRaises(NotAuthorized, ann.requireGroup, "2")
+        self.assertEqual(self.records()[-1], {"what": "refusal", "account": "ann"})
 
     def test_quotasAreRecorded(self) -> None:
         credentials = UsernamePassword(b"ann", b"ann")

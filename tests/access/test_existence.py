@@ -1,9 +1,10 @@
 """
-Clients cannot tell which topics there are of those with which they may do nothing.
+Clients cannot tell which topics and groups there are of those with which they may do nothing.
 
-Two brokers differ in the name of a secret topic alone: it has events, retained messages,
-subscribers, wills and webhooks. Both have logs of the same height. Whatever clients ask that may do
-nothing with either name, they are sent the same bytes in both, but for hashes of the log.
+Two brokers differ in the name of a secret topic and the id of a secret group alone: they have
+events, retained messages, subscribers, wills and webhooks. Both have logs of the same height.
+Whatever clients ask that may do nothing with either, they are sent the same bytes in both, but for
+hashes of the log.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .fixture import CarriersFixture, Peer, mqttPeer, stompPeer
 from .support import account
 
 SECRETS: Final = ("secret/one", "hidden/two")
+SECRET_GROUPS: Final = ("group-one", "group-two")
 OPEN: Final = "public/three"
 SEEDS: Final = range(6)
 STEPS: Final = 300
@@ -50,9 +52,10 @@ class Play:
     @ivar seen: what observers were sent, step by step.
     """
 
-    def __init__(self, seed: int, secret: str) -> None:
+    def __init__(self, seed: int, secret: str, secretGroup: str) -> None:
         self.random = Random(seed)
         self.secret = secret
+        self.secretGroup = secretGroup
         self.fixture = CarriersFixture(
             account("spy", "subscribe 1 public/#", "publish 1 public/#", "open 1 public/#"),
             account(
@@ -61,7 +64,9 @@ class Play:
             account("nobody"),
             account("root", "* * #"),
             anonymous=account("", f"subscribe 1 {OPEN}", "publish 1 +/four"),
+            groups=("1", "2", secretGroup),
         )
+        self.fixture.submit(secretGroup, OpenTopic(topic=OPEN))
         self.fixture.submit("1", OpenTopic(topic=OPEN), OpenTopic(topic=secret))
         self.peers: list[Peer] = []
         self.seen: list[tuple[str, bytes]] = []
@@ -102,6 +107,13 @@ class Play:
         if receipt.eventId is not None:
             self.places.append((receipt.eventId.sequence, receipt.eventId.height))
 
+    def useGroup(self) -> None:
+        """Use the secret group."""
+        group = self.secretGroup
+        self.fixture.submit(group, PublishEvent(topic=OPEN, content=b"g"))
+        self.fixture.ask("root", "GET", f"/rest/subscribe?topic=%23&url={URL}&groupId={group}")
+        mqttPeer(self.fixture, "root", "in group", MQTT_5, group)
+
     def publishOpen(self) -> None:
         self.fixture.submit("1", OpenTopic(topic=OPEN), PublishEvent(topic=OPEN, content=b"z"))
 
@@ -139,6 +151,10 @@ class Play:
         )
         return filter
 
+    def group(self) -> str:
+        group: str = self.pick("1", "1", "1", "2", "9", *SECRET_GROUPS)
+        return group
+
     def eventId(self) -> str:
         """The id of an event of a secret topic, or of no event."""
         sequence, height = self.pick((1, 99), *self.places[-4:])
@@ -173,19 +189,21 @@ class Play:
             f"&subscriptionId={self.pick('', *UUIDS)}",
             f"/rest/unSubscribe?subscriptionId={self.pick(*UUIDS)}",
         )
-        group = self.pick("1", "1", "2", "9")
+        group = self.group()
         [answer] = self.fixture.ask(name, "GET", f"{path}&groupId={group}").news
         if _PROVING.match(path):
             # Whether there is a proof, and if not, why.
             answer = answer if b'"message"' in answer else answer[:20]
-        self.see(f"{name} {path}", answer)
+        self.see(f"{name} {path} {group}", answer)
 
     def openREST(self) -> None:
-        """Opening and publishing in a batch of JSON-RPC: both are refused by both."""
-        topic, name = self.pick(*SECRETS), self.pick(*OBSERVERS)
-        for method, params in (("open", {"topic": topic}), ("close", {"topic": topic})):
+        """Opening, closing and publishing by JSON-RPC: all are refused by both."""
+        topic, name, group = self.pick(*SECRETS), self.pick(*OBSERVERS), self.group()
+        named = {"topic": topic, "groupId": group}
+        calls = (("open", named), ("close", named), ("publish", {**named, "content": "x"}))
+        for method, params in calls:
             [answer] = self.fixture.call(name, method, params).news
-            self.see(f"{name} {method} {topic}", answer)
+            self.see(f"{name} {method} {topic} {group}", answer)
 
     def connectSTOMP(self) -> None:
         self.peers.append(stompPeer(self.fixture, self.pick(*OBSERVERS)))
@@ -202,6 +220,7 @@ class Play:
             name,
             clientId,
             version,
+            self.group(),
             will=will,
             cleanStart=self.pick(True, False),
             **fields,
@@ -224,15 +243,19 @@ class Play:
                     packet = Publish(topic, b"x", qos, True, False, qos * 9)
                 peer.client.send(packet)
         elif peer.transport.connected:
+            group = self.group()
             headers = {"id": str(len(peer.mentioned)), "eventId": offset, "destination": filter}
+            headers["groupId"] = group
             if what == "subscribe":
                 headers.update({"ack": "client", "svc-subscriptionId": id} if qos else {})
                 peer.client.send("SUBSCRIBE", headers)
             elif what == "publish":
-                peer.client.send("SEND", {"destination": topic, "receipt": "r"}, b"x")
+                headers = {"destination": topic, "groupId": group, "receipt": "r"}
+                peer.client.send("SEND", headers, b"x")
             else:
                 peer.client.send("BEGIN", {"transaction": "t"})
-                peer.client.send("SEND", {"destination": topic, "transaction": "t"}, b"x")
+                headers = {"destination": topic, "groupId": group, "transaction": "t"}
+                peer.client.send("SEND", headers, b"x")
                 peer.client.send("COMMIT", {"transaction": "t"})
 
     def wait(self) -> None:
@@ -242,6 +265,7 @@ class Play:
 STEPS_OF_PLAY: Final[tuple[Callable[[Play], None], ...]] = (
     Play.publishSecret,
     Play.publishSecret,
+    Play.useGroup,
     Play.publishOpen,
     Play.useSecret,
     Play.askREST,
@@ -258,9 +282,10 @@ STEPS_OF_PLAY: Final[tuple[Callable[[Play], None], ...]] = (
 
 
 class ExistenceTests(SynchronousTestCase):
-    def test_secretTopicsAreNotToldOf(self) -> None:
+    def test_secretTopicsAndGroupsAreNotToldOf(self) -> None:
         for seed in SEEDS:
-            one, other = (Play(seed, secret) for secret in SECRETS)
+            secrets = zip(SECRETS, SECRET_GROUPS, strict=True)
+            one, other = (Play(seed, topic, group) for topic, group in secrets)
             one.run()
             other.run()
             for (where, this), (_, that) in zip(one.seen, other.seen, strict=True):

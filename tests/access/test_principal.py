@@ -18,7 +18,7 @@ def identity(*lines: str) -> Identity:
 
 class PrincipalTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.refused: list[tuple[str, Action, str, str]] = []
+        self.refused: list[tuple[str, Action | None, str, str]] = []
         self.principal = Principal(
             identity("subscribe 1 a/#"),
             Usage(Quotas(), Clock().seconds),
@@ -36,6 +36,23 @@ class PrincipalTests(SynchronousTestCase):
         error = self.assertRaises(NotAuthorized, self.principal.require, Action.PUBLISH, "1", "a/b")
         self.assertEqual(error.message, "this account may not publish a/b in group 1")
         self.assertEqual(self.refused, [("ann", Action.PUBLISH, "1", "a/b")])
+
+    def test_seesGroupsInWhichSomethingIsGranted(self) -> None:
+        self.principal.update(
+            identity("subscribe 2 $svc/audit", "admin 3", "deny * 4 #", "publish 4 a")
+        )
+        self.assertEqual([each for each in "12345" if self.principal.seesGroup(each)], ["2", "3"])
+        self.principal.update(identity("publish * a"))
+        self.assertTrue(self.principal.seesGroup("any"))
+
+    def test_groupsInWhichNothingIsGrantedAreRefused(self) -> None:
+        """The record of that names no group, and answers do not fill memory."""
+        self.principal.requireGroup("1")
+        self.assertEqual(self.refused, [])
+        for number in range(2, 2002):
+            self.assertRaises(NotAuthorized, self.principal.requireGroup, str(number))
+        self.assertEqual(self.refused, [("ann", None, "", "")] * 2000)
+        self.assertLessEqual(len(self.principal._groups), 1000)
 
     def test_newGrantsCountAtOnce(self) -> None:
         self.assertFalse(self.principal.may(Action.PUBLISH, "1", "a"))

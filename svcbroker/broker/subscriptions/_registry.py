@@ -151,14 +151,15 @@ class Subscriptions:
         @raise TopicInvalid: a filter has a character that no topic may have.
         @raise PatternInvalid: a filter is no pattern of MQTT, or has too many levels.
         @raise TopicNotFound: a plain topic does not exist, and must.
-        @raise EventNotFound: the offset is the id of no event.
-        @raise HeightUnknown: the offset is a block above the chain's next one.
+        @raise EventNotFound, HeightUnknown: the offset is no event or above the chain's next block.
         @raise SubscriptionIdInvalid: the id is no UUID.
         @raise SubscriptionExists: the id is in use, or another account's.
         @raise Overloaded: too many positions of durable subscriptions are kept already, or too
             many of this owner.
         """
-        request = evolve(request, group=self._groups.resolve(request.group))
+        # What is kept is resumed though nothing is granted at the moment.
+        group = self._groups.resolve(ANYBODY if request.isResumed else principal, request.group)
+        request = evolve(request, group=group)
         for filter in request.filters:
             self._checkFilter(principal, request.group, filter, isResumed=request.isResumed)
         subscriptionId = self._idFor(request.subscriptionId)

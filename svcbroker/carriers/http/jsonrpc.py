@@ -312,7 +312,7 @@ class JSONRPC:
         items: list[Any] = []
         for place, call in enumerate(calls):
             try:
-                items.append(read(call.params))
+                items.append(read(principal, call.params))
                 places.append(place)
             except BrokerError as error:
                 answers[place] = self._failed(error, call)

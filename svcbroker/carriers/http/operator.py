@@ -193,7 +193,9 @@ class OperatorCall:
         if isinstance(result, Failure):
             error = result.value if isinstance(result.value, BrokerError) else UnknownError()
         try:
-            group = self._groups.resolve(given.get("groupId"))
+            group = self._groups.resolve(ANYBODY, given.get("groupId"))
+            # The logs do not show whether there is a group in which nothing is granted.
+            group = group if principal.seesGroup(group) else ""
         except (BrokerError, AttributeError, TypeError):
             # The call has failed for that.
             group = ""

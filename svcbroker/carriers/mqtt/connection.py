@@ -213,7 +213,7 @@ class Connection:
                 admission.release()
                 return
             self._admission = admission
-            checkGroup(handshake.group, self._context)
+            checkGroup(self._context, admission.principal, handshake.group)
             session = self._open(packet, handshake, admission.principal)
         except MqttError as error:
             self._violated(error)

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from attrs import frozen
 
-from ...access import Admission
+from ...access import Admission, Principal
 from ...broker import DEFAULT_GROUP
-from ...errors import BrokerError, NotAuthenticated, QuotaExceeded
+from ...errors import (
+    BrokerError,
+    GroupUnknown,
+    NotAuthenticated,
+    NotAuthorized,
+    QuotaExceeded,
+)
 from .codec import encode
 from .context import MAX_U16, NEVER, Context
 from .fields import MAX_VARIABLE_BYTE_INTEGER, Properties
@@ -153,15 +159,21 @@ def negotiate(packet: Connect, context: Context) -> Handshake:
     )
 
 
-def checkGroup(group: str, context: Context) -> None:
+def checkGroup(context: Context, principal: Principal, group: str) -> None:
     """
-    Check that a group is served. Called after the log-in: strangers do not learn which groups there
-    are.
+    Check that a group is served, and that something is granted in it. Called after the log-in:
+    strangers do not learn which groups there are.
 
     @raise MqttError: it is not.
     """
-    if group not in context.retained:
-        raise MqttError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user's group is unknown")
+    try:
+        context.broker.groups.resolve(principal, group)
+    except NotAuthorized as error:
+        raise MqttError(ReasonCode.NOT_AUTHORIZED, error.message) from None
+    except GroupUnknown:
+        raise MqttError(
+            ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user's group is unknown"
+        ) from None
 
 
 async def logIn(

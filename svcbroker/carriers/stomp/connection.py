@@ -306,8 +306,10 @@ class StompProtocol(Protocol):
 
         def subscribe() -> Deferred[ISubscription]:
             factory, request = self.factory, effect.request
-            request = evolve(request, group=factory.broker.groups.resolve(request.group))
-            return factory.subscriptions.subscribe(self._principal, request, Reader(self, number))
+            principal = self._principal
+            group = factory.broker.groups.resolve(principal, request.group)
+            request = evolve(request, group=group)
+            return factory.subscriptions.subscribe(principal, request, Reader(self, number))
 
         self._settle(effect.answer, maybeDeferred(subscribe), made)
 

@@ -80,7 +80,7 @@ class AccountTests(SynchronousTestCase):
         self.assertEqual(self.ask(basic("op"), HERE).json()["code"], 0)
 
     def test_operateMustBeGranted(self) -> None:
-        self.assertRefused(self.ask(basic("op"), group="1"), 403, "operate in group 1")
+        self.assertRefused(self.ask(basic("op"), group="1"), 403, "nothing in group 1")
         self.assertRefused(self.ask(basic("ann")), 403, "operate in group 2")
 
     def test_webPagesAreRefused(self) -> None:

@@ -74,7 +74,12 @@ class LoginTests(AccessTestCase):
         ]
         self.assertEqual(answers[0], answers[1])
         self.assertEqual(answers[2], answers[3])
-        self.assertEqual(self.refused(MQTT_5, userName="9/bob", password=b"bob"), 0x86)
+        # Nor do accounts, of groups in which nothing is granted to them.
+        for group in ("2", "9"):
+            userName = f"{group}/ann"
+            self.assertEqual(self.refused(MQTT_5, userName=userName, password=b"ann"), 0x87)
+        self.accounts.identities["root"] = account("root", "publish * #")
+        self.assertEqual(self.refused(MQTT_5, userName="9/root", password=b"root"), 0x86)
 
     def test_theGroupIsNotPartOfTheAccountsName(self) -> None:
         client = self.server.client()
