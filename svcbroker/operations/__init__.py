@@ -8,16 +8,25 @@ them. Nothing here knows HTTP.
 """
 
 from ._binding import Connection, bindBatch, bindJSON, bindParams, bindText
+from ._cloudattributes import OURS as BROKER_ATTRIBUTES
+from ._cloudattributes import isAttributeName
 from ._cloudevents import (
     CLOUD_EVENT_EXTENSION,
     CLOUD_EVENT_SCHEMA,
     CLOUD_EVENT_TYPE,
     CLOUD_EVENTS_TYPE,
     CloudEvent,
+    binaryAttributes,
+    cloudEvent,
     cloudEventHeaders,
     cloudEvents,
+    isStructured,
+    publishedCloudEvent,
+    readBinary,
     readCloudEvent,
+    readStructured,
     sourceOf,
+    storedAttributes,
 )
 from ._declarations import Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
@@ -40,6 +49,7 @@ from ._stompheaders import STOMP, Header, StompHeaders
 from ._types import ContentType, ExtensionsType
 
 __all__ = [
+    "BROKER_ATTRIBUTES",
     "CLOUD_EVENTS",
     "CLOUD_EVENTS_TYPE",
     "CLOUD_EVENT_EXTENSION",
@@ -72,15 +82,23 @@ __all__ = [
     "Parameter",
     "Result",
     "StompHeaders",
+    "binaryAttributes",
     "bindBatch",
     "bindJSON",
     "bindParams",
     "bindText",
+    "cloudEvent",
     "cloudEventHeaders",
     "cloudEvents",
     "eventWriter",
+    "isAttributeName",
+    "isStructured",
     "loggedEvents",
+    "publishedCloudEvent",
+    "readBinary",
     "readCloudEvent",
+    "readStructured",
     "readSubscriptions",
     "sourceOf",
+    "storedAttributes",
 ]

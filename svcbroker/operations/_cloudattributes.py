@@ -49,6 +49,11 @@ class DataForm(Enum):
     BINARY = 2
 
 
+def isAttributeName(name: str) -> bool:
+    """Whether an attribute may have this name."""
+    return _NAME.fullmatch(name) is not None and name != "data"
+
+
 def checkAttributes(attributes: Mapping[str, object]) -> None:
     """
     Check the attributes of an event.
@@ -66,7 +71,7 @@ def checkAttributes(attributes: Mapping[str, object]) -> None:
 
 def _fault(name: str, value: object) -> str | None:
     """What is wrong with an attribute; C{None} if nothing is."""
-    if _NAME.fullmatch(name) is None or name == "data":
+    if not isAttributeName(name):
         return "an attribute's name has lower-case letters and digits only"
     check = _CHECKS.get(name)
     if isinstance(value, str):

@@ -278,6 +278,17 @@ def cloudEventHeaders(event: Event, source: str, timestamp: int) -> Mapping[byte
     return headers
 
 
+def publishedCloudEvent(event: Event) -> dict[str, Any] | None:
+    """
+    An event in the JSON format with the attributes of its publisher alone; C{None} where it was not
+    published as a CloudEvent.
+    """
+    attributes = storedAttributes(event)
+    if attributes is not None and event.content:
+        attributes.update(_writeData(attributes.get("datacontenttype"), event.content))
+    return attributes
+
+
 def _attributesOf(event: Event, source: str, timestamp: int | None) -> dict[str, Any]:
     # One segment of the path, whatever is in the topic.
     place = f"{source}/{quote(event.topic, safe='')}"

@@ -111,7 +111,7 @@ class Delivery:
         if template is not None and options is not None and self._fits(template):
             self._sendAll(source, template, options.qos)
         else:
-            for message in messagesOf(batch, self._version):
+            for message in messagesOf(batch, self._version, source.form):
                 self._offer(source, message, 0, True)
         if self._pending or self._isPaused:
             self.halt()
@@ -130,7 +130,7 @@ class Delivery:
 
         @param isFromLog: whether the subscription waits for its acknowledgement.
         """
-        message = messageOf(event, hasProperties=self._version == MQTT_5)
+        message = messageOf(event, hasProperties=self._version == MQTT_5, form=source.form)
         self._offer(source, message, flags, isFromLog)
 
     def _fits(self, template: FrameTemplate) -> bool:
@@ -394,7 +394,9 @@ class Delivery:
             if not self.mayRead(sent.message.event):
                 continue
             options = msgspec.structs.replace(sent.options, version=self._version)
-            message = messageOf(sent.message.event, hasProperties=self._version == MQTT_5)
+            message = messageOf(
+                sent.message.event, hasProperties=self._version == MQTT_5, form=options.form
+            )
             if self._sendFrame(message, options, packetId, sent.flags, True, NO_PROPERTIES):
                 again = msgspec.structs.replace(sent, options=options)
                 self._window.add(packetId, flight.source, again)

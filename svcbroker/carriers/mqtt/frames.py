@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ...interfaces import Batch
 from ...model import Event
+from .cloudevents import Form
 from .codec import encodePublish
 from .context import MAX_U16
 from .fields import (
@@ -48,6 +49,7 @@ class Options(Struct, frozen=True):
     @ivar retainAsPublished: whether the RETAIN flag of the publisher is kept.
     @ivar identifiers: the subscription identifiers.
     @ivar isPlain: whether the broker adds no user property of its own.
+    @ivar form: how events are written as CloudEvents; C{None} as they were published.
     """
 
     version: int
@@ -55,6 +57,7 @@ class Options(Struct, frozen=True):
     retainAsPublished: bool = False
     identifiers: tuple[int, ...] = ()
     isPlain: bool = False
+    form: Form | None = None
 
 
 def optionsOfAll(options: Iterable[Options]) -> Options | None:
@@ -71,6 +74,7 @@ def optionsOfAll(options: Iterable[Options]) -> Options | None:
         any(each.retainAsPublished for each in found),
         tuple(identifier for each in found for identifier in each.identifiers),
         found[0].isPlain,
+        found[0].form,
     )
 
 
@@ -80,7 +84,7 @@ class Sent(Struct, frozen=True, gc=False):
 
     @ivar options: how it was encoded.
     @ivar flags: its flags beside the QoS.
-    @ivar size: the size of its content.
+    @ivar size: the size of its payload.
     """
 
     message: Message
@@ -99,7 +103,7 @@ class FrameTemplate(Struct):
     @ivar sent: the messages with a packet identifier, in the same order.
     @ivar others: the events without one.
     @ivar largest: the size of the largest frame.
-    @ivar size: the size of the contents of C{sent}.
+    @ivar size: the size of the payloads of C{sent}.
     @ivar packetIds: the packet identifiers that were filled in last.
     """
 
@@ -128,14 +132,17 @@ class FrameTemplate(Struct):
         return filled
 
 
-def messagesOf(batch: Batch, version: int) -> Sequence[Message]:
-    """The messages of a batch, made once for each version."""
+def messagesOf(batch: Batch, version: int, form: Form | None) -> Sequence[Message]:
+    """The messages of a batch, made once for each version and form."""
     hasProperties = version == MQTT_5
 
     def make(events: Sequence[Event]) -> Sequence[Message]:
-        return [messageOf(event, hasProperties=hasProperties) for event in events]
+        return [
+            messageOf(event, hasProperties=hasProperties, form=form, timestamp=batch.timestamp)
+            for event in events
+        ]
 
-    return batch.encoded((_MESSAGES, hasProperties), make)
+    return batch.encoded((_MESSAGES, hasProperties, form), make)
 
 
 def templateOf(batch: Batch, options: Options) -> FrameTemplate | None:
@@ -145,7 +152,7 @@ def templateOf(batch: Batch, options: Options) -> FrameTemplate | None:
     """
 
     def make(events: Sequence[Event]) -> FrameTemplate | bool:
-        return _template(messagesOf(batch, options.version), options) or False
+        return _template(messagesOf(batch, options.version, options.form), options) or False
 
     made = batch.encoded((_FRAMES, options), make)
     return made if isinstance(made, FrameTemplate) else None
@@ -182,7 +189,7 @@ def sentOf(message: Message, options: Options, flags: int) -> Sent:
     @param flags: flags beside the QoS.
     """
     qos = min(message.qos, options.qos)
-    return Sent(message, options, qos, flags, len(message.event.content))
+    return Sent(message, options, qos, flags, len(message.payload))
 
 
 def encodeWithin(
@@ -238,7 +245,7 @@ def encodeMessage(
         properties = encodeVariableByteInteger(len(properties)) + properties
     return encodePublish(
         message.topic if topic is None else topic,
-        message.event.content,
+        message.payload,
         flags,
         packetId,
         properties,

@@ -8,7 +8,7 @@ restarts, and reach subscribers at every broker of the same ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final, TypeVar
@@ -16,7 +16,10 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from ...broker import Publication
 from ...model import EXTENSION_PREFIX, Event
+from ...operations import CLOUD_EVENT_EXTENSION, storedAttributes
+from .cloudevents import Content, Form, structuredPayload, takeCloudEvent
 from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
 from .packets import Publish, Will
 
@@ -45,8 +48,9 @@ class Envelope(Struct, frozen=True, omit_defaults=True):
     @ivar t: the content type.
     @ivar r: the response topic.
     @ivar c: the correlation data.
-    @ivar u: the user properties in their order: a pair, or the key of an extension that has
-        the value.
+    @ivar u: the user properties in their order: a pair, the key of an extension that has the
+        value, or the name of an attribute of the CloudEvent that the message is.
+    @ivar s: whether the payload was a CloudEvent in structured mode.
     """
 
     v: int = 0
@@ -58,6 +62,7 @@ class Envelope(Struct, frozen=True, omit_defaults=True):
     r: str | UnsetType = UNSET
     c: bytes | UnsetType = UNSET
     u: tuple[str | tuple[str, str], ...] = ()
+    s: bool = False
 
     @property
     def isValid(self) -> bool:
@@ -118,22 +123,32 @@ def _write(envelope: Envelope) -> str:
 _PLAIN: Final = _makePlain()
 
 
-def extensionsOf(
-    message: Publish | Will, now: Callable[[], float], publisher: str | None = None
-) -> Mapping[str, str]:
+def publicationOf(
+    message: Publish | Will, group: str, now: Callable[[], float], publisher: str | None = None
+) -> Publication:
     """
-    The extensions of the event that a message becomes.
+    The publication that a message becomes.
 
     User properties that begin with C{svc-} become extensions, apart from those that the broker
-    itself writes. The caller checks their size.
+    itself writes. The caller checks their size. Of a CloudEvent the content is the data, and the
+    attributes are an extension.
 
     @param now: the wall clock: seconds since the epoch.
     @param publisher: the L{publisherMark} of the publisher, if it subscribes with No Local.
     """
-    properties = message.properties
+    properties, content = message.properties, message.payload
     if properties is NO_PROPERTIES and publisher is None:
-        return _PLAIN[message.qos, message.retain]
-    extensions: dict[str, str] = {}
+        extensions = _PLAIN[message.qos, message.retain]
+        return Publication(
+            groupId=group, topic=message.topic, content=content, extensions=extensions
+        )
+    extensions = {}
+    attributes: Container[str] = ()
+    taken = takeCloudEvent(message)
+    isStructured = taken is not None and taken.names is None
+    if taken is not None:
+        content, attributes = taken.event.content, taken.names or ()
+        extensions[CLOUD_EVENT_EXTENSION] = taken.event.attributes
     user: list[str | tuple[str, str]] = []
     isOrdered = False
     for key, value in properties.userProperties:
@@ -141,6 +156,8 @@ def extensionsOf(
             continue
         if key.startswith(EXTENSION_PREFIX) and key not in extensions:
             extensions[key] = value
+            user.append(key)
+        elif key in attributes:
             user.append(key)
         else:
             user.append((key, value))
@@ -158,11 +175,12 @@ def extensionsOf(
         r=_or(properties.responseTopic),
         c=_or(properties.correlationData),
         u=tuple(user),
+        s=isStructured,
     )
     extensions[ENVELOPE] = _write(envelope)
     if message.retain:
         extensions[RETAIN] = "1"
-    return extensions
+    return Publication(groupId=group, topic=message.topic, content=content, extensions=extensions)
 
 
 def _or(value: T | None) -> T | UnsetType:
@@ -182,6 +200,7 @@ class Message(Struct, frozen=True, gc=False):
     @ivar publisher: the L{publisherMark} of its publisher, where it is known.
     @ivar properties: the encoded properties of MQTT 5 that all subscribers share, without their
         length.
+    @ivar payload: the payload: the event's content, unless it is a CloudEvent in structured mode.
     """
 
     event: Event
@@ -191,6 +210,7 @@ class Message(Struct, frozen=True, gc=False):
     expires: int | None
     publisher: str | None
     properties: bytes
+    payload: bytes
 
     def remaining(self, now: Callable[[], float]) -> int | None:
         """
@@ -208,15 +228,26 @@ def _encodedTopic(topic: str) -> bytes:
     return encodeText(topic)
 
 
-def messageOf(event: Event, *, hasProperties: bool) -> Message:
+def messageOf(
+    event: Event, *, hasProperties: bool, form: Form | None = None, timestamp: int | None = None
+) -> Message:
     """
     Read an event as an MQTT message.
 
     @param hasProperties: whether to encode the properties of MQTT 5.
+    @param form: how it is written as a CloudEvent; C{None} as it was published.
+    @param timestamp: the time of its block, in milliseconds since the epoch; C{None} where it is
+        not known.
     """
-    extensions = event.extensions
+    extensions, payload = event.extensions, event.content
     text = extensions.get(ENVELOPE)
     envelope = _NO_ENVELOPE if text is None else _readEnvelope(text)
+    content = None
+    if form is not None:
+        content = form.write(event, timestamp)
+        payload = content.payload
+    elif envelope.s:
+        payload = structuredPayload(event) or payload
     return Message(
         event,
         _encodedTopic(event.topic),
@@ -224,7 +255,8 @@ def messageOf(event: Event, *, hasProperties: bool) -> Message:
         RETAIN in extensions,
         None if envelope.x is UNSET else envelope.x,
         None if envelope.n is UNSET else envelope.n,
-        _encodeProperties(event, envelope) if hasProperties else b"",
+        _encodeProperties(event, envelope, content) if hasProperties else b"",
+        payload,
     )
 
 
@@ -235,18 +267,24 @@ def withoutEventId(message: Message) -> Message:
     return msgspec.structs.replace(message, properties=before + behind)
 
 
-def _encodeProperties(event: Event, envelope: Envelope) -> bytes:
-    if envelope.v == 0 and not event.extensions:
-        userProperties: tuple[tuple[str, str], ...] = ()
+def _encodeProperties(event: Event, envelope: Envelope, content: Content | None) -> bytes:
+    indicator = None if envelope.f is UNSET else envelope.f
+    contentType = None if envelope.t is UNSET else envelope.t
+    userProperties: tuple[tuple[str, str], ...] = ()
+    if content is not None:
+        indicator, contentType = content.indicator, content.contentType
+        userProperties = content.userProperties
+    elif envelope.v or event.extensions:
+        userProperties = (*_userProperties(event, envelope), (EVENT_ID, str(event.eventId)))
     else:
-        userProperties = tuple(_userProperties(event, envelope))
+        userProperties = ((EVENT_ID, str(event.eventId)),)
     encoded = encodeProperties(
         Properties(
-            payloadFormatIndicator=None if envelope.f is UNSET else envelope.f,
-            contentType=None if envelope.t is UNSET else envelope.t,
+            payloadFormatIndicator=indicator,
+            contentType=contentType,
             responseTopic=None if envelope.r is UNSET else envelope.r,
             correlationData=None if envelope.c is UNSET else envelope.c,
-            userProperties=(*userProperties, (EVENT_ID, str(event.eventId))),
+            userProperties=userProperties,
         )
     )
     # The length is added with the properties of each subscriber.
@@ -259,13 +297,23 @@ def _userProperties(event: Event, envelope: Envelope) -> Iterator[tuple[str, str
     extensions that came another way.
     """
     extensions = event.extensions
+    attributes: Mapping[str, object] | None = None
     told = set(_OURS)
+    if envelope.s:
+        told.add(CLOUD_EVENT_EXTENSION)
     for entry in envelope.u:
         if not isinstance(entry, str):
             yield entry
-        elif entry in extensions and entry not in told:
-            told.add(entry)
-            yield entry, extensions[entry]
+        elif entry in extensions:
+            if entry not in told:
+                told.add(entry)
+                yield entry, extensions[entry]
+        elif entry not in told:
+            if attributes is None:
+                attributes = storedAttributes(event) or {}
+            if entry in attributes:
+                told |= {entry, CLOUD_EVENT_EXTENSION}
+                yield entry, str(attributes[entry])
     for key, value in sorted(extensions.items()):
         # Other carriers allow U+0000, which an MQTT string cannot hold [MQTT5-1.5.4-2].
         if key not in told and "\0" not in key and "\0" not in value:

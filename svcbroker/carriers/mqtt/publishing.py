@@ -35,7 +35,7 @@ from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccess
 from .context import Context, MqttSettings
 from .fields import NO_PROPERTIES
 from .handshake import Handshake
-from .messages import extensionsOf
+from .messages import publicationOf
 from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel, Will
 from .reasons import MqttError, ProtocolError, ReasonCode
 from .session import Session
@@ -94,7 +94,7 @@ def checkWill(context: Context, principal: Principal, group: str, will: Will) ->
         context.broker.require(principal, Action.PUBLISH, group, will.topic)
         if len(will.payload) > context.settings.maxContent:
             raise ContentTooLarge()
-        checkExtensions(extensionsOf(will, context.now))
+        checkExtensions(publicationOf(will, group, context.now).extensions)
     except BrokerError as error:
         raise MqttError(publishReason(error), f"the will cannot be published: {error}") from None
 
@@ -115,12 +115,7 @@ def publishOne(
         index, settings = context.retained[group], context.settings
         if message.retain and message.payload:
             index.checkRoom(principal, message.topic, settings.maxRetainedBytes)
-        publication = Publication(
-            groupId=group,
-            topic=message.topic,
-            content=message.payload,
-            extensions=extensionsOf(message, context.now, mark),
-        )
+        publication = publicationOf(message, group, context.now, mark)
         policy = policyOf(settings, stopsAtRefusal=False)
         (error,) = await context.broker.submit(principal, (publication,), policy).done
         if isinstance(error, BrokerError):
@@ -242,10 +237,7 @@ class Receiving:
                         return packet, error
                     self._refused(packet, error)
                     continue
-            extensions = extensionsOf(packet, now, mark)
-            publications.append(
-                Publication(groupId=group, topic=topic, content=payload, extensions=extensions)
-            )
+            publications.append(publicationOf(packet, group, now, mark))
             packets.append(packet)
         return None
 

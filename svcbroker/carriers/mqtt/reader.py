@@ -15,6 +15,7 @@ from ...broker.subscriptions import FilterTrie, Subscriptions
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
+from .cloudevents import Form
 from .frames import Options, optionsOfAll
 from .messages import Message
 
@@ -47,6 +48,10 @@ class Source(Protocol):
     @property
     def subscriptionId(self) -> str:
         """The id of its subscription of the log."""
+
+    @property
+    def form(self) -> Form | None:
+        """How its events are written as CloudEvents; C{None} as they were published."""
 
     def optionsOf(self, batch: Batch) -> Options | None:
         """The options of all events of a batch; C{None} where they differ."""
@@ -92,7 +97,8 @@ class Reader:
     are those after its own start.
 
     @ivar always: see L{Source}: set where it is single and has begun.
-    @ivar isJoinable: whether subscriptions without an offset or a tag of their own join it.
+    @ivar isJoinable: whether subscriptions without an offset, a tag or a format of their own join
+        it.
     @ivar members: the subscriptions, by topic filter.
     """
 
@@ -126,6 +132,11 @@ class Reader:
         self.always: Options | None = None
 
     # Members.
+
+    @property
+    def form(self) -> Form | None:
+        """See L{Source.form}. Subscriptions with one do not share a reader."""
+        return next((each.form for each in self.members.values()), None)
 
     def add(self, member: SessionSubscription) -> None:
         """Add a subscription, which is opened after."""

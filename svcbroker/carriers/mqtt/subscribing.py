@@ -30,7 +30,7 @@ from ...errors import (
     TopicTooLong,
 )
 from ...interfaces import Action
-from ...model import TAG, Event, Offset, checkFilter, parseOffset
+from ...model import TAG, Event, EventFormat, Offset, checkFilter, parseOffset
 from .context import Context
 from .delivery import Delivery
 from .frames import RETAIN_FLAG
@@ -42,10 +42,13 @@ from .sessions import Sessions
 from .subscription import KeptSubscription, SessionSubscription, parseShare
 
 OFFSET: Final = "svc-offset"
+FORMAT: Final = "svc-format"
 FILTERS_A_TURN: Final = 32
 """How many filters of a client are handled in one turn of the reactor."""
 STEPS_AT_ONCE: Final = 64
 """The most retained messages that are sent in the turn of the SUBSCRIBE."""
+
+_FORMATS: Final = tuple(each.value for each in EventFormat)
 
 _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     TopicBlank: ReasonCode.TOPIC_FILTER_INVALID,
@@ -70,10 +73,12 @@ class _Asked:
     The properties of a SUBSCRIBE, which hold for all its filters.
 
     @ivar offset: where to begin; C{None} where it is not given.
+    @ivar format: the name of the format of events; empty where it is not given.
     """
 
     offset: Offset | None
     tag: str | None
+    format: str
     identifier: int
 
 
@@ -209,10 +214,15 @@ class Subscriber:
             or session.filterBytes + len(asked.topicFilter) > settings.maxFilterBytes
         ):
             raise _QuotaExceeded
-        if old is not None and (common.offset is not None or common.tag != old.kept.tag):
+        if old is not None and (
+            common.offset is not None
+            or (common.tag, common.format) != (old.kept.tag, old.kept.format)
+        ):
             self._sessions.removeSubscription(session, old)
             old = None
         isJoined = common.offset is None and common.tag is None and share is None
+        # A message has one form, so subscriptions with different ones share no messages.
+        isJoined = isJoined and not common.format
         if old is not None:
             subscriptionId, isJoined = old.kept.subscriptionId, old.kept.isJoined
         elif isJoined and session.joinable is not None:
@@ -228,6 +238,7 @@ class Subscriber:
             retainAsPublished=asked.retainAsPublished,
             identifier=common.identifier,
             tag=common.tag,
+            format=common.format,
             isJoined=isJoined,
         )
         if old is None:
@@ -241,7 +252,7 @@ class Subscriber:
             # Other options; no message is lost [MQTT5-3.8.4-4].
             subscription = old
             session.change(old, kept)
-        subscription.useVersion(self._version, isPlain=self._isPlain)
+        self._use(subscription)
         subscription.wait()
         return Opened(subscription=subscription, asked=asked, isNew=isNew)
 
@@ -252,12 +263,16 @@ class Subscriber:
         @param offset: where a new one begins; from now on by default.
         @raise BrokerError: the log refuses it.
         """
-        subscription.useVersion(self._version, isPlain=self._isPlain)
+        self._use(subscription)
         if subscription.group is not None:
             await subscription.group.join(subscription, self._remote, offset)
             return
         assert subscription.reader is not None
         await subscription.reader.open(subscription, self._remote, offset)
+
+    def _use(self, subscription: SessionSubscription) -> None:
+        base = self._context.broker.source
+        subscription.useVersion(self._version, isPlain=self._isPlain, base=base)
 
     def begin(self, opened: Opened) -> None:
         """
@@ -365,9 +380,10 @@ def _readAsked(packet: Subscribe) -> _Asked:
     """
     Read the user properties and the subscription identifier.
 
-    @raise BrokerError: the offset is malformed.
+    @raise BrokerError: the offset is malformed, or the format is not known.
     """
     offset = tag = None
+    format = ""
     for key, value in packet.properties.userProperties:
         if key == OFFSET:
             try:
@@ -376,8 +392,15 @@ def _readAsked(packet: Subscribe) -> _Asked:
                 raise ParameterInvalid(f"{OFFSET}: {error.message}") from None
         elif key == TAG:
             tag = value
+        elif key == FORMAT:
+            if value not in _FORMATS:
+                raise ParameterInvalid(f"{FORMAT}: is not {' or '.join(_FORMATS)}")
+            format = "" if value == EventFormat.SVC.value else value
     return _Asked(
-        offset=offset, tag=tag, identifier=next(iter(packet.properties.subscriptionIdentifiers), 0)
+        offset=offset,
+        tag=tag,
+        format=format,
+        identifier=next(iter(packet.properties.subscriptionIdentifiers), 0),
     )
 
 

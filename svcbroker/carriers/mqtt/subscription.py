@@ -18,6 +18,8 @@ from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
+from ...operations import sourceOf
+from .cloudevents import Form, formOf
 from .frames import Options
 from .messages import Message
 from .packets import MQTT_5
@@ -37,6 +39,7 @@ class KeptSubscription(Struct, frozen=True, kw_only=True):
     @ivar topicFilter: the filter as the client wrote it, C{$share/} included.
     @ivar subscriptionId: the id of the subscription of the log.
     @ivar start: the position after which it began; C{None} before it was opened.
+    @ivar format: the name of the format of its events; empty where it asks for none.
     @ivar isJoined: whether others of its session have the same subscription of the log.
     """
 
@@ -48,6 +51,7 @@ class KeptSubscription(Struct, frozen=True, kw_only=True):
     retainAsPublished: bool = False
     identifier: int = 0
     tag: str | None = None
+    format: str = ""
     isJoined: bool = False
 
 
@@ -118,11 +122,18 @@ class SessionSubscription:
         self.noLocal = kept.noLocal
         self.useVersion(MQTT_5)
 
-    def useVersion(self, version: int, *, isPlain: bool = False) -> None:
-        """Deliver in this protocol level, maybe without the broker's own user property."""
+    def useVersion(self, version: int, *, isPlain: bool = False, base: str = "") -> None:
+        """
+        Deliver in this protocol level, maybe without the broker's own user property.
+
+        @param base: the base path, with which the C{source} of CloudEvents begins.
+        """
         kept = self.kept
         identifiers = (kept.identifier,) if kept.identifier else ()
-        self.options = Options(version, kept.qos, kept.retainAsPublished, identifiers, isPlain)
+        form = formOf(kept.format, sourceOf(base, self.session.group)) if kept.format else None
+        self.options = Options(
+            version, kept.qos, kept.retainAsPublished, identifiers, isPlain, form
+        )
         if self.reader is not None:
             self.reader.changed()
 
@@ -140,6 +151,11 @@ class SessionSubscription:
             self.group.deal()
 
     # Source
+
+    @property
+    def form(self) -> Form | None:
+        """See L{Source.form}."""
+        return self.options.form
 
     @property
     def subscriptionId(self) -> str:

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.carriers.http import HttpSettings
 from svcbroker.carriers.mqtt.fields import _TABLE, Place, Properties
 from svcbroker.carriers.mqtt.messages import EVENT_ID
-from svcbroker.carriers.mqtt.subscribing import OFFSET
+from svcbroker.carriers.mqtt.subscribing import FORMAT, OFFSET
 from svcbroker.carriers.stomp import WEEVENT_1_1
 from svcbroker.carriers.stomp.dialects import LISTENER_DELAY, PLAIN, StompDialect
 from svcbroker.carriers.stomp.frames import Frame
@@ -248,7 +248,8 @@ class MqttPropertiesTests(HeadersTestCase):
         server = MqttServer()
         client = server.connected()
         asked = Properties(
-            subscriptionIdentifiers=(3,), userProperties=((OFFSET, "OFFSET_FIRST"), (TAG, "red"))
+            subscriptionIdentifiers=(3,),
+            userProperties=((OFFSET, "OFFSET_FIRST"), (TAG, "red"), (FORMAT, "svc")),
         )
         given = Properties(
             payloadFormatIndicator=1,
@@ -267,7 +268,7 @@ class MqttPropertiesTests(HeadersTestCase):
         self.assertEqual(set(user), {TAG, EVENT_ID})
         self.assertEqual(set(self.messages["mqttMessage"]["headers"]["properties"]), {EVENT_ID})
         self.assertEqual(
-            set(self.messages["mqttSubscribe"]["headers"]["properties"]), {OFFSET, TAG}
+            set(self.messages["mqttSubscribe"]["headers"]["properties"]), {OFFSET, TAG, FORMAT}
         )
 
 

@@ -4,6 +4,8 @@ Messages as events, and back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -11,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.carriers.mqtt.codec import encodePublish
 from svcbroker.carriers.mqtt.decoder import Decoder
 from svcbroker.carriers.mqtt.fields import Properties, encodeVariableByteInteger
-from svcbroker.carriers.mqtt.messages import ENVELOPE, RETAIN, extensionsOf, messageOf
+from svcbroker.carriers.mqtt.messages import ENVELOPE, RETAIN, messageOf, publicationOf
 from svcbroker.carriers.mqtt.packets import MQTT_5, Publish
 from svcbroker.model import Event, EventId
 
@@ -21,6 +23,11 @@ NOW = 1_700_000_000.0
 def now() -> float:
     """The time."""
     return NOW
+
+
+def extensionsOf(packet: Publish, now: Callable[[], float]) -> Mapping[str, str]:
+    """The extensions of the event that a message becomes."""
+    return publicationOf(packet, "1", now).extensions
 
 
 def event(**extensions: str) -> Event:

@@ -85,7 +85,8 @@ def mqttPart(base: str) -> Part:
         messages={
             publish: _packet(
                 "PUBLISH from a client",
-                "User properties that begin with svc- become extensions.",
+                "User properties that begin with svc- become extensions. A CloudEvent is kept as "
+                "one, in binary and in structured mode.",
                 headersSchema((), EXTENSION_PREFIX),
                 {
                     **_PROPERTIES,
@@ -107,6 +108,11 @@ def mqttPart(base: str) -> Part:
                             "Where it begins, as eventId of STOMP; by default with the next event.",
                         ),
                         Header(TAG, "Only events whose extension of this name has this value."),
+                        Header(
+                            "svc-format",
+                            "svc (the default), or cloudevents or cloudevents-binary: all events "
+                            "are CloudEvents.",
+                        ),
                     )
                 ),
                 {"subscriptionIdentifiers": _IDENTIFIERS},
@@ -118,8 +124,8 @@ def mqttPart(base: str) -> Part:
                     (
                         Header(
                             "svc-eventId",
-                            "The event's id. Only in MQTT 5, and not where CONNECT has the user "
-                            "property svc-plain with the value 1.",
+                            "The event's id. Only in MQTT 5, neither where CONNECT has the user "
+                            "property svc-plain with the value 1, nor in CloudEvents.",
                         ),
                     ),
                     EXTENSION_PREFIX,
