@@ -126,9 +126,17 @@ class IdempotencyConflict(BrokerError):
 
 
 class SequenceConflict(BrokerError):
-    """A publish that expected another sequence number of its topic."""
+    """
+    A publish that expected another sequence number of its topic.
+
+    @ivar sequence: the number that the topic has; C{None} where it is not known.
+    """
 
     code, rpcCode, text = 100209, -32016, "topic has another sequence number than expected"
+
+    def __init__(self, sequence: int | None = None) -> None:
+        super().__init__(None if sequence is None else f"{self.text}: it has {sequence}")
+        self.sequence = sequence
 
 
 class SignatureInvalid(BrokerError):

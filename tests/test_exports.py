@@ -71,6 +71,7 @@ class FaceTests(SynchronousTestCase):
             "Authorship",
             "AuthorSet",
             "PRIVATE_PREFIX",
+            "RESERVED_NAMES",
             "MAX_ERASED",
             "MAX_RANGES",
             "MAX_REASON",

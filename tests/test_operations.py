@@ -315,7 +315,10 @@ class DeclarationTests(SynchronousTestCase):
                 "open": ["topic", "groupId"],
                 "close": ["topic", "groupId"],
                 "exist": ["topic", "groupId"],
-                "publish": ["topic", "groupId", "content", "extensions"],
+                "publish": [
+                    *("topic", "groupId", "content", "extensions"),
+                    *("author", "signature", "signedAt", "idempotencyKey", "expectedSequence"),
+                ],
                 "getEvent": ["eventId", "groupId"],
                 "events": ["topic", "groupId", "from", "limit", "tag", "wait", "reverse", "format"],
                 "list": ["pageIndex", "pageSize", "groupId"],

@@ -19,7 +19,8 @@ from ._groups import DEFAULT_GROUP, Groups, Limits
 from ._metadata import MetadataStore
 from ._operator import Operator
 from ._proving import CheckpointAnswer, Proving
-from ._publishing import REFUSAL_DELAY, Publication, PublishBatch, PublishPolicy
+from ._publication import Publication, PublishBatch, PublishPolicy, authorshipOf
+from ._publishing import REFUSAL_DELAY
 from ._timeouts import TimeoutQueue
 from ._values import (
     DEFAULT_PAGE_SIZE,
@@ -69,5 +70,6 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "TimeoutQueue",
+    "authorshipOf",
     "bindToChains",
 ]

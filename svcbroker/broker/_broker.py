@@ -16,6 +16,7 @@ from ..errors import (
     BrokerError,
     EventNotFound,
     ParameterInvalid,
+    SignatureInvalid,
     TopicNotFound,
     TransactionFailed,
 )
@@ -40,7 +41,14 @@ from ._groups import Groups, Limits
 from ._nodes import Nodes
 from ._operator import Operator
 from ._proving import Proving
-from ._publishing import DEFAULT_POLICY, Publication, PublishBatch, Publishing, PublishPolicy
+from ._publication import (
+    DEFAULT_POLICY,
+    Publication,
+    PublishBatch,
+    PublishPolicy,
+    authorshipOf,
+)
+from ._publishing import Publishing
 from ._timeouts import TimeoutQueue
 from ._values import (
     Answer,
@@ -235,12 +243,24 @@ class Broker:
         topic: str,
         content: bytes,
         extensions: Mapping[str, str],
+        author: bytes | None = None,
+        signature: bytes | None = None,
+        signedAt: int | None = None,
+        idempotencyKey: str | None = None,
+        expectedSequence: int | None = None,
     ) -> Deferred[SendResult]:
         """
         Publish an event to an open topic: L{publish} for one event, with the default policy.
 
         A time-out of the chain is not a failure here but the answer C{TIMEOUT}, since the event
         may still appear; so is C{ERROR}, where the topic was closed while the publish waited.
+        An event that was published before with its idempotency key is answered as it was then.
+
+        @param author: the Ed25519 public key of the author: 32 bytes.
+        @param signature: the author's signature of the event's statement: 64 bytes.
+        @param signedAt: the author's own time in milliseconds since the epoch.
+        @param idempotencyKey: a key that publishes the event once, however often it is sent.
+        @param expectedSequence: the sequence number that the topic must have.
 
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
         @raise ContentBlank, ContentTooLarge: this cannot be an event's content.
@@ -248,10 +268,27 @@ class Broker:
         @raise TopicNotFound: there is no such open topic. Nothing was submitted.
         @raise TransactionFailed: the chain refused.
         @raise QuotaExceeded: the account has used up its rate. Nothing was submitted.
+        @raise SignatureInvalid: there are not all three of author, signature and time, or the
+            signature is not the author's. Nothing was submitted.
+        @raise AuthorRefused: the topic takes events of certain authors only.
+        @raise IdempotencyConflict: the idempotency key was used for another event.
+        @raise SequenceConflict: the topic has another sequence number than the expected one.
         """
+        try:
+            authorship = authorshipOf(author, signature, signedAt)
+        except SignatureInvalid as error:
+            return fail(error)
         return self._publishing.publishOne(
             principal,
-            Publication(groupId=groupId, topic=topic, content=content, extensions=extensions),
+            Publication(
+                groupId=groupId,
+                topic=topic,
+                content=content,
+                extensions=extensions,
+                author=authorship,
+                idempotencyKey=idempotencyKey,
+                expectedSequence=expectedSequence,
+            ),
         )
 
     def getEvent(

@@ -7,17 +7,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from attrs import define, evolve, field, frozen
+import msgspec
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ..access import Principal
+from ..chain import isSignedBy, statement
 from ..errors import (
+    AuthorRefused,
     BrokerError,
     LedgerUnavailable,
     QuotaExceeded,
+    SignatureInvalid,
     TopicNotFound,
     TransactionTimeout,
 )
@@ -25,7 +29,6 @@ from ..interfaces import Action, ILedger, Submission
 from ..model import (
     Execution,
     OpenTopic,
-    PublishEvent,
     Receipt,
     Request,
     checkContent,
@@ -34,6 +37,7 @@ from ..model import (
     eventSize,
 )
 from ._groups import Groups, Limits
+from ._publication import DEFAULT_POLICY, Publication, PublishBatch, PublishPolicy
 from ._timeouts import TimeoutQueue
 from ._values import Answer, SendResult, SendStatus, answerOf, answersOf, refusalOf
 
@@ -42,62 +46,6 @@ REFUSAL_DELAY: Final = 0.25
 How long the answer to a publish over a quota takes, in seconds. A client that publishes again as
 soon as it is refused has the broker refuse four a second on each connection, not thousands.
 """
-
-
-class Publication(PublishEvent, frozen=True, kw_only=True):
-    """
-    An event to be published, as a carrier read it; nothing of it was checked yet.
-
-    @ivar groupId: the group, as the client says it.
-    """
-
-    groupId: str | None = None
-
-
-@frozen(kw_only=True)
-class PublishPolicy:
-    """
-    What a carrier wants of publishing.
-
-    @ivar hasTimeout: whether an answer comes after the chain's time-out at the latest. Otherwise it
-        comes when the outcome is known.
-    @ivar opensTopics: whether publishing to a topic that is not open opens it. Otherwise it is
-        refused.
-    @ivar mayBeEmpty: whether an event may have no content.
-    @ivar stopsAtRefusal: whether the events after a refused one are refused too, with its error.
-    @ivar wantsResults: whether published events are answered with a L{SendResult}. Otherwise their
-        answer is C{None}, which costs nothing, and any other outcome is an error.
-    @ivar isPaced: whether the carrier itself waits for L{REFUSAL_DELAY} before it reads on from a
-        client over a quota. Otherwise the answer comes so much later.
-    """
-
-    hasTimeout: bool = True
-    opensTopics: bool = False
-    mayBeEmpty: bool = False
-    stopsAtRefusal: bool = False
-    wantsResults: bool = True
-    isPaced: bool = False
-
-
-DEFAULT_POLICY: Final = PublishPolicy()
-"""The policy of REST and JSON-RPC."""
-
-
-@define(eq=False)
-class PublishBatch:
-    """
-    Events that were published in one call.
-
-    @ivar answers: the answer to each event; C{None} while it is not known. Events that a check has
-        refused are answered from the beginning.
-    @ivar hasRefused: whether there are such events.
-    @ivar done: fires with the answers when they are complete, or at the chain's time-out where the
-        policy has one. The broker never fails it.
-    """
-
-    answers: list[Answer | None]
-    hasRefused: bool = False
-    done: Deferred[Any] = field(factory=Deferred)
 
 
 @define(eq=False)
@@ -182,11 +130,20 @@ class Publishing:
             return self._refuseLater(Failure())
         except Exception:
             return fail()
-        topic = (publication.topic,)
-        done: Deferred[Any] = self._submit(ledger, (publication,), DEFAULT_POLICY).done
+        if publication.author is not None or publication.idempotencyKey is not None:
+            try:
+                publication = _prepare(ledger, principal, publication)
+            except SignatureInvalid:
+                if usage.quotas.inflight is not None:
+                    usage.answered(None, 1)
+                return fail()
+        published = (publication,)
+        done: Deferred[Any] = self._submit(ledger, published, DEFAULT_POLICY).done
         if usage.quotas.inflight is not None:
             done.addBoth(usage.answered, 1)
-        return done.addCallbacks(_answerOne, _timedOut, callbackArgs=topic, errbackArgs=topic)
+        return done.addCallbacks(
+            _answerOne, _timedOut, callbackArgs=published, errbackArgs=published
+        )
 
     def publish(
         self, principal: Principal, publications: Sequence[Publication], policy: PublishPolicy
@@ -230,6 +187,8 @@ class Publishing:
                 and publication.topic is like.topic
                 and publication.extensions is like.extensions
                 and publication.groupId is like.groupId
+                and publication.author is None
+                and publication.idempotencyKey is None
                 and 0 < len(publication.content) <= maxContent
             ):
                 part.places.append(place)
@@ -237,7 +196,8 @@ class Publishing:
                 continue
             try:
                 part = self._admit(principal, place, publication, parts, policy)
-                like = publication
+                # The next one may not be to a closed topic, as a repeated one may.
+                like = publication if publication.idempotencyKey is None else None
             except BrokerError as error:
                 batch.hasRefused = True
                 answers[place] = error
@@ -280,23 +240,30 @@ class Publishing:
         topic = publication.topic
         if not principal.isEverything:
             principal.require(Action.PUBLISH, part.group, topic)
+        isOpen = True
         if topic in part.topics:
             self._checkEvent(publication, policy)
         else:
             if topic in self._reserved:
                 principal.refuse(Action.PUBLISH, part.group, topic)
-            if not self._check(part.ledger, publication, policy):
+            isOpen = self._check(part.ledger, publication, policy)
+            if not isOpen:
                 if not policy.opensTopics:
                     raise TopicNotFound()
                 principal.require(Action.OPEN, part.group, topic)
-                part.open(topic)
-            part.topics.add(topic)
+            elif publication.idempotencyKey is None:
+                part.topics.add(topic)
+        if publication.author is not None or publication.idempotencyKey is not None:
+            publication = _prepare(part.ledger, principal, publication)
+        if not isOpen:
+            part.open(topic)
         part.add(place, publication)
         return part
 
     def _check(self, ledger: ILedger, publication: Publication, policy: PublishPolicy) -> bool:
         """
-        Check an event, and tell whether its topic is open.
+        Check an event, and tell whether its topic is open, or was open when the event may have been
+        published before.
 
         @raise BrokerError: it cannot be published.
         """
@@ -307,11 +274,19 @@ class Publishing:
             checkTopicName(publication.topic)
             self._checkEvent(publication, policy)
             raise
-        isOpen = state is not None and state.isOpen
-        if not isOpen:
+        if state is None or not state.isOpen:
             checkTopicName(publication.topic)
         self._checkEvent(publication, policy)
-        return isOpen
+        if publication.idempotencyKey is not None:
+            # If it was published before, the chain answers that, whatever the topic is now.
+            return state is not None
+        if state is None or not state.isOpen:
+            return False
+        if state.authors is not None:
+            author = publication.author
+            if author is None or author.key not in state.authors.authors:
+                raise AuthorRefused()
+        return True
 
     def _checkEvent(self, publication: Publication, policy: PublishPolicy) -> None:
         size = len(publication.content)
@@ -367,7 +342,7 @@ class Publishing:
             # Hot path: everything is in the log.
             return None
         else:
-            found = [refusalOf(outcome) for outcome in outcomes]
+            found = list(map(refusalOf, part.requests, outcomes))
         if part.isWhole and len(found) == len(answers):
             answers[:] = found
         else:
@@ -407,6 +382,32 @@ class Publishing:
         return self._publishPart(again, answers, evolve(policy, opensTopics=False))
 
 
+def _prepare(ledger: ILedger, principal: Principal, publication: Publication) -> Publication:
+    """
+    Check the signature of an event, and name the account that owns its idempotency key.
+
+    @return: the event as it is submitted.
+    @raise SignatureInvalid: the signature is not the author's.
+    """
+    author = publication.author
+    if author is None:
+        return msgspec.structs.replace(publication, publisher=principal.name)
+    # A ledger that does not tell its chain checks signatures alone.
+    if ledger.chain and not isSignedBy(
+        author,
+        statement(
+            ledger.chain,
+            publication.topic,
+            publication.content,
+            author.signedAt,
+            publication.idempotencyKey,
+            publication.extensions,
+        ),
+    ):
+        raise SignatureInvalid()
+    return publication
+
+
 def _refuse(failure: Failure, answer: Any) -> Any:
     failure.trap(TransactionTimeout)
     return answer
@@ -432,16 +433,16 @@ async def _complete(
     return answers
 
 
-def _answerOne(submission: Submission, topic: str) -> SendResult:
+def _answerOne(submission: Submission, publication: Publication) -> SendResult:
     [outcome] = submission.outcomes
     if isinstance(outcome, Receipt) and outcome.execution is Execution.DONE:
-        return SendResult(topic, SendStatus.SUCCESS, outcome.eventId)
-    answer = answerOf(outcome, topic)
+        return SendResult(publication.topic, SendStatus.SUCCESS, outcome.eventId)
+    answer = answerOf(publication, outcome)
     if isinstance(answer, BrokerError):
         raise answer
     return answer
 
 
-def _timedOut(failure: Failure, topic: str) -> SendResult:
+def _timedOut(failure: Failure, publication: Publication) -> SendResult:
     failure.trap(TransactionTimeout)
-    return SendResult(topic, SendStatus.TIMEOUT)
+    return SendResult(publication.topic, SendStatus.TIMEOUT)

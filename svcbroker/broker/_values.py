@@ -4,7 +4,7 @@ What the broker answers where the ledger's own values are not the whole answer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -12,14 +12,18 @@ from attrs import frozen
 from msgspec import Struct
 
 from ..errors import (
+    AuthorRefused,
     BrokerError,
+    IdempotencyConflict,
     LedgerUnavailable,
     PageIndexInvalid,
+    SequenceConflict,
+    SignatureInvalid,
     TopicNotFound,
     TransactionFailed,
 )
 from ..interfaces import Batch
-from ..model import EventId, Execution, Offset, Page, Receipt, Request
+from ..model import EventId, Execution, Offset, Page, PublishEvent, Receipt, Request
 
 T = TypeVar("T")
 
@@ -53,7 +57,8 @@ class SendResult(Struct, frozen=True):
 
     @ivar topic: the topic that was published to.
     @ivar status: what became of it.
-    @ivar eventId: the new event's id, where there is one.
+    @ivar eventId: the event's id, where it was published, now or by an earlier publish with the
+        same idempotency key.
     """
 
     topic: str
@@ -64,32 +69,45 @@ class SendResult(Struct, frozen=True):
 Answer: TypeAlias = SendResult | BrokerError
 """What came of a publish."""
 
+_PUBLISHED: Final = frozenset({Execution.DONE, Execution.PUBLISHED_BEFORE})
+_ERRORS: Final[Mapping[Execution, type[BrokerError]]] = {
+    Execution.TOPIC_NOT_FOUND: TopicNotFound,
+    Execution.KEY_IN_USE: IdempotencyConflict,
+    Execution.NO_AUTHOR: AuthorRefused,
+}
 
-def answerOf(outcome: Receipt | BrokerError | None, topic: str) -> Answer:
+
+def answerOf(request: Request, outcome: Receipt | BrokerError | None) -> Answer:
     """
     The answer to a publish.
 
     @param outcome: the receipt, or why it was not executed; C{None} where that is not known in
         time.
-    @param topic: the topic that was published to.
     """
-    if isinstance(outcome, Receipt):
-        if outcome.execution is Execution.DONE:
-            return SendResult(topic, SendStatus.SUCCESS, outcome.eventId)
-        if outcome.execution is Execution.TOPIC_NOT_FOUND:
-            return SendResult(topic, SendStatus.ERROR)
-        return TransactionFailed()
-    return SendResult(topic, SendStatus.TIMEOUT) if outcome is None else outcome
+    if not isinstance(outcome, Receipt):
+        return SendResult(request.topic, SendStatus.TIMEOUT) if outcome is None else outcome
+    if outcome.execution in _PUBLISHED:
+        return SendResult(request.topic, SendStatus.SUCCESS, outcome.eventId)
+    if outcome.execution is Execution.TOPIC_NOT_FOUND:
+        return SendResult(request.topic, SendStatus.ERROR)
+    return _errorOf(request, outcome)
 
 
-def refusalOf(outcome: Receipt | BrokerError | None) -> BrokerError | None:
+def refusalOf(request: Request, outcome: Receipt | BrokerError | None) -> BrokerError | None:
     """The error of a publish that is not in the log; C{None} where it is."""
-    if isinstance(outcome, Receipt):
-        if outcome.execution is Execution.DONE:
-            return None
-        isClosed = outcome.execution is Execution.TOPIC_NOT_FOUND
-        return TopicNotFound() if isClosed else TransactionFailed()
-    return LedgerUnavailable() if outcome is None else outcome
+    if not isinstance(outcome, Receipt):
+        return LedgerUnavailable() if outcome is None else outcome
+    return None if outcome.execution in _PUBLISHED else _errorOf(request, outcome)
+
+
+def _errorOf(request: Request, receipt: Receipt) -> BrokerError:
+    execution = receipt.execution
+    if execution is Execution.OTHER_SEQUENCE:
+        return SequenceConflict(receipt.sequence)
+    isSigned = isinstance(request, PublishEvent) and request.author is not None
+    if execution is Execution.REFUSED and isSigned:
+        return SignatureInvalid()
+    return _ERRORS.get(execution, TransactionFailed)()
 
 
 def answersOf(
@@ -100,7 +118,7 @@ def answersOf(
     return [
         SendResult(request.topic, success, outcome.eventId)
         if isinstance(outcome, Receipt) and outcome.execution is done
-        else answerOf(outcome, request.topic)
+        else answerOf(request, outcome)
         for request, outcome in zip(requests, outcomes, strict=True)
     ]
 

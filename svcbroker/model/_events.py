@@ -28,6 +28,16 @@ EXTENSION_PREFIX: Final = "svc-"
 """How the names of extensions begin."""
 PRIVATE_PREFIX: Final = "svc-private-"
 """How the names of extensions begin that are erased with the content."""
+RESERVED_NAMES: Final = frozenset(
+    {
+        *("svc-author", "svc-signature", "svc-signed-at"),
+        *("svc-idempotency-key", "svc-expected-sequence", "svc-erased"),
+    }
+)
+"""
+Names that no extension may have: headers of STOMP and user properties of MQTT that carry what is
+not an extension. Otherwise an unsigned event could be delivered as a signed one.
+"""
 WEEVENT_PREFIX: Final = "weevent-"
 """How they begin on the wire for clients of WeEvent 1.1."""
 TAG: Final = "svc-tag"
@@ -150,10 +160,13 @@ def checkExtensions(extensions: Mapping[str, str]) -> None:
     """
     Refuse extensions that cannot be stored.
 
-    @raise ExtensionKeyInvalid: a key does not start with C{svc-}.
+    @raise ExtensionKeyInvalid: a key does not start with C{svc-}, or is one of L{RESERVED_NAMES}.
     @raise ExtensionsTooLarge: keys and values have more than 8 KiB of UTF-8 together.
     @raise ParameterInvalid: a key or a value cannot be written in UTF-8 (a lone surrogate).
     """
+    if not RESERVED_NAMES.isdisjoint(extensions):
+        key = min(RESERVED_NAMES.intersection(extensions))
+        raise ExtensionKeyInvalid(f"{key} is not the name of an extension")
     size = 0
     for key, value in extensions.items():
         if not key.startswith(EXTENSION_PREFIX):

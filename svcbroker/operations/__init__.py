@@ -34,6 +34,7 @@ from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
 from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
 from ._peeranswers import AnswerInvalid, readSubscriptions
+from ._publishing import IDEMPOTENCY_KEY, PUBLISH_HEADERS, makePublication, readPublishHeaders
 from ._queries import QUERIES
 from ._restonly import CLOUD_EVENTS, FOLLOW
 from ._results import (
@@ -46,7 +47,7 @@ from ._results import (
     loggedEvents,
 )
 from ._stompheaders import STOMP, Header, StompHeaders
-from ._types import ContentType, ExtensionsType
+from ._types import ContentType, ExtensionsType, IdempotencyKeyType
 
 __all__ = [
     "BROKER_ATTRIBUTES",
@@ -58,8 +59,10 @@ __all__ = [
     "COMMON_ERRORS",
     "EVENT",
     "FOLLOW",
+    "IDEMPOTENCY_KEY",
     "OPERATIONS",
     "OPERATOR_CALLS",
+    "PUBLISH_HEADERS",
     "QUERIES",
     "STOMP",
     "WEEVENT",
@@ -75,6 +78,7 @@ __all__ = [
     "EventWriter",
     "ExtensionsType",
     "Header",
+    "IdempotencyKeyType",
     "Incidents",
     "Interface",
     "LoggedEvent",
@@ -94,9 +98,11 @@ __all__ = [
     "isAttributeName",
     "isStructured",
     "loggedEvents",
+    "makePublication",
     "publishedCloudEvent",
     "readBinary",
     "readCloudEvent",
+    "readPublishHeaders",
     "readStructured",
     "readSubscriptions",
     "sourceOf",

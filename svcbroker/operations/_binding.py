@@ -17,10 +17,10 @@ from twisted.internet.interfaces import IAddress
 
 from ..access import Principal
 from ..broker import Broker
-from ..errors import GroupUnknown, ParameterInvalid
+from ..errors import GroupUnknown, ParameterInvalid, SignatureInvalid
 from ..model import InterfaceType
 from ..net.addresses import peerText
-from ._declarations import Operation, Parameter
+from ._declarations import OMITTED, Operation, Parameter
 from ._types import ExtensionsType, GroupType
 
 
@@ -111,23 +111,33 @@ def _method(operation: Operation, broker: Broker, form: _Form) -> Callable[..., 
 
 def _reader(operation: Operation, broker: Broker, form: _Form) -> _Reader:
     """Make what reads the arguments of a call, by their names, from a form of input."""
-    steps = [astuple(form.makeStep(parameter)) for parameter in operation.checkOrder]
+    every, usual, omitted = [], [], set()
+    for parameter in operation.checkOrder:
+        step = form.makeStep(parameter)
+        every.append(astuple(step))
+        if parameter.default is OMITTED:
+            omitted.add(step.key)
+        else:
+            usual.append(every[-1])
     absent, resolve = form.absent, broker.groups.resolve
     private = {each.name for each in operation.parameters if each.type.isPrivate}
 
     def read(principal: Principal, given: Any) -> dict[str, Any]:
         arguments: dict[str, Any] = {}
+        steps = usual if omitted.isdisjoint(given) else every
         for name, argument, key, readValue, fallback, isGroup in steps:
             if key is None:
                 arguments[argument] = readValue(given)
                 continue
             value = given.get(key)
+            if value in absent and key in omitted:
+                continue
             try:
                 found = fallback() if value in absent else readValue(value)
                 arguments[argument] = resolve(principal, found) if isGroup else found
-            except ParameterInvalid as error:
+            except (ParameterInvalid, SignatureInvalid) as error:
                 shown = "" if name in private else _show(value)
-                raise ParameterInvalid(f"{name}: {error.message}{shown}") from None
+                raise type(error)(f"{name}: {error.message}{shown}") from None
             except GroupUnknown as error:
                 if value in absent:
                     raise

@@ -15,6 +15,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -85,10 +86,12 @@ class CloudEvent:
 
     @ivar content: its data; no bytes where it has none.
     @ivar attributes: the value of the extension C{svc-ce}.
+    @ivar idempotencyKey: the key of its publish: a source uses each C{id} for one event only.
     """
 
     content: bytes
     attributes: str
+    idempotencyKey: str
 
 
 def readCloudEvent(
@@ -205,7 +208,12 @@ def _readData(contentType: object, data: Raw | None, encoded: Raw | None) -> byt
 def _made(attributes: Mapping[str, object], content: bytes) -> CloudEvent:
     kept = {name: value for name, value in attributes.items() if name not in OURS}
     checkAttributes(kept)
-    return CloudEvent(content=content, attributes=msgspec.json.encode(kept).decode("utf-8"))
+    named = f"{kept['source']}\0{kept['id']}"
+    return CloudEvent(
+        content=content,
+        attributes=msgspec.json.encode(kept).decode("utf-8"),
+        idempotencyKey=sha256(named.encode("utf-8")).hexdigest(),
+    )
 
 
 def sourceOf(base: str, group: str) -> str:

@@ -19,6 +19,11 @@ _ErrorType: TypeAlias = type[BrokerError]
 
 REQUIRED: Final = object()
 """The default of a required parameter."""
+OMITTED: Final = object()
+"""
+The default of a parameter that the method is not given where it is absent. For calls that are made
+often: reading an absent one costs nothing.
+"""
 
 
 @frozen(kw_only=True)
@@ -52,7 +57,7 @@ class Parameter:
 
     def fallback(self) -> Any:
         """
-        The value of an absent parameter.
+        The value of an absent parameter, which is not L{OMITTED}.
 
         @raise BrokerError: it is required.
         """

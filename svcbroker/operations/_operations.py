@@ -16,9 +16,9 @@ from ..broker import (
     MAX_WAIT,
     Broker,
     EventPage,
-    Publication,
 )
 from ..errors import (
+    AuthorRefused,
     ContentBlank,
     ContentTooLarge,
     EventIdBlank,
@@ -28,11 +28,14 @@ from ..errors import (
     ExtensionKeyInvalid,
     ExtensionsTooLarge,
     HeightUnknown,
+    IdempotencyConflict,
     Overloaded,
     PageIndexInvalid,
     PageSizeInvalid,
     ParameterInvalid,
     PatternInvalid,
+    SequenceConflict,
+    SignatureInvalid,
     SubscriptionExists,
     SubscriptionIdBlank,
     SubscriptionIdInvalid,
@@ -56,6 +59,14 @@ from ._parameters import (
     SUBSCRIPTION_ID,
     TAG,
     TOPIC,
+)
+from ._publishing import (
+    AUTHOR,
+    EXPECTED_SEQUENCE,
+    IDEMPOTENCY_KEY,
+    SIGNATURE,
+    SIGNED_AT,
+    makePublication,
 )
 from ._results import (
     BOOLEAN,
@@ -162,7 +173,10 @@ def _height(name: str, description: str, **default: Any) -> Parameter:
 PUBLISH: Final = Operation(
     name="publish",
     summary="Publish an event to an open topic.",
-    parameters=(TOPIC, GROUP, CONTENT, EXTENSIONS),
+    parameters=(
+        *(TOPIC, GROUP, CONTENT, EXTENSIONS),
+        *(AUTHOR, SIGNATURE, SIGNED_AT, IDEMPOTENCY_KEY, EXPECTED_SEQUENCE),
+    ),
     result=SEND_RESULT,
     errors=(
         *_TOPIC_ERRORS,
@@ -170,11 +184,15 @@ PUBLISH: Final = Operation(
         ContentTooLarge,
         ExtensionKeyInvalid,
         ExtensionsTooLarge,
+        IdempotencyConflict,
+        SequenceConflict,
+        SignatureInvalid,
+        AuthorRefused,
         TopicNotFound,
         *_WRITE_ERRORS,
     ),
     method=lambda broker: broker.publishOne,
-    batch=BatchMethod(item=Publication, method=lambda broker: broker.publish),
+    batch=BatchMethod(item=makePublication, method=lambda broker: broker.publish),
 )
 
 

@@ -12,7 +12,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 
 from ..access import Principal
-from ..broker import Broker, Publication, PublishPolicy, SendResult
+from ..broker import Broker, PublishPolicy, SendResult
 from ..errors import (
     BrokerError,
     ContentBlank,
@@ -31,7 +31,8 @@ from ..model import Edge, EventFormat, InterfaceType, Offset, SubscribeRequest
 from ..net.deferreds import asDeferred
 from ._declarations import Operation, Parameter
 from ._operations import PUBLISH
-from ._parameters import CONTENT, EXTENSIONS, FILTERS, FORMAT, GROUP, TAG, TOPIC
+from ._parameters import CONTENT, FILTERS, FORMAT, GROUP, TAG
+from ._publishing import makePublication
 from ._results import STRING
 from ._types import OffsetType
 
@@ -97,7 +98,7 @@ FOLLOW: Final = Operation(
 def _publishing(broker: Broker) -> Callable[..., Deferred[SendResult]]:
     @asDeferred
     async def publish(principal: Principal, **given: Any) -> SendResult:
-        [answer] = await broker.publish(principal, (Publication(**given),), _MAY_BE_EMPTY)
+        [answer] = await broker.publish(principal, (makePublication(**given),), _MAY_BE_EMPTY)
         if isinstance(answer, BrokerError):
             raise answer
         assert answer is not None
@@ -111,11 +112,14 @@ CLOUD_EVENTS: Final = evolve(
     name="cloudevents",
     summary="Publish a CloudEvent to an open topic.",
     # CloudEvents may have no data.
-    parameters=(TOPIC, GROUP, evolve(CONTENT, default=b""), EXTENSIONS),
+    parameters=tuple(
+        evolve(CONTENT, default=b"") if each is CONTENT else each for each in PUBLISH.parameters
+    ),
     errors=tuple(each for each in PUBLISH.errors if each is not ContentBlank),
     method=_publishing,
     batch=None,
 )
 """
-The event is the request, in structured or in binary mode. Its attributes are an extension.
+The event is the request, in structured or in binary mode. Its attributes are an extension, and its
+source and id are its idempotency key.
 """

@@ -11,6 +11,7 @@ from typing import Final
 from attrs import evolve, frozen
 
 from ..model import EXTENSION_PREFIX, TAG
+from ._publishing import PUBLISH_HEADERS
 
 
 @frozen
@@ -30,7 +31,7 @@ class Header:
 @frozen(kw_only=True)
 class StompHeaders:
     """
-    The headers of the frames that carry events, in one dialect. Headers that begin as keys of
+    The headers of the frames that carry events, in one dialect. Other headers that begin as keys of
     extensions do are extensions.
 
     @ivar send: those of SEND. Others are the user's.
@@ -61,6 +62,7 @@ STOMP: Final = StompHeaders(
         Header(
             "content-length", "The size of the body. Without it the body ends at the first NUL."
         ),
+        *(Header(name, each.description) for name, each in PUBLISH_HEADERS.items()),
     ),
     subscribe=(
         Header("id", "What the client calls the subscription. STOMP 1.0 can do without."),

@@ -9,13 +9,28 @@ from collections.abc import Iterator, Mapping
 from twisted.web.server import Request
 
 from ...broker import Broker
-from ...errors import BrokerError
+from ...errors import BrokerError, ParameterInvalid
 from ...net.deferreds import asDeferred
-from ...operations import CLOUD_EVENT_EXTENSION, CLOUD_EVENTS, bindText, readCloudEvent
+from ...operations import (
+    CLOUD_EVENT_EXTENSION,
+    CLOUD_EVENTS,
+    IDEMPOTENCY_KEY,
+    bindText,
+    readCloudEvent,
+)
 from .rest import parseFields
-from .routes import Route, encodeError, explain, principalOf, respond, resultEncoder
+from .routes import (
+    Route,
+    encodeError,
+    explain,
+    idempotencyKeyOf,
+    principalOf,
+    respond,
+    resultEncoder,
+)
 
 _EXTENSION = CLOUD_EVENT_EXTENSION.encode("ascii")
+_KEY = IDEMPOTENCY_KEY.name.encode("ascii")
 
 
 def cloudEventsRoute(prefix: str, broker: Broker) -> Route:
@@ -40,13 +55,24 @@ def cloudEventsRoute(prefix: str, broker: Broker) -> Route:
 
 
 def _fieldsOf(request: Request) -> Mapping[bytes, bytes]:
-    """The parameters of a request: those of its URL, and the event."""
+    """
+    The parameters of a request: those of its URL, and the event.
+
+    @raise ParameterInvalid: it is no CloudEvent, or the client has given an idempotency key.
+    """
     assert request.content is not None
     _, _, query = request.uri.partition(b"?")
     contentType = request.getHeader(b"content-type")
     event = readCloudEvent(_headersOf(request), contentType, request.content.read())
-    attributes = event.attributes.encode("utf-8")
-    return {**parseFields(query), b"content": event.content, _EXTENSION: attributes}
+    fields = parseFields(query)
+    if _KEY in fields or idempotencyKeyOf(request) is not None:
+        raise ParameterInvalid("idempotencyKey: source and id are that of a CloudEvent")
+    return {
+        **fields,
+        b"content": event.content,
+        _EXTENSION: event.attributes.encode("utf-8"),
+        _KEY: event.idempotencyKey.encode("ascii"),
+    }
 
 
 def _headersOf(request: Request) -> Iterator[tuple[str, bytes]]:

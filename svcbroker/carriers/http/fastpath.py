@@ -308,7 +308,9 @@ class FastChannel(BrokerChannel):
     def _ask(self, head: Head, body: bytes) -> None:
         endpoint, query, fields, _ = head
         assert self._principal is not None
-        answering = endpoint.answer(self._principal, query, fields.contentType, body, self)
+        answering = endpoint.answer(
+            self._principal, query, fields.contentType, body, self, fields.idempotencyKey
+        )
         # Before the callbacks, which may be called at once.
         self._head, self._answering = head, answering
         answering.addCallbacks(self._answered, self._failed)

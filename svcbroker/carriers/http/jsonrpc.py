@@ -14,14 +14,24 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError
 from msgspec.json import Decoder
+from msgspec.structs import replace
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.python.failure import Failure
 
 from ...access import Principal
 from ...broker import Broker
-from ...errors import BrokerError, NoSuchCall, Overloaded
+from ...errors import BrokerError, NoSuchCall, Overloaded, ParameterInvalid, SequenceConflict
 from ...net.deferreds import asDeferred
-from ...operations import Connection, Incidents, Interface, Operation, bindBatch, bindParams
+from ...operations import (
+    IDEMPOTENCY_KEY,
+    Connection,
+    Incidents,
+    Interface,
+    Operation,
+    bindBatch,
+    bindParams,
+)
+from .rest import differentKeys, unquoted
 from .routes import Endpoint, encode
 
 MAX_BATCH_ANSWER: Final = 16 * 1024 * 1024
@@ -35,6 +45,7 @@ INVALID_REQUEST: Final = -32600
 
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
+_EMPTY = Raw(b'""')
 _NUMBER_START = b"-0123456789"
 
 
@@ -48,11 +59,15 @@ class Call(Struct):
 
 
 class ErrorData(Struct):
-    """The data of an error. The protocol's own errors have no code of the broker."""
+    """
+    The data of an error. The protocol's own errors have no code of the broker. The sequence number
+    is that of the topic, where another one was expected.
+    """
 
     exceptionTypeName: str
     message: str
     code: int | UnsetType = UNSET
+    sequenceNumber: int | UnsetType = UNSET
 
 
 class ErrorObject(Struct):
@@ -98,6 +113,8 @@ def failed(error: BrokerError, id: Raw = _NULL, exceptionName: str | None = None
     @param exceptionName: the type name that a dialect gives every error.
     """
     data = ErrorData(exceptionName or error.name, error.message, error.code)
+    if isinstance(error, SequenceConflict) and error.sequence is not None:
+        data.sequenceNumber = error.sequence
     return Failed("2.0", id, ErrorObject(error.rpcCode, error.message, data))
 
 
@@ -186,8 +203,11 @@ def _check(call: Call) -> Call:
 
 _Answer: TypeAlias = Success | Failed | None
 """What is answered to a call; C{None} to a notification."""
+_Request: TypeAlias = Call | Malformed | list[Call | Malformed] | Failed | None
+"""A body that was read, or what is answered to it."""
 
 _anyDecoder = Decoder()
+_paramsDecoder = Decoder(dict[str, Raw] | list[Raw] | None)
 
 
 class _Method:
@@ -197,11 +217,13 @@ class _Method:
     @ivar call: makes a call of its C{params}.
     @ivar batch: reads the C{params} of one call, and makes many calls that were read; C{None}
         where the operation takes one call at a time.
+    @ivar names: the names of the parameters, in their order by position.
     """
 
     def __init__(self, operation: Operation, broker: Broker) -> None:
         self.call = bindParams(operation, broker)
         self.batch = bindBatch(operation, broker)
+        self.names = tuple(each.name for each in operation.parameters)
         self._render = operation.result.render
         self._isBoolean = operation.result.type is bool
 
@@ -226,19 +248,53 @@ class JSONRPC:
     def answer(
         self,
         principal: Principal,
-        body: Call | Malformed | list[Call | Malformed],
+        body: _Request,
         connection: Connection,
     ) -> Deferred[Any]:
         """
         Make a call, or all calls of a batch, for a principal.
 
+        @param body: the request, or what is answered to it.
         @return: fires with the answer, or C{None} where nothing is to be answered.
         """
         if isinstance(body, Call):
             return self._perform(principal, body, connection)
         if isinstance(body, Malformed):
             return succeed(body.answer)
+        if not isinstance(body, list):
+            return succeed(body)
         return self._answerBatch(principal, body, connection)
+
+    def addKey(self, body: Call | Malformed | list[Call | Malformed], key: bytes) -> _Request:
+        """
+        Add the header C{Idempotency-Key} to the parameters of a call that has such a parameter.
+
+        @return: the call; or what is answered where it has another key.
+        @raise ParameterInvalid: there are several calls.
+        """
+        if isinstance(body, Malformed):
+            return body
+        if isinstance(body, list):
+            raise ParameterInvalid("the header Idempotency-Key is for one call, not for a batch")
+        name, method = IDEMPOTENCY_KEY.name, self._byText.get(bytes(body.method))
+        if method is None or name not in method.names:
+            return body
+        try:
+            given = _paramsDecoder.decode(bytes(body.params) or b"{}") or {}
+        except (DecodeError, RecursionError):
+            # It is refused when it is read.
+            return body
+        added = Raw(encode(unquoted(key).decode("latin-1")))
+        if isinstance(given, list):
+            place: Any = method.names.index(name)
+            given += [_NULL] * (place + 1 - len(given))
+        else:
+            place = name
+            given.setdefault(place, _NULL)
+        if given[place] not in (_NULL, _EMPTY, added):
+            return self._failed(differentKeys(), body)
+        given[place] = added
+        return replace(body, params=Raw(encode(given)))
 
     def _method(self, call: Call) -> _Method:
         """
@@ -350,11 +406,13 @@ def _succeed(result: Any, method: _Method, call: Call) -> Success | None:
 
 def rpcEndpoint(path: str, broker: Broker, incidents: Incidents, interface: Interface) -> Endpoint:
     """The endpoint of JSON-RPC."""
+    calls = JSONRPC(broker, incidents, interface)
     return Endpoint(
         method="POST",
         path=path,
         parse=lambda query, contentType, body: parseBody(body),
-        call=JSONRPC(broker, incidents, interface).answer,
+        addKey=calls.addKey,
+        call=calls.answer,
         encode=lambda answer: None if answer is None else encode(answer),
         encodeError=errorEncoder(interface),
         incidents=incidents,

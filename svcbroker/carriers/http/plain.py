@@ -37,7 +37,7 @@ _LINE = re.compile(rb"((?:GET|POST) /[^ ?\r\n]*)(?:\?([\x21-\xb0]*))? HTTP/1\.1\
 _USED = frozenset(
     {
         *(b"content-length", b"content-type", b"connection", b"host", b"origin"),
-        *(b"sec-fetch-site", b"authorization"),
+        *(b"sec-fetch-site", b"authorization", b"idempotency-key"),
     }
 )
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
@@ -57,6 +57,7 @@ class Fields:
     @ivar host: the host that the request was sent to.
     @ivar fetchSite: how the browser's page relates to the server.
     @ivar authorization: the credentials, if there are some.
+    @ivar idempotencyKey: the idempotency key of what is published, if there is one.
     """
 
     length: int
@@ -65,6 +66,7 @@ class Fields:
     host: bytes | None = None
     fetchSite: bytes | None = None
     authorization: bytes | None = field(default=None, repr=False)
+    idempotencyKey: bytes | None = None
 
 
 class Head(NamedTuple):
@@ -125,6 +127,7 @@ def readFields(block: bytes) -> Fields | None:
         host=used.get(b"host"),
         fetchSite=used.get(b"sec-fetch-site"),
         authorization=used.get(b"authorization"),
+        idempotencyKey=used.get(b"idempotency-key"),
     )
 
 
@@ -143,7 +146,8 @@ def _readCached(block: bytes, own: FieldsCache) -> Fields | None:
     fields = _common.get(block) or own.get(block)
     if fields is None:
         fields = readFields(block)
-        if fields is not None and len(block) <= MAX_REMEMBERED:
+        # A block with an idempotency key does not come again.
+        if fields is not None and fields.idempotencyKey is None and len(block) <= MAX_REMEMBERED:
             isCommon = fields.authorization is None
             cache, maximum = (_common, MAX_REMEMBERED) if isCommon else (own, MAX_OWN)
             if len(cache) >= maximum:

@@ -16,7 +16,14 @@ from urllib.parse import unquote_to_bytes
 from ...broker import Broker
 from ...errors import ParameterInvalid, QueryTooLong
 from ...model import WEEVENT_PREFIX, extensionKeyError
-from ...operations import ExtensionsType, Incidents, Interface, Operation, bindText
+from ...operations import (
+    IDEMPOTENCY_KEY,
+    ExtensionsType,
+    Incidents,
+    Interface,
+    Operation,
+    bindText,
+)
 from .routes import Endpoint, resultEncoder
 
 FORM_TYPE: Final = b"application/x-www-form-urlencoded"
@@ -26,6 +33,7 @@ MAX_PUBLISH_QUERY: Final = 1024
 """The longest query string of a publish by GET, in bytes."""
 
 _WEEVENT: Final = WEEVENT_PREFIX.encode("ascii")
+_KEY: Final = IDEMPOTENCY_KEY.name.encode("ascii")
 
 
 def parseFields(text: bytes) -> Mapping[bytes, bytes]:
@@ -86,6 +94,26 @@ def parseForm(query: bytes, contentType: bytes | None, body: bytes) -> Mapping[b
     return parseFields(query + b"&" + body if query else body)
 
 
+def unquoted(key: bytes) -> bytes:
+    """
+    The value of the header C{Idempotency-Key}: as it is, or what is between quotation marks, which
+    the draft of its specification has.
+    """
+    return key[1:-1] if len(key) > 2 and key[:1] == key[-1:] == b'"' else key
+
+
+def differentKeys() -> ParameterInvalid:
+    """The error for a request with two idempotency keys."""
+    return ParameterInvalid("idempotencyKey: differs from the header Idempotency-Key")
+
+
+def _addKey(fields: Mapping[bytes, bytes], key: bytes) -> Mapping[bytes, bytes]:
+    key = unquoted(key)
+    if fields.get(_KEY, b"") not in (b"", key):
+        raise differentKeys()
+    return {**fields, _KEY: key}
+
+
 _Parse: TypeAlias = Callable[[bytes, bytes | None, bytes], Mapping[bytes, bytes]]
 
 
@@ -137,6 +165,7 @@ def restEndpoints(
                 call=call,
                 encode=encode,
                 incidents=incidents,
+                addKey=_addKey if operation.name == "publish" else None,
             )
 
 

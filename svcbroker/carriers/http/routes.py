@@ -27,7 +27,7 @@ CONTENT_TYPE: Final = b"application/json;charset=UTF-8"
 
 _CONTENT_TYPES = [CONTENT_TYPE]
 _PREFLIGHT_AGE = b"86400"
-_ALLOWED_HEADERS = b"Authorization, Content-Type"
+_ALLOWED_HEADERS = b"Authorization, Content-Type, Idempotency-Key"
 _encoder = Encoder()
 
 
@@ -121,6 +121,12 @@ def principalOf(request: Any) -> Principal:
     return principal
 
 
+def idempotencyKeyOf(request: Request) -> bytes | None:
+    """The header C{Idempotency-Key}. Several are joined, which makes them invalid."""
+    values = request.requestHeaders.getRawHeaders(b"idempotency-key")
+    return None if values is None else b", ".join(values)
+
+
 @frozen(kw_only=True, eq=False)
 class Endpoint:
     """
@@ -132,6 +138,8 @@ class Endpoint:
         neither type nor body. May raise a L{BrokerError}.
     @ivar call: makes the call for a principal, by a connection. May raise, and its Deferred may
         fail.
+    @ivar addKey: adds the header C{Idempotency-Key} to the call's argument. May raise a
+        L{BrokerError}. C{None} where the call has no use for it.
     @ivar encode: encodes the result as JSON text; C{None} where there is nothing to answer.
     @ivar encodeError: encodes a failure.
     @ivar incidents: logs unexpected failures.
@@ -144,6 +152,7 @@ class Endpoint:
     encode: Callable[[Any], bytes | None]
     encodeError: Callable[[BrokerError], bytes] = encodeError
     incidents: Incidents
+    addKey: Callable[[Any, bytes], Any] | None = None
 
     def answer(
         self,
@@ -152,6 +161,7 @@ class Endpoint:
         contentType: bytes | None,
         body: bytes,
         connection: Connection,
+        idempotencyKey: bytes | None = None,
     ) -> Deferred[Answer]:
         """
         Parse a request, make the call and encode what comes of it. Hot path: called by the fast
@@ -160,11 +170,15 @@ class Endpoint:
         @param principal: who makes the request.
         @param query: the query string, as it was sent.
         @param connection: the connection that it came by.
+        @param idempotencyKey: the header C{Idempotency-Key}.
         @return: fires with the answer, which may tell of a failure. It fails only with
             C{CancelledError}, once the call was cancelled.
         """
         try:
-            answer = self.call(principal, self.parse(query, contentType, body), connection)
+            parsed = self.parse(query, contentType, body)
+            if idempotencyKey and self.addKey is not None:
+                parsed = self.addKey(parsed, idempotencyKey)
+            answer = self.call(principal, parsed, connection)
         except BrokerError as error:
             return succeed(explain(error, principal, self.encodeError))
         except Exception:
@@ -177,7 +191,10 @@ class Endpoint:
         assert request.content is not None
         _, _, query = request.uri.partition(b"?")
         contentType, body = request.getHeader(b"content-type"), request.content.read()
-        answer = self.answer(principalOf(request), query, contentType, body, request.channel)
+        answer = self.answer(
+            *(principalOf(request), query, contentType, body, request.channel),
+            idempotencyKeyOf(request),
+        )
         return answer.addCallback(lambda answer: respond(request, answer))
 
     def _succeed(self, result: Any) -> bytes | None:

@@ -17,8 +17,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from ...broker import Publication
-from ...model import EXTENSION_PREFIX, Event
-from ...operations import CLOUD_EVENT_EXTENSION, storedAttributes
+from ...model import EXTENSION_PREFIX, RESERVED_NAMES, Event
+from ...operations import (
+    CLOUD_EVENT_EXTENSION,
+    makePublication,
+    readPublishHeaders,
+    storedAttributes,
+)
 from .cloudevents import Content, Form, structuredPayload, takeCloudEvent
 from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
 from .packets import Publish, Will
@@ -28,7 +33,7 @@ T = TypeVar("T")
 RETAIN: Final = "svc-retain"
 ENVELOPE: Final = "svc-mqtt"
 EVENT_ID: Final = "svc-eventId"
-_OURS: Final = frozenset({RETAIN, ENVELOPE, EVENT_ID})
+_OURS: Final = frozenset({RETAIN, ENVELOPE, EVENT_ID, *RESERVED_NAMES})
 
 _QOS_OF_OTHERS: Final = 2
 _MILLISECONDS: Final = 1000
@@ -130,11 +135,12 @@ def publicationOf(
     The publication that a message becomes.
 
     User properties that begin with C{svc-} become extensions, apart from those that the broker
-    itself writes. The caller checks their size. Of a CloudEvent the content is the data, and the
-    attributes are an extension.
+    itself writes and those that are parameters. The caller checks their size. Of a CloudEvent the
+    content is the data, and the attributes are an extension.
 
     @param now: the wall clock: seconds since the epoch.
     @param publisher: the L{publisherMark} of the publisher, if it subscribes with No Local.
+    @raise SignatureInvalid, ParameterInvalid: a user property that is a parameter is malformed.
     """
     properties, content = message.properties, message.payload
     if properties is NO_PROPERTIES and publisher is None:
@@ -164,12 +170,13 @@ def publicationOf(
             isOrdered = True
     if not isOrdered and user == sorted(extensions):
         user = []  # the order of the extensions tells the same
-    expiry = properties.messageExpiryInterval
+    # Of several properties of one name the first counts.
+    given = readPublishHeaders(dict(reversed(properties.userProperties)))
     envelope = Envelope(
         v=1,
         q=message.qos,
         n=_or(publisher),
-        x=UNSET if expiry is None else int((now() + expiry) * _MILLISECONDS),
+        x=_or(_expiryOf(properties.messageExpiryInterval, now, given.get("signedAt"))),
         f=_or(properties.payloadFormatIndicator),
         t=_or(properties.contentType),
         r=_or(properties.responseTopic),
@@ -180,7 +187,18 @@ def publicationOf(
     extensions[ENVELOPE] = _write(envelope)
     if message.retain:
         extensions[RETAIN] = "1"
-    return Publication(groupId=group, topic=message.topic, content=content, extensions=extensions)
+    return makePublication(
+        groupId=group, topic=message.topic, content=content, extensions=extensions, **given
+    )
+
+
+def _expiryOf(interval: int | None, now: Callable[[], float], signedAt: int | None) -> int | None:
+    if interval is None:
+        return None
+    if signedAt is not None:
+        # The author must know the extensions before.
+        return signedAt + interval * _MILLISECONDS
+    return int((now() + interval) * _MILLISECONDS)
 
 
 def _or(value: T | None) -> T | UnsetType:

@@ -15,14 +15,18 @@ from twisted.python.failure import Failure
 from ...access import Principal
 from ...broker import Answer, Publication, PublishPolicy
 from ...errors import (
+    AuthorRefused,
     BrokerError,
     ContentTooLarge,
     ExtensionsTooLarge,
+    IdempotencyConflict,
     LedgerUnavailable,
     NotAuthorized,
     Overloaded,
     ParameterInvalid,
     QuotaExceeded,
+    SequenceConflict,
+    SignatureInvalid,
     TopicBlank,
     TopicInvalid,
     TopicNotFound,
@@ -56,6 +60,10 @@ _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     Overloaded: ReasonCode.QUOTA_EXCEEDED,
     QuotaExceeded: ReasonCode.QUOTA_EXCEEDED,
     NotAuthorized: ReasonCode.NOT_AUTHORIZED,
+    AuthorRefused: ReasonCode.NOT_AUTHORIZED,
+    SignatureInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    IdempotencyConflict: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+    SequenceConflict: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     LedgerUnavailable: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     TransactionFailed: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
     ParameterInvalid: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
@@ -237,7 +245,11 @@ class Receiving:
                         return packet, error
                     self._refused(packet, error)
                     continue
-            publications.append(publicationOf(packet, group, now, mark))
+            try:
+                publications.append(publicationOf(packet, group, now, mark))
+            except BrokerError as error:
+                self._refused(packet, error)
+                continue
             packets.append(packet)
         return None
 

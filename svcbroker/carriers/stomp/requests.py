@@ -14,6 +14,7 @@ from ...broker import Publication
 from ...errors import ParameterInvalid, SubscriptionIdBlank, TopicBlank
 from ...model import (
     EXTENSION_PREFIX,
+    RESERVED_NAMES,
     TAG,
     WEEVENT_PREFIX,
     InterfaceType,
@@ -24,7 +25,7 @@ from ...model import (
     extensionKeyError,
     parseOffset,
 )
-from ...operations import STOMP
+from ...operations import PUBLISH_HEADERS, STOMP, makePublication, readPublishHeaders
 from .frames import Frame, Version
 from .messages import MESSAGE_HEADERS, USER_HEADERS
 from .settings import StompSettings
@@ -102,13 +103,22 @@ def readPublication(frame: Frame) -> Publication:
         if _WEEVENT in kept:
             _checkNames(user)
         extensions[USER_HEADERS] = kept.decode("utf-8")
-    if extensions:
-        checkExtensions(extensions)
-    return Publication(
+    if not extensions:
+        return Publication(
+            groupId=headers.get("groupId"), topic=topic, content=frame.body, extensions=extensions
+        )
+    given = {}
+    if not RESERVED_NAMES.isdisjoint(extensions):
+        given = readPublishHeaders(extensions)
+        for name in PUBLISH_HEADERS:
+            extensions.pop(name, None)
+    checkExtensions(extensions)
+    return makePublication(
         groupId=headers.get("groupId"),
         topic=topic,
         content=frame.body,
         extensions=extensions,
+        **given,
     )
 
 

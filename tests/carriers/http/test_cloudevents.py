@@ -48,17 +48,28 @@ class PublishingTests(FollowTestCase):
     def test_bothModesPublishTheSameEvent(self) -> None:
         stream, same = (self.follow(f"topic=a&format={each}") for each in ("cloudevents", "svc"))
         binary = self.post("topic=a&svc-tag=x")
-        structured = self.post("topic=a&svc-tag=x", json.dumps(SENT).encode(), STRUCTURED)
+        other = json.dumps({**SENT, "id": "8"}).encode()
+        structured = self.post("topic=a&svc-tag=x", other, STRUCTURED)
         for answer in (binary, structured):
             self.assertEqual((answer["status"], answer["topic"]), ("SUCCESS", "a"))
         ids = [binary["eventId"], structured["eventId"]]
         common = {"svcsource": "/svcbroker/1/a", "svcextensions": '{"svc-tag":"x"}'}
         self.assertEqual(
-            stream.events(), [(each, {**SENT, **common, "svceventid": each}) for each in ids]
+            stream.events(),
+            [
+                (each, {**SENT, **common, "id": id, "svceventid": each})
+                for each, id in zip(ids, "78", strict=True)
+            ],
         )
         for id, event in same.events():
             self.assertEqual((id, event["content"]), (event["eventId"], "aGk="))
             self.assertEqual(set(event["extensions"]), {"svc-ce", "svc-tag"})
+
+    def test_sameEventIsPublishedOnce(self) -> None:
+        stream = self.follow("topic=a")
+        binary = self.post("topic=a")
+        self.assertEqual(self.post("topic=a", json.dumps(SENT).encode(), STRUCTURED), binary)
+        self.assertEqual([id for id, _ in stream.events()], [binary["eventId"]])
 
     def test_eventMayHaveNoData(self) -> None:
         headers = {name: value for name, value in BINARY.items() if name != "Content-Type"}

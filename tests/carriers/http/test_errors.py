@@ -47,6 +47,12 @@ INPUT: list[Case] = [
         "publish",
         {"topic": "t", "content": "eA==", "extensions": {"svc-a": "x" * 8192}},
     ),
+    (
+        errors.SignatureInvalid,
+        "publish?topic=t&content=x&author=x",
+        "publish",
+        {"topic": "t", "content": "eA==", "signedAt": 1},
+    ),
     (errors.QueryTooLong, "publish?topic=t&content=x&x=" + "x" * 1010, None, None),
     (errors.EventIdBlank, "getEvent", "getEvent", {}),
     (errors.EventIdTooLong, "getEvent?eventId=" + "0" * 65, "getEvent", {"eventId": "0" * 65}),
@@ -97,6 +103,11 @@ def failWith(error: Exception) -> Callable[[Fixture], None]:
     return breakLedger
 
 
+PUBLISHES = {
+    errors.IdempotencyConflict: Execution.KEY_IN_USE,
+    errors.SequenceConflict: Execution.OTHER_SEQUENCE,
+    errors.AuthorRefused: Execution.NO_AUTHOR,
+}
 WEBHOOKS = (errors.SubscriptionExists, errors.SubscriptionNotFound, errors.NoSuchCall)
 ID = "00000000-0000-4000-8000-000000000001"
 
@@ -166,8 +177,17 @@ class ErrorTests(SynchronousTestCase):
             self.checkRPC(error, client.rpc("subscribe", {"topic": "t", "url": "http://h/"}))
             self.checkRPC(error, client.rpc("unSubscribe", {"subscriptionId": ID}))
 
+    def test_errorsOfPublishes(self) -> None:
+        for error, execution in PUBLISHES.items():
+            self.client.fixture.ledger.receipt = Receipt(
+                execution=execution, transactionHash=bytes(32), height=1
+            )
+            self.checkREST(error, self.client.rest("publish?topic=t&content=x"))
+            self.checkRPC(error, self.client.rpc("publish", {"topic": "t", "content": "eA=="}))
+
     def test_everyDeclaredErrorIsTested(self) -> None:
         """No declared error is left out of this module."""
-        exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout, *WEBHOOKS}
+        exercised = {case[0] for case in (*INPUT, *STATE)} | {errors.TransactionTimeout}
+        exercised |= {*WEBHOOKS, *PUBLISHES}
         declared = {*COMMON_ERRORS, *(error for each in OPERATIONS for error in each.errors)}
         self.assertEqual(declared - exercised, set())

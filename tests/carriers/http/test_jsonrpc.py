@@ -109,7 +109,8 @@ class OperationTests(JSONRPCTestCase):
         self.assertEqual(
             error["message"],
             "groupId: group is unknown: eA==; "
-            "by position they are topic, groupId, content, extensions",
+            "by position they are topic, groupId, content, extensions, author, signature, "
+            "signedAt, idempotencyKey, expectedSequence",
         )
         error = self.ask(call("publish", {"topic": "t", "groupId": "x" * 1000}))["error"]
         self.assertEqual(error["message"], "groupId: group is unknown: " + "x" * 100)

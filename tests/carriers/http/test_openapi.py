@@ -65,7 +65,8 @@ class DocumentTests(SynchronousTestCase):
     def test_cloudEventIsTheBody(self) -> None:
         post = self.document["paths"]["/b/rest/cloudevents"]["post"]
         names = [each["name"] for each in post["parameters"]]
-        self.assertEqual(names, ["topic", "groupId", "extensions"])
+        signed = ["author", "signature", "signedAt", "expectedSequence"]
+        self.assertEqual(names, ["topic", "groupId", "extensions", *signed])
         self.assertEqual(list(post["requestBody"]["content"]), ["application/cloudevents+json"])
 
     def test_pageMayHaveCloudEvents(self) -> None:

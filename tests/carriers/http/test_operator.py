@@ -261,7 +261,8 @@ class OperatorTests(SynchronousTestCase):
         origin = "http://a.example"
         preflight = self.ask(method="OPTIONS", body=b"", Origin=origin)
         self.assertEqual(
-            preflight.headers["access-control-allow-headers"], "Authorization, Content-Type"
+            preflight.headers["access-control-allow-headers"],
+            "Authorization, Content-Type, Idempotency-Key",
         )
 
     def test_proxiedRequestsAreRefused(self) -> None:

@@ -16,6 +16,7 @@ from ....operations import (
     ContentType,
     ErrorRecord,
     ExtensionsType,
+    IdempotencyKeyType,
     Operation,
     Parameter,
 )
@@ -190,12 +191,12 @@ def _following(error: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cloudEvents(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The call C{cloudevents}, whose content is the request."""
+    """The call C{cloudevents}, whose content and idempotency key are in the request."""
     described = _byGet(CLOUD_EVENTS, "rest", answers)
     described["parameters"] = [
         _queryParameter(each)
         for each in CLOUD_EVENTS.parameters
-        if not isinstance(each.type, ContentType)
+        if not isinstance(each.type, ContentType | IdempotencyKeyType)
     ]
     described["requestBody"] = {
         "description": "The event in structured mode. In binary mode the body, of any other type, "

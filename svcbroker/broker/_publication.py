@@ -1,0 +1,91 @@
+"""
+Events to be published, as carriers read them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+
+from ..errors import SignatureInvalid
+from ..model import Authorship, PublishEvent
+from ._values import Answer
+
+
+class Publication(PublishEvent, frozen=True, kw_only=True):
+    """
+    An event to be published, as a carrier read it; nothing of it was checked yet.
+
+    @ivar groupId: the group, as the client says it.
+    """
+
+    groupId: str | None = None
+
+
+def authorshipOf(
+    author: bytes | None, signature: bytes | None, signedAt: int | None
+) -> Authorship | None:
+    """
+    Who has signed an event, by the parameters of its publish.
+
+    @return: C{None} where there are no such parameters.
+    @raise SignatureInvalid: there are some of the three, but not all.
+    """
+    if author is None and signature is None and signedAt is None:
+        return None
+    given = {"author": author, "signature": signature, "signedAt": signedAt}
+    for name, value in given.items():
+        if value is None:
+            raise SignatureInvalid(f"{name}: a signed event needs it")
+    assert author is not None
+    assert signature is not None
+    assert signedAt is not None
+    return Authorship(key=author, signedAt=signedAt, signature=signature)
+
+
+@frozen(kw_only=True)
+class PublishPolicy:
+    """
+    What a carrier wants of publishing.
+
+    @ivar hasTimeout: whether an answer comes after the chain's time-out at the latest. Otherwise it
+        comes when the outcome is known.
+    @ivar opensTopics: whether publishing to a topic that is not open opens it. Otherwise it is
+        refused.
+    @ivar mayBeEmpty: whether an event may have no content.
+    @ivar stopsAtRefusal: whether the events after a refused one are refused too, with its error.
+    @ivar wantsResults: whether published events are answered with a L{SendResult}. Otherwise their
+        answer is C{None}, which costs nothing, and any other outcome is an error.
+    @ivar isPaced: whether the carrier itself waits for L{REFUSAL_DELAY} before it reads on from a
+        client over a quota. Otherwise the answer comes so much later.
+    """
+
+    hasTimeout: bool = True
+    opensTopics: bool = False
+    mayBeEmpty: bool = False
+    stopsAtRefusal: bool = False
+    wantsResults: bool = True
+    isPaced: bool = False
+
+
+DEFAULT_POLICY: Final = PublishPolicy()
+"""The policy of REST and JSON-RPC."""
+
+
+@define(eq=False)
+class PublishBatch:
+    """
+    Events that were published in one call.
+
+    @ivar answers: the answer to each event; C{None} while it is not known. Events that a check has
+        refused are answered from the beginning.
+    @ivar hasRefused: whether there are such events.
+    @ivar done: fires with the answers when they are complete, or at the chain's time-out where the
+        policy has one. The broker never fails it.
+    """
+
+    answers: list[Answer | None]
+    hasRefused: bool = False
+    done: Deferred[Any] = field(factory=Deferred)

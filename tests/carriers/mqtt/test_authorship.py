@@ -1,0 +1,131 @@
+"""
+Signatures, idempotency keys and expected sequence numbers of PUBLISH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.carriers.mqtt.fields import Properties
+from svcbroker.carriers.mqtt.packets import MQTT_311, Puback, Publish, Pubrec, Will
+from svcbroker.carriers.mqtt.reasons import ReasonCode
+from svcbroker.model import Authorship, Execution, PublishEvent, Receipt
+
+from ...authors import SIGNED_AT, Author, tellChain
+from .support import Server
+
+
+def properties(author: Authorship, more: Mapping[str, str], **fields: Any) -> Properties:
+    """The properties of a signed message."""
+    pairs = {
+        "svc-author": author.key.hex(),
+        "svc-signature": author.signature.hex(),
+        "svc-signed-at": str(author.signedAt),
+        **more,
+    }
+    return Properties(userProperties=tuple(pairs.items()), **fields)
+
+
+class PublishTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.server = Server()
+        self.ledger = self.server.ledger
+        self.chain = tellChain(self.ledger)
+        self.client = self.server.connected()
+
+    def published(self) -> PublishEvent:
+        [request] = [each for each in self.ledger.submitted if isinstance(each, PublishEvent)]
+        return request
+
+    def refusal(self, properties: Properties, qos: int = 1) -> tuple[int, str | None]:
+        """The reason of a refused message, and its text."""
+        self.client.send(Publish("t", b"x", qos, packetId=7, properties=properties))
+        [answer] = self.client.take()
+        assert isinstance(answer, Puback | Pubrec)
+        return answer.reason, answer.properties.reasonString
+
+    def answer(self, execution: Execution, sequence: int = 0) -> None:
+        self.client.publish("t")
+        self.ledger.submitted.clear()
+        self.ledger.receipt = Receipt(
+            execution=execution, transactionHash=bytes(32), height=9, sequence=sequence
+        )
+
+    def test_userPropertiesAreNoExtensions(self) -> None:
+        extensions = {"svc-a": "b", "svc-mqtt": '{"v":1,"q":1}'}
+        author = Author().sign(self.chain, "t", b"x", extensions, "k")
+        more = {"svc-a": "b", "svc-idempotency-key": "k", "svc-expected-sequence": "0"}
+        self.client.publish("t", b"x", 1, properties=properties(author, more))
+        request = self.published()
+        self.assertEqual(request.author, author)
+        self.assertEqual((request.idempotencyKey, request.expectedSequence), ("k", 0))
+        self.assertEqual(request.extensions, extensions)
+
+    def test_signedMessageExpiresByItsOwnTime(self) -> None:
+        """Otherwise its author could not know the extensions."""
+        extensions = {"svc-mqtt": f'{{"v":1,"x":{SIGNED_AT + 60_000}}}'}
+        author = Author().sign(self.chain, "t", b"x", extensions)
+        self.client.publish(
+            "t", b"x", 2, properties=properties(author, {}, messageExpiryInterval=60)
+        )
+        self.assertEqual(self.published().extensions, extensions)
+
+    def test_wrongSignatureIsRefused(self) -> None:
+        author = Author().sign(self.chain, "t", b"x", {})
+        for qos in (1, 2):
+            reason, text = self.refusal(properties(author, {}), qos)
+            self.assertEqual(reason, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+            self.assertEqual(text, "signature is not that of the author")
+        self.assertEqual(self.ledger.submitted, [])
+
+    def test_malformedPropertyIsNamed(self) -> None:
+        more = {"svc-signed-at": "now"}
+        reason, text = self.refusal(Properties(userProperties=tuple(more.items())))
+        self.assertEqual(reason, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        assert text is not None
+        self.assertTrue(text.startswith("svc-signed-at: "), text)
+        self.assertEqual(self.ledger.submitted, [])
+
+    def test_refusalsHaveReasons(self) -> None:
+        for execution, reason, words in (
+            (Execution.KEY_IN_USE, 0x83, "idempotency key was used for other content"),
+            (Execution.OTHER_SEQUENCE, 0x83, "it has 5"),
+            (Execution.NO_AUTHOR, 0x87, "topic takes events of its authors only"),
+        ):
+            self.ledger.receipt = None
+            self.answer(execution, 5)
+            code, text = self.refusal(Properties(userProperties=(("svc-idempotency-key", "k"),)))
+            self.assertEqual(code, reason)
+            assert text is not None
+            self.assertTrue(text.endswith(words), text)
+
+    def test_publishedBeforeIsSuccess(self) -> None:
+        self.answer(Execution.PUBLISHED_BEFORE)
+        key = Properties(userProperties=(("svc-idempotency-key", "k"),))
+        self.client.send(Publish("t", b"x", 1, packetId=7, properties=key))
+        self.assertEqual(self.client.take(), [Puback(7)])
+
+    def test_oldVersionIsDisconnected(self) -> None:
+        """It has no user properties; topics may take events of their authors only."""
+        self.answer(Execution.NO_AUTHOR)
+        client = self.server.connected("other", MQTT_311)
+        client.send(Publish("t", b"x", 1, packetId=7))
+        self.assertTrue(client.isClosed)
+
+    def test_willMayBeSigned(self) -> None:
+        extensions = {"svc-mqtt": '{"v":1,"q":0}'}
+        author = Author().sign(self.chain, "t", b"x", extensions)
+        client = self.server.client()
+        client.connect("other", will=Will("t", b"x", 0, False, properties(author, {})))
+        client.lose()
+        self.server.pump()
+        self.assertEqual(self.published().author, author)
+
+    def test_willWithMalformedPropertyIsRefused(self) -> None:
+        more = Properties(userProperties=(("svc-author", "x"),))
+        client = self.server.client()
+        client.connect("other", will=Will("t", b"x", 0, False, more))
+        self.assertTrue(client.isClosed)
