@@ -1,14 +1,17 @@
 """
 One chain on disk, in one SQLite file.
 
-The store keeps rows of bytes and numbers. It knows nothing of consensus, encodings or threads;
-every call is synchronous. Appends may come from one thread while reads come from another: the
-two use connections of their own, and a read sees what was synced before it began.
+The store keeps rows of bytes and numbers. It knows nothing of consensus or threads, and no encoding
+of a block; every call is synchronous. Appends may come from one thread while reads come from
+another: the two use connections of their own, and a read sees what was synced before it began.
 """
 
+from ._erasing import ErasableBlock, StrippedBlock
 from ._errors import StorageDamaged, StorageError, StorageFailed, StorageLost, StorageRefused
+from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
+from ._keys import ERASED_COLUMNS, USE_COLUMNS, ScratchKeys
 from ._metadata import MetadataFile, metadataChecksum
-from ._reader import PRINT_SIZE, SEGMENT, ChainReader, findItem
+from ._reader import ChainReader
 from ._rows import (
     POSITION_SIZE,
     AccountRow,
@@ -29,18 +32,22 @@ from ._store import Store
 from ._tip import TIP_SUFFIX, Tip, readTip, tipPath
 
 __all__ = [
+    "ERASED_COLUMNS",
     "POSITION_SIZE",
     "PRINT_SIZE",
     "SEGMENT",
     "TIP_SUFFIX",
+    "USE_COLUMNS",
     "AccountRow",
     "Append",
     "BlockHeadRow",
     "BlockRow",
     "ChainReader",
+    "ErasableBlock",
     "EventPlace",
     "HistoryRow",
     "MetadataFile",
+    "ScratchKeys",
     "Snapshot",
     "StorageDamaged",
     "StorageError",
@@ -48,6 +55,7 @@ __all__ = [
     "StorageLost",
     "StorageRefused",
     "Store",
+    "StrippedBlock",
     "Tip",
     "TopicBlockRow",
     "TopicRow",

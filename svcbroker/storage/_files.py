@@ -33,7 +33,7 @@ _BUSY_SECONDS: Final = 1.0
 # Measured with 1, 32 and 1000 events of 300 bytes a block. Pages of 8 and 16 KiB make the small
 # blocks 10 and 30 % slower and the large ones hardly faster; a checkpoint every 1000 pages holds
 # an append up for some 2 ms (8 ms where blocks are 300 kB), every 4000 pages for three times that.
-_PAGE_SIZE: Final = 4096
+PAGE_SIZE: Final = 4096
 _CHECKPOINT_PAGES: Final = 1000
 _WRITE_CACHE_KIB: Final = 16 * 1024
 _READ_CACHE_KIB: Final = 8 * 1024
@@ -42,7 +42,7 @@ _SETTINGS: Final = (
     "PRAGMA synchronous = FULL",
     "PRAGMA fullfsync = ON",
     "PRAGMA checkpoint_fullfsync = ON",
-    "PRAGMA secure_delete = OFF",
+    "PRAGMA secure_delete = ON",
     "PRAGMA mmap_size = 0",  # a failing disk is to raise, not to send SIGBUS
 )
 
@@ -71,10 +71,10 @@ def makeFile(
             leftover.unlink(missing_ok=True)
         makePrivateFile(unfinished)
         with closing(connect(unfinished, isolation_level=None)) as connection:
-            connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
-            # Nothing is ever vacuumed. But SQLite then keeps a map of the pages, by which it gets
-            # into the middle of a long body without reading every page before: of a 4 MB body
-            # 14 µs instead of 330. An append costs 1 to 2 % more.
+            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+            # For the space of what is erased. SQLite then also keeps a map of the pages, by which
+            # it gets into the middle of a long body without reading every page before: of a 4 MB
+            # body 14 µs instead of 330. An append costs 1 to 2 % more.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             runSteps(connection, steps, 0)

@@ -7,8 +7,10 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+from ..chain import encodeAuthors
 from ..model import topicPrefix
-from ._reader import PRINT_SIZE, SEGMENT
+from ._fingerprints import PRINT_SIZE, SEGMENT
+from ._keys import insertErased, insertUses
 from ._rows import Append, TopicRow
 
 SEGMENT_SIZE: Final = SEGMENT * PRINT_SIZE
@@ -49,8 +51,9 @@ def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints:
     )
     writing.executemany(
         "INSERT INTO topic (idx, prefix, name, address, sender, created, is_open, sequence, "
-        "height) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET "
-        "is_open = excluded.is_open, sequence = excluded.sequence, height = excluded.height",
+        "height, authors) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (idx) DO UPDATE SET "
+        "is_open = excluded.is_open, sequence = excluded.sequence, height = excluded.height, "
+        "authors = excluded.authors",
         [_topicValues(row) for row in append.topics],
     )
     writing.executemany(
@@ -76,6 +79,10 @@ def insertBlock(writing: sqlite3.Connection, append: Append, first: int, prints:
             "INSERT INTO validator_set (generation, height, encoded) VALUES (?, ?, ?)",
             (row.generation, row.height, row.encoded),
         )
+    if append.uses:
+        insertUses(writing, append.uses)
+    if append.erased:
+        insertErased(writing, append.erased)
 
 
 def _topicValues(row: TopicRow) -> tuple[object, ...]:
@@ -90,4 +97,5 @@ def _topicValues(row: TopicRow) -> tuple[object, ...]:
         topic.isOpen,
         topic.sequence,
         topic.height,
+        None if topic.authors is None else encodeAuthors(topic.authors),
     )

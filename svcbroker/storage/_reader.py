@@ -9,8 +9,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from ..model import Topic, topicPrefix
+from ..chain import ErasedRange, KeyUse, Malformed, decodeAuthors
+from ..model import AuthorSet, Topic, topicPrefix
 from ._errors import StorageDamaged, translated
+from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
+from ._keys import countUses, findErasure, findUse
 from ._rows import (
     POSITION_SIZE,
     AccountRow,
@@ -22,12 +25,6 @@ from ._rows import (
     TransactionPlace,
     ValidatorsRow,
 )
-
-PRINT_SIZE: Final = 4
-"""Bytes of a transaction's hash that are kept as its fingerprint."""
-
-SEGMENT: Final = 512
-"""How many fingerprints make a full row."""
 
 _HEAD: Final = "height, hash, header, certificate, transaction_total"
 _LOAD_ROWS: Final = 4096
@@ -267,9 +264,9 @@ class ChainReader:
         @raise StorageDamaged: the prefix of one is not that of its name, so its events would not
             be found.
         """
-        for index, prefix, name, address, sender, created, isOpen, sequence, height in self._all(
-            "topic", "prefix, name, address, sender, created, is_open, sequence, height"
-        ):
+        columns = "prefix, name, address, sender, created, is_open, sequence, height, authors"
+        for index, prefix, name, address, sender, created, *changing in self._all("topic", columns):
+            isOpen, sequence, height, authors = changing
             if not isinstance(name, str) or prefix != int(topicPrefix(name), 16):
                 raise self._damage(f"topic {index} has the prefix of another name")
             yield TopicRow(
@@ -282,8 +279,39 @@ class ChainReader:
                     isOpen=bool(isOpen),
                     sequence=sequence,
                     height=height,
+                    authors=self._authors(index, authors),
                 ),
             )
+
+    def _authors(self, index: int, encoded: Any) -> AuthorSet | None:
+        if encoded is None:
+            return None
+        try:
+            return decodeAuthors(encoded)
+        except (Malformed, TypeError) as error:
+            raise self._damage(f"the authors of topic {index} are none") from error
+
+    def findUse(self, owner: bytes, key: str) -> KeyUse | None:
+        """
+        The use of an idempotency key that is in force; C{None} where none is. Its digest is C{None}
+        where the event is erased.
+
+        @param owner: the address whose key it is.
+        """
+        return findUse(self._rows, owner, key)
+
+    def countUses(self, owner: bytes) -> int:
+        """
+        The number of the latest use of any key of an owner; 0 where there is none.
+        """
+        return countUses(self._rows, owner)
+
+    def erasure(self, topicIndex: int, sequence: int) -> ErasedRange | None:
+        """
+        The erased events that an event is among, with the transaction that erased them; C{None}
+        where it is not erased.
+        """
+        return findErasure(self._rows, topicIndex, sequence)
 
     def accounts(self) -> Iterator[AccountRow]:
         """
@@ -414,17 +442,3 @@ class ChainReader:
         return StorageDamaged(
             f"{self.path} is damaged ({what}): stop the broker and restore it from a backup"
         )
-
-
-def findItem(items: bytes, wanted: bytes) -> Sequence[int]:
-    """
-    The indexes at which C{wanted} is among items of its length.
-    """
-    found = []
-    at = items.find(wanted)
-    while at >= 0:
-        index, excess = divmod(at, len(wanted))
-        if excess == 0:
-            found.append(index)
-        at = items.find(wanted, at + 1)
-    return found

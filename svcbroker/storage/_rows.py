@@ -12,6 +12,7 @@ from typing import Final
 from attrs import frozen
 from msgspec import Struct
 
+from ..chain import ErasedRange, KeyUse
 from ..model import Topic
 
 _PAIR: Final = struct.Struct(">II")
@@ -192,6 +193,8 @@ class Append:
     @ivar topicBlocks: for each topic with events in it, where they stand.
     @ivar history: inner nodes of the history tree that it completed.
     @ivar validators: the validator set that it brought; C{None} where the set stays.
+    @ivar uses: the idempotency keys that it used, in order.
+    @ivar erased: the events that it erased. Their contents are removed later.
     """
 
     block: BlockRow
@@ -201,6 +204,8 @@ class Append:
     topicBlocks: Sequence[TopicBlockRow] = ()
     history: Sequence[HistoryRow] = ()
     validators: ValidatorsRow | None = None
+    uses: Sequence[KeyUse] = ()
+    erased: Sequence[ErasedRange] = ()
 
 
 def packPositions(positions: Iterable[tuple[int, int]]) -> bytes:

@@ -90,6 +90,19 @@ def backUp(connection: sqlite3.Connection, path: Path, version: int) -> Path:
     return copy
 
 
+def removeBackups(path: Path) -> None:
+    """
+    Remove the copies of a store that were made before upgrades.
+
+    @raise OSError: one cannot be removed.
+    """
+    found = list(path.parent.glob(f"{path.name}.v*.backup*"))
+    for copy in found:
+        copy.unlink(missing_ok=True)
+    if found:
+        syncFile(path.parent)
+
+
 def makePrivateFile(path: Path) -> None:
     """
     Create an empty file that only its owner may read, where there is none. SQLite gives its

@@ -4,15 +4,24 @@ The store: how it is made, opened, appended to and closed.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
+from ._erasing import (
+    ErasableBlock,
+    StrippedBlock,
+    advance,
+    forgetCopies,
+    hasCopies,
+    hasErasable,
+    locate,
+    nextErasable,
+    replaceBody,
+)
 from ._errors import (
-    StorageDamaged,
     StorageError,
     StorageFailed,
     StorageLost,
@@ -21,12 +30,23 @@ from ._errors import (
     translated,
 )
 from ._files import LOG_LIMIT, Connect, companions, makeFile, openReading, openWriting, refusal
+from ._fingerprints import PRINT_SIZE, SEGMENT
 from ._inserting import SEGMENT_SIZE, insertBlock
-from ._reader import PRINT_SIZE, SEGMENT, ChainReader
+from ._reader import ChainReader
 from ._rows import Append
-from ._schema import schemaSteps
+from ._schema import removeBackups, schemaSteps
 from ._snapshot import Snapshot
 from ._tip import Tip, TipFile, findLoss, logLoss, readTip
+from ._transactions import Transactions
+
+BLOCKS_AT_ONCE: Final = 64
+"""From how many blocks at most contents are removed in one transaction."""
+
+BYTES_AT_ONCE: Final = 256 * 1024
+"""The size of bodies after which such a transaction ends."""
+
+PAGES_AT_ONCE: Final = 256
+"""How many pages are given back to the file system in one transaction."""
 
 
 class Store(ChainReader):
@@ -56,9 +76,7 @@ class Store(ChainReader):
         """
         super().__init__(path, reading)
         self._writing = writing
-        self._wal, self._shm = companions(path)
-        self._walInode = os.stat(self._wal).st_ino
-        self._isUncertain = False
+        self._transactions = Transactions(path, writing)
         self._height = 0
         self._hash = b""
         self._total = 0
@@ -202,7 +220,7 @@ class Store(ChainReader):
             for each in planned:
                 insertBlock(self._writing, *each)
 
-        self._transact(insert)
+        self._transactions.run(insert)
         self._height, self._total, self._tail = height, total, tail
         if appends:
             self._hash = appends[-1].block.hash
@@ -219,7 +237,7 @@ class Store(ChainReader):
         @raise StorageFailed: as for L{append}.
         @raise StorageDamaged: as for L{append}.
         """
-        self._transact(
+        self._transactions.run(
             lambda: self._writing.executemany(
                 "UPDATE head SET certificate = ? WHERE height = ? AND certificate = x''",
                 [(certificate, height) for height, certificate in certificates.items()],
@@ -236,7 +254,7 @@ class Store(ChainReader):
         """
         if (height, round) < self._reserved:
             raise ValueError(f"{(height, round)} lies before {self._reserved}")
-        self._transact(
+        self._transactions.run(
             lambda: self._writing.execute(
                 "UPDATE reservation SET height = ?, round = ?, again = ?",
                 (height, round, f"{height}:{round}"),
@@ -273,17 +291,101 @@ class Store(ChainReader):
         @raise StorageDamaged: the file is damaged.
         """
         try:
-            self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._transactions.foldLog()
         except sqlite3.Error as error:
             if primaryCode(error) != sqlite3.SQLITE_FULL:
                 raise translated(error, self.path) from error
+
+    def eraseSome(self, strip: Callable[[ErasableBlock], StrippedBlock | None]) -> bool:
+        """
+        Remove erased contents from the bodies of some blocks. What is done is not done again after
+        a crash.
+
+        @param strip: makes a block without these contents; C{None} where it has none of them.
+        @return: whether there may be more.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}; or the block is damaged.
+        """
+        if not hasErasable(self._writing):
+            return False
+
+        def erase() -> None:
+            locate(self._writing, self._height)
+            size = 0
+            for number in range(BLOCKS_AT_ONCE):
+                block = nextErasable(self._writing)
+                if block is None:
+                    break
+                try:
+                    stripped = strip(block)
+                except Exception:
+                    if number:
+                        break  # and keep what is done; it comes up again
+                    raise
+                if stripped is not None and not replaceBody(self._writing, block, stripped):
+                    raise self._damage(f"the index of block {block.height} is not its events'")
+                advance(self._writing, block.height)
+                size += len(block.body)
+                if size > BYTES_AT_ONCE:
+                    break
+
+        self._transactions.run(erase)
+        return True
+
+    def endErasing(self) -> bool:
+        """
+        Remove the copies that the file, its write-ahead log and the copies made before upgrades may
+        have of contents that L{eraseSome} has removed.
+
+        @return: C{False} where another process reads the file: try again later.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}.
+        """
+        if not hasCopies(self._writing):
+            return True
+        try:
+            if not self._transactions.foldLog():
+                return False
+            removeBackups(self.path)
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+        except OSError as error:
+            raise StorageFailed(f"{error.filename} cannot be removed: {error.strerror}") from error
+        self._transactions.run(lambda: forgetCopies(self._writing))
+        return True
+
+    def vacuum(self) -> bool:
+        """
+        Give some free pages back to the file system, which L{eraseSome} has left. A file that was
+        made by an old release keeps its free pages, for blocks to come.
+
+        @return: whether there may be more.
+        @raise StorageFailed: as for L{append}.
+        @raise StorageDamaged: as for L{append}.
+        """
+        free: int = self._writing.execute("PRAGMA freelist_count").fetchone()[0]
+        if not free or not self._writing.execute("PRAGMA auto_vacuum").fetchone()[0]:
+            return False
+
+        def vacuum() -> None:
+            # Python takes one step of the statement, which is one page.
+            for _ in range(min(free, PAGES_AT_ONCE)):
+                self._writing.execute("PRAGMA incremental_vacuum(1)").fetchall()
+
+        self._transactions.run(vacuum)
+        return free > PAGES_AT_ONCE
+
+    @property
+    def height(self) -> int:
+        """The height of the last block, 0 where there is none."""
+        return self._height
 
     def size(self) -> int:
         """
         Bytes on disk, the write-ahead log included.
         """
         size = 0
-        for file in (self.path, self._wal, self._shm):
+        for file in (self.path, *companions(self.path)):
             with suppress(FileNotFoundError):
                 size += file.stat().st_size
         return size
@@ -331,91 +433,3 @@ class Store(ChainReader):
         if segment * SEGMENT_SIZE + len(prints) != self._total * PRINT_SIZE:
             raise self._damage(f"{self._total} transactions do not have as many fingerprints")
         self._tail = prints if self._total % SEGMENT else b""
-
-    def _transact(self, work: Callable[[], object]) -> None:
-        """
-        Do C{work} in a transaction that is synced when this returns.
-        """
-        self._checkLog()
-        if self._isUncertain:
-            self._removeTrace()
-        self._rollBack()
-        try:
-            self._writing.execute("BEGIN IMMEDIATE")
-            work()
-        except sqlite3.IntegrityError as error:
-            self._rollBack()
-            raise ValueError(f"rows contradict what is stored: {error}") from error
-        except sqlite3.Error as error:
-            self._rollBack()
-            raise translated(error, self.path) from error
-        except BaseException:
-            self._rollBack()
-            raise
-        try:
-            self._writing.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise self._afterFailedCommit(error) from error
-
-    def _afterFailedCommit(self, error: sqlite3.Error) -> Exception:
-        """
-        Come to a clean state after a failed COMMIT.
-
-        Where there was no room, the log lacks at least the end of the transaction, so it never
-        happened. After any other failure, such as one of fsync, all of it may be in the log: SQLite
-        has forgotten it, but would take it up again when it recovers the log after a crash.
-        So the log is cut off behind what was synced before. If the disk does not do that
-        either, nothing more is appended until it does.
-        """
-        self._rollBack()
-        self._isUncertain = primaryCode(error) != sqlite3.SQLITE_FULL
-        if self._isUncertain:
-            with suppress(StorageError):  # it is told by isUncertain, and tried again
-                self._removeTrace()
-        failure = translated(error, self.path)
-        if isinstance(failure, StorageFailed):
-            failure.isUncertain = self._isUncertain
-        return failure
-
-    def _removeTrace(self) -> None:
-        """
-        Fold in what was stored and cut the log off.
-        """
-        self._rollBack()
-        try:
-            isBusy = self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        except sqlite3.Error as error:
-            failure = translated(error, self.path)
-            if isinstance(failure, StorageFailed):
-                failure.isUncertain = True
-            raise failure from error
-        if isBusy:
-            raise StorageFailed(
-                f"{self.path} is held by another process: stop that one", isUncertain=True
-            )
-        self._isUncertain = False
-
-    def _rollBack(self) -> None:
-        # SQLite has often rolled back by itself. What it cannot do now is tried again before the
-        # next transaction.
-        if self._writing.in_transaction:
-            with suppress(sqlite3.Error):
-                self._writing.execute("ROLLBACK")
-
-    def _checkLog(self) -> None:
-        """
-        See that the write-ahead log is still the file that SQLite appends to.
-        """
-        try:
-            inode = os.stat(self._wal).st_ino
-        except OSError as error:
-            raise self._vanished() from error
-        if inode != self._walInode:
-            raise self._vanished()
-
-    def _vanished(self) -> StorageDamaged:
-        # Appending would go on, into a file without a name, and be gone after a restart.
-        return StorageDamaged(
-            f"{self._wal} was removed while in use: stop the broker, copy what is left and "
-            "restore a backup"
-        )

@@ -1,0 +1,238 @@
+"""
+The SQL that removes erased contents from the bodies of blocks.
+
+SQLite overwrites what is deleted (C{secure_delete}), but not what it moves: where rows change
+pages, copies of them may stay in the free space of the old ones. So no row with a body ever takes
+more of its page than before, and none is deleted: then SQLite moves none.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from attrs import frozen
+
+from ..model import topicPrefix
+from ._files import PAGE_SIZE
+
+LOCATED_AT_ONCE: Final = 256
+"""How many ranges are located in one step: each takes some 30 small reads."""
+
+_UNLOCATED: Final = 0
+_DONE: Final = 2**63 - 1
+
+# How SQLite divides a row between its leaf and overflow pages (Database File Format, 1.6).
+_MAX_LOCAL: Final = PAGE_SIZE - 35
+_MIN_LOCAL: Final = (PAGE_SIZE - 12) * 32 // 255 - 23
+_OVERFLOW: Final = PAGE_SIZE - 4
+_SLACK: Final = 100
+
+
+@frozen(kw_only=True)
+class ErasableBlock:
+    """
+    A block with contents that are to be removed.
+
+    @ivar header: its encoded header.
+    @ivar body: its body.
+    @ivar receipts: its encoded receipts.
+    @ivar erased: for topics, by name, the ranges of sequence numbers of erased events. Some of them
+        may be of other blocks.
+    """
+
+    height: int
+    header: bytes
+    body: bytes
+    receipts: bytes
+    erased: Mapping[str, Sequence[tuple[int, int]]]
+
+
+@frozen(kw_only=True)
+class StrippedBlock:
+    """
+    A block without the contents that were erased.
+
+    @ivar body: its body now.
+    @ivar positions: for each topic with events in it, by name, what
+        L{packPositions<svcbroker.storage.packPositions>} makes of their places now.
+    @ivar keys: owners and idempotency keys of the events that were erased.
+    """
+
+    body: bytes
+    positions: Mapping[str, bytes]
+    keys: Collection[tuple[bytes, str]]
+
+
+def locate(writing: sqlite3.Connection, height: int) -> bool:
+    """
+    Find the blocks of some ranges that were not looked for yet. Called in a transaction.
+
+    @param height: the height of the last block.
+    @return: whether there were any.
+    """
+    rows = writing.execute(
+        f"SELECT topic, first FROM erasing WHERE height = {_UNLOCATED} LIMIT {LOCATED_AT_ONCE}"
+    ).fetchall()
+    writing.executemany(
+        f"UPDATE erasing SET height = ? WHERE height = {_UNLOCATED} AND topic = ? AND first = ?",
+        [(_heightOf(writing, topic, first, height), topic, first) for topic, first in rows],
+    )
+    return bool(rows)
+
+
+def _heightOf(writing: sqlite3.Connection, topic: int, sequence: int, height: int) -> int:
+    """
+    The height of the block that has an event.
+    """
+    low, high, found = 1, height, _DONE
+    while low <= high:
+        middle = (low + high) // 2
+        row = writing.execute(
+            "SELECT height, first_sequence FROM topic_block WHERE topic = ? AND height <= ? "
+            "ORDER BY height DESC LIMIT 1",
+            (topic, middle),
+        ).fetchone()
+        if row is not None and row[1] > sequence:
+            high = row[0] - 1
+        else:
+            low = middle + 1
+            found = found if row is None else row[0]
+    return found
+
+
+def nextErasable(writing: sqlite3.Connection) -> ErasableBlock | None:
+    """
+    The next block with contents to remove; C{None} where there is none. All ranges are located.
+    """
+    row = writing.execute(
+        "SELECT height, header, body, receipts FROM head JOIN body USING (height) WHERE height = "
+        f"(SELECT min(height) FROM erasing WHERE height < {_DONE})"
+    ).fetchone()
+    if row is None:
+        return None
+    height, header, body, receipts = row
+    erased: dict[str, list[tuple[int, int]]] = {}
+    for name, first, last in writing.execute(
+        "SELECT name, first, last FROM erasing JOIN topic ON idx = topic WHERE erasing.height = ?",
+        (height,),
+    ).fetchall():
+        erased.setdefault(name, []).append((first, last))
+    return ErasableBlock(height=height, header=header, body=body, receipts=receipts, erased=erased)
+
+
+def replaceBody(writing: sqlite3.Connection, block: ErasableBlock, new: StrippedBlock) -> bool:
+    """
+    Store a block without the contents that were erased. Called in a transaction.
+
+    @return: whether the rows of its topics are those of its events.
+    """
+    height, receipts = block.height, len(block.receipts)
+    ((padded,),) = writing.execute(
+        "SELECT coalesce(length(padding), 0) FROM body WHERE height = ?", (height,)
+    ).fetchall()
+    padding = paddingFor(
+        rowSize(receipts, len(block.body), padded), rowSize(receipts, len(new.body), 0)
+    )
+    writing.execute(
+        "UPDATE body SET body = ?, padding = ? WHERE height = ?",
+        (new.body, bytes(padding) or None, height),
+    )
+    for name, positions in new.positions.items():
+        changed = writing.execute(
+            "UPDATE topic_block SET positions = ?1 WHERE height = ?2 AND length(positions) = ?3 "
+            "AND topic = (SELECT idx FROM topic WHERE prefix = ?4 AND name = ?5)",
+            (positions, height, len(positions), int(topicPrefix(name), 16), name),
+        )
+        if changed.rowcount != 1:
+            return False
+    writing.executemany(
+        "UPDATE key_use SET digest = NULL WHERE owner = ? AND key = ? AND height = ?",
+        [(owner, key, height) for owner, key in new.keys],
+    )
+    return True
+
+
+def advance(writing: sqlite3.Connection, height: int) -> None:
+    """
+    Go from a block on to the next one for each range with events in it. Called in a transaction.
+    """
+    for topic, first, last in writing.execute(
+        "SELECT topic, first, last FROM erasing WHERE height = ?", (height,)
+    ).fetchall():
+        row = writing.execute(
+            "SELECT height, first_sequence FROM topic_block WHERE topic = ? AND height > ? "
+            "ORDER BY height LIMIT 1",
+            (topic, height),
+        ).fetchone()
+        if row is None or row[1] > last:
+            row = (_DONE, first)
+        writing.execute(
+            "UPDATE erasing SET height = ?, first = ? WHERE height = ? AND topic = ? AND first = ?",
+            (*row, height, topic, first),
+        )
+
+
+def hasCopies(writing: sqlite3.Connection) -> bool:
+    """
+    Whether contents were removed from bodies that may still be in copies of them.
+    """
+    return _has(writing, f"height = {_DONE}")
+
+
+def hasErasable(writing: sqlite3.Connection) -> bool:
+    """
+    Whether there are contents to remove from bodies.
+    """
+    return _has(writing, f"height < {_DONE}")
+
+
+def _has(writing: sqlite3.Connection, condition: str) -> bool:
+    return (
+        writing.execute(f"SELECT 1 FROM erasing WHERE {condition} LIMIT 1").fetchone() is not None
+    )
+
+
+def forgetCopies(writing: sqlite3.Connection) -> None:
+    """
+    The copies are removed, too. Called in a transaction.
+    """
+    writing.execute(f"DELETE FROM erasing WHERE height = {_DONE}")
+
+
+def rowSize(receipts: int, body: int, padding: int) -> int:
+    """
+    The size of a row of the table C{body}, from those of its columns.
+    """
+    types = [12 + 2 * receipts, 12 + 2 * body, 12 + 2 * padding if padding else 0]
+    # The header's own size, and the type of the height, which the row does not have.
+    return 2 + sum(_varintSize(each) for each in types) + receipts + body + padding
+
+
+def paddingFor(before: int, after: int) -> int:
+    """
+    How many bytes are to be added to a row that gets smaller, so that it takes no more of its leaf
+    than before: the shorter row may have less in overflow pages and more in the leaf.
+
+    @param before: the row's size before.
+    @param after: its size now.
+    """
+    # A row from before the column was added has one byte less.
+    if _local(after) <= min(_local(before), _local(before - 1)):
+        return 0
+    # Somewhat below a full overflow page the leaf has least.
+    pages = max(0, after - _MIN_LOCAL) // _OVERFLOW + 1
+    return _MIN_LOCAL + pages * _OVERFLOW - _SLACK - after
+
+
+def _local(size: int) -> int:
+    """How many bytes of a row are in its leaf."""
+    if size <= _MAX_LOCAL:
+        return size
+    local = _MIN_LOCAL + (size - _MIN_LOCAL) % _OVERFLOW
+    return local if local <= _MAX_LOCAL else _MIN_LOCAL
+
+
+def _varintSize(number: int) -> int:
+    return max(1, -(-number.bit_length() // 7))
