@@ -12,10 +12,12 @@ To check a data directory takes three lines::
 from ._audit import Audited, audit, auditGroup
 from ._backup import BackedUp, BackupRefused, backUp
 from ._chain import AuditedChain, auditChain
+from ._erasing import Eraser, Erasing
 from ._export import RangeUnknown, exportChain
 from ._exported import ExportedHeaders
 from ._findings import Finding, Findings, Report
 from ._import import Imported, ImportRefused, importChain
+from ._keys import StoredKeys
 from ._layout import (
     BROKER_FILES,
     KEYS_NAME,
@@ -41,6 +43,8 @@ __all__ = [
     "Begin",
     "Certificates",
     "End",
+    "Eraser",
+    "Erasing",
     "ExportedHeaders",
     "Finding",
     "Findings",
@@ -52,6 +56,7 @@ __all__ = [
     "Replay",
     "Report",
     "StoredChain",
+    "StoredKeys",
     "StreamBroken",
     "StreamReader",
     "StreamWriter",

@@ -10,6 +10,7 @@ from typing import Final
 from attrs import define, frozen
 
 from ..chain import (
+    FORMAT,
     Account,
     Candidate,
     ChainState,
@@ -21,8 +22,10 @@ from ..chain import (
     Transaction,
     ValidatorSet,
     checkBlock,
+    encodeBody,
     leafHash,
 )
+from ..model import Execution
 from ..storage import (
     AccountRow,
     Append,
@@ -36,6 +39,8 @@ from ..storage import (
     ValidatorsRow,
     packPositions,
 )
+from ._erasing import withoutContent
+from ._keys import StoredKeys
 
 BATCH_BLOCKS: Final = 256
 """The most blocks that are read in one SQLite transaction, or written in one."""
@@ -131,6 +136,7 @@ def _checkedState(
         history.after(head.hash),
         (row.topic for row in store.topics()),
         ((row.address, Account.decode(row.state)) for row in store.accounts()),
+        StoredKeys(store),
     )
     if state.root != head.stateRoot:
         raise Malformed("the topics are not those of the last block")
@@ -189,7 +195,10 @@ def appendOf(candidate: Candidate, certificate: bytes) -> Append:
 
     @param certificate: its encoded certificate; empty where an engine keeps it.
     """
-    header, outcome, offsets = candidate.header, candidate.outcome, candidate.offsets
+    header, outcome = candidate.header, candidate.outcome
+    body, offsets = candidate.body, candidate.offsets
+    if header.version == FORMAT:
+        body, offsets = _storedBody(candidate)
     return Append(
         block=BlockRow(
             height=header.height,
@@ -197,7 +206,7 @@ def appendOf(candidate: Candidate, certificate: bytes) -> Append:
             header=header.encoded,
             certificate=certificate,
             transactionTotal=header.transactionTotal,
-            body=candidate.body,
+            body=body,
             receipts=candidate.receipts,
         ),
         transactionHashes=[transaction.hash for transaction in candidate.transactions],
@@ -230,7 +239,30 @@ def appendOf(candidate: Candidate, certificate: bytes) -> Append:
                 encoded=outcome.validators.encoded,
             )
         ),
+        uses=outcome.uses,
+        erased=outcome.erased,
     )
+
+
+def _storedBody(candidate: Candidate) -> tuple[bytes, Sequence[int]]:
+    """
+    A block's body as it is stored: publishes of version 2 that were refused have no content there.
+
+    @return: the body, and the offsets of its transactions.
+    """
+    refused = [
+        number
+        for number, receipt in enumerate(candidate.outcome.receipts)
+        if receipt.execution is not Execution.DONE
+    ]
+    transactions = list(candidate.transactions)
+    for number in refused:
+        transaction = transactions[number]
+        if transaction.seal:
+            transactions[number] = withoutContent(transaction)
+    if all(transactions[number] is candidate.transactions[number] for number in refused):
+        return candidate.body, candidate.offsets
+    return encodeBody(transactions)
 
 
 def setRoundsAside(store: Store, height: int) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -38,11 +39,20 @@ _CHECKPOINT_PAGES: Final = 1000
 _WRITE_CACHE_KIB: Final = 16 * 1024
 _READ_CACHE_KIB: Final = 8 * 1024
 
+# The schema of files that were written with secure_delete from the beginning.
+_FIRST_SECURE: Final = 4
+
+# A page's kind, first free block, number of cells, and where the cells begin (Database File Format,
+# 1.6), and the size of an interior page's header.
+_PAGE_HEADER: Final = struct.Struct(">BHHH")
+_INTERIOR: Final = 5
+_INTERIOR_HEADER: Final = 12
+
 _SETTINGS: Final = (
     "PRAGMA synchronous = FULL",
     "PRAGMA fullfsync = ON",
     "PRAGMA checkpoint_fullfsync = ON",
-    "PRAGMA secure_delete = ON",
+    "PRAGMA secure_delete = ON",  # erased contents are to be gone
     "PRAGMA mmap_size = 0",  # a failing disk is to raise, not to send SIGBUS
 )
 
@@ -140,7 +150,16 @@ def openWriting(
     inspectFile(path)
     connection = _connect(path, connect)
     try:
-        _prepareWriting(path, connection, steps, logLimit)
+        version = _prepareWriting(path, connection, steps, logLimit)
+        if version < _FIRST_SECURE <= len(steps):
+            root = _rootOfBodies(path, connection)
+            # Closing a descriptor of the file drops the locks that the connection has on it.
+            connection.close()
+            _clearFreeSpace(path, root)
+            connection = _connect(path, connect)
+            _prepareWriting(path, connection, steps, logLimit)
+        if version < len(steps):
+            _upgrade(path, connection, steps, version)
     except BaseException:
         connection.close()
         raise
@@ -204,7 +223,10 @@ def _apply(connection: sqlite3.Connection, *statements: str) -> None:
 
 def _prepareWriting(
     path: Path, connection: sqlite3.Connection, steps: Sequence[str], logLimit: int
-) -> None:
+) -> int:
+    """
+    @return: the file's schema number.
+    """
     try:
         _apply(
             connection,
@@ -228,15 +250,52 @@ def _prepareWriting(
         connection.execute("ROLLBACK")
         if _foldLog(path, connection):
             _checkSize(path, connection)
-        if version < len(steps):
-            backUp(connection, path, version)
-            runSteps(connection, steps, version)
+        return version
+    except sqlite3.Error as error:
+        raise refusal(error, path) from error
+
+
+def _upgrade(
+    path: Path, connection: sqlite3.Connection, steps: Sequence[str], version: int
+) -> None:
+    try:
+        backUp(connection, path, version)
+        runSteps(connection, steps, version)
     except sqlite3.Error as error:
         raise refusal(error, path) from error
     except OSError as error:
         raise StorageRefused(
             f"{path} cannot be backed up before its upgrade ({_words(error)}): make room"
         ) from error
+
+
+def _rootOfBodies(path: Path, connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'body'").fetchone()
+    if row is None:
+        raise StorageRefused(f"{path} is damaged (no bodies): restore it from a backup")
+    root: int = row[0]
+    return root
+
+
+def _clearFreeSpace(path: Path, root: int) -> None:
+    """
+    Overwrite the free space of a table's root page. Without C{secure_delete} SQLite leaves the
+    first rows there when the table gets its second page. No connection may be open.
+
+    @param root: the number of the page.
+    """
+    try:
+        with path.open("r+b") as file:
+            file.seek((root - 1) * PAGE_SIZE)
+            kind, _, cells, end = _PAGE_HEADER.unpack(file.read(_PAGE_HEADER.size))
+            start = _INTERIOR_HEADER + 2 * cells
+            if kind == _INTERIOR and start < end <= PAGE_SIZE:
+                file.seek((root - 1) * PAGE_SIZE + start)
+                file.write(bytes(end - start))
+                file.flush()
+                os.fsync(file.fileno())
+    except (OSError, struct.error) as error:
+        raise StorageRefused(f"{path} cannot be written: {_words(error)}") from error
 
 
 def _checkSchema(path: Path, connection: sqlite3.Connection) -> None:

@@ -257,7 +257,10 @@ class DamageTests(ArchiveTestCase):
                 "history: has 1 rows, and 0 belong to the chain",
             ),
             ("INSERT INTO fingerprint VALUES (1, x'00')", "fingerprint: has 2 rows, and 1 belong"),
-            ("INSERT INTO body VALUES (99, x'', x'')", "block 99, body: the row belongs to no"),
+            (
+                "INSERT INTO body (height, receipts, body) VALUES (99, x'', x'')",
+                "block 99, body: the row belongs to no",
+            ),
             (
                 "INSERT INTO head VALUES (-3, 0, x'', x'', x'')",
                 "block -3, head: the row",

@@ -13,7 +13,8 @@ from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.storage import HistoryRow, StorageRefused, Store, ValidatorsRow
-from svcbroker.storage._schema import schemaSteps
+from svcbroker.storage._files import LOG_LIMIT, openWriting
+from svcbroker.storage._schema import APPLICATION_ID, schemaSteps
 from tests.storage.chains import differences, makeFirst, newStore, seededChain
 
 NEXT = "CREATE TABLE extra (id INTEGER PRIMARY KEY);\nINSERT INTO extra VALUES (7);\n"
@@ -152,3 +153,38 @@ class SecondStepTests(SynchronousTestCase):
         self.assertEqual(self.read(self.backup), self.before)
         names = [self.path.name, f"{self.path.name}-tip", self.backup.name]
         self.assertEqual(sorted(os.listdir(self.path.parent)), names)
+
+
+class FourthStepTests(SynchronousTestCase):
+    """
+    Tests for files of schema 3, which were written without C{secure_delete}.
+    """
+
+    def test_upgradeLeavesNoCopiesOfFirstRows(self) -> None:
+        """
+        SQLite has left the first bodies in the free space of the table's first page. After the
+        upgrade each content is in the file once, and all rows are as they were.
+        """
+        path = Path(self.mktemp()) / "ledger.sqlite"
+        path.parent.mkdir()
+        rows = [(height, b"", b"content %6d," % height * 20) for height in range(1, 200)]
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA secure_delete = OFF")
+            connection.executescript("".join(schemaSteps()[:3]))
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute("PRAGMA user_version = 3")
+            connection.executemany("INSERT INTO body VALUES (?, ?, ?)", rows)
+        counts = [path.read_bytes().count(body[:15]) for _, _, body in rows]
+        self.assertGreater(max(counts), 20)
+        connection = openWriting(
+            path, steps=schemaSteps(), connect=sqlite3.connect, logLimit=LOG_LIMIT
+        )
+        with closing(connection):
+            found = connection.execute("SELECT height, receipts, body FROM body").fetchall()
+            self.assertEqual(found, rows)
+            check = connection.execute("PRAGMA integrity_check").fetchall()
+            self.assertEqual(check, [("ok",)])
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            self.assertEqual(version, len(schemaSteps()))
+        counts = [path.read_bytes().count(body[:15]) for _, _, body in rows]
+        self.assertLessEqual(max(counts), 20)

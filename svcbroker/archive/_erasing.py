@@ -1,0 +1,152 @@
+"""
+Removing the contents of erased events from a stored chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from msgspec import structs
+
+from ..chain import (
+    Header,
+    Kind,
+    Malformed,
+    Transaction,
+    TransactionReceipt,
+    decodeBody,
+    decodeReceipts,
+    encodeBody,
+    keyAddress,
+    merkleRoot,
+    receiptLeaves,
+)
+from ..model import Execution
+from ..storage import ErasableBlock, StorageDamaged, Store, StrippedBlock, packPositions
+
+
+def withoutContent(transaction: Transaction) -> Transaction:
+    """
+    A publish as it stands in a body once its content was erased.
+    """
+    size = transaction.size - len(transaction.seal) - len(transaction.content)
+    return structs.replace(transaction, seal=b"", content=b"", size=size, isErased=True)
+
+
+class Erasing(Enum):
+    """How far an L{Eraser} is."""
+
+    MORE = "more"
+    """There is more to do now."""
+    WAITING = "waiting"
+    """Another process is reading the file: try again later."""
+    DONE = "done"
+    """No content of an erased event is left in a file of the chain."""
+
+
+class Eraser:
+    """
+    Removes the contents of erased events from a store, a part of the work at a time. It continues
+    after a crash.
+
+    A ledger calls it where it writes blocks, between them: once it has started, and after each
+    block with an erasure, until nothing is left to do.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def step(self) -> Erasing:
+        """
+        Do a part of the work. It takes some milliseconds, or as long as writing one block.
+
+        @raise StorageFailed: the disk is full or failed. Try again later.
+        @raise StorageDamaged: a block is damaged, so its contents cannot be removed, nor those of
+            later blocks.
+        """
+        if self._store.eraseSome(self._strip):
+            return Erasing.MORE
+        if not self._store.endErasing():
+            return Erasing.WAITING
+        return Erasing.MORE if self._store.vacuum() else Erasing.DONE
+
+    def run(self) -> Erasing:
+        """
+        Do all of the work.
+
+        @return: L{Erasing.DONE} or L{Erasing.WAITING}.
+        @raise StorageError: as for L{step}.
+        """
+        while (progress := self.step()) is Erasing.MORE:
+            pass
+        return progress
+
+    def _strip(self, block: ErasableBlock) -> StrippedBlock | None:
+        try:
+            return stripBlock(block, self._store.chainId)
+        except Malformed as error:
+            raise StorageDamaged(
+                f"{self._store.path} is damaged (block {block.height}: {error}), so the contents "
+                "that were erased cannot be removed from it: restore it from a backup"
+            ) from None
+
+
+def stripBlock(block: ErasableBlock, chain: bytes) -> StrippedBlock | None:
+    """
+    Make a block without the contents that were erased. It is checked first, since what is removed
+    does not come back.
+
+    @param chain: the chain's id.
+    @return: C{None} where it has none of them.
+    @raise Malformed: the block is damaged.
+    """
+    transactions = decodeBody(block.body, mayBeErased=True)
+    leaves = receiptLeaves([each.hash for each in transactions], block.receipts)
+    if merkleRoot(leaves) != Header.decode(block.header).receiptRoot:
+        raise Malformed("the transactions and receipts are not those of the header")
+    receipts = decodeReceipts(block.receipts)
+    keys: list[tuple[bytes, str]] = []
+    stripped: list[Transaction] = []
+    isChanged = False
+    for transaction, receipt in zip(transactions, receipts, strict=True):
+        if _isEvent(transaction, receipt) and any(
+            first <= receipt.sequence <= last
+            for first, last in block.erased.get(transaction.topic, ())
+        ):
+            claims = transaction.claims
+            if claims is not None and claims.key is not None:
+                owner = claims.owner
+                if claims.author is not None:
+                    owner = keyAddress(chain, claims.author.key)
+                assert owner is not None
+                keys.append((owner, claims.key))
+            if transaction.seal or transaction.content:
+                transaction = withoutContent(transaction)
+                isChanged = True
+        stripped.append(transaction)
+    if not isChanged:
+        return None
+    body, offsets = encodeBody(stripped)
+    return StrippedBlock(body=body, positions=_positions(stripped, receipts, offsets), keys=keys)
+
+
+def _isEvent(transaction: Transaction, receipt: TransactionReceipt) -> bool:
+    return transaction.kind is Kind.PUBLISH and receipt.execution is Execution.DONE
+
+
+def _positions(
+    transactions: Sequence[Transaction],
+    receipts: Sequence[TransactionReceipt],
+    offsets: Sequence[int],
+) -> Mapping[str, bytes]:
+    """
+    Where the events of each topic stand in a body.
+    """
+    places: dict[str, list[tuple[int, int]]] = {}
+    for number, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True)):
+        if _isEvent(transaction, receipt):
+            start = offsets[number]
+            place = start, offsets[number + 1] - start
+            places.setdefault(transaction.topic, []).append(place)
+    return {topic: packPositions(of) for topic, of in places.items()}

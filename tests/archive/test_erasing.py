@@ -1,0 +1,349 @@
+"""
+Removing the contents of erased events.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.archive import Eraser, Erasing, loadChain
+from svcbroker.chain import Kind, Transaction
+from svcbroker.storage import Store
+from tests.archive.erasable import (
+    OWNER,
+    ErasableChain,
+    canary,
+    eventsIn,
+    filesWith,
+    reopened,
+)
+
+
+class ErasingTestCase(SynchronousTestCase):
+    """
+    A test with a chain in a directory of its own.
+    """
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        self.path = self.directory / "ledger.sqlite"
+        self.chain = ErasableChain(self.directory)
+        self.addCleanup(self.chain.close)
+
+    def erase(self) -> None:
+        """Remove what was erased."""
+        self.assertIs(Eraser(self.chain.store).run(), Erasing.DONE)
+
+    def assertGone(self, content: bytes) -> None:
+        """A content is in no file."""
+        self.assertEqual(filesWith(self.directory, content), [])
+
+
+class ErasingTests(ErasingTestCase):
+    """
+    Tests for what is removed and what stays.
+    """
+
+    def test_contentIsInNoFile(self) -> None:
+        """Content, salt, signature and private extensions are gone from all files; heads, public
+        extensions and other events stay."""
+        chain = self.chain
+        chain.open("a", "b")
+        private, public = canary("private").decode(), canary("public").decode()
+        extensions = {"svc-private-note": private, "svc-note": public}
+        gone, kept = canary("gone"), canary("kept")
+        publish = chain.say("a", gone, author="ann", extensions=extensions)
+        chain.decide([chain.say("b", kept), publish, chain.say("a", kept)])
+        assert publish.claims is not None
+        assert publish.claims.author is not None
+        secrets = (gone, private.encode(), publish.seal[:32], publish.claims.author.signature)
+        for secret in secrets:
+            self.assertNotEqual(filesWith(self.directory, secret), [])
+        chain.erase("a", (1, 1))
+        self.assertIs(Eraser(chain.store).step(), Erasing.MORE)
+        self.erase()
+        for secret in secrets:
+            self.assertGone(secret)
+        self.assertNotEqual(filesWith(self.directory, public.encode()), [])
+        self.assertEqual(eventsIn(chain.store), {("b", 1): kept, ("a", 1): None, ("a", 2): kept})
+
+    def test_eventsOfVersion1AreErased(self) -> None:
+        """So are those of old transactions. An empty content stays what it is."""
+        chain = self.chain
+        chain.open("a")
+        chain.publish("a", canary(1), b"", canary(2))
+        chain.erase("a", (1, 2))
+        self.erase()
+        self.assertGone(canary(1))
+        self.assertEqual(
+            eventsIn(chain.store), {("a", 1): None, ("a", 2): b"", ("a", 3): canary(2)}
+        )
+
+    def test_refusedPublishIsStoredWithoutContent(self) -> None:
+        """Of a publish of version 2 that was not done, the content is never stored."""
+        chain = self.chain
+        chain.openFor("a", "ann")
+        texts = [canary(number) for number in range(5)]
+        chain.decide(
+            [
+                chain.say("a", texts[0], author="ann", isSigned=False),
+                chain.say("a", texts[1]),
+                chain.say("a", texts[2], author="ann", key="k"),
+                chain.say("a", texts[3], author="ann", key="k"),
+                chain.say("nowhere", texts[4]),
+            ]
+        )
+        self.assertEqual(eventsIn(chain.store), {("a", 1): texts[2]})
+        found = [bool(filesWith(self.directory, text)) for text in texts]
+        self.assertEqual(found, [False, False, True, False, False])
+
+    def test_useHasNoDigestAfterwards(self) -> None:
+        """The hash of an erased content is gone with it; the key stays in use."""
+        chain = self.chain
+        chain.open("a")
+        chain.decide(
+            [
+                chain.say("a", canary(1), key="one"),
+                chain.say("a", canary(2), key="two", author="ann"),
+                chain.say("a", canary(3), key="three"),
+            ]
+        )
+        chain.erase("a", (1, 2))
+        self.erase()
+        with closing(sqlite3.connect(self.path)) as connection:
+            rows = dict(connection.execute("SELECT key, digest IS NULL FROM key_use").fetchall())
+        self.assertEqual(rows, {"one": 1, "two": 1, "three": 0})
+        keys = loadChain(chain.store).state.keys
+        use = keys.find(OWNER, "one")
+        assert use is not None
+        self.assertEqual((use.sequence, use.digest), (1, None))
+        self.assertIsNotNone(keys.find(OWNER, "three"))
+
+    def test_lateErasuresAreFound(self) -> None:
+        """Erasures that come while others are removed are removed, too, and what is erased
+        twice."""
+        chain = self.chain
+        chain.open("a", "b")
+        for number in range(150):
+            chain.decide([chain.say("a", canary("a", number)), chain.say("b", canary("b", number))])
+        chain.erase("a", (1, 100))
+        eraser = Eraser(chain.store)
+        eraser.step()
+        chain.decide([chain.erasure("b", (20, 40), (60, 149)), chain.erasure("a", (50, 110))])
+        eraser.step()
+        chain.erase("a", (111, 111))
+        self.erase()
+        events = eventsIn(chain.store)
+        for number in range(150):
+            isErased = number < 111
+            self.assertEqual(events["a", number + 1] is None, isErased)
+            self.assertEqual(bool(filesWith(self.directory, canary("a", number))), not isErased)
+            isErased = 20 <= number + 1 <= 40 or 60 <= number + 1 <= 149
+            self.assertEqual(events["b", number + 1] is None, isErased)
+            self.assertEqual(bool(filesWith(self.directory, canary("b", number))), not isErased)
+
+    def test_spaceComesBack(self) -> None:
+        """The file gets smaller by what was erased."""
+        chain = self.chain
+        chain.open("a")
+        for number in range(20):
+            chain.decide([chain.say("a", canary(number) * 1500)])
+        chain.store.foldLog()
+        before = chain.store.size()
+        chain.erase("a", (1, 15))
+        self.erase()
+        chain.store.foldLog()
+        self.assertLess(chain.store.size(), before / 2)
+        self.assertEqual(len([text for text in eventsIn(chain.store).values() if text]), 5)
+
+    def test_readerDelaysTheEnd(self) -> None:
+        """While another process reads the file, its log may still have the content; afterwards it
+        is removed."""
+        chain = self.chain
+        chain.open("a")
+        chain.publish("a", canary(1))
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as other:
+            other.execute("BEGIN")
+            other.execute("SELECT * FROM head").fetchall()
+            chain.erase("a", (1, 1))
+            self.assertIs(Eraser(chain.store).run(), Erasing.WAITING)
+            self.assertNotEqual(filesWith(self.directory, canary(1)), [])
+        self.erase()
+        self.assertGone(canary(1))
+
+    def test_upgradeCopyIsRemoved(self) -> None:
+        """A copy that was made before an upgrade has the content, too."""
+        chain = self.chain
+        chain.open("a")
+        chain.publish("a", canary(1))
+        copy = self.directory / "ledger.sqlite.v3.backup"
+        shutil.copy(self.path, copy)
+        (self.directory / "ledger.sqlite.v3.backup.new").write_bytes(b"half a copy")
+        chain.publish("a", canary(2))
+        chain.erase("a", (2, 2))
+        self.erase()
+        self.assertFalse(copy.exists())
+        self.assertEqual(list(self.directory.glob("*backup*")), [])
+
+    def test_nothingToDo(self) -> None:
+        """A chain without erasures has its upgrade copy afterwards."""
+        self.chain.open("a")
+        copy = self.directory / "ledger.sqlite.v3.backup"
+        copy.write_bytes(b"")
+        self.erase()
+        self.assertTrue(copy.exists())
+
+
+class RandomChain:
+    """
+    A chain of random events of both versions, of which some are erased.
+
+    @ivar contents: what was published, by topic and sequence number.
+    @ivar erased: what of that was erased.
+    """
+
+    TOPICS = ("a", "b", "c/d", "by")
+
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.contents: dict[tuple[str, int], bytes] = {}
+        self.erased: set[tuple[str, int]] = set()
+        self.chain = ErasableChain(directory)
+        self.chain.open("a", "b", "c/d")
+        self.chain.openFor("by", "ann", "bob")
+        self._directory = directory
+        self._random = Random(seed)
+        self._counts = dict.fromkeys(self.TOPICS, 0)
+
+    def grow(self, blocks: int, largest: int) -> None:
+        """
+        Make blocks.
+
+        @param largest: the size of the largest contents, roughly.
+        """
+        for _ in range(blocks):
+            transactions = [
+                self._publish(largest) for _ in range(self._random.choice((0, 1, 1, 1, 2, 5, 12)))
+            ]
+            topic = self._random.choice(self.TOPICS)
+            if self._counts[topic] and self._random.random() < 0.5:
+                first = self._random.randint(1, self._counts[topic])
+                last = self._random.randint(first, min(self._counts[topic], first + 6))
+                transactions.append(self.chain.erasure(topic, (first, last)))
+                self.erased.update((topic, number) for number in range(first, last + 1))
+            self.chain.decide(transactions)
+
+    def _publish(self, largest: int) -> Transaction:
+        random, topic = self._random, self._random.choice(self.TOPICS)
+        self._counts[topic] += 1
+        size = int(largest ** random.random())
+        content = (canary(topic, self._counts[topic]) * (size // 64 + 1))[: max(64, size)]
+        self.contents[topic, self._counts[topic]] = content
+        if topic == "by":
+            return self.chain.say(topic, content, author=random.choice(("ann", "bob")))
+        if random.random() < 0.3:
+            return self.chain.transaction(Kind.PUBLISH, topic, content)
+        key = f"{topic}{self._counts[topic]}" if random.random() < 0.5 else None
+        return self.chain.say(topic, content, key=key)
+
+    def check(self, directory: Path) -> None:
+        """
+        Check that in a closed copy everything that was erased is gone, and the rest is there.
+        """
+        store = reopened(directory / "ledger.sqlite")
+        try:
+            assert Eraser(store).run() is Erasing.DONE
+            found = eventsIn(store)
+        finally:
+            store.close()
+        files = b"".join(path.read_bytes() for path in directory.rglob("*") if path.is_file())
+        for event, content in self.contents.items():
+            isErased = event in self.erased
+            assert found.pop(event) == (None if isErased else content), event
+            if isErased:
+                # In halves, since a page may end in the middle.
+                assert content[:32] not in files, event
+                assert content[32:64] not in files, event
+        assert not found, found
+
+
+class RandomTests(SynchronousTestCase):
+    """
+    Tests with random chains.
+    """
+
+    def make(self, seed: int) -> RandomChain:
+        """A chain in a directory of its own."""
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+        chain = RandomChain(self.directory, seed)
+        self.addCleanup(chain.chain.close)
+        return chain
+
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
+    @given(st.integers(0, 2**32), st.sampled_from((200, 3000, 30_000)))
+    def test_onlyWhatIsErasedIsGone(self, seed: int, largest: int) -> None:
+        """Whatever is erased, and whenever the eraser runs, it is in no byte of any file
+        afterwards, and all else can be read."""
+        made = self.make(seed)
+        random = Random(seed)
+        for _ in range(4):
+            made.grow(random.randint(1, 25), largest)
+            eraser = Eraser(made.chain.store)
+            for _ in range(random.choice((0, 1, 3, 99))):
+                eraser.step()
+        made.chain.close()
+        made.check(self.directory)
+
+    def test_crashAtEveryStatement(self) -> None:
+        """A process that dies before any statement of the eraser leaves files with which the next
+        one finishes."""
+        made = self.make(5)
+        made.grow(30, 2500)
+        made.chain.close()
+        shutil.copy(self.directory / "ledger.sqlite", self.directory / "ledger.sqlite.v3.backup")
+        copies: list[Path] = []
+
+        def crash() -> None:
+            copies.append(self.directory.with_name(f"{self.directory.name}-{len(copies)}"))
+            shutil.copytree(self.directory, copies[-1])
+
+        class Crashing(sqlite3.Connection):
+            """Copies all files before it writes."""
+
+            def execute(self, statement: str, *parameters: Any) -> Any:
+                if isErasing and not statement.startswith("SELECT"):
+                    crash()
+                return super().execute(statement, *parameters)
+
+            def executemany(self, *arguments: Any) -> Any:
+                if isErasing:
+                    crash()
+                return super().executemany(*arguments)
+
+        isErasing = False
+        store = Store.open(
+            self.path(), connect=lambda *a, **k: sqlite3.connect(*a, **k, factory=Crashing)
+        )
+        self.addCleanup(store.close)
+        isErasing = True
+        self.assertIs(Eraser(store).run(), Erasing.DONE)
+        crash()
+        isErasing = False
+        self.assertGreater(len(copies), 100)
+        for copy in copies[:: max(1, len(copies) // 60)]:
+            made.check(copy)
+        made.check(copies[-1])
+
+    def path(self) -> Path:
+        """The file of the chain."""
+        return self.directory / "ledger.sqlite"
