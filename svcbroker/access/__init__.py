@@ -2,7 +2,7 @@
 Who may do what: the grants of accounts, and the principals that act through the broker.
 """
 
-from ._access import Access, Admission, credentialsOf
+from ._access import Access, Admission
 from ._accountfile import (
     Account,
     AccountTable,
@@ -14,6 +14,7 @@ from ._accountfile import (
 from ._accounts import Accounts
 from ._accounttext import AccountText, CannotEdit
 from ._audit import AuditTrail
+from ._credentials import credentialsOf
 from ._grants import BUILT_IN_ROLES, EVERYTHING, Grants
 from ._logins import LOGIN_THREADS
 from ._passwords import hashPassword

@@ -13,7 +13,7 @@ from weakref import ReferenceType, WeakValueDictionary, ref
 
 from attrs import evolve, frozen
 from twisted.cred.checkers import ICredentialsChecker
-from twisted.cred.credentials import ICredentials, IUsernamePassword, UsernamePassword
+from twisted.cred.credentials import ICredentials, IUsernamePassword
 from twisted.cred.error import LoginFailed, UnauthorizedLogin
 from twisted.cred.portal import IRealm, Portal
 from twisted.internet.defer import Deferred, fail, maybeDeferred
@@ -23,17 +23,15 @@ from zope.interface import Interface, implementer
 
 from ..errors import BrokerError, NotAuthenticated
 from ..interfaces import (
-    AccountToken,
     Action,
-    ClientCertificate,
     IAuthenticator,
     IClientCertificate,
     Identity,
     Quotas,
 )
 from ..net.deferreds import asDeferred
-from ..net.tls import peerCertificate
 from ._audit import HTTP, AuditTrail
+from ._credentials import accountToken
 from ._http import HttpLogins
 from ._logins import LoginLimits, LoginQueue
 from ._principal import ANYBODY, Principal
@@ -41,22 +39,6 @@ from ._usage import UNLIMITED, Usage
 
 _MAX_RECENT: Final = 10_000
 """Of how many accounts the rates are kept that no connection uses."""
-
-
-def credentialsOf(transport: Any, name: bytes | None, password: bytes | None) -> Any:
-    """
-    The credentials of a connection that logs in inside its protocol.
-
-    @param transport: the connection. Its client's certificate counts where there is neither name
-        nor password.
-    @return: C{ICredentials}; C{None} where there are none.
-    """
-    if name is not None or password is not None:
-        return UsernamePassword(name or b"", password or b"")
-    certificate = peerCertificate(transport)
-    if certificate is None:
-        return None
-    return ClientCertificate(certificate.commonName, certificate.fingerprint)
 
 
 @frozen(eq=False)
@@ -151,8 +133,8 @@ class Access:
         self._audit = audit
         self._portal = Portal(self, [_Authenticators(authenticators)])
         # By the account's name; the client id, or "" where its grants do not depend on it; and the
-        # identity, where that holds for some credentials alone.
-        self._principals: WeakValueDictionary[tuple[str, str, Identity | None], Principal]
+        # credential, or the identity where that holds for some credentials alone.
+        self._principals: WeakValueDictionary[tuple[str, str, Identity | str], Principal]
         self._principals = WeakValueDictionary()
         self._usages: WeakValueDictionary[str, Usage] = WeakValueDictionary()
         # Rates that were used up stay used up when all connections of an account have closed.
@@ -217,7 +199,7 @@ class Access:
     async def _login(self, credentials: ICredentials, address: str, clientId: str) -> Principal:
         quick, check = credentials, _refuse
         if IUsernamePassword.providedBy(credentials):
-            quick = _accountToken(credentials)
+            quick = accountToken(credentials)
 
             def check() -> Deferred[Principal]:
                 return self._check(credentials, clientId)
@@ -273,7 +255,7 @@ class Access:
         """
         Log a connection in. Called by carriers whose connections keep their log-in.
 
-        @param credentials: see L{credentialsOf}.
+        @param credentials: see L{credentialsOf<svcbroker.access.credentialsOf>}.
         @param ended: called when the account goes or the log-in expires: the connection closes.
         @param carrier: how the client is connected, for the audit trail.
         @raise NotAuthenticated: the credentials are not valid, or there are none and none are not
@@ -331,7 +313,8 @@ class Access:
     async def reload(self) -> None:
         """
         Read accounts, grants and limits again. Rights of running connections change at once;
-        those of accounts that are gone end.
+        those of accounts that are gone end, and so do those that have logged in by a password, a
+        token or a certificate that is gone.
 
         @raise InvalidDescription: a file of an authenticator is not valid. Nothing has changed.
         """
@@ -350,19 +333,22 @@ class Access:
             account = before[principal]
             # The log-in of an account by a token that expires. Where the credentials say what is
             # granted, they last as long as they do.
-            isOfAccount = account is not None and evolve(account, expiresAt=old.expiresAt) == old
+            isOfAccount = account is not None and _asLoggedIn(account, old) == old
             if old.expiresAt is not None and not isOfAccount:
                 continue
             identity = self._identify(principal.name)
             if identity is None:
                 self._end(principal)
                 continue
+            if old.credential in old.credentials - identity.credentials:
+                self._end(principal, "does not have the credential of some log-ins any more")
+                continue
             principal.usage.limit(self._quotasOf(identity))
             if identity.grants.dependsOnClient and not old.grants.dependsOnClient:
                 # Connections that share a principal log in again, each by its client id.
                 self._end(principal, "needs the client id now")
             elif account != identity or not isOfAccount:
-                principal.update(evolve(identity, expiresAt=old.expiresAt))
+                principal.update(_asLoggedIn(identity, old))
 
     def _identify(self, name: str) -> Identity | None:
         for authenticator in self._authenticators:
@@ -377,7 +363,8 @@ class Access:
     def _principal(self, identity: Identity, clientId: str) -> Principal:
         name = identity.name
         clientId = clientId if identity.grants.dependsOnClient else ""
-        key = (name, clientId, None if identity.expiresAt is None else identity)
+        shown = identity.credential if identity.expiresAt is None else identity
+        key = (name, clientId, shown)
         principal = self._principals.get(key)
         if principal is None or principal.isRevoked:
             usage = self._usages.get(name)
@@ -431,14 +418,10 @@ class Access:
         principal.revoke()
 
 
+def _asLoggedIn(identity: Identity, loggedIn: Identity) -> Identity:
+    """The identity of an account, for a log-in that there is."""
+    return evolve(identity, expiresAt=loggedIn.expiresAt, credential=loggedIn.credential)
+
+
 def _refuse() -> Deferred[Principal]:
     return fail(UnauthorizedLogin())
-
-
-def _accountToken(credentials: Any) -> AccountToken:
-    # What is not UTF-8 is no name and no token.
-    name, token = (
-        each.decode("utf-8", "replace") if isinstance(each, bytes) else each
-        for each in (credentials.username, credentials.password)
-    )
-    return AccountToken(name, token)

@@ -48,6 +48,11 @@ class Token:
     sha256: str = field(repr=False)
     expiresAt: float | None = None
 
+    @property
+    def credential(self) -> str:
+        """Tells it from other credentials, and from itself with another end."""
+        return f"{self.sha256} {self.expiresAt}"
+
 
 @frozen(kw_only=True)
 class Account:
@@ -229,16 +234,21 @@ class _Reader:
             known = [*BUILT_IN_ROLES, *self._roles]
             if role not in known:
                 raise _Mistake(f"{where} roles: there is no role {role!r}, but {', '.join(known)}")
+        tokens = self._readTokens(table, name, where)
+        certificate = self._readCertificate(table, name, where)
         return Account(
             name=name,
             identity=Identity(
                 name=name,
                 grants=grantsOf(roles, self._roles, name),
                 quotas=_quotas(table, "limits", where),
+                credentials=frozenset(
+                    {password, certificate, *(each.credential for each in tokens)} - {""}
+                ),
             ),
             password=password,
-            tokens=self._readTokens(table, name, where),
-            certificate=self._readCertificate(table, name, where),
+            tokens=tokens,
+            certificate=certificate,
             roles=roles,
         )
 

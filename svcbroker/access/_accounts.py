@@ -79,7 +79,8 @@ class Accounts:
         if IUsernamePassword.providedBy(credentials):
             return await self._checkPassword(credentials)
         if IClientCertificate.providedBy(credentials):
-            return self._findCertificate(credentials).identity
+            found = self._findCertificate(credentials)
+            return evolve(found.identity, credential=found.certificate)
         return self._checkToken(credentials)
 
     async def _checkPassword(self, credentials: Any) -> Identity:
@@ -91,7 +92,7 @@ class Accounts:
         # The file may have been read again meanwhile.
         if not isGood or account is None or self._table.accounts.get(name) != account:
             raise UnauthorizedLogin()
-        return account.identity
+        return evolve(account.identity, credential=account.password)
 
     def _findCertificate(self, credentials: Any) -> Account:
         table = self._table
@@ -112,4 +113,5 @@ class Accounts:
             raise UnauthorizedLogin()
         if token.expiresAt is not None and token.expiresAt <= self._context.now():
             raise UnauthorizedLogin()
-        return evolve(self._table.accounts[name].identity, expiresAt=token.expiresAt)
+        identity = self._table.accounts[name].identity
+        return evolve(identity, expiresAt=token.expiresAt, credential=token.credential)

@@ -28,9 +28,10 @@ class Principal:
     """
     An account that acts: who it is, what it may do now, and what it uses.
 
-    All connections of an account share one principal, and so do its webhooks; where its grants
-    depend on the MQTT client id, those of one client id. A principal stays the same object when
-    its account's grants change, so what it may do is always asked of it again.
+    All connections of an account that have logged in by the same credential share one principal,
+    and so do its webhooks; where its grants depend on the MQTT client id, those of one client id. A
+    principal stays the same object when its account's grants change, so what it may do is always
+    asked of it again.
 
     @ivar name: the account's name; empty for clients without credentials.
     @ivar clientId: the MQTT client id, where grants depend on it.

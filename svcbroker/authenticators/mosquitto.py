@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.cred.credentials import IUsernamePassword
 from twisted.cred.error import UnauthorizedLogin
 from zope.interface import implementer
@@ -92,9 +92,11 @@ class MosquittoAuthenticator:
 
     def identify(self, name: str) -> Identity | None:
         """See L{IAuthenticator}."""
-        if name not in self._users.hashes:
+        hash = self._users.hashes.get(name)
+        if hash is None:
             return None
-        return Identity(name=name, grants=self._users.acl.grants(name))
+        grants = self._users.acl.grants(name)
+        return Identity(name=name, grants=grants, credentials=frozenset({_credential(hash)}))
 
     def stop(self) -> None:
         """See L{IAuthenticator}."""
@@ -109,9 +111,13 @@ class MosquittoAuthenticator:
         isGood = await self._context.runInThread(verify, credentials.password)
         # The files may have been read again meanwhile.
         identity = self.identify(name)
-        if not isGood or identity is None or self._users.hashes[name] != hash:
+        if hash is None or identity is None or not isGood or self._users.hashes[name] != hash:
             raise UnauthorizedLogin()
-        return identity
+        return evolve(identity, credential=_credential(hash))
+
+
+def _credential(hash: PasswordHash) -> str:
+    return hash.digest.hex()
 
 
 def _read(path: Path, parse: Callable[[bytes], T]) -> T:

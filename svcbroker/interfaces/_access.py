@@ -116,12 +116,17 @@ class Identity:
     @ivar grants: what it may do.
     @ivar quotas: how much it may use; C{None} for the default.
     @ivar expiresAt: when the log-in ends, in seconds since the epoch; C{None} for never.
+    @ivar credential: with which credential of the account the client has logged in: any text, such
+        as a hash. Empty where a log-in does not depend on one credential.
+    @ivar credentials: those that the account has. A log-in ends when a reload takes its own away.
     """
 
     name: str
     grants: Any
     quotas: Quotas | None = None
     expiresAt: float | None = None
+    credential: str = field(default="", repr=False)
+    credentials: frozenset[str] = field(default=frozenset(), eq=False, repr=False)
 
 
 class IBearerToken(ICredentials, Interface):

@@ -89,7 +89,7 @@ class FairTurns:
         """
         self._clock = clock
         self._slots = Slots(perTurn, perTurn)
-        self._taken: list[str] = []
+        self._used: list[str] = []
         self._next: IDelayedCall | None = None
         self._isRunning = False
 
@@ -124,17 +124,17 @@ class FairTurns:
             self._next = None
 
     def _took(self, lane: str) -> None:
-        self._taken.append(lane)
+        self._used.append(lane)
         if self._next is None:
             self._next = self._clock.callLater(0, self._begin)
 
     def _begin(self) -> None:
         """Begin a turn: each release lets a waiter go on."""
         self._next = None
-        taken, self._taken = self._taken, []
+        used, self._used = self._used, []
         self._isRunning = True
         try:
-            for lane in taken:
+            for lane in used:
                 self._slots.release(lane)
         finally:
             self._isRunning = False

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from twisted.cred.credentials import ICredentials
 from twisted.cred.error import UnauthorizedLogin
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -133,8 +133,14 @@ class AuthenticatorTests(SynchronousTestCase):
     def test_identifyAnswersFromMemory(self) -> None:
         identity = self._login()
         self.calls.clear()
-        expected = identity if self.fixture.hasAccounts else None
-        self.assertEqual(self.authenticator.identify(self.fixture.name), expected)
+        found = self.authenticator.identify(self.fixture.name)
+        if self.fixture.hasAccounts:
+            assert found is not None
+            # No credential is shown.
+            self.assertEqual(found, evolve(identity, credential=""))
+            self.assertIn(identity.credential, {"", *found.credentials})
+        else:
+            self.assertIsNone(found)
         self.assertIsNone(self.authenticator.identify("there is no such account"))
         self.assertEqual(self.calls, [])
 

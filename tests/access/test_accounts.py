@@ -5,6 +5,7 @@ The file of the accounts, and log-ins by it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -329,6 +330,35 @@ class AccountsTests(SynchronousTestCase):
         ]
         self.write(FILE.replace("accounts.ann", "accounts.eve"))
         self.assertEqual([each.isRevoked for each in principals], [True, True])
+
+    def test_reloadEndsLogInsByCredentialsThatAreGone(self) -> None:
+        """Others of the account go on."""
+        shown = {
+            "password": UsernamePassword(b"ann", b"secret"),
+            "token": BearerToken(TOKEN),
+            "old": BearerToken(OLD_TOKEN),
+            "certificate": ClientCertificate("ann-device", "00"),
+        }
+        changes = {
+            "password": (CHEAP, hashPassword(b"other")),
+            "token": (sha256(TOKEN.encode()).hexdigest(), "0" * 64),
+            "old": ("00:10:00Z", "00:09:00Z"),
+            "certificate": ("ann-device", "other-device"),
+        }
+        for changed, (old, new) in changes.items():
+            self.write(FILE)
+            principals = {
+                name: self.successResultOf(self.login(each)) for name, each in shown.items()
+            }
+            ended: list[str] = []
+            for name, principal in principals.items():
+                principal.onEnd(partial(ended.append, name))
+            kept = self.access.find("ann")
+            self.write(FILE.replace(old, new))
+            self.assertEqual(ended, [changed])
+            assert kept is not None
+            self.assertFalse(kept.isRevoked)
+            self.assertIs(kept.usage, principals["token"].usage)
 
     def test_aFileWithAMistakeChangesNothing(self) -> None:
         principal = self.successResultOf(self.login(BearerToken(TOKEN)))

@@ -14,6 +14,7 @@ from zope.interface.verify import verifyObject
 from svcbroker.access import Access, Principal
 from svcbroker.interfaces import AuthenticatorContext, IAuthenticator, IAuthenticatorFactory
 from svcbroker.net.descriptions import configureDescribed, findFactories
+from tests.access.support import MANY
 
 
 class AuthenticatorTestCase(SynchronousTestCase):
@@ -46,7 +47,7 @@ class AuthenticatorTestCase(SynchronousTestCase):
         """Start an authenticator, for L{login}."""
         self.assertTrue(verifyObject(IAuthenticator, authenticator))
         self.authenticator = authenticator
-        self.access = Access([authenticator], self.clock, self.clock.seconds)
+        self.access = Access([authenticator], self.clock, self.clock.seconds, limits=MANY)
         self.successResultOf(self.access.start())
 
     def login(self, credentials: Any, clientId: str = "") -> Principal:

@@ -247,13 +247,20 @@ class MosquittoAuthenticatorTests(AuthenticatorTestCase):
         self.start()
         ann = self.login(UsernamePassword(b"ann", b"secret"))
         bob = self.login(UsernamePassword(b"bob smith", b"hunter2"))
-        self.passwords.write_text(f"ann:{PBKDF2}\n")
+        self.passwords.write_text(f"ann:{SALTED}\n")
         self.acl.write_text("user ann\ntopic read new\n")
         self.assertTrue(ann.may(Action.SUBSCRIBE, "1", "orders/1"))
         self.successResultOf(self.access.reload())
         self.assertTrue(bob.isRevoked)
         self.assertFalse(ann.may(Action.SUBSCRIBE, "1", "orders/1"))
         self.assertTrue(ann.may(Action.SUBSCRIBE, "1", "new"))
+
+    def test_aNewPasswordEndsConnections(self) -> None:
+        self.start()
+        ann = self.login(UsernamePassword(b"ann", b"secret"))
+        self.passwords.write_text(f"ann:{PBKDF2}\n")
+        self.successResultOf(self.access.reload())
+        self.assertTrue(ann.isRevoked)
         self.failureResultOf(self.access.login(UsernamePassword(b"ann", b"secret"), "1"))
         self.login(UsernamePassword(b"ann", b"hunter2"))
 

@@ -5,7 +5,7 @@ meanwhile, such as reading all that a hostile client is sent, does not slow it d
 C{python innocent.py PORT PID TOPIC [AUTHORIZATION]} writes a line for each window of publishes: the
 99th percentile and the longest of what they took, in seconds of a processor that the daemon, which
 has this process id, used meanwhile: what a busy machine does for other programs does not count. An
-answer that takes L{PATIENCE} ends it.
+answer that takes L{TIMEOUT} ends it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 WINDOW = 100
 """Publishes in a window."""
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 """Seconds of the clock."""
 
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -26,7 +26,7 @@ _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 
 def main(port: int, pid: int, topic: str, authorization: str = "") -> None:
     """Publish until the standard output is closed."""
-    connection = socket.create_connection(("127.0.0.1", port), PATIENCE)
+    connection = socket.create_connection(("127.0.0.1", port), TIMEOUT)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     path = f"/svcbroker/rest/publish?topic={topic}&content=x"
     credentials = f"Authorization: {authorization}\r\n" if authorization else ""

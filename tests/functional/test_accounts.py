@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import sys
 from base64 import b64encode
+from hashlib import sha256
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredQueue, gatherResults
@@ -117,11 +118,28 @@ class AccountsTests(DaemonTestCase):
         self.assertEqual(await self.publish(daemon, bearer, "invoices/a"), "SUCCESS")
         self.assertFalse(client.closed.called)
 
+        # Another token ends connections by the first one alone.
+        self.file.write_text(good)
+        output, errors, code = await self.command(
+            "account", "token", "ann", "--accounts=accounts.toml", "--label=second"
+        )
+        self.assertEqual(code, 0, errors)
+        await self.command("reload", str(self.dataDir))
+        second = connect.replace(token, output.strip())
+        other = await self.stomp(daemon, second.encode())
+        self.assertTrue((await other.answered).startswith(b"CONNECTED"), other.received)
+        digest = sha256(token.encode()).hexdigest()
+        self.file.write_text(self.file.read_text().replace(digest, "0" * 64))
+        await self.command("reload", str(self.dataDir))
+        await client.closed
+        self.assertFalse(other.closed.called)
+        self.assertEqual(await self.publish(daemon, bearer, "orders/a"), 101015)
+
         await self.command("account", "remove", "ann", "--accounts=accounts.toml")
         self.file.write_text("")
         output, _, code = await self.command("reload", str(self.dataDir))
         self.assertEqual((output, code), ("reloaded\n", 0))
-        await client.closed
+        await other.closed
         self.assertEqual(await self.publish(daemon, bearer, "invoices/a"), 101015)
 
     async def test_manyGuessesHoldNobodyElse(self) -> None:

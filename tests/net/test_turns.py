@@ -217,7 +217,7 @@ class ReadsInTurnTests(SynchronousTestCase):
         self.assertEqual(self.handled, [b"x"])
         self.assertEqual(self.reading, [])
 
-    def test_readsWaitTogether(self) -> None:
+    def test_waitingReadsAreJoined(self) -> None:
         """Reading stops meanwhile, and what arrives all the same is kept."""
         self.turns.take("other")
         self.receive(b"x")
