@@ -61,6 +61,7 @@ class ChainApplication:
         seconds: Callable[[], float] = lambda: 0.0,
         now: Callable[[], float] = lambda: 0.0,
         format3: int | None = None,
+        retained: Callable[[int], int] = lambda height: 0,
     ) -> None:
         """
         @param directory: where the chain is kept; it exists.
@@ -73,7 +74,10 @@ class ChainApplication:
         @param seconds: the reactor's clock.
         @param now: the wall clock: seconds since the epoch.
         @param format3: see L{Machine}.
+        @param retained: gives the first block that the engine has to keep, from the height of the
+            last one; 0 for all.
         """
+        self._retained = retained
         self._format3 = format3
         self.store: Store | None = None
         self.machine: Machine | None = None
@@ -300,7 +304,7 @@ class ChainApplication:
             self._hash = candidate.header.hash
         self._lastBlock = self._seconds()
         self._committed(candidate)
-        return messages.CommitResponse()
+        return messages.CommitResponse(retainHeight=self._retained(candidate.header.height))
 
     async def listSnapshots(
         self, request: messages.ListSnapshotsRequest

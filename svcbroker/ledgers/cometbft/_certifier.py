@@ -86,6 +86,17 @@ class Certifier:
         self._chain, self._next = (genesis, store), None
         self.committed()
 
+    def retained(self, height: int, keep: int) -> int:
+        """
+        The first block that the engine has to keep; 0 for all. It certifies the block before it.
+
+        @param height: the height of the last block.
+        @param keep: how many blocks the engine is to keep; 0 for all.
+        """
+        if not keep or self._next is None:
+            return 0
+        return max(0, min(height - keep + 1, self._next))
+
     def committed(self) -> None:
         """A block was committed."""
         self._schedule(INTERVAL)

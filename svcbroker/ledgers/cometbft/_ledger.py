@@ -64,7 +64,6 @@ STOP_TIMEOUT = 5.0
 """Seconds that accepted transactions may take to become final after the ledger stops."""
 STALL_TIMEOUT = 15.0
 """Seconds that a transaction may wait before the ledger reports that it makes no progress."""
-
 FIRST_RECOVERY = 1.0
 LAST_RECOVERY = 30.0
 """Seconds before the application is opened again after a failure: the first time, and at most."""
@@ -114,6 +113,7 @@ class CometLedger(StoredLedger):
             context.reactor.seconds,
             context.now,
             settings.format3,
+            lambda height: self._certifier.retained(height, settings.keep),
         )
         self._certifier = Certifier(self._parts.rpc, context.reactor, context.runInThread)
         self._replay = ReplayProgress(context.reactor.seconds, self._parts.signedHeight)

@@ -35,6 +35,8 @@ SETTINGS: Mapping[str, str] = {
     "mempool": "the most bytes of transactions that are not final (default 67108864)",
     "timeout": "seconds that an answer of the engine's RPC may take (default 10)",
     "snapshots": "blocks between snapshots for new nodes (default 1000; 0: none)",
+    "keep": "the newest blocks that the engine keeps; older ones are only in the broker's chain "
+    "(default 0: all)",
     "format3": "the height from which a network that began with format 2 makes blocks of format 3; "
     "the same on all nodes (default: never)",
 }
@@ -48,6 +50,7 @@ class CometSettings:
     @ivar rpc: a URL, or the path of a Unix socket.
     @ivar engine: C{None} where somebody else runs the engine.
     @ivar snapshots: 0 where none are taken.
+    @ivar keep: 0 where the engine keeps all blocks.
     @ivar format3: C{None} where the network does not change its format.
     """
 
@@ -62,6 +65,7 @@ class CometSettings:
     mempool: int = 64 * 1024 * 1024
     timeout: float = 10.0
     snapshots: int = 1000
+    keep: int = 0
     format3: int | None = None
 
     @socket.default
@@ -119,6 +123,7 @@ _READERS: Readers = {
     "mempool": (lambda text: integer(text, 1024, 2**40), "bytes from 1024"),
     "timeout": (lambda text: number(text, 0.1, 60), "seconds from 0.1 to 60"),
     "snapshots": (lambda text: integer(text, 0, 2**40), "a number of blocks from 0"),
+    "keep": (lambda text: integer(text, 0, 2**40), "a number of blocks from 0"),
     "format3": (lambda text: integer(text, 1, 2**40), "a height from 1"),
 }
 

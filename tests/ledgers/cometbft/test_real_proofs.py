@@ -4,6 +4,7 @@ Proofs from a network of real engines, verified by who knows only the hash of it
 
 from __future__ import annotations
 
+from attrs import evolve
 from msgspec.json import encode
 from twisted.trial.unittest import TestCase
 
@@ -153,3 +154,25 @@ class RealProofTests(TestCase):
             for row, before in zip(rows, totals, strict=False)
             if row.transactionTotal > before
         )
+
+    async def test_eventsOutliveTheBlocksOfTheEngine(self) -> None:
+        """
+        An engine that keeps few blocks prunes those that are certified here, and events in them
+        are read and proved.
+        """
+        self.network = network = Network(self, 1)
+        [node] = network.nodes
+        node.settings = evolve(node.settings, keep=3)
+        self.addCleanup(network.stop)
+        await network.start()
+        self.chain = readGenesis(encode(await node.ledger.getGenesis())).chain
+        await submit(node.ledger, OpenTopic(topic="a"))
+        first = await self.publish(node, b"first")
+
+        async def isPruned() -> bool:
+            await self.publish(node, b"more")
+            status = await node.parts.rpc.status()
+            return status.syncInfo.earliestBlockHeight > first.height + 1
+
+        await until(isPruned)
+        self.assertEqual((await self.proved(node, first)).content, b"first")

@@ -44,6 +44,7 @@ class SettingsTests(SynchronousTestCase):
             "mempool": "4096",
             "timeout": "3",
             "snapshots": "0",
+            "keep": "500",
             "format3": "9000",
         }
         self.assertEqual(set(texts), set(SETTINGS))
@@ -61,6 +62,7 @@ class SettingsTests(SynchronousTestCase):
                 mempool=4096,
                 timeout=3.0,
                 snapshots=0,
+                keep=500,
                 format3=9000,
             ),
         )

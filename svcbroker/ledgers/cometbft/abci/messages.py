@@ -300,7 +300,13 @@ class CheckTxResponse:
 
 @frozen(kw_only=True)
 class CommitResponse:
-    """The block is on stable storage. The engine keeps all blocks."""
+    """
+    The block is on stable storage.
+
+    @ivar retainHeight: the first block that the engine has to keep; 0 for all.
+    """
+
+    retainHeight: int = int64(3)
 
 
 @frozen(kw_only=True)
