@@ -154,13 +154,12 @@ class Transaction(Struct, frozen=True, kw_only=True):
                 seal += claims.author.signature
         public = extensions
         if extensions:
-            private = {
-                key: value for key, value in extensions.items() if key.startswith(PRIVATE_PREFIX)
-            }
-            if private:
-                options |= PRIVATE
-                seal += encodeExtensions(private)
-                public = {key: extensions[key] for key in extensions if key not in private}
+            for key in extensions:
+                if key.startswith(PRIVATE_PREFIX):
+                    public, private = _split(extensions)
+                    options |= PRIVATE
+                    seal += encodeExtensions(private)
+                    break
         commitment = sha256(_COMMITMENT_TAG + seal + content).digest()
         head = (
             FIXED.pack(2, Kind.PUBLISH, sender, nonce, timestamp, commitment, len(name))
@@ -282,6 +281,15 @@ class TransactionSummary(Struct, frozen=True, kw_only=True):
         """
         head = Head.read(entry)
         return cls(sender=head.sender, topic=head.topic, hash=leafHash(entry[: head.size]))
+
+
+def _split(extensions: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The public and the private extensions."""
+    public: dict[str, str] = {}
+    private: dict[str, str] = {}
+    for key, value in extensions.items():
+        (private if key.startswith(PRIVATE_PREFIX) else public)[key] = value
+    return public, private
 
 
 def _digest(content: bytes) -> bytes:

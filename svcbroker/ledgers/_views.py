@@ -105,7 +105,14 @@ class TransactionMaker:
         for request in requests:
             nonce += 1
             if isinstance(request, PublishEvent):
-                claims = self._claims(request) if isNew(request) else None
+                # Hot path, so without a call.
+                claims = None
+                if (
+                    request.idempotencyKey is not None
+                    or request.author is not None
+                    or request.expectedSequence is not None
+                ):
+                    claims = self._claims(request)
                 following = at + SALT_SIZE
                 transactions.append(
                     publish(
@@ -147,7 +154,7 @@ class TransactionMaker:
 
         @raise LedgerUnavailable: the request needs one of version 2.
         """
-        if isNew(request):
+        if _isNew(request):
             raise LedgerUnavailable(
                 "signatures, idempotency keys, expected numbers and erasures wait until this "
                 "network has format 3"
@@ -166,14 +173,11 @@ class TransactionMaker:
         return self._nonce, int(self._now() * 1000)
 
 
-def isNew(request: Request) -> bool:
+def _isNew(request: Request) -> bool:
     """Whether a request needs a transaction of version 2."""
     if isinstance(request, PublishEvent):
-        return (
-            request.idempotencyKey is not None
-            or request.author is not None
-            or request.expectedSequence is not None
-        )
+        asked = (request.idempotencyKey, request.author, request.expectedSequence)
+        return asked != (None, None, None)
     if isinstance(request, OpenTopic):
         return request.authors is not None
     return isinstance(request, (ChangeAuthors, EraseEvents))

@@ -175,4 +175,4 @@ class RealProofTests(TestCase):
             return status.syncInfo.earliestBlockHeight > first.height + 1
 
         await until(isPruned)
-        self.assertEqual((await self.proved(node, first)).content, b"first")
+        self.assertEqual((await node.ledger.getEvent(first)).content, b"first")
