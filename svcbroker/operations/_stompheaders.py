@@ -40,6 +40,7 @@ class StompHeaders:
     @ivar receipt: those of RECEIPT.
     @ivar error: those of ERROR.
     @ivar keepsOthers: whether MESSAGE has the user's headers of SEND.
+    @ivar isText: whether the body of MESSAGE is made text.
     """
 
     send: tuple[Header, ...]
@@ -48,9 +49,11 @@ class StompHeaders:
     receipt: tuple[Header, ...]
     error: tuple[Header, ...]
     keepsOthers: bool = True
+    isText: bool = False
 
 
 _GROUP: Final = Header("groupId", "The group; absent means 1.")
+_OWN_ID: Final = f"{EXTENSION_PREFIX}subscriptionId"
 _RECEIPT: Final = Header("receipt", "Asks for a RECEIPT.")
 
 STOMP: Final = StompHeaders(
@@ -79,14 +82,14 @@ STOMP: Final = StompHeaders(
         ),
         Header(TAG, "Only events whose extension of this name has this value."),
         Header(
-            f"{EXTENSION_PREFIX}subscriptionId",
+            _OWN_ID,
             "A UUID to know the subscription by; absent has one made. With acknowledgement it "
             "resumes where it stopped.",
         ),
         Header("ack", "auto, client or client-individual; by default auto."),
         Header(
             "prefetch-count",
-            "How many events are sent ahead of acknowledgements: by default 1000, 0 for 10 000.",
+            "How many events are sent ahead of acknowledgements: by default 1000, 0 for 10,000.",
         ),
         _RECEIPT,
     ),
@@ -139,6 +142,7 @@ def weeventHeaders(shownKey: Callable[[str], str]) -> StompHeaders:
         "subscription": "The id of SUBSCRIBE.",
         "id": "What the client calls the subscription. RECEIPT has it where there is no receipt.",
         "ack": "auto, which is the default.",
+        _OWN_ID: "A UUID to know the subscription by; absent has one made.",
         "receipt-id": "The receipt that was asked for, or the id of SUBSCRIBE or UNSUBSCRIBE; 0 "
         "for CONNECT.",
     }
@@ -162,4 +166,5 @@ def weeventHeaders(shownKey: Callable[[str], str]) -> StompHeaders:
         receipt=adapted(STOMP.receipt),
         error=adapted(STOMP.error),
         keepsOthers=False,
+        isText=True,
     )

@@ -113,7 +113,7 @@ class DialectTests(SynchronousTestCase):
 
     def test_ownPathHasItsStompAndWebhooksOnly(self) -> None:
         document, _ = dialectDocuments()
-        self.assertEqual(document["info"]["title"], "svcbroker, dialect weevent-1.1")
+        self.assertEqual(document["info"]["title"], "svcbroker (dialect weevent-1.1)")
         self.assertEqual(list(document["servers"]), ["stompOverWebSocket", "receiver"])
         self.assertEqual(document["servers"]["stompOverWebSocket"]["pathname"], "/weevent/stomp")
         self.assertEqual(list(document["channels"]), ["stomp", "webhook"])

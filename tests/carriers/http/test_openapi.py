@@ -134,7 +134,7 @@ class DialectTests(SynchronousTestCase):
     def test_callsAreThoseOfTheDialect(self) -> None:
         """Prefix, limits, and results that differ."""
         for document in (self.own, self.shared):
-            self.assertEqual(document["info"]["title"], "svcbroker, dialect weevent-1.1")
+            self.assertEqual(document["info"]["title"], "svcbroker (dialect weevent-1.1)")
             publish = document["paths"]["/weevent/rest/publish"]["post"]["requestBody"]
             [form] = publish["content"].values()
             self.assertEqual(list(form["schema"]["patternProperties"]), ["^(weevent-|svc-)"])

@@ -44,7 +44,7 @@ class ServedPath:
     def title(self) -> str:
         """The title of its documents."""
         dialect = self.interface.dialect
-        return "svcbroker" if dialect is None else f"svcbroker, dialect {dialect.name}"
+        return "svcbroker" if dialect is None else f"svcbroker (dialect {dialect.name})"
 
 
 def schemasOf(types: Sequence[Any]) -> tuple[Sequence[dict[str, Any]], Mapping[str, Any]]:

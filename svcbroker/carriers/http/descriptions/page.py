@@ -201,17 +201,20 @@ def _events(document: Mapping[str, Any]) -> Iterator[Flattenable]:
         for id, operation in document["operations"].items():
             if operation["channel"]["$ref"] == f"#/channels/{name}":
                 arrow = "to the broker" if operation["action"] == "receive" else "from the broker"
+                used = [("", each) for each in operation["messages"]]
                 replies = operation.get("reply", {}).get("messages", ())
-                used = [
-                    each["$ref"].rpartition("/")[2] for each in (*operation["messages"], *replies)
-                ]
+                used += [("Answer: ", each) for each in replies]
                 query = operation.get("bindings", {}).get("http", {}).get("query", {})
                 yield _call(
                     f"events.{id}",
                     tags.code(f"{id}: {arrow}"),
                     operation["summary"],
                     _members(query),
-                    *(part for each in used for part in _message(messages[each])),
+                    *(
+                        part
+                        for prefix, each in used
+                        for part in _message(messages[each["$ref"].rpartition("/")[2]], prefix)
+                    ),
                 )
 
 
@@ -219,26 +222,36 @@ def _address(server: Mapping[str, Any]) -> str:
     return f"{server['protocol']}://{server['host']}{server.get('pathname', '')}"
 
 
-def _message(message: Mapping[str, Any]) -> Iterator[Flattenable]:
+def _message(message: Mapping[str, Any], prefix: str) -> Iterator[Flattenable]:
+    """
+    @param prefix: what stands before its title.
+    """
     type = message.get("contentType")
-    yield tags.h4(message["title"], *((" ", tags.code(type)) if type else ()))
+    yield tags.h4(prefix, message["title"], *((" ", tags.code(type)) if type else ()))
     yield tags.p(message["summary"])
     payload = message.get("payload")
     if payload is not None:
         yield tags.p("Payload: ", _type(payload))
         yield _members(payload["oneOf"][0] if "oneOf" in payload else payload)
-    for title, key in (("Properties:", "x-properties"), ("Headers:", "headers")):
-        if message.get(key, {}).get("properties"):
-            yield tags.p(title)
-            yield _members(message[key])
+    properties, headers = message.get("x-properties"), message["headers"]
+    if properties is not None:
+        yield tags.p("Properties:")
+        yield _members(properties)
+    if headers["properties"] or "patternProperties" in headers:
+        yield tags.p("Headers:" if properties is None else "User properties:")
+        yield _members(headers)
 
 
 def _members(schema: _Schema) -> Flattenable:
-    """The members of an object, where the schema lists them."""
+    """The members of an object, where the schema lists them, or says how their names begin."""
     required = schema.get("required", ())
+    members = {
+        **schema.get("properties", {}),
+        **{f"{start[1:]}…": each for start, each in schema.get("patternProperties", {}).items()},
+    }
     return _fields(
         (name, "" if name in required else "optional", _type(member), member.get("description", ""))
-        for name, member in schema.get("properties", {}).items()
+        for name, member in members.items()
     )
 
 

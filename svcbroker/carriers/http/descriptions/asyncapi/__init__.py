@@ -13,7 +13,7 @@ from .....operations import EVENT, ErrorRecord, LoggedEvent
 from ..declared import SECURITY, ServedPath, schemasOf
 from ._http import followPart, webhookPart
 from ._mqtt import mqttPart
-from ._parts import Part
+from ._parts import CarrierSection
 from ._stomp import stompParts
 
 _DESCRIPTION = """\
@@ -41,7 +41,7 @@ def document(served: ServedPath) -> Mapping[str, Any]:
     parts = [*stompParts(served), webhookPart(event)]
     if served.isMain:
         parts = [mqttPart(served.base), *parts, followPart(served.base, *more)]
-    whole = reduce(Part.__add__, parts)
+    whole = reduce(CarrierSection.__add__, parts)
     description = _DESCRIPTION if served.isMain else _DIALECT_DESCRIPTION
     return {
         "asyncapi": "3.0.0",

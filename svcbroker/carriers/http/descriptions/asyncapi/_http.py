@@ -19,7 +19,7 @@ from ._parts import (
     BYTES,
     HTTP,
     OPAQUE,
-    Part,
+    CarrierSection,
     headersSchema,
     makeMessage,
     makeOperation,
@@ -68,7 +68,7 @@ _CLOUD_EVENT = tuple(
 )
 
 
-def followPart(base: str, logged: Mapping[str, Any], error: Mapping[str, Any]) -> Part:
+def followPart(base: str, logged: Mapping[str, Any], error: Mapping[str, Any]) -> CarrierSection:
     """
     C{follow} below a path.
 
@@ -87,7 +87,7 @@ def followPart(base: str, logged: Mapping[str, Any], error: Mapping[str, Any]) -
     stream = ("followStart", "followed", "followEnd")
     operation = makeOperation("receive", "follow", FOLLOW.summary, ["followRequest"], stream)
     binding = {"method": "GET", "query": query, "bindingVersion": "0.3.0"}
-    return Part(
+    return CarrierSection(
         servers={
             "http": {
                 "host": HTTP,
@@ -137,7 +137,7 @@ def followPart(base: str, logged: Mapping[str, Any], error: Mapping[str, Any]) -
     )
 
 
-def webhookPart(event: Mapping[str, Any]) -> Part:
+def webhookPart(event: Mapping[str, Any]) -> CarrierSection:
     """
     Webhooks.
 
@@ -158,7 +158,7 @@ def webhookPart(event: Mapping[str, Any]) -> Part:
     )
     operation = makeOperation("send", "webhook", "Send events to a URL.", names)
     post = {"method": "POST", "bindingVersion": "0.3.0"}
-    return Part(
+    return CarrierSection(
         servers={
             "receiver": {
                 "host": "{host}",

@@ -15,7 +15,7 @@ from ._parts import (
     HTTP,
     OPAQUE,
     TEXT,
-    Part,
+    CarrierSection,
     headersSchema,
     makeMessage,
     makeOperation,
@@ -37,14 +37,19 @@ _PROPERTIES = {
     "correlationData": {**OPAQUE, "description": "What a response is known by."},
 }
 """Properties of MQTT 5 that a publisher gives and subscribers get."""
-_IDENTIFIERS = {
-    "type": "array",
-    "items": {"type": "integer", "minimum": 1},
-    "description": "The numbers of the subscriptions that match, as SUBSCRIBE gave them.",
-}
 
 
-def mqttPart(base: str) -> Part:
+def _identifiers(description: str) -> dict[str, Any]:
+    return {
+        "subscriptionIdentifiers": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 1},
+            "description": description,
+        }
+    }
+
+
+def mqttPart(base: str) -> CarrierSection:
     """MQTT over TCP, and over WebSocket below a path."""
     servers = {
         "mqtt": {
@@ -63,7 +68,7 @@ def mqttPart(base: str) -> Part:
         },
     }
     publish, subscribe, message = names = ("mqttPublish", "mqttSubscribe", "mqttMessage")
-    return Part(
+    return CarrierSection(
         servers=servers,
         channels={
             "mqtt": {
@@ -115,7 +120,7 @@ def mqttPart(base: str) -> Part:
                         ),
                     )
                 ),
-                {"subscriptionIdentifiers": _IDENTIFIERS},
+                _identifiers("A number that PUBLISH has then."),
             ),
             message: _packet(
                 "PUBLISH to a client",
@@ -130,7 +135,7 @@ def mqttPart(base: str) -> Part:
                     ),
                     EXTENSION_PREFIX,
                 ),
-                {**_PROPERTIES, "subscriptionIdentifiers": _IDENTIFIERS},
+                {**_PROPERTIES, **_identifiers("The numbers of the subscriptions that match.")},
                 OPAQUE,
             ),
         },

@@ -23,7 +23,7 @@ BYTES: Final = "application/octet-stream"
 
 
 @frozen(kw_only=True)
-class Part:
+class CarrierSection:
     """What a document says of one carrier."""
 
     servers: Mapping[str, Any]
@@ -31,8 +31,8 @@ class Part:
     operations: Mapping[str, Any]
     messages: Mapping[str, Any]
 
-    def __add__(self, other: Part) -> Part:
-        return Part(
+    def __add__(self, other: CarrierSection) -> CarrierSection:
+        return CarrierSection(
             servers={**self.servers, **other.servers},
             channels={**self.channels, **other.channels},
             operations={**self.operations, **other.operations},

@@ -16,7 +16,7 @@ from ._parts import (
     HTTP,
     OPAQUE,
     TEXT,
-    Part,
+    CarrierSection,
     headersSchema,
     makeMessage,
     makeOperation,
@@ -26,7 +26,7 @@ from ._parts import (
 )
 
 
-def stompParts(served: ServedPath) -> Iterator[Part]:
+def stompParts(served: ServedPath) -> Iterator[CarrierSection]:
     """STOMP over TCP, and over WebSocket; one channel where they speak the same."""
     overTCP = {
         "stomp": {
@@ -64,7 +64,7 @@ def _stomp(
     headers: StompHeaders,
     servers: Mapping[str, Any],
     dialect: Dialect | None = None,
-) -> Part:
+) -> CarrierSection:
     """
     One channel.
 
@@ -79,13 +79,13 @@ def _stomp(
     )
     others = "come back in MESSAGE" if headers.keepsOthers else "are not kept"
     answers = (receipt, error)
-    return Part(
+    return CarrierSection(
         servers=servers,
         channels={
             id: {
                 "address": "{topic}",
                 "title": title,
-                "description": "The header destination.",
+                "description": "The topic is the header destination.",
                 "parameters": parameters,
                 "servers": refer("servers", *servers),
                 "messages": named(send, subscribe, message, *answers),
@@ -113,9 +113,9 @@ def _stomp(
             message: makeMessage(
                 "MESSAGE",
                 "Also headers of the publisher.",
-                OPAQUE,
+                TEXT if headers.isText else OPAQUE,
                 headersSchema(headers.message, prefix),
-                BYTES,
+                "text/plain" if headers.isText else BYTES,
             ),
             receipt: makeMessage(
                 "RECEIPT", "A frame was carried out.", None, headersSchema(headers.receipt)
