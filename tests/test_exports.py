@@ -70,6 +70,7 @@ class FaceTests(SynchronousTestCase):
             "AuthorChange",
             "Authorship",
             "AuthorSet",
+            "Owner",
             "PRIVATE_PREFIX",
             "RESERVED_NAMES",
             "MAX_ERASED",

@@ -19,6 +19,7 @@ from ..model import (
     EventId,
     InterfaceType,
     Offset,
+    Owner,
     SubscriptionRecord,
     WebhookPage,
 )
@@ -60,21 +61,23 @@ class ISubscriptionDirectory(Interface):
 class IDurableSubscriptions(Interface):
     """
     Subscriptions of one protocol that outlive the connections of their clients: the durable ones
-    of STOMP by their ids, the sessions of MQTT by their client ids. Called by operator calls.
+    of STOMP by their ids, the sessions of MQTT by their client ids. Called by the operations and
+    operator calls about them. Where an owner is given, those of others are as if they were not.
 
     Those that a client uses now are only listed: the client would not notice a change, or make
     the subscription again at once.
     """
 
-    def listDurable(group: str, after: str, limit: int) -> DurablePage:
+    def listDurable(group: str, after: str, limit: int, owner: Owner | None) -> DurablePage:
         """
         A page of a group, those in use included.
 
         @param after: only ids greater than this one.
         @param limit: the most to answer, 1 or more. There may be fewer though there is a next page.
+        @param owner: only those of this owner; C{None} for all.
         """
 
-    def resetDurable(group: str, id: str, offset: Offset) -> Deferred[None]:
+    def resetDurable(group: str, id: str, offset: Offset, owner: Owner | None) -> Deferred[None]:
         """
         Have a subscription, or all of a session but its shared ones, resume at an offset. It is on
         stable storage once this fires.
@@ -84,7 +87,7 @@ class IDurableSubscriptions(Interface):
         @raise EventNotFound, HeightUnknown: the offset is no place in the log.
         """
 
-    def deleteDurable(group: str, ids: Sequence[str]) -> Deferred[int]:
+    def deleteDurable(group: str, ids: Sequence[str], owner: Owner | None) -> Deferred[int]:
         """
         End subscriptions or sessions, and forget where they stand.
 

@@ -13,7 +13,8 @@ from ..access import Principal
 from ..chain import ValidatorChange, ValidatorSet
 from ..errors import NotAuthorized, ParameterInvalid
 from ..interfaces import Action, IFaultyLedger, ILedger, IValidatorSetLedger
-from ..model import DurablePage, FaultReport, InterfaceType, Offset
+from ..model import DurablePage, FaultReport, InterfaceType, Offset, Owner
+from ..net.addresses import ownerOf
 from ..net.deferreds import asDeferred
 from ._dependencies import IDurableSubscriptions
 from ._groups import Groups
@@ -69,15 +70,19 @@ class Operator:
         interfaceType: InterfaceType,
         after: str | None = None,
         limit: int = 100,
+        remote: str | None = None,
     ) -> DurablePage:
         """
         Durable subscriptions of STOMP, or sessions of MQTT, those in use included.
 
+        This call and the next two may also be made by clients, about their own: an operator calls
+        them without C{remote}, which is the address of a client.
+
         @param after: only those with an id greater than this one; C{None} for all.
         @param limit: the most to answer.
         """
-        group, durable = self._durableOf(principal, groupId, interfaceType)
-        return durable.listDurable(group, after or "", limit)
+        group, durable, owner = self._durableOf(principal, groupId, interfaceType, remote)
+        return durable.listDurable(group, after or "", limit, owner)
 
     @asDeferred
     async def resetDurable(
@@ -87,6 +92,7 @@ class Operator:
         interfaceType: InterfaceType,
         id: str,
         offset: Offset,
+        remote: str | None = None,
     ) -> bool:
         """
         Have a durable subscription, or a session, resume at an offset. Always C{True}.
@@ -94,8 +100,8 @@ class Operator:
         @raise SubscriptionNotFound, SubscriptionExists, EventNotFound, HeightUnknown: see
             L{IDurableSubscriptions.resetDurable}.
         """
-        group, durable = self._durableOf(principal, groupId, interfaceType)
-        await self._timeouts.wait(durable.resetDurable(group, id, offset))
+        group, durable, owner = self._durableOf(principal, groupId, interfaceType, remote)
+        await self._timeouts.wait(durable.resetDurable(group, id, offset, owner))
         return True
 
     @asDeferred
@@ -105,6 +111,7 @@ class Operator:
         groupId: str | None,
         interfaceType: InterfaceType,
         ids: Sequence[str],
+        remote: str | None = None,
     ) -> int:
         """
         End durable subscriptions, or sessions.
@@ -113,15 +120,25 @@ class Operator:
         @raise SubscriptionNotFound, SubscriptionExists: see
             L{IDurableSubscriptions.deleteDurable}.
         """
-        group, durable = self._durableOf(principal, groupId, interfaceType)
-        return await self._timeouts.wait(durable.deleteDurable(group, ids))
+        group, durable, owner = self._durableOf(principal, groupId, interfaceType, remote)
+        return await self._timeouts.wait(durable.deleteDurable(group, ids, owner))
 
     def _durableOf(
-        self, principal: Principal, groupId: str | None, interfaceType: InterfaceType
-    ) -> tuple[str, IDurableSubscriptions]:
+        self,
+        principal: Principal,
+        groupId: str | None,
+        interfaceType: InterfaceType,
+        remote: str | None,
+    ) -> tuple[str, IDurableSubscriptions, Owner | None]:
+        """What a call is about, and whose, if not everybody's."""
         group = self._groups.resolve(principal, groupId)
-        principal.require(Action.OPERATE, group)
-        return group, self._durable[interfaceType]
+        name, owner = principal.name, None
+        if remote is None:
+            principal.require(Action.OPERATE, group)
+        elif not (name and principal.may(Action.OPERATE, group)):
+            # Without accounts everybody may operate, but only operators of this machine do.
+            owner = Owner(name or ownerOf(remote), name)
+        return group, self._durable[interfaceType], owner
 
     @asDeferred
     async def showFaults(self, principal: Principal, groupId: str | None) -> FaultReport:

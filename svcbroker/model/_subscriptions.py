@@ -160,6 +160,20 @@ class SubscribeRequest:
     isAcknowledged: bool = False
 
 
+@frozen
+class Owner:
+    """
+    Whose durable subscriptions and MQTT sessions a client may manage.
+
+    @ivar name: the name of an account, or the address of a client, as
+        L{svcbroker.net.addresses.ownerOf} gives it.
+    @ivar account: the name of the account; empty for a client without one.
+    """
+
+    name: str
+    account: str
+
+
 @frozen(kw_only=True)
 class DurableRecord:
     """

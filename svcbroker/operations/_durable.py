@@ -1,14 +1,20 @@
 """
-The operator calls about durable subscriptions and MQTT sessions: list, reset, delete.
+The calls about durable subscriptions and MQTT sessions, for those who have made them and for
+operators: list, reset, delete.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
+from attrs import evolve
 from msgspec import Struct
+from twisted.internet.defer import Deferred
 
 from .. import model
+from ..access import Principal
+from ..broker import Broker
 from ..errors import (
     EventIdInvalid,
     EventIdTooLong,
@@ -18,37 +24,34 @@ from ..errors import (
     SubscriptionExists,
     SubscriptionNotFound,
 )
-from ._declarations import Operation, Parameter
+from ._declarations import Operation, Parameter, Result
 from ._parameters import AFTER, GROUP
-from ._results import envelope, same, utc
-from ._types import OffsetType, ParameterType
+from ._results import BOOLEAN, envelope, same, utc
+from ._types import NumberType, OffsetType, ParameterType
 
 MAX_DURABLE: Final = 1000
 """The most durable subscriptions that a call may name, and that a page may have."""
 
 _GONE_ERRORS = (SubscriptionNotFound, SubscriptionExists)
+_PROTOCOLS = (model.InterfaceType.STOMP, model.InterfaceType.MQTT)
 
 
 class DurableType(ParameterType):
     """A protocol whose subscriptions outlive connections."""
 
+    schema = {"enum": [each.value for each in _PROTOCOLS]}
+
+    def fromText(self, raw: bytes) -> model.InterfaceType:
+        return self.fromJSON(super().fromText(raw))
+
     def fromJSON(self, value: object) -> model.InterfaceType:
-        for each in (model.InterfaceType.STOMP, model.InterfaceType.MQTT):
+        for each in _PROTOCOLS:
             if value == each.value:
                 return each
         raise ParameterInvalid(
             "is neither STOMP nor MQTT (webhooks are listed by webhooks/list and ended by "
             "webhooks/delete)"
         )
-
-
-class LimitType(ParameterType):
-    """How many items there may be on a page."""
-
-    def fromJSON(self, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_DURABLE:
-            raise ParameterInvalid(f"is not a whole number from 1 to {MAX_DURABLE}")
-        return value
 
 
 class IdsType(ParameterType):
@@ -118,49 +121,52 @@ _TYPE = Parameter(
     "sessions that outlive connections, whose ids are the client ids.",
 )
 
+_LIST = Operation(
+    name="subscriptions/list",
+    summary="List durable subscriptions of STOMP, or sessions of MQTT, with or without a client.",
+    parameters=(
+        GROUP,
+        _TYPE,
+        AFTER,
+        Parameter(
+            name="limit",
+            type=NumberType(ParameterInvalid, 1, MAX_DURABLE),
+            default=100,
+            description=f"The most on a page, {MAX_DURABLE} at most. There may be fewer though "
+            "there is a next page.",
+        ),
+    ),
+    result=envelope(DurableSubscriptions, durableOf),
+    method=lambda broker: broker.operator.listDurable,
+)
+_ID = Parameter(
+    name="id",
+    type=ParameterType(),
+    description="The id of the subscription, or of the client.",
+)
+_RESET = Operation(
+    name="subscriptions/reset",
+    summary="Have a durable subscription, or all of a session but its shared ones, resume "
+    "elsewhere. Refused while a client uses it.",
+    parameters=(
+        GROUP,
+        _TYPE,
+        _ID,
+        Parameter(
+            name="offset",
+            type=OffsetType(),
+            description="Where it resumes: OFFSET_FIRST, OFFSET_LAST, after an event's id, at a "
+            "height, or at OFFSET_TIME: with a time.",
+        ),
+    ),
+    result=envelope(bool, same),
+    errors=(*_GONE_ERRORS, EventIdInvalid, EventIdTooLong, EventNotFound, HeightUnknown),
+    method=lambda broker: broker.operator.resetDurable,
+)
+
 DURABLE_CALLS: Final = (
-    Operation(
-        name="subscriptions/list",
-        summary="List durable subscriptions of STOMP, or sessions of MQTT, with or without a "
-        "client.",
-        parameters=(
-            GROUP,
-            _TYPE,
-            AFTER,
-            Parameter(
-                name="limit",
-                type=LimitType(),
-                default=100,
-                description=f"The most on a page, {MAX_DURABLE} at most. There may be fewer though "
-                "there is a next page.",
-            ),
-        ),
-        result=_DURABLE,
-        method=lambda broker: broker.operator.listDurable,
-    ),
-    Operation(
-        name="subscriptions/reset",
-        summary="Have a durable subscription, or all of a session but its shared ones, resume "
-        "elsewhere. Refused while a client uses it.",
-        parameters=(
-            GROUP,
-            _TYPE,
-            Parameter(
-                name="id",
-                type=ParameterType(),
-                description="The id of the subscription, or of the client.",
-            ),
-            Parameter(
-                name="offset",
-                type=OffsetType(),
-                description="Where it resumes: ``OFFSET_FIRST``, ``OFFSET_LAST``, after an event "
-                "id, or with a block's height.",
-            ),
-        ),
-        result=envelope(bool, same),
-        errors=(*_GONE_ERRORS, EventIdInvalid, EventIdTooLong, EventNotFound, HeightUnknown),
-        method=lambda broker: broker.operator.resetDurable,
-    ),
+    _LIST,
+    _RESET,
     Operation(
         name="subscriptions/delete",
         summary="End durable subscriptions, or sessions, and forget where they stand. Refused "
@@ -180,4 +186,40 @@ DURABLE_CALLS: Final = (
         method=lambda broker: broker.operator.deleteDurable,
     ),
 )
-"""These calls; see L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
+"""Those of operators; see L{OPERATOR_CALLS<svcbroker.operations.OPERATOR_CALLS>}."""
+
+
+def _deletingOne(broker: Broker) -> Callable[..., Deferred[bool]]:
+    def delete(principal: Principal, id: str, **given: Any) -> Deferred[bool]:
+        deleting = broker.operator.deleteDurable(principal, ids=(id,), **given)
+        answer: Deferred[bool] = deleting.addCallback(bool)
+        return answer
+
+    return delete
+
+
+DURABLE_OPERATIONS: Final = (
+    evolve(
+        _LIST,
+        name="listDurableSubscriptions",
+        summary="List durable subscriptions of STOMP, or sessions of MQTT, with or without a "
+        "client: those that this account has made, or without accounts clients of this address; of "
+        "an operator's account, all of the group.",
+        result=Result(type=DurableSubscriptions, render=durableOf),
+        isByAddress=True,
+    ),
+    evolve(_RESET, name="resetDurableSubscription", result=BOOLEAN, isByAddress=True),
+    Operation(
+        name="deleteDurableSubscription",
+        summary="End a durable subscription, or a session, and forget where it stands. Refused "
+        "while a client uses it.",
+        parameters=(GROUP, _TYPE, _ID),
+        result=BOOLEAN,
+        errors=_GONE_ERRORS,
+        method=_deletingOne,
+        isByAddress=True,
+    ),
+)
+"""
+Those of clients, about their own; see L{OPERATIONS<svcbroker.operations.OPERATIONS>}.
+"""

@@ -49,6 +49,7 @@ from ..errors import (
 )
 from ..model import Edge, EventFormat
 from ._declarations import BatchMethod, Operation, Parameter
+from ._durable import DURABLE_OPERATIONS
 from ._parameters import (
     CONTENT,
     EXTENSIONS,
@@ -314,6 +315,7 @@ OPERATIONS: Final = (
         method=lambda broker: broker.webhooks.unSubscribe,
     ),
     *WEBHOOK_OPERATIONS,
+    *DURABLE_OPERATIONS,
     Operation(
         name="proof",
         summary="Prove that the chain's validators have signed an event.",

@@ -4,14 +4,19 @@ Durable subscriptions of real clients, while the daemon changes its ledger and o
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 import sys
+from collections.abc import Callable
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlencode
 
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, connectProtocol
 from twisted.internet.protocol import Protocol
+from twisted.internet.threads import deferToThread
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.python.failure import Failure
 
@@ -177,7 +182,7 @@ class PositionsTests(DaemonTestCase):
             await (await self.stomp(daemon, f"{UUID[:-1]}{number}")).leave()
         refusal = (
             rb"ERROR.*127\.0\.0\.1 has made 2 durable subscriptions.*"
-            rb"svcbroker subscription DATA-DIR list"
+            rb"deleteDurableSubscription.*svcbroker subscription DATA-DIR list"
         )
         await (await self.stomp(daemon, f"{UUID[:-1]}3", answer=refusal)).leave()
         await self.stomp(daemon, f"{UUID[:-1]}3", address="127.0.0.2")
@@ -195,6 +200,58 @@ class PositionsTests(DaemonTestCase):
             reactor=reactor,
         )
         return code, (output + errors).decode().splitlines()
+
+    async def test_ownersListResetAndDelete(self) -> None:
+        """By REST and JSON-RPC, of both protocols: a client of another address finds nothing."""
+        await self.leaveUnfinished()
+        daemon = await self.serve(PBFT)
+        ask = self.fromElsewhere(daemon)
+        for protocol, id in (("STOMP", UUID), ("MQTT", "c")):
+            named: dict[str, Any] = {"interfaceType": protocol, "id": id}
+            page = await daemon.call("/rest/listDurableSubscriptions", interfaceType=protocol)
+            [found] = page["subscriptions"]
+            self.assertEqual((found["id"], found["owner"], found["live"]), (id, "127.0.0.1", False))
+            answer = await daemon.rpc("listDurableSubscriptions", interfaceType=protocol)
+            self.assertEqual(answer["result"], page)
+            others = await ask("listDurableSubscriptions", interfaceType=protocol)
+            self.assertEqual(others, {"subscriptions": [], "next": None})
+            for refused in (
+                await ask("resetDurableSubscription", **named, offset="OFFSET_FIRST"),
+                await ask("deleteDurableSubscription", **named),
+            ):
+                self.assertEqual(refused["code"], 100504)
+            reset = await daemon.call(
+                "/rest/resetDurableSubscription", **named, offset="OFFSET_FIRST"
+            )
+            self.assertIs(reset, True)
+        stomp, mqtt = await self.stomp(daemon), await self.mqtt(daemon, isSubscribing=False)
+        await stomp.receives(b"\n\none\0.*\n\ntwo\0.*\n\nthree\0")
+        await mqtt.receives(rb"\0\x01t..one.*\0\x01t..two.*\0\x01t..three")
+        refused = await daemon.call("/rest/deleteDurableSubscription", interfaceType="MQTT", id="c")
+        self.assertEqual(refused["code"], 100507)
+        await stomp.leave()
+        await mqtt.leave(DISCONNECT)
+        answer = await daemon.rpc("deleteDurableSubscription", interfaceType="STOMP", id=UUID)
+        self.assertEqual(answer["result"], "true")
+        self.assertIs(
+            await daemon.call("/rest/deleteDurableSubscription", interfaceType="MQTT", id="c"), True
+        )
+        self.assertEqual(await self.svcbroker(), (0, ["no durable subscriptions"]))
+
+    def fromElsewhere(self, daemon: Daemon) -> Callable[..., Any]:
+        """What makes calls of REST from another address of this machine."""
+        host, port = daemon.base.removeprefix("http://").partition("/")[0].split(":")
+        path = "/" + daemon.base.removeprefix("http://").partition("/")[2]
+
+        def ask(name: str, **fields: str) -> Deferred[Any]:
+            def connectAndAsk() -> Any:
+                connection = HTTPConnection(host, int(port), TIMEOUT, ("127.0.0.2", 0))
+                connection.request("GET", f"{path}/rest/{name}?{urlencode(fields)}")
+                return json.load(connection.getresponse())
+
+            return deferToThread(connectAndAsk)
+
+        return ask
 
     async def test_operatorsListResetAndDelete(self) -> None:
         """By the command, of both protocols: those without clients; others are listed only."""

@@ -14,7 +14,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 
 from ...errors import Overloaded
-from ...model import Position
+from ...model import Owner, Position
 
 _KIND: Final = "position"
 _DAYS: Final = "position-days"
@@ -72,8 +72,8 @@ MAX_POSITIONS: Final = 100_000
 """How many positions of durable subscriptions are kept, of live ones and of others."""
 
 _REMEDY: Final = (
-    "unsubscribe from some, or have an operator delete them (svcbroker subscription DATA-DIR list, "
-    "delete)"
+    "unsubscribe from some, or delete them (deleteDurableSubscription, or of all owners svcbroker "
+    "subscription DATA-DIR list, delete)"
 )
 
 _decoder: Final = msgspec.json.Decoder(KeptPosition)
@@ -110,10 +110,16 @@ class KeptPositions:
             assert kept is not None
             self._add(subscriptionId, kept.group, kept.owner, kept.account)
 
-    def find(self, subscriptionId: str) -> KeptPosition | None:
-        """What is kept under an id; C{None} where nothing is."""
+    def find(self, subscriptionId: str, owner: Owner | None = None) -> KeptPosition | None:
+        """
+        What is kept under an id; C{None} where nothing is.
+
+        @param owner: finds only what this one has made; C{None} for all.
+        """
         value = self._entries.get(_KIND, subscriptionId)
-        return None if value is None else _decoder.decode(value)
+        kept = None if value is None else _decoder.decode(value)
+        isFound = kept is not None and owner in (None, Owner(kept.owner, kept.account))
+        return kept if isFound else None
 
     def accountOf(self, subscriptionId: str) -> str:
         """The account that a position belongs to; empty where it is no account's, or not kept."""
@@ -219,11 +225,15 @@ class KeptPositions:
                 f"{_REMEDY}"
             )
 
-    def ids(self, group: str | None = None) -> Sequence[str]:
-        """The ids of all positions, or of those of a group, in no particular order."""
-        if group is None:
+    def ids(self, group: str | None = None, owner: Owner | None = None) -> Sequence[str]:
+        """The ids of all positions, or of those of a group or an owner, in no particular order."""
+        if group is None and owner is None:
             return tuple(self._index)
-        return [each for each, index in self._index.items() if index.group == group]
+        return [
+            each
+            for each, index in self._index.items()
+            if group in (None, index.group) and owner in (None, Owner(index.owner, index.account))
+        ]
 
     def servedDays(self, group: str) -> ServedDays | None:
         """What L{serve} has stored of a group last."""

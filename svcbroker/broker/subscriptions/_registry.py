@@ -28,6 +28,7 @@ from ...model import (
     DurableRecord,
     InterfaceType,
     Offset,
+    Owner,
     Position,
     SubscribeRequest,
     SubscriptionRecord,
@@ -332,16 +333,10 @@ class Subscriptions:
         """
         self._positions.move(subscriptionId, StoredPosition(position), day=self._today)
 
-    def listDurable(self, group: str, after: str, limit: int) -> DurablePage:
+    def listDurable(self, group: str, after: str, limit: int, owner: Owner | None) -> DurablePage:
         """See L{IDurableSubscriptions}."""
-        ids = nsmallest(
-            limit + 1,
-            (
-                each
-                for each in self._positions.ids(group)
-                if each > after and each not in self._held
-            ),
-        )
+        every = self._positions.ids(group, owner)
+        ids = nsmallest(limit + 1, (id for id in every if id > after and id not in self._held))
         items = []
         for subscriptionId in ids[:limit]:
             kept = self._positions.find(subscriptionId)
@@ -362,9 +357,9 @@ class Subscriptions:
         return DurablePage(items=items, next=ids[limit - 1] if len(ids) > limit else None)
 
     @asDeferred
-    async def resetDurable(self, group: str, id: str, offset: Offset) -> None:
+    async def resetDurable(self, group: str, id: str, offset: Offset, owner: Owner | None) -> None:
         """See L{IDurableSubscriptions}."""
-        self._checkAbsent(group, id)
+        self._checkAbsent(group, id, owner)
         self._reserved.add(id)
         try:
             self.reset(id, await self.locate(group, offset))
@@ -373,22 +368,22 @@ class Subscriptions:
             self._reserved.discard(id)
 
     @asDeferred
-    async def deleteDurable(self, group: str, ids: Sequence[str]) -> int:
+    async def deleteDurable(self, group: str, ids: Sequence[str], owner: Owner | None) -> int:
         """See L{IDurableSubscriptions}."""
         ids = tuple(dict.fromkeys(ids))
         for each in ids:
-            self._checkAbsent(group, each)
+            self._checkAbsent(group, each, owner)
         for each in ids:
             self._positions.remove(each)
         await self._positions.flush()
         return len(ids)
 
-    def _checkAbsent(self, group: str, subscriptionId: str) -> None:
+    def _checkAbsent(self, group: str, subscriptionId: str, owner: Owner | None) -> None:
         """
-        @raise SubscriptionNotFound: there is no such durable subscription.
+        @raise SubscriptionNotFound: there is no such durable subscription of this owner.
         @raise SubscriptionExists: it is live, or about to be.
         """
-        kept = self._positions.find(subscriptionId)
+        kept = self._positions.find(subscriptionId, owner)
         if kept is None or kept.group != group or subscriptionId in self._held:
             raise SubscriptionNotFound(f"there is no durable subscription {subscriptionId[:100]}")
         if subscriptionId in self._live or subscriptionId in self._reserved:

@@ -12,7 +12,7 @@ import msgspec
 from ...access import Principal
 from ...broker import MetadataStore
 from ...errors import BrokerError
-from ...model import Position
+from ...model import Owner, Position
 from .context import NEVER
 from .kept import QOS_2, SESSION, SUBSCRIPTION, KeptExchanges, KeptSession
 from .messages import publisherMark
@@ -271,6 +271,10 @@ class Session:
             else:
                 self._unacknowledged[key] = packetId
         self._packetIds.ended()
+
+    def isOf(self, owner: Owner | None) -> bool:
+        """Whether it outlives connections, and an owner has made it; C{None} stands for all."""
+        return self.isPersistent and owner in (None, Owner(self.owner, self.account))
 
     def sentOnce(self, packetIds: Sequence[int]) -> None:
         """Record the packet identifiers of messages that are sent with QoS 1."""

@@ -19,7 +19,7 @@ from zope.interface import implementer
 from ...access import Principal
 from ...broker import IDurableSubscriptions
 from ...errors import QuotaExceeded, SubscriptionExists, SubscriptionNotFound
-from ...model import DurablePage, DurableRecord, InterfaceType, Offset
+from ...model import DurablePage, DurableRecord, InterfaceType, Offset, Owner
 from ...net.addresses import ownerOf
 from ...net.deferreds import asDeferred
 from .context import Context
@@ -211,8 +211,8 @@ class Sessions:
             raise MqttError(
                 ReasonCode.QUOTA_EXCEEDED,
                 f"{session.owner} has made {settings.maxOwnSessions} sessions, as many as one "
-                "client may (--max-positions): end some, or have an operator delete them "
-                "(svcbroker subscription DATA-DIR list, delete)",
+                "client may (--max-positions): end some (deleteDurableSubscription, or of all "
+                "owners svcbroker subscription DATA-DIR list, delete)",
             )
 
     def _add(self, session: Session) -> None:
@@ -316,14 +316,14 @@ class Sessions:
 
     # What operators do.
 
-    def listDurable(self, group: str, after: str, limit: int) -> DurablePage:
+    def listDurable(self, group: str, after: str, limit: int, owner: Owner | None) -> DurablePage:
         """See L{IDurableSubscriptions}."""
         ids = nsmallest(
             limit + 1,
             (
                 session.clientId
                 for session in self._sessions.values()
-                if session.group == group and session.clientId > after and session.isPersistent
+                if session.group == group and session.clientId > after and session.isOf(owner)
             ),
         )
         items: list[DurableRecord] = []
@@ -354,11 +354,11 @@ class Sessions:
         )
 
     @asDeferred
-    async def resetDurable(self, group: str, id: str, offset: Offset) -> None:
+    async def resetDurable(self, group: str, id: str, offset: Offset, owner: Owner | None) -> None:
         """See L{IDurableSubscriptions}."""
-        self._absent(group, id)
+        self._absent(group, id, owner)
         position = await self._context.subscriptions.locate(group, offset)
-        session = self._absent(group, id)
+        session = self._absent(group, id, owner)
         for subscription in session.subscriptions.values():
             if subscription.group is None:
                 kept = msgspec.structs.replace(subscription.kept, start=position)
@@ -371,9 +371,9 @@ class Sessions:
         await self._context.store.flush()
 
     @asDeferred
-    async def deleteDurable(self, group: str, ids: Sequence[str]) -> int:
+    async def deleteDurable(self, group: str, ids: Sequence[str], owner: Owner | None) -> int:
         """See L{IDurableSubscriptions}."""
-        sessions = [self._absent(group, each) for each in dict.fromkeys(ids)]
+        sessions = [self._absent(group, each, owner) for each in dict.fromkeys(ids)]
         count = 0
         for session in sessions:
             if session.client is None and self.find(group, session.clientId) is session:
@@ -387,15 +387,15 @@ class Sessions:
         await self._context.store.flush()
         return count
 
-    def _absent(self, group: str, clientId: str) -> Session:
+    def _absent(self, group: str, clientId: str, owner: Owner | None) -> Session:
         """
         The session of a client that is not connected.
 
-        @raise SubscriptionNotFound: there is none.
+        @raise SubscriptionNotFound: there is none of this owner.
         @raise SubscriptionExists: the client is connected.
         """
         session = self.find(group, clientId)
-        if session is None or not session.isPersistent:
+        if session is None or not session.isOf(owner):
             raise SubscriptionNotFound(f"there is no session of client {clientId[:100]}")
         if session.client is not None:
             raise SubscriptionExists(f"client {clientId[:100]} is connected now")

@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 from svcbroker import errors
 from svcbroker.broker import IDurableSubscriptions
 from svcbroker.broker.subscriptions import StoredPosition
-from svcbroker.model import DurableRecord, Edge, EventId, InterfaceType, Position
+from svcbroker.model import DurableRecord, Edge, EventId, InterfaceType, Owner, Position
 
 from .test_expiry import DAY, DaysFixture
 from .test_subscriptions import ABSENT, UUID, result
@@ -33,7 +33,9 @@ class DurableTests(SynchronousTestCase):
 
     def record(self, id: str = UUID) -> DurableRecord:
         """What is listed of a subscription."""
-        [record] = [each for each in self.durable.listDurable("1", "", 100).items if each.id == id]
+        [record] = [
+            each for each in self.durable.listDurable("1", "", 100, None).items if each.id == id
+        ]
         return record
 
     def test_interfaceIsProvided(self) -> None:
@@ -76,29 +78,29 @@ class DurableTests(SynchronousTestCase):
             sizes: list[int] = []
             after: str | None = ""
             while after is not None:
-                page = self.durable.listDurable("1", after, 2)
+                page = self.durable.listDurable("1", after, 2, None)
                 ids = [each.id for each in page.items]
                 found += ids
                 sizes.append(len(ids))
                 after = page.next
                 if isDeleting:
-                    self.assertEqual(result(self.durable.deleteDurable("1", ids)), len(ids))
+                    self.assertEqual(result(self.durable.deleteDurable("1", ids, None)), len(ids))
             self.assertEqual(found, [uuid(number) for number in range(5)])
             self.assertEqual(sizes, [2, 2, 1])
-        self.assertEqual(self.durable.listDurable("1", "", 9).items, [])
+        self.assertEqual(self.durable.listDurable("1", "", 9, None).items, [])
 
     def test_othersAreNotListed(self) -> None:
         """Those of other groups, and those that belong to sessions and webhooks."""
         self.fixture.durable().subscription.close()
         self.durable.hold(UUID)
         self.fixture.positions.make(uuid(2), "2", StoredPosition(Position(1, -1)), owner="a", day=1)
-        self.assertEqual(self.durable.listDurable("1", "", 9).items, [])
+        self.assertEqual(self.durable.listDurable("1", "", 9, None).items, [])
         for each in (UUID, uuid(2), uuid(3)):
             self.failureResultOf(
-                self.durable.deleteDurable("1", [each]), errors.SubscriptionNotFound
+                self.durable.deleteDurable("1", [each], None), errors.SubscriptionNotFound
             )
             self.failureResultOf(
-                self.durable.resetDurable("1", each, Edge.FIRST), errors.SubscriptionNotFound
+                self.durable.resetDurable("1", each, Edge.FIRST, None), errors.SubscriptionNotFound
             )
         self.assertEqual(self.fixture.positions.count(), 2)
 
@@ -117,7 +119,7 @@ class DurableTests(SynchronousTestCase):
             fixture.turn()
             reader.subscription.acknowledge(reader.events[1:2])
             reader.subscription.close()
-            result(self.durable.resetDurable("1", UUID, offset))
+            result(self.durable.resetDurable("1", UUID, offset, None))
             fixture.kill()
             self.durable = fixture.subscriptions
             reader = fixture.durable()
@@ -132,7 +134,7 @@ class DurableTests(SynchronousTestCase):
             (EventId.parse(ABSENT), errors.EventNotFound),
             (Position(999, -1), errors.HeightUnknown),
         ):
-            self.failureResultOf(self.durable.resetDurable("1", UUID, offset), error)
+            self.failureResultOf(self.durable.resetDurable("1", UUID, offset, None), error)
         self.assertEqual(self.record(), before)
         self.fixture.durable()
 
@@ -142,10 +144,10 @@ class DurableTests(SynchronousTestCase):
         fixture.durable()
         fixture.durable(uuid(1)).subscription.close()
         self.failureResultOf(
-            self.durable.deleteDurable("1", [uuid(1), UUID]), errors.SubscriptionExists
+            self.durable.deleteDurable("1", [uuid(1), UUID], None), errors.SubscriptionExists
         )
         self.failureResultOf(
-            self.durable.resetDurable("1", UUID, Edge.FIRST), errors.SubscriptionExists
+            self.durable.resetDurable("1", UUID, Edge.FIRST, None), errors.SubscriptionExists
         )
         self.assertEqual(fixture.positions.count(), 2)
 
@@ -154,10 +156,27 @@ class DurableTests(SynchronousTestCase):
         self.fixture.durable().subscription.close()
         flushed: Deferred[None] = Deferred()
         self.patch(self.fixture.positions, "flush", lambda: flushed)
-        resetting = self.durable.resetDurable("1", UUID, Edge.FIRST)
+        resetting = self.durable.resetDurable("1", UUID, Edge.FIRST, None)
         self.assertRaises(errors.SubscriptionExists, self.fixture.durable)
-        self.failureResultOf(self.durable.deleteDurable("1", [UUID]), errors.SubscriptionExists)
+        self.failureResultOf(
+            self.durable.deleteDurable("1", [UUID], None), errors.SubscriptionExists
+        )
         flushed.callback(None)
         self.successResultOf(resetting)
         self.patch(self.fixture.positions, "flush", lambda: succeed(None))
         self.fixture.durable()
+
+    def test_othersSubscriptionsDoNotExist(self) -> None:
+        """Neither an account of the address's name nor another address finds one."""
+        self.fixture.durable().subscription.close()
+        own, others = Owner("10.0.0.1", ""), (Owner("10.0.0.1", "10.0.0.1"), Owner("10.0.0.2", ""))
+        for other in others:
+            self.assertEqual(self.durable.listDurable("1", "", 9, other).items, [])
+            for refused in (
+                self.durable.resetDurable("1", UUID, Edge.FIRST, other),
+                self.durable.deleteDurable("1", [UUID], other),
+            ):
+                self.failureResultOf(refused, errors.SubscriptionNotFound)
+        self.assertEqual(len(self.durable.listDurable("1", "", 9, own).items), 1)
+        result(self.durable.resetDurable("1", UUID, Edge.FIRST, own))
+        self.assertEqual(result(self.durable.deleteDurable("1", [UUID], own)), 1)

@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import directlyProvides, implementer
 from zope.interface.verify import verifyObject
 
+from svcbroker.access import Access
 from svcbroker.broker import IDurableSubscriptions
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.carriers.http.operator import MAX_BODY
@@ -30,13 +31,15 @@ from svcbroker.model import (
     InterfaceType,
     NodeCondition,
     Offset,
+    Owner,
     Position,
 )
 from svcbroker.net.addresses import isLoopback
 from svcbroker.operations import OPERATOR_CALLS, Incidents
-from tests.access.support import openAccess
+from tests.access.support import FakeAuthenticator, account, openAccess
 from tests.broker.support import makeFixture
 
+from .accounts import basic
 from .support import BASE, Answer, Connection, requestBytes
 
 TOKEN = "0f" * 32
@@ -85,10 +88,12 @@ class DurableDouble:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self.owners: list[Owner | None] = []
         self.error: Exception | None = None
 
-    def listDurable(self, group: str, after: str, limit: int) -> DurablePage:
+    def listDurable(self, group: str, after: str, limit: int, owner: Owner | None) -> DurablePage:
         self.told.append(("list", group, after, limit))
+        self.owners.append(owner)
         record = DurableRecord(
             id="x",
             interfaceType=InterfaceType.STOMP,
@@ -102,14 +107,18 @@ class DurableDouble:
         other = evolve(record, id="y", owner="", isLive=True, subscriptions=0, position=None)
         return DurablePage(items=[record, other], next="y")
 
-    def resetDurable(self, group: str, id: str, offset: Offset) -> Deferred[None]:
+    def resetDurable(
+        self, group: str, id: str, offset: Offset, owner: Owner | None
+    ) -> Deferred[None]:
         self.told.append(("reset", id, offset))
+        self.owners.append(owner)
         return succeed(None)
 
-    def deleteDurable(self, group: str, ids: Sequence[str]) -> Deferred[int]:
+    def deleteDurable(self, group: str, ids: Sequence[str], owner: Owner | None) -> Deferred[int]:
         if self.error is not None:
             return fail(self.error)
         self.told.append(("delete", ids))
+        self.owners.append(owner)
         return succeed(len(ids))
 
 
@@ -449,3 +458,46 @@ class LoopbackTests(SynchronousTestCase):
             self.assertTrue(isLoopback(host), host)
         for host in ("", "0.0.0.0", "128.0.0.1", "::", "::2", "localhost.evil.example", "127.1"):
             self.assertFalse(isLoopback(host), host)
+
+
+class OwnersTests(SynchronousTestCase):
+    """Whose durable subscriptions a client manages by REST and JSON-RPC."""
+
+    def ask(self, access: Access | None, name: str = "") -> list[Owner | None]:
+        """List, reset and delete; whose those were that the calls reached."""
+        fixture = makeFixture()
+        double = DurableDouble()
+        fixture.broker.operator.manage(InterfaceType.STOMP, double)
+        site = makeSite(
+            fixture.broker,
+            HttpSettings(),
+            openAccess(fixture.clock) if access is None else access,
+            incidents=Incidents(lambda: "incident-id"),
+        )
+        headers = basic(name) if name else {}
+        for call in (
+            "listDurableSubscriptions?limit=5",
+            "resetDurableSubscription?id=x&offset=OFFSET_FIRST",
+            "deleteDurableSubscription?id=x",
+        ):
+            connection = Connection(site, IPv6Address("TCP", "2001:db8::1", 1))
+            path = f"{BASE}/rest/{call}&interfaceType=STOMP"
+            connection.send(requestBytes("GET", path, headers=headers))
+            [answer] = connection.answers()
+            self.assertNotIn(b'"code"', answer.body)
+        return double.owners
+
+    def test_clientsManageTheirOwn(self) -> None:
+        """An account what it has made, a client without one what its address has."""
+        byAddress = Owner("2001:db8::/64", "")
+        self.assertEqual(self.ask(None), [byAddress] * 3)
+        clock = makeFixture().clock
+        access = Access(
+            (FakeAuthenticator(account("ann", "subscribe 1 #"), account("op", "operate 1")),),
+            clock,
+            clock.seconds,
+            anonymous=account("", "subscribe 1 #"),
+        )
+        self.assertEqual(self.ask(access, "ann"), [Owner("ann", "ann")] * 3)
+        self.assertEqual(self.ask(access), [byAddress] * 3)
+        self.assertEqual(self.ask(access, "op"), [None] * 3)

@@ -15,7 +15,7 @@ from svcbroker.broker import IDurableSubscriptions
 from svcbroker.carriers.mqtt import sessions as sessionsModule
 from svcbroker.carriers.mqtt.packets import Publish
 from svcbroker.carriers.mqtt.sessions import Sessions
-from svcbroker.model import DurableRecord, Edge, InterfaceType, Position
+from svcbroker.model import DurableRecord, Edge, InterfaceType, Owner, Position
 
 from .support import Server
 
@@ -60,7 +60,7 @@ class SessionsTests(SynchronousTestCase):
         self.leave("b")
         client = self.server.connected("c", expiry=1000)
         self.server.connected("d", expiry=0)
-        first, second, third = self.sessions.listDurable("1", "", 9).items
+        first, second, third = self.sessions.listDurable("1", "", 9, None).items
         assert first.position is not None
         self.assertEqual(
             first,
@@ -78,7 +78,7 @@ class SessionsTests(SynchronousTestCase):
         self.assertLess(abs(first.usedAt - absentAt), 1000)
         self.assertEqual((second.id, second.subscriptions, second.position), ("b", 0, None))
         self.assertEqual((third.id, third.isLive), ("c", True))
-        self.assertEqual(self.sessions.listDurable("2", "", 9).items, [])
+        self.assertEqual(self.sessions.listDurable("2", "", 9, None).items, [])
         client.lose()
 
     def test_pagesHoldEachOnce(self) -> None:
@@ -90,7 +90,7 @@ class SessionsTests(SynchronousTestCase):
             found: list[str] = []
             after: str | None = ""
             while after is not None:
-                page = self.sessions.listDurable("1", after, 3)
+                page = self.sessions.listDurable("1", after, 3, None)
                 found += [each.id for each in page.items]
                 after = page.next
             self.assertEqual(found, [*"abcd"])
@@ -111,7 +111,7 @@ class SessionsTests(SynchronousTestCase):
                 received = [each for each in client.take() if isinstance(each, Publish)]
                 self.assertEqual(len(received), 4)
                 client.lose()
-                self.done(self.sessions.resetDurable("1", name, Edge.LAST))
+                self.done(self.sessions.resetDurable("1", name, Edge.LAST, None))
                 self.server = self.server.restarted()
                 client = self.server.client()
                 self.assertTrue(client.connect(name, cleanStart=False, expiry=1000).sessionPresent)
@@ -119,7 +119,7 @@ class SessionsTests(SynchronousTestCase):
                 received = [each for each in client.take() if isinstance(each, Publish)]
                 self.assertEqual({each.topic for each in received}, {"s"})
                 client.lose()
-                self.done(self.sessions.resetDurable("1", name, Edge.FIRST))
+                self.done(self.sessions.resetDurable("1", name, Edge.FIRST, None))
                 client = self.server.client()
                 client.connect(name, cleanStart=False, expiry=1000)
                 self.server.pump()
@@ -130,14 +130,14 @@ class SessionsTests(SynchronousTestCase):
                 self.assertEqual(contents, published)
                 self.assertEqual({each.dup for each in received if each.topic == "t"}, {False})
                 client.lose()
-                self.done(self.sessions.deleteDurable("1", [name]))
+                self.done(self.sessions.deleteDurable("1", [name], None))
 
     def test_deleteLeavesNothing(self) -> None:
         """Neither on the disk nor in the list; the client finds no session."""
         self.leave("a", "t", "$share/g/s", qos=2)
         self.leave("b", "t")
-        self.assertEqual(self.done(self.sessions.deleteDurable("1", ["a", "b", "a"])), 2)
-        self.assertEqual(self.sessions.listDurable("1", "", 9).items, [])
+        self.assertEqual(self.done(self.sessions.deleteDurable("1", ["a", "b", "a"], None)), 2)
+        self.assertEqual(self.sessions.listDurable("1", "", 9, None).items, [])
         left = {kind for kind, _ in self.server.file.kept}
         self.assertLessEqual(left, {"mqtt-followed", "position-days"})
         self.assertFalse(self.server.client().connect("a", cleanStart=False).sessionPresent)
@@ -152,16 +152,34 @@ class SessionsTests(SynchronousTestCase):
             ("c", errors.SubscriptionNotFound),
             ("nosuch", errors.SubscriptionNotFound),
         ):
-            self.failureResultOf(self.sessions.deleteDurable("1", ["a", name]), error)
-            self.failureResultOf(self.sessions.resetDurable("1", name, Edge.FIRST), error)
-        self.failureResultOf(self.sessions.deleteDurable("2", ["a"]), errors.SubscriptionNotFound)
+            self.failureResultOf(self.sessions.deleteDurable("1", ["a", name], None), error)
+            self.failureResultOf(self.sessions.resetDurable("1", name, Edge.FIRST, None), error)
+        self.failureResultOf(
+            self.sessions.deleteDurable("2", ["a"], None), errors.SubscriptionNotFound
+        )
         self.assertEqual(len(self.sessions), 3)
 
     def test_returnDuringDeletionSavesASession(self) -> None:
         """Sessions end one a turn; one whose client comes back meanwhile does not."""
         self.leave("a", "t")
         self.leave("b", "t")
-        deleting = self.sessions.deleteDurable("1", ["a", "b"])
+        deleting = self.sessions.deleteDurable("1", ["a", "b"], None)
         self.server.client().connect("b", cleanStart=False, expiry=1000)
         self.assertEqual(self.done(deleting), 1)
         self.assertEqual(len(self.sessions), 1)
+
+    def test_othersSessionsDoNotExist(self) -> None:
+        """Neither an account of the owner's name nor another owner finds one."""
+        self.leave("a", "t")
+        [session] = self.sessions.listDurable("1", "", 9, None).items
+        own = Owner(session.owner, "")
+        for other in (Owner(session.owner, session.owner), Owner("10.0.0.2", "")):
+            self.assertEqual(self.sessions.listDurable("1", "", 9, other).items, [])
+            for refused in (
+                self.sessions.resetDurable("1", "a", Edge.FIRST, other),
+                self.sessions.deleteDurable("1", ["a"], other),
+            ):
+                self.failureResultOf(refused, errors.SubscriptionNotFound)
+        self.assertEqual(self.sessions.listDurable("1", "", 9, own).items, [session])
+        self.done(self.sessions.resetDurable("1", "a", Edge.FIRST, own))
+        self.assertEqual(self.done(self.sessions.deleteDurable("1", ["a"], own)), 1)
