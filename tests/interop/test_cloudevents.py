@@ -2,7 +2,7 @@
 CloudEvents as the libraries of the project CloudEvents write and read them.
 
 Each test is skipped where its package is not installed: C{cloudevents} of pip (extra: interop) or
-of npm.
+of npm, C{paho-mqtt}.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote, unquote
+from uuid import uuid4
 
 from twisted.trial.unittest import SkipTest
 
@@ -20,6 +22,12 @@ from tests.functional.test_webhooks import Receiver
 
 from .node import nodeModules
 from .test_descriptions import node
+from .test_mqtt_clients import ClientTestCase, Paho, hasPaho
+
+if hasPaho:
+    from paho.mqtt.enums import MQTTProtocolVersion
+    from paho.mqtt.packettypes import PacketTypes
+    from paho.mqtt.properties import Properties
 
 try:
     from cloudevents.core.bindings.http import (
@@ -36,6 +44,7 @@ else:
     hasLibrary = True
 
 STRUCTURED = "application/cloudevents+json"
+FORMATS = ("cloudevents", "cloudevents-binary")
 BATCHED = "application/cloudevents-batch+json"
 SUBJECT = {"subject": '100% "é" \U0001f600'}
 MORE = {"source": "/s/%C3%A9", "type": "t", **SUBJECT}
@@ -51,10 +60,9 @@ const more = JSON.parse(process.argv[2]);
 const messages = [
   ["application/json", { a: [1, null, "é"] }],
   ["text/plain", "é\\r\\n"],
-].flatMap(([datacontenttype, data]) => {
-  const event = new CloudEvent({ ...more, id: "7", datacontenttype, data, counter: 3, flag: true });
-  return [HTTP.binary(event), HTTP.structured(event)];
-});
+].flatMap(([datacontenttype, data]) =>
+  [HTTP.binary, HTTP.structured].map((write) =>
+    write(new CloudEvent({ ...more, datacontenttype, data, counter: 3, flag: true }))));
 console.log(JSON.stringify(messages));
 """
 _RECEIVE = """
@@ -94,8 +102,10 @@ class CloudEventsTests(FollowTestCase):
             raise SkipTest("cloudevents is not installed (extra: interop)")
         for contentType, data in DATA:
             attributes = {**MORE, "datacontenttype": contentType, "own": "x"}
-            event = CloudEvent(attributes=attributes, data=data)
-            for message in (to_binary_event(event), to_structured_event(event)):
+            for write in (to_binary_event, to_structured_event):
+                # Source and id are the idempotency key: each is an event of its own.
+                event = CloudEvent(attributes=dict(attributes), data=data)
+                message = write(event)
                 id = self.post(message.headers, message.body)
                 text = self.received().encode()
                 read = from_structured_event(HTTPMessage({"content-type": STRUCTURED}, text))
@@ -192,3 +202,66 @@ class WebhookTests(DaemonTestCase):
             self.assertEqual((second.get_id(), second.get_type()), (other["eventId"], "svc.event"))
             self.assertEqual(second.get_source(), "/base/1/a%2Fb")
             self.assertIn(second.get_data(), (b'"plain"', '"plain"'))
+
+
+class MqttTests(ClientTestCase):
+    """
+    paho publishes and receives by the MQTT binding what the library of PyPI writes and reads.
+    """
+
+    if not hasPaho:
+        skip = "paho-mqtt is not installed"
+
+    def connected(self, format: str = "") -> Paho:
+        """A client that subscribes, maybe with a format."""
+        client = Paho(self, MQTTProtocolVersion.MQTTv5, uuid4().hex)
+        client.connect()
+        properties = Properties(PacketTypes.SUBSCRIBE)
+        if format:
+            properties.UserProperty = ("svc-format", format)
+        client.client.subscribe(self.topic, qos=1, properties=properties)
+        client.next("subscribe")
+        return client
+
+    def publish(self, client: Paho, message: Any) -> None:
+        """Publish what the library has written for HTTP."""
+        properties = Properties(PacketTypes.PUBLISH)
+        headers = dict(message.headers)
+        properties.ContentType = headers.pop("content-type")
+        for name, value in headers.items():
+            properties.UserProperty = (name.removeprefix("ce-"), unquote(value))
+        client.client.publish(self.topic, message.body, 1, properties=properties)
+        client.next("publish")
+
+    def read(self, message: Any) -> Any:
+        """A message as the library reads it from HTTP."""
+        headers = {"content-type": message.properties.ContentType}
+        for name, value in getattr(message.properties, "UserProperty", ()):
+            if not name.startswith("svc-"):
+                headers[f"ce-{name}"] = quote(value)
+        return from_http_event(HTTPMessage(headers, message.payload))
+
+    def test_pythonLibraryWritesWhatWeReadAndReadsWhatWeWrite(self) -> None:
+        """In both modes, by subscribers that ask for each format or for none."""
+        if not hasLibrary:
+            raise SkipTest("cloudevents is not installed (extra: interop)")
+        publisher = self.connected()
+        subscribers = {each: self.connected(each) for each in ("", *FORMATS)}
+        for contentType, data in DATA:
+            event = CloudEvent(
+                attributes={**MORE, "datacontenttype": contentType, "own": "x"}, data=data
+            )
+            for message in (to_binary_event(event), to_structured_event(event)):
+                self.publish(publisher, message)
+                for format, client in subscribers.items():
+                    read = self.read(client.next("message"))
+                    self.assertEqual(read.get_data(), data)
+                    for name, value in event.get_attributes().items():
+                        self.assertEqual(read.get_attributes()[name], value)
+                    self.assertEqual(read.get_extension("svceventid") is None, not format)
+        publisher.client.publish(self.topic, b"\xff", 1)
+        for format in FORMATS:
+            read = self.read(subscribers[format].next("message"))
+            self.assertEqual((read.get_type(), read.get_data()), ("svc.event", b"\xff"))
+        for client in (publisher, *subscribers.values()):
+            client.leave()

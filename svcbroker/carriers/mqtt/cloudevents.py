@@ -51,6 +51,10 @@ def takeCloudEvent(message: Publish | Will) -> Taken | None:
     """
     properties, payload = message.properties, message.payload
     contentType = properties.contentType or ""
+    isBinary = bool(properties.userProperties) and _SPECVERSION in dict(properties.userProperties)
+    if not isBinary and "cloudevents" not in contentType.lower():
+        # Most messages: nothing else is looked at.
+        return None
     try:
         if isStructured(contentType):
             event = readStructured(contentType, payload)
@@ -58,7 +62,7 @@ def takeCloudEvent(message: Publish | Will) -> Taken | None:
             return Taken(event, None) if event.content or not message.retain else None
         named = [each for each in properties.userProperties if isAttributeName(each[0])]
         attributes = dict(named)
-        if _SPECVERSION not in attributes or len(attributes) < len(named):
+        if not isBinary or len(attributes) < len(named):
             return None
         event = readBinary(attributes, contentType, payload)
         return Taken(event, attributes.keys() - BROKER_ATTRIBUTES)
