@@ -4,14 +4,14 @@ Chains that a CometBFT engine might have decided, made by whoever has all keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.archive import appendOf
-from svcbroker.chain import Header, Transaction, ValidatorSet, proposeBlock, quorum
+from svcbroker.chain import Header, Transaction, ValidatorSet, quorum
 from svcbroker.ledgers.pbft._keys import publicKey
 from svcbroker.proofs.cometbft import (
     Base64,
@@ -68,11 +68,16 @@ class EngineChain(SignedChain):
         self._last = Hex()
         self._engineHeader(self.head, self.genesis.validatorSet, self.genesis.validatorSet)
 
-    def decide(self, transactions: Sequence[Transaction] = (), *, later: int = 0) -> Header:
+    def decide(
+        self,
+        transactions: Sequence[Transaction] = (),
+        *,
+        later: int = 0,
+        erased: Collection[int] = (),
+    ) -> Header:
         """See L{SignedChain.decide}."""
         before = self._state.validators
-        time = self.head.timestamp + STEP + later
-        candidate = proposeBlock(self._state, self.head, 0, time, transactions)
+        candidate = self._propose(transactions, later, erased)
         header = candidate.header
         self.store.append(appendOf(candidate, b""))
         self._state.apply(candidate.outcome, candidate.history)

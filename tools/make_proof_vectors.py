@@ -19,6 +19,7 @@ from msgspec import to_builtins
 
 from svcbroker.chain import ValidatorSet
 from svcbroker.ledgers.pbft._keys import publicKey
+from tools.authorvectors import authorVectors
 from tools.enginevectors import engineVectors
 from tools.proofchain import FIRST, THIRD, Example, Json, changed, uncertified
 from tools.signedchain import seedOf
@@ -59,7 +60,7 @@ def bad(example: Example, fork: Example, stranger: Json) -> Iterator[tuple[str, 
     """
     first, five = example.proof(example.first), example.proof(example.five[1])
     empty, later = example.proof(example.empty), example.proof(example.first, example.tip)
-    yield "the format is not known", changed(first, "format", to="svcbroker/event-proof/3")
+    yield "the format is not known", changed(first, "format", to="svcbroker/event-proof/4")
     yield from badFormats(example, first, later)
     yield "there is a member that is not known", changed(first, "note", to="x")
     yield "the content is another", changed(first, "event", "content", to="First")
@@ -346,6 +347,7 @@ def vectors() -> Mapping[str, Any]:
                     {"why": why, "proof": proof} for why, proof in bad(example, fork, stranger)
                 ],
                 "cometbft": engineVectors(Path(directory) / "engine", changed),
+                "format3": authorVectors(Path(directory) / "authors"),
             }
         finally:
             example.chain.close()

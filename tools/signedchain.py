@@ -5,28 +5,34 @@ run gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from attrs import evolve
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from svcbroker.archive import Prover, appendOf
 from svcbroker.chain import (
+    Candidate,
     Certificate,
     ChainState,
+    Claims,
     Genesis,
     Header,
     Kind,
     Phase,
     Transaction,
     accountAddress,
+    encodeAuthors,
+    encodeBody,
     proposeBlock,
     quorum,
+    statement,
     votePayload,
 )
 from svcbroker.ledgers.pbft._keys import publicKey, signChange
-from svcbroker.model import EventId, topicPrefix
+from svcbroker.model import AuthorSet, Authorship, EventId, topicPrefix
 from svcbroker.storage import Store
 
 CREATED = 1_700_000_000_000
@@ -37,6 +43,11 @@ STEP = 250
 def seedOf(name: str) -> bytes:
     """A private key that everybody can know."""
     return sha256(f"svcbroker/example/{name}".encode()).digest()
+
+
+def authorKey(name: str) -> Ed25519PrivateKey:
+    """The key of an author, which everybody can know."""
+    return Ed25519PrivateKey.from_private_bytes(seedOf(name))
 
 
 class SignedChain:
@@ -83,19 +94,41 @@ class SignedChain:
         """Close its store."""
         self.store.close()
 
-    def decide(self, transactions: Sequence[Transaction] = (), *, later: int = 0) -> Header:
+    def decide(
+        self,
+        transactions: Sequence[Transaction] = (),
+        *,
+        later: int = 0,
+        erased: Collection[int] = (),
+    ) -> Header:
         """
         Make a block of transactions.
 
         @param later: how many milliseconds more than usual after the last one.
+        @param erased: the indexes of publishes that are stored without their content.
         """
-        time = self.head.timestamp + STEP + later
-        candidate = proposeBlock(self._state, self.head, 0, time, transactions)
+        candidate = self._propose(transactions, later, erased)
         certificate = self.certify(candidate.header)
         self.store.append(appendOf(candidate, certificate.encode()))
         self._state.apply(candidate.outcome, candidate.history)
         self.head = candidate.header
         return self.head
+
+    def _propose(
+        self, transactions: Sequence[Transaction], later: int, erased: Collection[int]
+    ) -> Candidate:
+        """The next block, with the body that is stored of it."""
+        time = self.head.timestamp + STEP + later
+        candidate = proposeBlock(self._state, self.head, 0, time, transactions)
+        if not erased:
+            return candidate
+        body, offsets = encodeBody(
+            [
+                Transaction.decode(each.head, mayBeErased=True) if index in erased else each
+                for index, each in enumerate(transactions)
+            ]
+        )
+        return evolve(candidate, body=body, offsets=offsets)
 
     def certify(
         self, header: Header, signers: Sequence[int] | None = None, round: int = 0
@@ -132,6 +165,58 @@ class SignedChain:
             topic,
             content,
             extensions,
+        )
+
+    def event(
+        self,
+        topic: str,
+        content: bytes,
+        *,
+        author: str | None = None,
+        key: str | None = None,
+        expected: int | None = None,
+        extensions: Mapping[str, str] | None = None,
+    ) -> Transaction:
+        """
+        The broker's next publish, of version 2.
+
+        @param author: the name of the key of its author.
+        """
+        self._nonce += 1
+        time = self.head.timestamp + STEP // 2
+        authorship = owner = None
+        if author is not None:
+            signed = statement(self.genesis.chain, topic, content, time, key, extensions or {})
+            pair = authorKey(author)
+            authorship = Authorship(
+                key=pair.public_key().public_bytes_raw(),
+                signedAt=time,
+                signature=pair.sign(signed),
+            )
+        elif key is not None:
+            owner = accountAddress(self.genesis.chain, "publisher:")
+        claims = Claims(author=authorship, key=key, owner=owner, expected=expected)
+        return Transaction.publish(
+            self._sender,
+            self._nonce,
+            time,
+            topic,
+            content,
+            extensions,
+            sha256(b"salt %d" % self._nonce).digest(),
+            None if claims == Claims() else claims,
+        )
+
+    def openWithAuthors(self, topic: str, authors: AuthorSet) -> Header:
+        """Open a topic for some authors."""
+        self._nonce += 1
+        time = self.head.timestamp
+        return self.decide(
+            [
+                Transaction.make(
+                    Kind.OPEN, self._sender, self._nonce, time, topic, encodeAuthors(authors)
+                )
+            ]
         )
 
     def open(self, *topics: str) -> Header:

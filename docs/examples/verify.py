@@ -89,10 +89,19 @@ def validators(generation, keys):
 
 def headerHash(header):
     names, bits = HEADER.split(), {"proposer": 16, "transactionCount": 32}
-    values = zip(names, fields(header, HEADER), strict=True)
+    *values, version = fields(header, HEADER, "version")
+    need("version" not in header or (type(version) is int and version == 3), "a format")
+    values = zip(names, values, strict=True)
     numbers = {"height", "view", "timestamp", "transactionTotal", *bits}
     encoded = [number(v, bits.get(n, 64)) if n in numbers else unhex(v, 32) for n, v in values]
-    return H(b"svcbroker/header\2", *encoded)
+    return H(b"svcbroker/header", bytes([version or 2]), *encoded)
+
+
+def checkSignature(key, signature, message):
+    """Check a signature by the chain's rule."""
+    y = int.from_bytes(key, "little") % 2**255
+    need(y < P and y not in LOW_ORDER, "a key is weak")
+    Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
 
 
 def checkFinal(header, certificate, known):
@@ -117,9 +126,7 @@ def checkFinal(header, certificate, known):
     for each in items(signatures):
         node, signature = fields(each, "node signature")
         need(type(node) is int and last < node < len(keys), "signers are not in order")
-        y = int.from_bytes(keys[node], "little") % 2**255
-        need(y < P and y not in LOW_ORDER, "a key is weak")
-        Ed25519PublicKey.from_public_bytes(keys[node]).verify(unhex(signature, 64), vote)
+        checkSignature(keys[node], unhex(signature, 64), vote)
         last = node
     need(len(signatures) >= len(keys) - (len(keys) - 1) // 3, "there are too few signatures")
     return hash
@@ -313,25 +320,98 @@ def checkEngine(known):
         need(not apart or one[1] < other[1], "time goes backwards")
 
 
-def transactionHash(event):
-    """The hash of the transaction that published an event."""
-    names = "eventId topicName extensions sender nonce timestamp"
-    _, topic, extensions, sender, nonce, time, content, base64 = fields(
-        event, names, "content contentBase64"
-    )
+def contentOf(event):
     need(("content" in event) != ("contentBase64" in event), "an event has one content")
     if "content" in event:
-        data = text(content)
-    else:
-        data = b64decode(text(base64), validate=True)
-        need(b64encode(data) == text(base64), "the content is not in canonical Base64")
+        return text(event["content"])
+    data = b64decode(text(event["contentBase64"]), validate=True)
+    need(b64encode(data) == text(event["contentBase64"]), "the content is not in canonical Base64")
+    return data
+
+
+def encodePairs(pairs):
+    """Extensions as the chain encodes them."""
+    sizes = [number(len(key), 16) + number(len(value), 16) for key, value in pairs]
+    each = [size + key + value for size, (key, value) in zip(sizes, pairs, strict=True)]
+    return number(len(pairs), 16) + b"".join(each)
+
+
+def eventMembers(event, isVersioned):
+    """The members that an event must have, from those that it may have."""
+    names = "eventId topicName extensions sender nonce timestamp"
+    if not isVersioned:
+        return names
+    names += " version"
+    isErased, hasAuthor = "commitment" in event, "author" in event
+    names += " commitment" if isErased else ""
+    if event.get("version") == 2:
+        names += "" if isErased else " salt"
+        if hasAuthor:
+            names += " author signedAt" + ("" if isErased else " signature")
+        if "idempotencyKey" in event:
+            names += " idempotencyKey" + ("" if hasAuthor else " owner")
+        names += " expectedSequence" if "expectedSequence" in event else ""
+        if isErased and "hasPrivateExtensions" in event:
+            names += " hasPrivateExtensions"
+            need(event["hasPrivateExtensions"] is True, "hasPrivateExtensions")
+    return names
+
+
+def transactionHash(event, isVersioned, chain):
+    """The hash of the transaction that published an event. Its author has signed it."""
+    need(isinstance(event, dict), "an object is missing")
+    isErased, hasAuthor = isVersioned and "commitment" in event, "author" in event
+    fields(event, eventMembers(event, isVersioned), "" if isErased else "content contentBase64")
+    version, extensions, topic = (
+        event["version"] if isVersioned else 1,
+        event["extensions"],
+        text(event["topicName"]),
+    )
+    need(type(version) is int and version in (1, 2), "the version is not known")
     need(isinstance(extensions, dict), "extensions are an object")
     pairs = sorted((text(key), text(value)) for key, value in extensions.items())
-    head = [b"\1\3", unhex(sender, 20), number(nonce), number(time), H(data)]
-    head += [number(len(text(topic)), 16), text(topic), number(len(pairs), 16)]
-    for key, value in pairs:
-        head += [number(len(key), 16), number(len(value), 16), key, value]
-    return H(b"\0", *head)
+    private = [each for each in pairs if version == 2 and each[0].startswith(b"svc-private-")]
+    need(not (isErased and private), "a private extension is not erased")
+    data = b"" if isErased else contentOf(event)
+
+    # What version 2 adds to the head, and what stands before the content
+    claims, key, options = b"", text(event.get("idempotencyKey", "")), 0
+    if hasAuthor:
+        options |= 1
+        claims += unhex(event["author"], 32) + number(event["signedAt"])
+    if "idempotencyKey" in event:
+        options |= 2
+        claims += b"" if hasAuthor else unhex(event["owner"], 20)
+        claims += number(len(key), 8) + key
+    if "expectedSequence" in event:
+        options |= 4
+        claims += number(event["expectedSequence"])
+    if private or "hasPrivateExtensions" in event:
+        options |= 8
+    if isErased:
+        commitment = unhex(event["commitment"], 32)
+        need(version == 2 or commitment != H(), "there is a content: none")
+    elif version == 1:
+        commitment = H(data)
+    else:
+        seal = unhex(event["salt"], 32) + (unhex(event["signature"], 64) if hasAuthor else b"")
+        seal += encodePairs(private) if private else b""
+        commitment = H(b"svcbroker/content", seal, data)
+    head = bytes([version, 3]) + unhex(event["sender"], 20) + number(event["nonce"])
+    head += number(event["timestamp"]) + commitment + number(len(topic), 16) + topic
+    head += bytes([options]) + claims if version == 2 else b""
+    head += encodePairs([pair for pair in pairs if pair not in private])
+
+    # What the author has signed
+    if hasAuthor and not isErased:
+        statement = [b"svcbroker/statement/1", b"chain=" + chain.hex().encode(), b"topic=" + topic]
+        statement += [b"content=" + H(data).hex().encode(), b"time=%d" % event["signedAt"]]
+        statement += [b"key=" + key]
+        for name, value in pairs:
+            statement += [b"extension=" + name.hex().encode() + b":" + value.hex().encode()]
+        signed = b"".join(line + b"\n" for line in statement)
+        checkSignature(unhex(event["author"], 32), unhex(event["signature"], 64), signed)
+    return H(b"\0", head)
 
 
 def begin(genesis, changes):
@@ -388,10 +468,20 @@ def verifyTopic(proof, trusted):
     header, certificate = fields(block, "header certificate")
     checkFinal(header, certificate, known)
     names = "topicName address sender created isOpen sequence height"
-    name, address, sender, created, isOpen, sequence, height = fields(topic, names)
+    name, address, sender, created, isOpen, sequence, height, authors = fields(
+        topic, names, "authors"
+    )
     need(type(isOpen) is bool, "a topic is open or not")
     leaf = [number(len(text(name)), 16), text(name), unhex(address, 20), unhex(sender, 20)]
     leaf += [number(created), bytes([isOpen]), number(sequence), number(height)]
+    if "authors" in topic:
+        generation, *members = fields(authors, "generation authors admins")
+        leaf.append(number(generation))
+        for most, some in zip((64, 16), members, strict=True):
+            keys = [unhex(key, 32) for key in items(some)]
+            need(len(keys) <= most and keys == sorted(set(keys)), "authors are not in order")
+            leaf += [number(len(keys), 8), *keys]
+        need(authors["authors"], "there are no authors")
     root = rootOf(H(b"\0", *leaf), index, int.from_bytes(number(topics), "big"), path)
     counts = number(topics) + root + number(accounts) + unhex(accountRoot, 32)
     need(H(b"svcbroker/state\1", counts).hex() == header["stateRoot"], "the topic is not there")
@@ -414,19 +504,22 @@ def verifyEvent(proof, trusted):
     format, event, index, transactionPath, receiptPath, block, genesis, changes, checkpoint = (
         fields(proof, names, "changes checkpoint")
     )
+    isVersioned = format == "svcbroker/event-proof/3"
     isWhole = format == "svcbroker/event-proof/1"
-    need(isWhole or format == "svcbroker/event-proof/2", "the format is not known")
+    need(isWhole or isVersioned or format == "svcbroker/event-proof/2", "the format is not known")
 
     # 1. Genesis and changes of the nodes
     known = begin(genesis, changes if "changes" in proof else [])
 
     # 2. The event's block
     header, certificate = fields(block, "header", "certificate")
+    isWhole = isWhole or (isVersioned and certificate is not None)
     need(isWhole or certificate is None, "a certificate is there")
     hash = checkFinal(header, certificate, known) if isWhole else checkHeader(header, known)
 
     # 3. The event
-    leaf, topic = transactionHash(event), sha256(text(event["topicName"])).hexdigest()
+    leaf = transactionHash(event, isVersioned, known["chain"])
+    topic = sha256(text(event["topicName"])).hexdigest()
     named = EVENT_ID.fullmatch(text(event["eventId"]).decode())
     need(named, "the event's id is not one")
     need(named[1] == topic[:8], "the event's id is of another topic")

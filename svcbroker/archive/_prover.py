@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 from attrs import frozen
+from msgspec import UNSET
 
 from ..chain import (
     ChainState,
@@ -34,11 +35,11 @@ from ..model import EventId
 from ..proofs import (
     CERTIFIED,
     UNCERTIFIED,
+    VERSIONED,
     AnyCertificate,
     Checkpoint,
     CheckpointFields,
     ConsistencyProof,
-    EventFields,
     EventProof,
     FinalHeader,
     GenesisFields,
@@ -47,7 +48,7 @@ from ..proofs import (
     ProofInvalid,
     TopicFields,
     TopicProof,
-    contentFields,
+    eventFieldsOf,
     isEngineCertificate,
     storedCertificate,
     verifyProof,
@@ -222,9 +223,14 @@ class Prover:
         trees = self._treesOf(height)
         index = bisect_left(trees.offsets, offset)
         entry = self._store.bodySlice(height, offset, length)
+        event = eventFieldsOf(eventId, Transaction.decode(entry, mayBeErased=True))
         proof = EventProof(
-            format=UNCERTIFIED if block.certificate is None else CERTIFIED,
-            event=_eventFields(eventId, Transaction.decode(entry)),
+            format=VERSIONED
+            if event.version is not UNSET
+            else UNCERTIFIED
+            if block.certificate is None
+            else CERTIFIED,
+            event=event,
             index=index,
             transactionPath=_hex(trees.transactions.path(index)),
             receiptPath=_hex(trees.receipts.path(index)),
@@ -410,18 +416,6 @@ def decidedByEngine(store: ChainReader) -> bool:
 
 def _unknown(height: int) -> HeightUnknown:
     return HeightUnknown(f"block {height} is above the chain's height")
-
-
-def _eventFields(eventId: EventId, transaction: Transaction) -> EventFields:
-    return EventFields(
-        eventId=str(eventId),
-        topicName=transaction.topic,
-        **contentFields(transaction.content),
-        extensions=transaction.extensions,
-        sender=transaction.sender.hex(),
-        nonce=transaction.nonce,
-        timestamp=transaction.timestamp,
-    )
 
 
 def _hex(hashes: Sequence[bytes]) -> Sequence[str]:

@@ -96,6 +96,11 @@ class Transaction(Struct, frozen=True, kw_only=True):
         """The version of its encoding: 1 or 2."""
         return self.head[0]
 
+    @property
+    def hasPrivateExtensions(self) -> bool:
+        """Whether it was published with private extensions, also where these were erased."""
+        return bool(Head.read(self.head).options & PRIVATE)
+
     @classmethod
     def create(
         cls,

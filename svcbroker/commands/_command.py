@@ -104,6 +104,22 @@ def readLine(prompt: str, stdin: TextIO | None = None, ask: Callable[[str], str]
     return line
 
 
+def readChain(text: str) -> bytes:
+    """
+    The id of a chain, as the option C{--chain} has it.
+
+    @raise usage.UsageError: it is not one.
+    """
+    digits = text.removeprefix("0x")
+    try:
+        value = bytes.fromhex(digits)
+    except ValueError:
+        value = b""
+    if len(value) != 32 or len(digits) != 64:
+        raise usage.UsageError("--chain: a hash has 64 hexadecimal digits")
+    return value
+
+
 _MAX_LINE = 64 * 1024
 _TWISTED_COUNTS = "Wrong number of arguments."
 """All that C{usage.Options} says of it."""

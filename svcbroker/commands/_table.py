@@ -11,6 +11,8 @@ from ._command import Command
 COMMANDS: Final[tuple[Command, ...]] = (
     Command("run", "Run the daemon, until Ctrl-C."),
     Command("verify", "Check a proof offline, against a trusted genesis or checkpoint."),
+    Command("keygen", "Make a key with which an author signs events."),
+    Command("sign", "Sign an event as its author, offline."),
     Command("contradict", "Show that two statements of one chain cannot both be true."),
     Command("audit", "Check everything in a data directory, and name the place of any damage."),
     Command("genesis", "Write the genesis of a chain, against which its proofs are checked."),

@@ -8,12 +8,14 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
+from msgspec import to_builtins
 from twisted.python import usage
 
 from ..proofs import (
     MAX_PROOF_SIZE,
+    AuthorFields,
     Checkpoint,
     ProofInvalid,
     ProvedEvent,
@@ -28,8 +30,12 @@ from ..proofs import (
     verifyProof,
     verifyTopic,
 )
-from ._command import CommandError, CommandOptions, Console, Exit
+from ._command import CommandError, CommandOptions, Console, Exit, readChain
+from ._keys import readAuthors
 from ._words import contentText, counted, quoted, timeText
+
+Names: TypeAlias = Mapping[bytes, str]
+"""The names of authors, by their public keys."""
 
 _SIGNED = "PROVED: a quorum of this chain's validators has signed it."
 _UNSIGNED = (
@@ -52,12 +58,14 @@ class Options(CommandOptions):
         "checkpoint that you have kept: HEIGHT:HASH, or a file that holds it. For a consistency "
         "proof give --checkpoint twice, or once with --genesis. With --complete PROOF is a topic "
         "proof, and files with the proofs of all its events follow, one proof in each file or on "
-        "each line, requested with trusted=HEIGHT of the topic proof's block. Exit codes: 0 "
+        "each line, requested with trusted=HEIGHT of the topic proof's block. In the file of "
+        "--authors each KEY is 64 hexadecimal digits or the name of a PEM file. Exit codes: 0 "
         "proved, 1 not proved, 2 wrong usage."
     )
     optParameters = [
         ["genesis", None, None, "A file with the genesis that is trusted."],
         ["chain", None, None, "The hash of the genesis that is trusted."],
+        ["authors", None, None, 'A file with the names of authors: lines of NAME = "KEY".'],
     ]
     optFlags = [
         ["json", None, "Tell what is proved in JSON."],
@@ -88,18 +96,7 @@ class Options(CommandOptions):
         if len(self["checkpoints"]) > 2:
             raise usage.UsageError("there are at most two checkpoints")
         if self["chain"] is not None:
-            self["chain"] = _hash(self["chain"])
-
-
-def _hash(text: str) -> bytes:
-    digits = text.removeprefix("0x")
-    try:
-        value = bytes.fromhex(digits)
-    except ValueError:
-        value = b""
-    if len(value) != 32 or len(digits) != 64:
-        raise usage.UsageError("--chain: a hash has 64 hexadecimal digits")
-    return value
+            self["chain"] = readChain(self["chain"])
 
 
 def _readFile(path: Path) -> bytes:
@@ -141,6 +138,7 @@ def run(options: Options, console: Console) -> int:
     elif chain is not None:
         trusted.append(f"chain {chain.hex()}")
     trusted += [f"checkpoint {checkpoint}" for checkpoint in checkpoints]
+    names = None if options["authors"] is None else readAuthors(Path(options["authors"]))
     name = options["proof"]
     data = _read(sys.stdin.buffer) if name == "-" else _readFile(Path(name))
     try:
@@ -150,9 +148,9 @@ def run(options: Options, console: Console) -> int:
                 checkpoints.append(Checkpoint.of(genesis.header()))
             found, lines = _growth(data, chain, checkpoints)
         elif options["complete"] or kind.startswith("svcbroker/topic-proof"):
-            found, lines = _topic(data, chain, checkpoints, options)
+            found, lines = _topic(data, chain, checkpoints, options, names)
         else:
-            found, lines = _event(data, chain, checkpoints)
+            found, lines = _event(data, chain, checkpoints, names)
     except ProofInvalid as error:
         if options["json"]:
             console.say(json.dumps({"proved": False, "reason": str(error)}))
@@ -177,10 +175,10 @@ def run(options: Options, console: Console) -> int:
 
 
 def _event(
-    data: bytes, chain: bytes | None, checkpoints: Sequence[Checkpoint]
+    data: bytes, chain: bytes | None, checkpoints: Sequence[Checkpoint], names: Names | None
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     proved = verifyProof(data, chain=chain, checkpoint=_only(checkpoints))
-    return eventFields(proved), eventLines(proved)
+    return eventFields(proved, names), eventLines(proved, names)
 
 
 def _only(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
@@ -190,14 +188,18 @@ def _only(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
 
 
 def _topic(
-    data: bytes, chain: bytes | None, checkpoints: Sequence[Checkpoint], options: Options
+    data: bytes,
+    chain: bytes | None,
+    checkpoints: Sequence[Checkpoint],
+    options: Options,
+    names: Names | None,
 ) -> tuple[Mapping[str, Any], Iterator[str]]:
     proved = verifyTopic(data, chain=chain, checkpoint=_only(checkpoints))
     if not options["complete"]:
-        return topicFields(proved), topicLines(proved)
+        return topicFields(proved), topicLines(proved, names=names)
     paths = map(Path, options["events"])
     events = verifyComplete(proved, (proof for path in paths for proof in _proofsIn(path)))
-    return topicFields(proved, events), topicLines(proved, events)
+    return topicFields(proved, events), topicLines(proved, events, names)
 
 
 def _proofsIn(path: Path) -> Iterator[bytes]:
@@ -226,14 +228,21 @@ def _growth(
     return growthFields(proved), growthLines(proved)
 
 
-def eventFields(proved: ProvedEvent) -> Mapping[str, Any]:
-    """What is proved of an event, for programs."""
+def eventFields(proved: ProvedEvent, names: Names | None = None) -> Mapping[str, Any]:
+    """
+    What is proved of an event, for programs.
+
+    @param names: of authors, by their public keys.
+    """
     return {
         "eventId": proved.eventId,
         "topic": proved.topic,
-        **contentFields(proved.content),
+        **({} if proved.content is None else contentFields(proved.content)),
         "extensions": dict(proved.extensions),
+        **_authorFields(proved, names),
         "sequence": proved.sequence,
+        "idempotencyKey": proved.idempotencyKey,
+        "expectedSequence": proved.expectedSequence,
         "submitted": proved.submitted,
         "timestamp": proved.timestamp,
         "group": proved.group,
@@ -241,6 +250,19 @@ def eventFields(proved: ProvedEvent) -> Mapping[str, Any]:
         "block": str(proved.block),
         **_signedFields(proved),
         "checkpoint": None if proved.checkpoint is None else str(proved.checkpoint),
+    }
+
+
+def _authorFields(proved: ProvedEvent, names: Names | None) -> Mapping[str, Any]:
+    author = proved.author
+    if author is None:
+        return {"author": None}
+    named = {} if names is None else {"authorName": names.get(author.key)}
+    return {
+        "author": author.key.hex(),
+        **named,
+        "signedAt": author.signedAt,
+        "signature": author.signature.hex() or None,
     }
 
 
@@ -256,14 +278,19 @@ def _signedFields(proved: ProvedEvent | ProvedTopic) -> Mapping[str, Any]:
     }
 
 
-def eventLines(proved: ProvedEvent) -> Iterator[str]:
-    """What is proved of an event, for people."""
+def eventLines(proved: ProvedEvent, names: Names | None = None) -> Iterator[str]:
+    """
+    What is proved of an event, for people.
+
+    @param names: of authors, by their public keys.
+    """
     yield _UNSIGNED if proved.signed is None else _SIGNED
     yield _line("event", f"{proved.eventId}, the topic's event number {proved.sequence}")
     yield _line("topic", quoted(proved.topic))
-    yield _line("content", contentText(proved.content))
+    yield _line("content", _contentOf(proved))
     for name, value in sorted(proved.extensions.items()):
         yield _line("extension", f"{quoted(name)}: {quoted(value)}")
+    yield from _authorLines(proved, names)
     yield _line("submitted", f"{timeText(proved.submitted)} by the broker's clock")
     yield _line("block", f"{proved.block}")
     by = "" if proved.signed is None else ", a time that its validators accepted"
@@ -271,6 +298,36 @@ def eventLines(proved: ProvedEvent) -> Iterator[str]:
     if proved.checkpoint is not None:
         yield _line("", f"in the history of block {proved.checkpoint}")
     yield from _signedLines(proved)
+
+
+def _contentOf(proved: ProvedEvent) -> str:
+    if proved.content is None:
+        return "erased, or left out of this proof"
+    return contentText(proved.content)
+
+
+def _authorLines(proved: ProvedEvent, names: Names | None) -> Iterator[str]:
+    author = proved.author
+    if author is None:
+        yield _line("author", "unsigned: no author has signed this event")
+        return
+    yield _line("author", _named(author.key, names))
+    when = f"at {timeText(author.signedAt)} by the author's clock"
+    if author.signature:
+        yield _line("", f"the signature of this key holds; signed {when}")
+    else:
+        yield _line("", f"signed {when}; the signature is gone with the content,")
+        yield _line("", "the validators checked it before they executed the event")
+    if proved.idempotencyKey is not None:
+        yield _line("", f"with idempotency key {proved.idempotencyKey}")
+
+
+def _named(key: bytes, names: Names | None) -> str:
+    """A public key, and its name where names are known."""
+    if names is None:
+        return f"key {key.hex()}"
+    name = names.get(key)
+    return f"key {key.hex()}, " + ("which has no name here" if name is None else quoted(name))
 
 
 def _signedLines(proved: ProvedEvent | ProvedTopic) -> Iterator[str]:
@@ -291,12 +348,16 @@ def topicFields(
     proved: ProvedTopic, events: Sequence[ProvedEvent] | None = None
 ) -> Mapping[str, Any]:
     """What is proved of a topic, for programs."""
+    authors = {}
+    if proved.authors is not None:
+        authors = {"authors": to_builtins(AuthorFields.of(proved.authors))}
     complete = {} if events is None else {"complete": [event.eventId for event in events]}
     return {
         "topic": proved.topic,
         "isOpen": proved.isOpen,
         "count": proved.count,
         "latest": proved.latest,
+        **authors,
         **complete,
         "timestamp": proved.timestamp,
         "group": proved.group,
@@ -306,19 +367,31 @@ def topicFields(
     }
 
 
-def topicLines(proved: ProvedTopic, events: Sequence[ProvedEvent] | None = None) -> Iterator[str]:
-    """What is proved of a topic, for people."""
+def topicLines(
+    proved: ProvedTopic,
+    events: Sequence[ProvedEvent] | None = None,
+    names: Names | None = None,
+) -> Iterator[str]:
+    """
+    What is proved of a topic, for people.
+
+    @param names: of authors, by their public keys.
+    """
     if events is None:
         yield _SIGNED
     else:
         yield f"PROVED: complete: all {counted(proved.count, 'event')} of the topic."
     yield _line("topic", f"{quoted(proved.topic)}, {'open' if proved.isOpen else 'closed'}")
     yield _line("events", f"exactly {proved.count} up to this block")
+    if proved.authors is not None:
+        for what, keys in (("authors", proved.authors.authors), ("admins", proved.authors.admins)):
+            for number, key in enumerate(keys):
+                yield _line("" if number else what, _named(key, names))
     yield _line("block", str(proved.block))
     yield _line("", f"of {timeText(proved.timestamp)}, a time that its validators accepted")
     yield from _signedLines(proved)
     for event in events or ():
-        yield _line(f"event {event.sequence}", f"{event.eventId} {contentText(event.content)}")
+        yield _line(f"event {event.sequence}", f"{event.eventId} {_contentOf(event)}")
 
 
 def growthFields(proved: ProvedGrowth) -> Mapping[str, Any]:

@@ -30,9 +30,12 @@ from ._contradictions import (
     readStatement,
     verifyContradiction,
 )
+from ._events import eventFieldsOf
 from ._format import (
     CERTIFIED,
     UNCERTIFIED,
+    VERSIONED,
+    AuthorFields,
     CheckpointFields,
     ConsistencyProof,
     ContradictionFields,
@@ -46,8 +49,8 @@ from ._format import (
     NodeChange,
     TopicFields,
     TopicProof,
-    contentFields,
 )
+from ._hex import contentFields
 from ._reading import MAX_PROOF_SIZE, ProofInvalid, formatOf, readCheckpoint, readGenesis
 from ._topics import ProvedTopic, verifyComplete, verifyTopic
 from ._verify import ProvedEvent, ProvedGrowth, verifyConsistency, verifyProof
@@ -56,7 +59,9 @@ __all__ = [
     "CERTIFIED",
     "MAX_PROOF_SIZE",
     "UNCERTIFIED",
+    "VERSIONED",
     "AnyCertificate",
+    "AuthorFields",
     "Checkpoint",
     "CheckpointFields",
     "CometCertificate",
@@ -86,6 +91,7 @@ __all__ = [
     "contentFields",
     "contradictionDocument",
     "engineSet",
+    "eventFieldsOf",
     "formatOf",
     "isEngineCertificate",
     "readCheckpoint",

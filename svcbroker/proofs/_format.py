@@ -7,18 +7,23 @@ that is not known here is refused, so that nothing in a proof goes unchecked.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from binascii import Error as Base64Error
 from collections.abc import Mapping, Sequence
 from struct import error as StructError
 from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from ..chain import Genesis, Header, Malformed
-from ..model import EventId, Topic, topicPrefix
+from ..chain import (
+    OLD_FORMAT,
+    Genesis,
+    Header,
+    Malformed,
+    decodeAuthors,
+    encodeAuthors,
+)
+from ..model import AuthorSet, EventId, Topic, topicPrefix
 from ._certificates import AnyCertificate
-from ._hex import unhex
+from ._hex import unbase64, unhex
 
 
 class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +72,11 @@ class GenesisFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     A header; its fields are those of L{Header<svcbroker.chain.Header>}.
+
+    @ivar version: 3 for a block of format 3; absent for one of format 2.
     """
+
+    version: Literal[3] | UnsetType = UNSET
 
     chain: str
     height: int
@@ -90,6 +99,7 @@ class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         values: dict[str, Any] = {
             name: value.hex() if isinstance(value := getattr(header, name), bytes) else value
             for name in cls.__struct_fields__
+            if name != "version" or header.version != OLD_FORMAT
         }
         return cls(**values)
 
@@ -102,6 +112,7 @@ class HeaderFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         values: dict[str, Any] = {
             name: unhex(value, 32) if isinstance(value := getattr(self, name), str) else value
             for name in self.__struct_fields__
+            if name != "version" or self.version is not UNSET
         }
         try:
             return Header(**values)
@@ -135,12 +146,22 @@ class NodeChange(FinalHeader, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class EventFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    An event, and the transaction that published it.
+    An event, and the transaction that published it. The members from C{version} on are those of
+    L{VERSIONED} proofs.
 
     @ivar content: the content where it is UTF-8, and otherwise C{contentBase64} has it.
     @ivar sender: the address of the account that sent the transaction.
     @ivar nonce: the sender's number for it.
     @ivar timestamp: when it was submitted, in milliseconds since the epoch.
+    @ivar version: the version of the transaction.
+    @ivar commitment: what the head has for the content, where that was erased or is left out.
+    @ivar salt: the salt of the commitment.
+    @ivar author: the public key of the author.
+    @ivar signedAt: the author's own time in milliseconds since the epoch.
+    @ivar signature: the author's signature of the statement.
+    @ivar owner: the address that owns the idempotency key of an event without author.
+    @ivar expectedSequence: the sequence number that the topic had to have.
+    @ivar hasPrivateExtensions: whether an event without its content had private extensions.
     """
 
     eventId: str
@@ -151,6 +172,16 @@ class EventFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     sender: str
     nonce: int
     timestamp: int
+    version: Literal[1, 2] | UnsetType = UNSET
+    commitment: str | UnsetType = UNSET
+    salt: str | UnsetType = UNSET
+    author: str | UnsetType = UNSET
+    signedAt: int | UnsetType = UNSET
+    signature: str | UnsetType = UNSET
+    owner: str | UnsetType = UNSET
+    idempotencyKey: str | UnsetType = UNSET
+    expectedSequence: int | UnsetType = UNSET
+    hasPrivateExtensions: bool | UnsetType = UNSET
 
     @property
     def contentBytes(self) -> bytes:
@@ -163,7 +194,7 @@ class EventFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             case str(text), UnsetType():
                 return text.encode("utf-8")
             case UnsetType(), str(encoded):
-                return _unbase64(encoded)
+                return unbase64(encoded)
             case _:
                 raise Malformed("an event has one content")
 
@@ -177,26 +208,6 @@ class EventFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if str(eventId) != self.eventId or eventId.prefix != topicPrefix(self.topicName):
             raise Malformed("the event's id is not of its topic")
         return eventId
-
-
-def contentFields(content: bytes) -> Mapping[str, str]:
-    """
-    What an event's content is written as.
-    """
-    try:
-        return {"content": content.decode("utf-8")}
-    except UnicodeDecodeError:
-        return {"contentBase64": b64encode(content).decode("ascii")}
-
-
-def _unbase64(text: str) -> bytes:
-    try:
-        data = b64decode(text, validate=True)
-    except (Base64Error, ValueError):
-        data = b""
-    if b64encode(data).decode("ascii") != text:
-        raise Malformed("the content is not in canonical base64")
-    return data
 
 
 class CheckpointFields(FinalHeader, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -215,13 +226,16 @@ CERTIFIED: Final = "svcbroker/event-proof/1"
 UNCERTIFIED: Final = "svcbroker/event-proof/2"
 """The format of an event proof whose event's block has no certificate."""
 
+VERSIONED: Final = "svcbroker/event-proof/3"
+"""The format of a proof of an event of version 2, or of one whose content was erased."""
+
 
 class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     An event, and everything that proves it.
 
-    @ivar format: L{CERTIFIED} or L{UNCERTIFIED}. Verifiers that know the first one only refuse the
-        other one by its name.
+    @ivar format: L{CERTIFIED}, L{UNCERTIFIED} or L{VERSIONED}. Verifiers refuse formats that they
+        do not know by their names.
     @ivar genesis: the beginning of the chain.
     @ivar changes: every change of the validator set up to the last header of the proof; none where
         no header has a certificate.
@@ -233,7 +247,7 @@ class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         if the block has no certificate.
     """
 
-    format: Literal["svcbroker/event-proof/1", "svcbroker/event-proof/2"]
+    format: Literal["svcbroker/event-proof/1", "svcbroker/event-proof/2", "svcbroker/event-proof/3"]
     event: EventFields
     index: int
     transactionPath: Sequence[str]
@@ -242,6 +256,41 @@ class EventProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     genesis: GenesisFields
     changes: Sequence[NodeChange] = ()
     checkpoint: CheckpointFields | None = None
+
+
+class AuthorFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    The authors of a topic; see L{AuthorSet<svcbroker.model.AuthorSet>}.
+    """
+
+    generation: int
+    authors: Sequence[str]
+    admins: Sequence[str]
+
+    @classmethod
+    def of(cls, authors: AuthorSet) -> AuthorFields:
+        """The fields of a set of authors."""
+        return cls(
+            generation=authors.generation,
+            authors=[key.hex() for key in authors.authors],
+            admins=[key.hex() for key in authors.admins],
+        )
+
+    def authorSet(self) -> AuthorSet:
+        """
+        The set that they are of.
+
+        @raise Malformed: they are not of one.
+        """
+        made = AuthorSet(
+            generation=self.generation,
+            authors=tuple(unhex(key, 32) for key in self.authors),
+            admins=tuple(unhex(key, 32) for key in self.admins),
+        )
+        try:
+            return decodeAuthors(encodeAuthors(made))
+        except (StructError, ValueError) as error:
+            raise Malformed(f"the authors are not a set: {error}") from None
 
 
 class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -253,6 +302,7 @@ class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     @ivar created: the time of the block that created it, in milliseconds since the epoch.
     @ivar sequence: how many events were published to it.
     @ivar height: the height of the block of its latest event; 0 if there is none.
+    @ivar authors: who may publish to it; absent where events need no signature.
     """
 
     topicName: str
@@ -262,6 +312,7 @@ class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     isOpen: bool
     sequence: int
     height: int
+    authors: AuthorFields | UnsetType = UNSET
 
     @classmethod
     def of(cls, topic: Topic) -> TopicFields:
@@ -274,6 +325,7 @@ class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             isOpen=topic.isOpen,
             sequence=topic.sequence,
             height=topic.height,
+            authors=UNSET if topic.authors is None else AuthorFields.of(topic.authors),
         )
 
     def topic(self) -> Topic:
@@ -290,6 +342,7 @@ class TopicFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
             isOpen=self.isOpen,
             sequence=self.sequence,
             height=self.height,
+            authors=None if isinstance(self.authors, UnsetType) else self.authors.authorSet(),
         )
 
 

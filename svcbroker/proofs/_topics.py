@@ -10,6 +10,7 @@ from struct import error as StructError
 from attrs import field, frozen
 
 from ..chain import CertificateInvalid, Malformed, TopicPath
+from ..model import AuthorSet
 from ._certificates import kindOf
 from ._checkpoint import Checkpoint
 from ._format import TopicProof
@@ -30,6 +31,7 @@ class ProvedTopic:
     @ivar isOpen: whether it was open after the block.
     @ivar count: how many events were published to it up to the block.
     @ivar latest: the height of the block of the latest of them; 0 if there is none.
+    @ivar authors: who may publish to it; C{None} where events need no signature.
     @ivar block: the block.
     @ivar timestamp: its time, in milliseconds since the epoch.
     @ivar ledger: the kind of the block's certificate.
@@ -45,6 +47,7 @@ class ProvedTopic:
     isOpen: bool
     count: int
     latest: int
+    authors: AuthorSet | None
     block: Checkpoint
     timestamp: int
     ledger: str
@@ -143,6 +146,7 @@ def checkedTopic(proof: TopicProof) -> ProvedTopic:
         isOpen=topic.isOpen,
         count=topic.sequence,
         latest=topic.height,
+        authors=topic.authors,
         block=Checkpoint.of(header),
         timestamp=header.timestamp,
         ledger=kindOf(signed.certificate),

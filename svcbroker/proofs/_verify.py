@@ -11,19 +11,18 @@ from attrs import field, frozen
 from ..chain import (
     CertificateInvalid,
     Header,
-    Kind,
     Malformed,
-    Transaction,
     TransactionReceipt,
     leafHash,
     receiptLeaf,
     rootOfPath,
 )
 from ..errors import BrokerError
-from ..model import Execution, checkExtensions, checkTopicName
+from ..model import Authorship, Execution
 from ._certificates import kindOf
 from ._checkpoint import Checkpoint
-from ._format import CERTIFIED, ConsistencyProof, EventFields, EventProof
+from ._events import checkMembers, checkSignature, transactionOf
+from ._format import CERTIFIED, VERSIONED, ConsistencyProof, EventProof
 from ._headers import HeaderVerifier, SignedHeader
 from ._hex import unhex
 from ._reading import ProofInvalid, checkChain, checkTrusted, readFields
@@ -38,8 +37,14 @@ class ProvedEvent:
     @ivar chain: the id of the chain: the hash of its genesis.
     @ivar eventId: the event's id.
     @ivar topic: the topic that it was published to.
-    @ivar content: what was published.
-    @ivar extensions: what it was published with.
+    @ivar content: what was published; C{None} where the proof does not have it, because it was
+        erased or left out.
+    @ivar extensions: what it was published with; without C{content} the public ones.
+    @ivar author: who has signed it, and when by the author's own clock; C{None} where it is
+        unsigned. Without C{content} it has no signature: the validators have checked it.
+    @ivar idempotencyKey: the key by which it was published once, if it has one.
+    @ivar expectedSequence: the sequence number that its topic had to have, if it was published with
+        one.
     @ivar sequence: its number in its topic, from 1.
     @ivar submitted: when its transaction was submitted, by the broker's clock, in milliseconds
         since the epoch.
@@ -62,8 +67,11 @@ class ProvedEvent:
     chain: bytes
     eventId: str
     topic: str
-    content: bytes
+    content: bytes | None
     extensions: Mapping[str, str]
+    author: Authorship | None
+    idempotencyKey: str | None
+    expectedSequence: int | None
     sequence: int
     submitted: int
     timestamp: int
@@ -162,7 +170,9 @@ def checkedEvent(proof: EventProof) -> ProvedEvent:
     eventId = proof.event.id()
     if eventId.height != header.height:
         raise Malformed("the event's id names another block")
-    transaction = _transactionOf(proof.event)
+    checkMembers(proof.event, proof.format == VERSIONED)
+    transaction = transactionOf(proof.event)
+    author = checkSignature(transaction, genesis.chain)
     receipt = TransactionReceipt(Execution.DONE, eventId.sequence)
     for what, leaf, path, root in (
         ("transaction", transaction.hash, proof.transactionPath, header.transactionRoot),
@@ -181,13 +191,17 @@ def checkedEvent(proof: EventProof) -> ProvedEvent:
         last = headers.read(proof.checkpoint.header)
         checkHistory(header.hash, header.height, last, proof.checkpoint.path)
     headers.finish(last)
+    claims = transaction.claims
     return ProvedEvent(
         group=genesis.group,
         chain=genesis.chain,
         eventId=str(eventId),
         topic=transaction.topic,
-        content=transaction.content,
+        content=None if transaction.isErased else transaction.content,
         extensions=transaction.extensions,
+        author=author,
+        idempotencyKey=None if claims is None else claims.key,
+        expectedSequence=None if claims is None else claims.expected,
         sequence=eventId.sequence,
         submitted=transaction.timestamp,
         timestamp=header.timestamp,
@@ -211,34 +225,19 @@ def _signedBlock(proof: EventProof, headers: HeaderVerifier) -> SignedHeader | N
     @raise Malformed: a certificate is missing, or is there where the format has none.
     """
     later = proof.checkpoint
-    if proof.format == CERTIFIED:
+    hasCertificate = proof.block.certificate is not None
+    if proof.format == CERTIFIED or (proof.format == VERSIONED and hasCertificate):
         signed = headers.check(proof.block)
         if later is not None:
             headers.check(later)
         return signed
-    if proof.block.certificate is not None:
+    if hasCertificate:
         raise Malformed("the event's block has a certificate, which this format does not have")
     if later is not None and later.certificate is not None:
         return headers.check(later)
     if proof.changes:
         raise Malformed("there are changes of the validators, and nothing that they sign")
     return None
-
-
-def _transactionOf(event: EventFields) -> Transaction:
-    checkTopicName(event.topicName)
-    checkExtensions(event.extensions)
-    if not (0 <= event.nonce < 2**64 and 0 <= event.timestamp < 2**64):
-        raise Malformed("the event's nonce or time is not one")
-    return Transaction.create(
-        Kind.PUBLISH,
-        unhex(event.sender, 20),
-        event.nonce,
-        event.timestamp,
-        event.topicName,
-        event.contentBytes,
-        event.extensions,
-    )
 
 
 def checkHistory(hash: bytes, height: int, later: Header, path: Sequence[str]) -> None:

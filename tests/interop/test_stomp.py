@@ -90,16 +90,8 @@ def sendOverTLS(address: tuple[str, int], topic: str, content: bytes, **tls: Any
     frames.next("RECEIPT")
     connection.send(topic, content)
     _, body = frames.next("MESSAGE")
-    endTLS(connection)
+    connection.disconnect()
     return body
-
-
-def endTLS(connection: Any) -> None:
-    """
-    End a TLS connection of stomp.py. Where the broker ends it, after DISCONNECT or an error, the
-    thread of stomp.py polls the closed socket without a pause until the process ends.
-    """
-    connection.transport.disconnect_socket()
 
 
 class InteropTestCase(DaemonTestCase):

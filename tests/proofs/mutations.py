@@ -4,7 +4,9 @@ Everything that can be changed in a document, one change at a time.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 OTHERS: Sequence[Any] = (None, True, False, 0, 1, 1.5, "", "0", [], [None], {}, {"a": 1})
@@ -84,3 +86,57 @@ def _objects(members: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]
         if name not in members:
             for other in MEMBERS:
                 yield f"{path}.{name}: {other!r}", {**members, name: other}
+
+
+def randomlyChanged(data: bytes, seed: Random) -> bytes:
+    """
+    A proof with one random change that gives it another meaning: a byte of its text, a character of
+    a value, a bit of the bytes that a value stands for, or two values for each other.
+    """
+    document = json.loads(data)
+    while True:
+        if seed.random() < 0.25:
+            at = seed.randrange(len(data))
+            changed = data[:at] + bytes([seed.randrange(256)]) + data[at + 1 :]
+        else:
+            copy = json.loads(data)
+            places = list(_places(copy))
+            # What is signed, and what signs it, is changed half of the time.
+            ofEvent = list(_places(copy["event"]))
+            container, key = seed.choice(seed.choice([places, ofEvent]))
+            container[key] = _otherValue(container[key], places, seed)
+            changed = json.dumps(copy).encode("ascii")
+        try:
+            isSame = json.loads(changed) == document
+        except ValueError:
+            isSame = False
+        if not isSame:
+            return changed
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Where the plain values of a document stand: containers and keys."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        if isinstance(inner, dict | list):
+            yield from _places(inner)
+        else:
+            yield value, key
+
+
+def _otherValue(value: Any, places: Sequence[tuple[Any, Any]], seed: Random) -> Any:
+    if isinstance(value, bool) or value is None:
+        return 1
+    if isinstance(value, int):
+        return seed.choice([value + 1, value - 1, value ^ 1 << seed.randrange(64), str(value)])
+    if seed.random() < 0.2:
+        container, key = seed.choice(places)
+        return container[key]
+    try:
+        digits = bytearray.fromhex(value)
+    except ValueError:
+        digits = bytearray()
+    if digits and seed.random() < 0.8:
+        digits[seed.randrange(len(digits))] ^= 1 << seed.randrange(8)
+        return digits.hex()
+    at = seed.randrange(len(value) + 1)
+    return value[:at] + chr(seed.randrange(32, 127)) + value[at + seed.randrange(2) :]

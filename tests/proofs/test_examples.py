@@ -17,6 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.proofs import Checkpoint, ProofInvalid, verifyProof, verifyTopic
 from tools.enginechain import EngineChain
 
+from .authored import authored
 from .examples import EXAMPLES, accepts
 from .mutations import mutations
 from .support import proofs
@@ -69,6 +70,26 @@ class AgreementTests(SynchronousTestCase):
                 except ProofInvalid:
                     isGood = False
                 self.assertEqual(accepts(text, trusted), isGood, what)
+
+    def test_authoredProofsAgree(self) -> None:
+        """Both say the same of proofs of events of version 2, with and without content."""
+        made, seed = authored(), random.Random(6)
+        chain = made.genesis.chain
+        cases: list[tuple[bytes, Callable[..., object]]] = [
+            *((data, verifyProof) for data in made.events.values()),
+            *((data, verifyProof) for data in made.erased.values()),
+            *((data, verifyTopic) for data in made.topics.values()),
+        ]
+        for data, ours in cases:
+            self.assertTrue(accepts(data, chain))
+            for what, changed in seed.sample(list(mutations(json.loads(data))), 200):
+                text = written(changed)
+                try:
+                    ours(text, chain=chain)
+                    isGood = True
+                except ProofInvalid:
+                    isGood = False
+                self.assertEqual(accepts(text, chain), isGood, what)
 
     def test_engineProofsAgree(self) -> None:
         """So it is with proofs of chains that an engine decided."""

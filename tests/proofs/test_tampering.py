@@ -5,6 +5,7 @@ Tampering: nothing in a proof can be changed.
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 from attrs import evolve
@@ -12,7 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svcbroker.proofs import ProofInvalid, verifyConsistency, verifyProof, verifyTopic
 
-from .mutations import mutations
+from .authored import authored
+from .mutations import mutations, randomlyChanged
 from .support import proofs
 
 
@@ -117,6 +119,66 @@ class EventTests(SynchronousTestCase):
         for data in made.events.values():
             for end in (0, 1, len(data) // 2, len(data) - 1):
                 self.assertRaises(ProofInvalid, verifyProof, data[:end], chain=made.genesis.chain)
+
+
+class AuthoredTests(SynchronousTestCase):
+    """
+    Proofs of events of version 2, with and without author, content and certificates.
+    """
+
+    def test_everyChangeOfAuthoredProofIsRefused(self) -> None:
+        """Nothing in one can be changed."""
+        made = authored()
+        for name in ("all", "private", "key", "after a change of nodes"):
+            self.walk(made.events[name], chain=made.genesis.chain)
+
+    def test_everyChangeOfErasedProofIsRefused(self) -> None:
+        """Nothing in a proof without content can be changed, and no content can be added."""
+        made = authored()
+        for name in ("of version 1", "all", "no author"):
+            self.walk(made.erased[name], chain=made.genesis.chain)
+
+    def test_everyChangeOfUnsignedAuthoredProofIsRefused(self) -> None:
+        """The same of a proof without certificates, with a trusted checkpoint."""
+        made = authored()
+        self.walk(made.unsigned["all"], checkpoint=made.tip)
+
+    def walk(self, data: bytes, **trusted: Any) -> None:
+        """Every change of a proof is refused."""
+        document = json.loads(data)
+        verifyProof(data, **trusted)
+        count = 0
+        for what, changed in mutations(document):
+            if meant(changed) == meant(document):
+                continue
+            count += 1
+            with self.assertRaises(ProofInvalid, msg=what):
+                verifyProof(written(changed), **trusted)
+        self.assertGreater(count, 1000)
+
+    def test_everyChangeOfAuthorsIsRefused(self) -> None:
+        """Nothing in the proof of a topic with authors can be changed."""
+        made = authored()
+        document = json.loads(made.topics["signed"])
+        for what, changed in mutations(document):
+            if json.dumps(changed) == json.dumps(document):
+                continue
+            with self.assertRaises(ProofInvalid, msg=what):
+                verifyTopic(written(changed), chain=made.genesis.chain)
+
+    def test_randomMutationsAreRefused(self) -> None:
+        """Of 10,000 random changes of proofs of signed events none is accepted."""
+        made, seed = authored(), random.Random(15)
+        chain = made.genesis.chain
+        sources = [
+            data for name, data in made.events.items() if json.loads(data)["event"].get("author")
+        ]
+        self.assertGreater(len(sources), 5)
+        for _ in range(10_000):
+            data = seed.choice(sources)
+            changed = randomlyChanged(data, seed)
+            with self.assertRaises(ProofInvalid, msg=changed.decode("utf-8", "replace")):
+                verifyProof(changed, chain=chain)
 
 
 class GrowthTests(SynchronousTestCase):

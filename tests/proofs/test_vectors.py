@@ -5,7 +5,7 @@ The test vectors of proofs, and what is held against them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -144,6 +144,32 @@ class VectorTests(SynchronousTestCase):
             self.assertFalse(accepts(data, chain), vector["why"])
             reasons.add(vector["why"])
         self.assertEqual(len(reasons), 16)
+
+    def test_authoredProofsMatchVectors(self) -> None:
+        """Proofs of events of version 2 and of format 3 hold, or are refused by both."""
+        made = VECTORS["format3"]
+        chain = bytes.fromhex(made["chain"])
+        for vector in made["events"]:
+            data = written(vector["proof"])
+            proved = verifyProof(data, chain=chain)
+            self.assertTrue(accepts(data, chain), vector["name"])
+            self.assertEqual(vector["verified"], {"proved": True, **eventFields(proved)})
+        for vector in made["topics"]:
+            data = written(vector["proof"])
+            fields = topicFields(verifyTopic(data, chain=chain))
+            self.assertTrue(accepts(data, chain), vector["name"])
+            self.assertEqual(vector["verified"], {"proved": True, **fields})
+        cases: dict[str, Callable[..., object]] = {
+            "badEvents": verifyProof,
+            "badTopics": verifyTopic,
+        }
+        for name, verify in cases.items():
+            for vector in made[name]:
+                data = written(vector["proof"])
+                with self.assertRaises(ProofInvalid, msg=vector["why"]):
+                    verify(data, chain=chain)
+                self.assertFalse(accepts(data, chain), vector["why"])
+        self.assertEqual((len(made["events"]), len(made["badEvents"])), (23, 53))
 
     def test_consistencyProofsMatchVectors(self) -> None:
         """Consistency proofs."""

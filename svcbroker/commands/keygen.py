@@ -1,0 +1,45 @@
+"""
+C{svcbroker keygen}: make a key for an author.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from ._command import CommandError, CommandOptions, Console, Exit
+
+
+class Options(CommandOptions):
+    """
+    The options of C{svcbroker keygen}.
+    """
+
+    synopsis = "FILE"
+    longdesc = (
+        "Writes a new Ed25519 private key to FILE, which only its owner can read, and its public "
+        "key to standard output. The file is what openssl genpkey -algorithm ed25519 makes: PEM "
+        "of PKCS #8. A file that exists is not overwritten."
+    )
+
+    def parseArgs(self, file: str) -> None:  # type: ignore[override]
+        """See C{usage.Options}."""
+        self["file"] = Path(file)
+
+
+def run(options: Options, console: Console) -> int:
+    """Write the key."""
+    path: Path = options["file"]
+    key = Ed25519PrivateKey.generate()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise CommandError(f"{path} exists already") from None
+    with open(descriptor, "wb") as file:
+        file.write(pem)
+    console.say(key.public_key().public_bytes_raw().hex())
+    return Exit.GOOD

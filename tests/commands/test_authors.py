@@ -1,0 +1,280 @@
+"""
+Tests for C{svcbroker keygen}, C{sign} and C{verify --authors}.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.chain import statement, verifySignature
+from svcbroker.commands import _keys, main
+from svcbroker.commands._command import CommandError
+from svcbroker.commands._keys import readPrivateKey
+from tests.proofs.authored import authored
+from tools.authoredchain import ADA, BERT
+from tools.signedchain import authorKey
+
+CHAIN = bytes(range(32))
+_PEM, _PKCS8 = Encoding.PEM, PrivateFormat.PKCS8
+
+
+class CommandTestCase(SynchronousTestCase):
+    """
+    Runs commands in a directory.
+    """
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir()
+
+    def run_(self, *arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
+        """The exit code of a command, and what it writes."""
+        output, errors = io.StringIO(), io.StringIO()
+        self.patch(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self.patch(sys, "stdout", output)
+        self.patch(sys, "stderr", errors)
+        code = main(list(map(str, arguments)))
+        return code, output.getvalue(), errors.getvalue()
+
+    def good(self, *arguments: object, stdin: bytes = b"") -> str:
+        """What a command writes that goes well."""
+        code, output, errors = self.run_(*arguments, stdin=stdin)
+        self.assertEqual((code, errors), (0, ""))
+        return output
+
+    def refused(self, message: str, *arguments: object) -> None:
+        """A command is refused with a line that contains the message."""
+        code, output, errors = self.run_(*arguments)
+        self.assertEqual((code, output), (2, ""))
+        self.assertIn(message, errors)
+        self.assertEqual(errors.count("\n"), 1)
+
+    def save(self, name: str, data: bytes | str) -> Path:
+        """The path of a new file."""
+        path = self.directory / name
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        return path
+
+    def openssl(self, command: str) -> bytes:
+        """What openssl writes."""
+        return subprocess.run(
+            ["openssl", *shlex.split(command)],
+            cwd=self.directory,
+            check=True,
+            capture_output=True,
+        ).stdout
+
+
+class KeygenTests(CommandTestCase):
+    """
+    C{svcbroker keygen}.
+    """
+
+    def test_keyIsAsOpensslMakesIt(self) -> None:
+        """openssl reads the key, and writes the same file and the same public key."""
+        path = self.directory / "ada.pem"
+        public = bytes.fromhex(self.good("keygen", path).strip())
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
+        self.assertEqual(self.openssl("pkey -in ada.pem"), path.read_bytes())
+        self.assertEqual(self.openssl("pkey -in ada.pem -pubout -outform DER")[-32:], public)
+
+    def test_fileIsNotOverwritten(self) -> None:
+        """A file that exists stays."""
+        path = self.save("ada.pem", "precious")
+        self.refused("exists already", "keygen", path)
+        self.assertEqual(path.read_text(), "precious")
+
+
+class SignTests(CommandTestCase):
+    """
+    C{svcbroker sign}.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.key = self.directory / "ada.pem"
+        self.public = bytes.fromhex(self.good("keygen", self.key).strip())
+
+    def sign(self, *arguments: object, stdin: bytes = b"") -> Any:
+        """The parameters that a command writes."""
+        common = ("--key", self.key, "--chain", CHAIN.hex(), "--topic", "a/b")
+        return json.loads(self.good("sign", *common, *arguments, stdin=stdin))
+
+    def check(self, made: Any, content: bytes, key: str | None, **extensions: str) -> None:
+        """The parameters are those of an author of an event."""
+        named = {name.replace("_", "-"): value for name, value in extensions.items()}
+        self.assertEqual(made["author"], self.public.hex())
+        signed = statement(CHAIN, "a/b", content, made["signedAt"], key, named)
+        self.assertTrue(verifySignature(self.public, signed, bytes.fromhex(made["signature"])))
+
+    def test_contentOfArgumentIsSigned(self) -> None:
+        """The content is an argument, and the time is now by default."""
+        self.check(self.sign("gr\u00fcn"), "gr\u00fcn".encode(), None)
+        self.check(self.sign(""), b"", None)
+
+    def test_contentOfStandardInputIsSigned(self) -> None:
+        """Every byte of standard input is part of the content."""
+        self.check(self.sign(stdin=b"\xff\x00\n"), b"\xff\x00\n", None)
+
+    def test_allOptionsAreSigned(self) -> None:
+        """Time, idempotency key and extensions are part of the statement."""
+        options = "--time 7 --idempotency-key order-1 --extension svc-b=1=2 --extension svc-a="
+        made = self.sign("x", *options.split())
+        self.assertEqual(made["signedAt"], 7)
+        self.check(made, b"x", "order-1", svc_b="1=2", svc_a="")
+        self.assertEqual(self.sign("x", *options.split()), made)
+
+    def test_wrongUsageIsRefused(self) -> None:
+        """Values that no event can have are refused."""
+        common = f"--key {self.key} --chain {CHAIN.hex()} --topic t"
+        for options, message in (
+            ("--chain 00 --topic t", "--key"),
+            (f"--key {self.key} --topic t", "--chain"),
+            (f"{common} --chain 00", "64 hexadecimal digits"),
+            (f"{common} --topic a/#", "topic"),
+            (f"{common} --time -1", "--time"),
+            (f"{common} --time {2**64}", "64 bits"),
+            (f"{common} --idempotency-key 'a b'", "--idempotency-key"),
+            (f"{common} --extension a", "NAME=VALUE"),
+            (f"{common} --extension a=b", "svc-"),
+            (f"{common} --extension svc-a=b --extension svc-a=c", "again"),
+            (f"{common} one two", "arguments"),
+            (f"--key none.pem --chain {CHAIN.hex()} --topic t x", "No such file"),
+        ):
+            self.refused(message, "sign", *shlex.split(options))
+
+    def test_keysOfOtherKindsAreRefused(self) -> None:
+        """Only Ed25519 private keys sign."""
+        common = ("--chain", CHAIN.hex(), "--topic", "t", "x")
+        other = X25519PrivateKey.generate().private_bytes(_PEM, _PKCS8, NoEncryption())
+        public = authorKey("ada").public_key().public_bytes(_PEM, PublicFormat.SubjectPublicKeyInfo)
+        for data in (b"", b"no key", other, public):
+            path = self.save("other.pem", data)
+            self.refused("no Ed25519 private key", "sign", "--key", path, *common)
+
+    def test_encryptedKeyNeedsPassphrase(self) -> None:
+        """The passphrase of an encrypted key is asked for."""
+        pair = authorKey("ada")
+        encrypted = pair.private_bytes(_PEM, _PKCS8, BestAvailableEncryption(b"secret"))
+        path = self.save("encrypted.pem", encrypted)
+        read = readPrivateKey(path, lambda prompt: "secret")
+        self.assertEqual(read.private_bytes_raw(), pair.private_bytes_raw())
+        with self.assertRaisesRegex(CommandError, "not the right one"):
+            readPrivateKey(path, lambda prompt: "wrong")
+        with self.assertRaisesRegex(CommandError, "not the right one"):
+            readPrivateKey(path, lambda prompt: "")
+
+    def test_opensslKeysAreRead(self) -> None:
+        """Keys of openssl are read, encrypted ones, too."""
+        self.openssl("genpkey -algorithm ed25519 -out plain.pem")
+        self.openssl("pkey -in plain.pem -aes256 -passout pass:secret -out secret.pem")
+        plain = readPrivateKey(self.directory / "plain.pem")
+        secret = readPrivateKey(self.directory / "secret.pem", lambda prompt: "secret")
+        self.assertEqual(plain.private_bytes_raw(), secret.private_bytes_raw())
+
+
+class VerifyTests(CommandTestCase):
+    """
+    C{svcbroker verify} of events with and without author.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.made = authored()
+        self.chain = self.made.genesis.chain.hex()
+
+    def verify(self, proof: bytes, *arguments: object) -> str:
+        """What the command says of a proof."""
+        return self.good(
+            "verify", self.save("proof.json", proof), "--chain", self.chain, *arguments
+        )
+
+    def test_authorIsNamed(self) -> None:
+        """The key that signed is printed, and its name where the file of authors has it."""
+        names = self.save("authors.toml", f'"Ada L\u00f6velace" = "{ADA.hex()}"\n')
+        signed, other = self.made.events["signed"], self.made.events["signed, bytes"]
+        self.assertIn(f"author       key {ADA.hex()}\n", self.verify(signed))
+        text = self.verify(signed, "--authors", names)
+        self.assertIn(f"author       key {ADA.hex()}, Ada L\u00f6velace\n", text)
+        self.assertIn("the signature of this key holds", text)
+        text = self.verify(other, "--authors", names)
+        self.assertIn(f"key {BERT.hex()}, which has no name here", text)
+        found = json.loads(self.verify(signed, "--authors", names, "--json"))
+        self.assertEqual((found["author"], found["authorName"]), (ADA.hex(), "Ada L\u00f6velace"))
+        found = json.loads(self.verify(other, "--authors", names, "--json"))
+        self.assertEqual((found["author"], found["authorName"]), (BERT.hex(), None))
+
+    def test_unsignedEventIsSaidToBe(self) -> None:
+        """An event without author is said to be unsigned, of either version."""
+        for name in ("no author", "of version 1, with a checkpoint of format 3"):
+            text = self.verify(self.made.events[name])
+            self.assertIn("author       unsigned: no author has signed this event", text)
+            found = json.loads(self.verify(self.made.events[name], "--json"))
+            self.assertEqual((found["author"], found.get("signature")), (None, None))
+
+    def test_claimsAreShown(self) -> None:
+        """Idempotency key and expected sequence are shown to programs, the key to people."""
+        text = self.verify(self.made.events["all"])
+        self.assertIn("idempotency key a!", text)
+        self.assertIn("svc-private-name: Ada L\u00f6velace", text)
+        found = json.loads(self.verify(self.made.events["all"], "--json"))
+        self.assertEqual((found["idempotencyKey"], found["expectedSequence"]), ("a!", 8))
+
+    def test_erasedContentIsSaidToBe(self) -> None:
+        """Of an erased event the author is shown, and that the signature is gone."""
+        text = self.verify(self.made.erased["signed"])
+        self.assertIn("content      erased, or left out of this proof", text)
+        self.assertIn(f"author       key {ADA.hex()}", text)
+        self.assertIn("the signature is gone with the content", text)
+        found = json.loads(self.verify(self.made.erased["signed"], "--json"))
+        self.assertEqual((found["author"], found["signature"]), (ADA.hex(), None))
+        self.assertNotIn("content", found)
+
+    def test_authorsOfTopicAreNamed(self) -> None:
+        """The proof of a topic names its authors and admins."""
+        names = self.save("authors.toml", f'ada = "{ADA.hex()}"\n')
+        text = self.verify(self.made.topics["signed"], "--authors", names)
+        self.assertEqual(text.count(f"key {ADA.hex()}, ada"), 2)
+        self.assertIn(f"key {BERT.hex()}, which has no name here", text)
+        found = json.loads(self.verify(self.made.topics["signed"], "--json"))
+        self.assertEqual(found["authors"]["admins"], [ADA.hex()])
+
+    def test_keysOfFilesAreNamed(self) -> None:
+        """A file of authors may name PEM files beside it, with public or private keys."""
+        public = authorKey("ada").public_key().public_bytes(_PEM, PublicFormat.SubjectPublicKeyInfo)
+        self.save("ada.pem", public)
+        self.save("bert.pem", authorKey("bert").private_bytes(_PEM, _PKCS8, NoEncryption()))
+        path = self.save("authors.toml", 'ada = "ada.pem"\nbert = "bert.pem"\n')
+        self.assertEqual(_keys.readAuthors(path), {ADA: "ada", BERT: "bert"})
+
+    def test_badFilesOfAuthorsAreRefused(self) -> None:
+        """A file of authors has a key for each name, and a name for each key."""
+        self.save("no.pem", "no key")
+        for text, message in (
+            ("ada", "no lines"),
+            ("\xff", "no lines"),
+            ("ada = 1", "not a text"),
+            ('ada = "00"', "neither 64 hexadecimal digits nor a PEM file"),
+            ('ada = "no.pem"', "no Ed25519 key"),
+            (f'ada = "{ADA.hex()}"\nbert = "{ADA.hex()}"', "ada and bert have the same key"),
+        ):
+            path = self.save("authors.toml", text)
+            proof = self.save("proof.json", self.made.events["signed"])
+            self.refused(message, "verify", proof, "--chain", self.chain, "--authors", path)
