@@ -1,0 +1,39 @@
+"""
+Clients of svcbroker for Python.
+
+L{Client} blocks, L{AsyncClient} is for asyncio and trio, and
+L{TwistedClient<svcbroker.client.twisted.TwistedClient>} for Twisted. They have the same calls::
+
+    from svcbroker.client import Client
+
+    with Client("http://127.0.0.1:8080/svcbroker") as client:
+        client.publish("orders/new", b"...")
+        for event in client.follow("orders/#", after=position):
+            print(event.eventId, event.content)
+
+All of them need httpx, msgspec and attrs only (the Twisted one treq instead of httpx), and
+cryptography to verify and to sign. C{docs/client.rst} has more.
+"""
+
+from ..errors import BrokerError
+from ._asynchronous import AsyncClient
+from ._blocking import Client
+from ._core import Options
+from ._errors import AnswerInvalid, NotVerified, Unreachable
+from ._records import CheckpointRecord, Event, Publication, Published, TopicInfo, TopicState
+
+__all__ = [
+    "AnswerInvalid",
+    "AsyncClient",
+    "BrokerError",
+    "CheckpointRecord",
+    "Client",
+    "Event",
+    "NotVerified",
+    "Options",
+    "Publication",
+    "Published",
+    "TopicInfo",
+    "TopicState",
+    "Unreachable",
+]

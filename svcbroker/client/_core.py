@@ -1,0 +1,395 @@
+"""
+The calls of the clients, without I/O.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Final, NoReturn, TypedDict, TypeVar
+
+import msgspec
+
+from ..errors import BrokerError, TopicNotFound
+from ._answers import readAnswer, readDocument
+from ._attempts import Attempts, Brokers, isUncertain
+from ._effects import Deliver, Procedure
+from ._following import Following
+from ._publishing import PublishBatch, batches
+from ._records import (
+    CheckpointRecord,
+    Event,
+    EventPage,
+    Publication,
+    Published,
+    TopicInfo,
+    TopicPage,
+    TopicState,
+    offsetText,
+)
+from ._requests import Fields, Requests, authorization, checkUrl
+
+if TYPE_CHECKING:
+    from ._trust import Verifier
+
+T = TypeVar("T")
+
+TIMEOUT: Final = 60.0
+"""How long a call may take by default with all its attempts, in seconds."""
+MAX_PAGE: Final = 1000
+"""The most events of one request."""
+MAX_WAIT: Final = 30
+"""How long a broker waits for an event, in seconds."""
+_TOPICS: Final = 99
+
+_booleans = msgspec.json.Decoder(bool)
+_checkpoints = msgspec.json.Decoder(CheckpointRecord)
+_events = msgspec.json.Decoder(Event)
+_pages = msgspec.json.Decoder(EventPage)
+_topicPages = msgspec.json.Decoder(TopicPage)
+_topicStates = msgspec.json.Decoder(TopicState)
+
+
+class Options(TypedDict, total=False):
+    """
+    The options of all clients.
+
+    @ivar user: the name of an account, with its C{password}.
+    @ivar token: a token of an account, instead.
+    @ivar ca: a PEM file with the authorities that may have signed the brokers' certificates; by
+        default those of the system.
+    @ivar certificate: a PEM file with the client's certificate.
+    @ivar certificateKey: a PEM file with its key, if it is not in the same file.
+    @ivar group: the id of the group; by default the broker's.
+    @ivar timeout: how long a call may take with all its attempts, in seconds; by default 60.
+    @ivar genesis: the genesis of the group's chain, or a file with it: then everything is verified.
+    @ivar checkpoint: a checkpoint of the chain, C{HEIGHT:HASH}, that is trusted: likewise.
+    @ivar checkpointFile: keeps the newest verified checkpoint, so that a fork is refused after a
+        restart, too. Where it exists, neither of the others is needed.
+    """
+
+    user: str | None
+    password: str | None
+    token: str | None
+    ca: str | Path | None
+    certificate: str | Path | None
+    certificateKey: str | Path | None
+    group: str | None
+    timeout: float
+    genesis: bytes | str | Path | None
+    checkpoint: str | None
+    checkpointFile: str | Path | None
+
+
+class Core:
+    """
+    The calls of a client. Each makes a procedure.
+
+    All of them raise a L{BrokerError}: the one that the broker answered;
+    L{Unreachable<svcbroker.client.Unreachable>} if no broker has answered in time;
+    L{NotVerified<svcbroker.client.NotVerified>} if an answer cannot be verified. Calls are repeated
+    while that may help and there is time: after lost connections, C{Overloaded}, timeouts of the
+    chain and HTTP status 429, 502, 503 and 504, with other brokers if there are several.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        options: Options,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
+        makeKey: Callable[[], str] = lambda: token_urlsafe(18),
+    ) -> None:
+        """
+        @param urls: the base URLs of brokers of one network.
+        @param now: the time in seconds, of a clock that never goes back.
+        @param random: a number from 0 to 1.
+        @param makeKey: makes an idempotency key.
+        @raise ValueError: a URL or an option is malformed.
+        """
+        if not urls:
+            raise ValueError("the URL of a broker is needed")
+        self._requests = Requests(
+            Brokers([checkUrl(each) for each in urls], now, random),
+            authorization(options.get("user"), options.get("password"), options.get("token")),
+            options.get("group"),
+            options.get("timeout", TIMEOUT),
+        )
+        self._makeKey = makeKey
+        self._verifier = _verifier(self._requests, options)
+
+    # Publishing
+
+    def publish(
+        self,
+        topic: str,
+        content: bytes | str,
+        extensions: Mapping[str, str] | None = None,
+        *,
+        idempotencyKey: str | None = None,
+        expectedSequence: int | None = None,
+    ) -> Procedure[Published]:
+        """
+        Publish an event to an open topic, once: the call is repeated with its idempotency key when
+        its outcome is unknown.
+
+        A broker that knows no idempotency keys is not asked again then.
+
+        @param content: the content; text is published as its UTF-8 bytes.
+        @param extensions: texts under keys that start with C{svc-}.
+        @param idempotencyKey: at most 64 characters. Give your own to repeat the call after an
+            error or a restart of your program; by default one is made.
+        @param expectedSequence: the sequence number that the topic must have.
+        @return: the event's id. The event is final and on stable storage.
+        @raise TransactionTimeout: it is not known whether it was published.
+        @raise TransactionFailed: it was not.
+        """
+        publication = Publication(
+            topic,
+            content,
+            extensions=extensions or {},
+            idempotencyKey=idempotencyKey,
+            expectedSequence=expectedSequence,
+        )
+        [outcome] = yield from self._publish([publication])
+        if isinstance(outcome, BrokerError):
+            raise outcome
+        return outcome
+
+    def publishMany(
+        self, publications: Iterable[Publication]
+    ) -> Procedure[list[Published | BrokerError]]:
+        """
+        Publish events in large requests, each as C{publish} does. They are published in their
+        order, but for those that have to be repeated.
+
+        @return: the outcome of each.
+        """
+        outcomes: list[Published | BrokerError] = []
+        for batch in batches(publications):
+            outcomes += yield from self._publish(batch)
+        return outcomes
+
+    def _publish(
+        self, publications: Sequence[Publication]
+    ) -> Procedure[list[Published | BrokerError]]:
+        outcomes = yield from PublishBatch(self._requests, publications, self._makeKey).run()
+        if self._verifier is not None:
+            events = [
+                Event(
+                    topic=each.topic,
+                    content=each.content,
+                    extensions=dict(each.extensions),
+                    eventId=outcome.eventId,
+                )
+                for each, outcome in zip(publications, outcomes, strict=True)
+                if isinstance(outcome, Published)
+            ]
+            if events:
+                yield from self._verifier.verify(events)
+        return outcomes
+
+    # Topics
+
+    def open(self, topic: str) -> Procedure[bool]:
+        """
+        Create a topic, or open it again.
+        """
+
+        def attempt(url: str) -> Procedure[bool]:
+            response = yield from self._requests.post(url, "open", {"topic": topic})
+            return readAnswer(response, _booleans)
+
+        return self._requests.repeat(attempt)
+
+    def close(self, topic: str) -> Procedure[bool]:
+        """
+        Close an open topic.
+
+        @raise TopicNotFound: there is no such open topic.
+        """
+        mayBeClosed = False
+
+        def attempt(url: str) -> Procedure[bool]:
+            nonlocal mayBeClosed
+            try:
+                response = yield from self._requests.post(url, "close", {"topic": topic})
+                return readAnswer(response, _booleans)
+            except TopicNotFound:
+                if mayBeClosed:
+                    return True
+                raise
+            except BrokerError as error:
+                mayBeClosed |= isUncertain(error)
+                raise
+
+        return self._requests.repeat(attempt)
+
+    def exist(self, topic: str) -> Procedure[bool]:
+        """Tell whether there is such an open topic."""
+        return self._read("exist", _booleans, topic=topic)
+
+    def state(self, topic: str) -> Procedure[TopicState]:
+        """
+        Tell what the chain knows of an open topic.
+
+        @raise TopicNotFound: there is no such open topic.
+        """
+        return self._read("state", _topicStates, topic=topic)
+
+    def topics(self) -> Procedure[list[TopicInfo]]:
+        """List the open topics in the order of their creation."""
+        found: dict[str, TopicInfo] = {}
+        index = 0
+        while True:
+            page = yield from self._read(
+                "list", _topicPages, pageIndex=str(index), pageSize=str(_TOPICS)
+            )
+            found.update((each.topicName, each) for each in page.topicInfoList)
+            index += 1
+            if index * _TOPICS >= page.total:
+                return list(found.values())
+
+    # Events
+
+    def getEvent(self, eventId: str) -> Procedure[Event]:
+        """
+        Read one event.
+
+        @raise EventNotFound: there is none.
+        """
+        event = yield from self._read("getEvent", _events, eventId=eventId)
+        yield from self._verify([event])
+        return event
+
+    def events(
+        self,
+        topic: str,
+        *,
+        after: str | int | datetime = "OFFSET_FIRST",
+        limit: int | None = None,
+        tag: str | None = None,
+        reverse: bool = False,
+        wait: int = 0,
+    ) -> Procedure[None]:
+        """
+        Read the events of a topic, or of all topics that a pattern of MQTT's kind matches, up to
+        the end of the log. Each comes once, also while others publish.
+
+        @param after: where to begin: after an event's id, with the block of a height, with the
+            first block that is not before a time, or at another offset. To go backwards from the
+            end give C{OFFSET_LAST}.
+        @param limit: the most events to read.
+        @param tag: only events whose extension C{svc-tag} equals it.
+        @param reverse: whether to go backwards.
+        @param wait: how long to wait at the end for a further event, 0 to 30 seconds.
+        """
+        fields = {"topic": topic, "from": offsetText(after)}
+        if tag is not None:
+            fields["tag"] = tag
+        if reverse:
+            fields["reverse"] = "true"
+        left = limit
+        while left is None or left > 0:
+            fields["limit"] = str(MAX_PAGE if left is None else min(left, MAX_PAGE))
+            fields["wait"] = str(wait)
+            page = yield from self._requests.read(
+                "events", fields, lambda response: readAnswer(response, _pages), wait=wait
+            )
+            if page.events:
+                yield from self._verify(page.events)
+                yield Deliver(page.events)
+            if page.atEnd and not (wait and page.events):
+                return
+            if left is not None:
+                left -= len(page.events)
+            fields["from"] = page.next
+
+    def follow(
+        self,
+        topic: str,
+        *,
+        after: str | int | datetime = "OFFSET_LAST",
+        tag: str | None = None,
+        timeout: float | None = None,
+    ) -> Procedure[NoReturn]:
+        """
+        Follow a topic, or all topics that a pattern of MQTT's kind matches: its events as they are
+        published, each once, without end. When the connection is lost it resumes by itself.
+
+        @param after: where to begin, as C{events} has it; by default with the next event. Keep
+            the C{eventId} of the last event that you have processed to go on after a restart of
+            your program.
+        @param tag: only events whose extension C{svc-tag} equals it.
+        @param timeout: how long there may be no connection, in seconds; by default for ever.
+        """
+        fields: Fields = {"topic": topic, "from": offsetText(after), **self._requests.group}
+        if tag is not None:
+            fields = {**fields, "tag": tag}
+        following = Following(
+            Attempts(self._requests.brokers, timeout), fields, self._requests.headers, self._verify
+        )
+        return following.run()
+
+    # Proofs
+
+    def proof(self, eventId: str) -> Procedure[bytes]:
+        """
+        Get the proof of an event, to be kept and to be verified by others.
+
+        @return: the proof: JSON, for C{svcbroker verify} or
+            L{verifyProof<svcbroker.proofs.verifyProof>}.
+        """
+        if self._verifier is not None:
+            return self._verifier.prove(eventId)
+        return self._requests.read("proof", {"eventId": eventId}, readDocument)
+
+    def checkpoint(self, height: int | None = None) -> Procedure[CheckpointRecord]:
+        """
+        Get a block's hash, to be kept where the broker cannot change it.
+
+        @param height: the block's height; C{None} for the latest one.
+        """
+        fields = {} if height is None else {"height": str(height)}
+        record = yield from self._read("checkpoint", _checkpoints, **fields)
+        if self._verifier is not None:
+            yield from self._verifier.compare(record.checkpoint)
+        return record
+
+    def genesis(self) -> Procedure[bytes]:
+        """
+        Get the beginning of the chain, as the broker tells it.
+
+        @return: the genesis: JSON, for the option C{genesis} of a client that shall trust it.
+        """
+        return self._requests.read("genesis", {}, readDocument)
+
+    def _verify(self, events: list[Event]) -> Procedure[None]:
+        if self._verifier is not None:
+            yield from self._verifier.verify(events)
+
+    def _read(self, name: str, decoder: msgspec.json.Decoder[T], **fields: str) -> Procedure[T]:
+        return self._requests.read(name, fields, lambda response: readAnswer(response, decoder))
+
+
+def _verifier(requests: Requests, options: Options) -> Verifier | None:
+    genesis, checkpoint = options.get("genesis"), options.get("checkpoint")
+    path = options.get("checkpointFile")
+    if genesis is None and checkpoint is None and path is None:
+        return None
+    # It needs cryptography, which clients that verify nothing do without.
+    from ._trust import Verifier
+
+    if genesis is not None and not isinstance(genesis, bytes):
+        genesis = Path(genesis).read_bytes()
+    return Verifier(
+        requests,
+        genesis=genesis,
+        checkpoint=checkpoint,
+        path=None if path is None else Path(path),
+    )

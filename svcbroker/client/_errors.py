@@ -1,0 +1,79 @@
+"""
+The errors of the clients: those that a broker answers, rebuilt from their codes, and those that
+only a client has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ..errors import TABLE, BrokerError, NotAuthenticated, Overloaded, QuotaExceeded
+
+_CLASSES: Final[Mapping[int, type[BrokerError]]] = {each.code: each for each in TABLE}
+
+
+class Unreachable(BrokerError):
+    """
+    No broker has answered: connections were refused or lost, or answers did not come in time.
+
+    @ivar isSent: whether the request may have arrived, so that it may have been executed.
+    @ivar isFinal: whether trying again would not help: the broker's certificate is not trusted.
+    """
+
+    code, text = 300001, "the broker cannot be reached"
+
+    def __init__(
+        self, message: str | None = None, *, isSent: bool = True, isFinal: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.isSent = isSent
+        self.isFinal = isFinal
+
+
+class AnswerInvalid(BrokerError):
+    """An answer that is not one of a broker: another server is at this URL, or a proxy."""
+
+    code, text = 300002, "the answer is not one of a broker"
+
+
+class NotVerified(BrokerError):
+    """
+    What a broker answered does not follow from what is trusted: the event is not in the log as it
+    was answered, or the log is not a continuation of the one that this client has verified.
+    """
+
+    code, text = 300003, "the answer cannot be verified"
+
+
+def errorOf(code: int, message: str, retryAfter: float | None = None) -> BrokerError:
+    """
+    The error that a broker answered.
+
+    @param code: its code; for one that is not known here, a L{BrokerError} with this code.
+    @param retryAfter: the answer's header C{Retry-After}, in seconds.
+    """
+    if code == Overloaded.code and retryAfter is not None:
+        return QuotaExceeded(message, retryAfter)
+    known = _CLASSES.get(code)
+    if known is not None:
+        return known(message)
+    error = BrokerError(message)
+    error.code = code  # type: ignore[misc]  # of a broker that is newer than this client
+    return error
+
+
+def statusError(status: int, retryAfter: float | None) -> BrokerError:
+    """
+    The error for an answer that has no error of a broker in its body.
+
+    @param status: its HTTP status.
+    """
+    message = f"HTTP status {status}"
+    if status in (429, 503):
+        return QuotaExceeded(message, retryAfter or 0.0)
+    if status in (502, 504):
+        return Unreachable(message)
+    if status == 401:
+        return NotAuthenticated(message)
+    return AnswerInvalid(message)

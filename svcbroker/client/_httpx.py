@@ -1,0 +1,57 @@
+"""
+What the clients over httpx share.
+"""
+
+from __future__ import annotations
+
+import ssl
+
+import httpx
+
+from ._core import Options
+from ._effects import HttpRequest, HttpResponse
+from ._errors import Unreachable
+
+LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=15.0)
+"""Streams are connections too, and may be many."""
+
+
+def makeContext(options: Options) -> ssl.SSLContext:
+    """
+    The TLS context of a client's connections.
+
+    @raise OSError: a file cannot be read.
+    @raise ssl.SSLError: a file is not what it must be.
+    """
+    ca, certificate = options.get("ca"), options.get("certificate")
+    context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    if certificate is not None:
+        key = options.get("certificateKey")
+        context.load_cert_chain(str(certificate), None if key is None else str(key))
+    return context
+
+
+def buildRequest(client: httpx.Client | httpx.AsyncClient, request: HttpRequest) -> httpx.Request:
+    """A request as httpx has it."""
+    return client.build_request(
+        request.method,
+        request.url,
+        headers=request.headers,
+        content=request.body or None,
+        timeout=request.timeout,
+    )
+
+
+def answerOf(response: httpx.Response, body: bytes = b"") -> HttpResponse:
+    """An answer of httpx."""
+    return HttpResponse(status=response.status_code, headers=response.headers, body=body)
+
+
+def failureOf(error: httpx.TransportError) -> Unreachable:
+    """Why there is no answer."""
+    isSent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    reason = str(error) or type(error).__name__
+    return Unreachable(f"{Unreachable.text}: {reason}", isSent=isSent, isFinal=cause is not None)

@@ -1,0 +1,169 @@
+"""
+Publishing events once, in as many attempts as it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import BrokerError, ParameterInvalid, TransactionFailed, TransactionTimeout
+from ..model import checkExtensions
+from ._answers import readAnswer
+from ._attempts import isRefused, isUncertain
+from ._effects import Procedure
+from ._errors import AnswerInvalid
+from ._records import Publication, Published, SendResult
+from ._requests import Requests
+
+MAX_BATCH: Final = 500
+MAX_BATCH_SIZE: Final = 512 * 1024
+"""The most events and the most bytes of content of one request with several events."""
+
+_sendResults = msgspec.json.Decoder(SendResult)
+
+
+def batches(publications: Iterable[Publication]) -> Iterator[list[Publication]]:
+    """Cut publications into batches for one request each."""
+    batch: list[Publication] = []
+    size = 0
+    for each in publications:
+        size += len(each.content)
+        if batch and (len(batch) == MAX_BATCH or size > MAX_BATCH_SIZE):
+            yield batch
+            batch, size = [], len(each.content)
+        batch.append(each)
+    if batch:
+        yield batch
+
+
+class PublishBatch:
+    """
+    Events that are published together: those whose outcome is not final are sent again.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        publications: Sequence[Publication],
+        makeKey: Callable[[], str],
+    ) -> None:
+        """
+        @param makeKey: makes idempotency keys.
+        @raise BrokerError: extensions are malformed.
+        """
+        self._requests = requests
+        self._parameters = [_parameters(each, makeKey) for each in publications]
+        # Parameters without which an event would be another one.
+        self._needed = {
+            name
+            for each in publications
+            for name, value in (
+                ("idempotencyKey", each.idempotencyKey),
+                ("expectedSequence", each.expectedSequence),
+            )
+            if value is not None
+        }
+        self._outcomes: list[Published | BrokerError] = [AnswerInvalid()] * len(publications)
+        self._waiting = list(range(len(publications)))
+
+    def run(self) -> Procedure[list[Published | BrokerError]]:
+        """
+        Publish the events.
+
+        @return: the outcome of each.
+        """
+        attempts = self._requests.attempts()
+        while True:
+            error = yield from self._attempt(attempts.url)
+            if error is None:
+                return self._outcomes
+            self._requests.forget(attempts.url)
+            try:
+                yield from attempts.failed(error)
+            except BrokerError:
+                return self._outcomes
+
+    def _attempt(self, url: str) -> Procedure[BrokerError | None]:
+        """
+        Make one attempt.
+
+        @return: why there has to be another one; C{None} where all outcomes are final.
+        """
+        try:
+            known = yield from self._requests.publishParameters(url)
+        except BrokerError as error:
+            return self._settle([error] * len(self._waiting), isRepeatable=True)
+        missing = self._needed - known
+        if missing:
+            refusal = ParameterInvalid(f"this broker knows no {min(missing)}")
+            return self._settle([refusal] * len(self._waiting), isRepeatable=False)
+        answers: Sequence[SendResult | BrokerError]
+        try:
+            if len(self._waiting) == 1:
+                answers = [(yield from self._sendOne(url))]
+            else:
+                answers = yield from self._sendMany(url)
+        except BrokerError as error:
+            answers = [error] * len(self._waiting)
+        return self._settle(answers, isRepeatable="idempotencyKey" in known)
+
+    def _sendOne(self, url: str) -> Procedure[SendResult]:
+        fields = dict(self._parameters[self._waiting[0]])
+        # REST tells when to try again, which JSON-RPC does not.
+        fields.update(fields.pop("extensions"))
+        return readAnswer((yield from self._requests.post(url, "publish", fields)), _sendResults)
+
+    def _sendMany(self, url: str) -> Procedure[list[SendResult | BrokerError]]:
+        calls = [self._parameters[place] for place in self._waiting]
+        outcomes = yield from self._requests.batch(url, "publish", calls)
+        return [
+            each if isinstance(each, BrokerError) else _sendResults.decode(each)
+            for each in outcomes
+        ]
+
+    def _settle(
+        self, answers: Sequence[SendResult | BrokerError], *, isRepeatable: bool
+    ) -> BrokerError | None:
+        """
+        Take the answers to the events that wait.
+
+        @param isRepeatable: whether events may be sent again that may have been published.
+        @return: why there has to be another attempt.
+        """
+        again: BrokerError | None = None
+        waiting, self._waiting = self._waiting, []
+        for place, answer in zip(waiting, answers, strict=True):
+            outcome = self._outcomes[place] = self._outcomeOf(place, answer)
+            if isinstance(outcome, BrokerError) and (
+                isRefused(outcome) or (isRepeatable and isUncertain(outcome))
+            ):
+                self._waiting.append(place)
+                again = again or outcome
+        return again
+
+    def _outcomeOf(self, place: int, answer: SendResult | BrokerError) -> Published | BrokerError:
+        if isinstance(answer, BrokerError):
+            return answer
+        if answer.status == "TIMEOUT":
+            return TransactionTimeout()
+        if answer.eventId is None:
+            return TransactionFailed()
+        key = self._parameters[place]["idempotencyKey"]
+        return Published(topic=answer.topic, eventId=answer.eventId, idempotencyKey=key)
+
+
+def _parameters(publication: Publication, makeKey: Callable[[], str]) -> dict[str, Any]:
+    """The parameters of a publish, by the names of the interface."""
+    checkExtensions(publication.extensions)
+    parameters: dict[str, Any] = {
+        "topic": publication.topic,
+        "content": publication.content,
+        "extensions": publication.extensions,
+        "idempotencyKey": publication.idempotencyKey or makeKey(),
+    }
+    if publication.expectedSequence is not None:
+        parameters["expectedSequence"] = publication.expectedSequence
+    return parameters

@@ -1,0 +1,156 @@
+"""
+What brokers answer to clients. Fields that are not known here are ignored, since a broker may be
+newer than its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from attrs import field, frozen
+from msgspec import Struct
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """
+    A published event.
+
+    @ivar topic: its topic.
+    @ivar content: exactly the bytes that were published.
+    @ivar extensions: what its publisher added, under keys that start with C{svc-}.
+    @ivar eventId: its id, which is the position after it.
+    @ivar timestamp: the time of its block in milliseconds since the epoch; C{None} from
+        C{getEvent}.
+    """
+
+    topic: str
+    content: bytes
+    extensions: dict[str, str]
+    eventId: str
+    timestamp: int | None = None
+
+    @property
+    def sequence(self) -> int:
+        """Its number in its topic, from 1."""
+        return int(self.eventId.split("-")[1])
+
+    @property
+    def height(self) -> int:
+        """The height of its block."""
+        return int(self.eventId.split("-")[2])
+
+
+class EventPage(Struct, frozen=True):
+    """A page of C{events}."""
+
+    events: list[Event]
+    next: str
+    atEnd: bool
+
+
+class SendResult(Struct, frozen=True):
+    """The answer to a publish."""
+
+    topic: str
+    eventId: str | None
+    status: str
+
+
+class TopicInfo(Struct, frozen=True):
+    """
+    A topic.
+
+    @ivar createdTimestamp: the time of the block that created it, in milliseconds since the epoch.
+    """
+
+    topicName: str
+    topicAddress: str
+    senderAddress: str
+    createdTimestamp: int
+
+
+class TopicState(TopicInfo, frozen=True):
+    """
+    A topic, and how far it has come.
+
+    @ivar sequenceNumber: how many events were published to it.
+    @ivar blockNumber: the height of the block of the latest event; 0 where there is none.
+    """
+
+    sequenceNumber: int
+    blockNumber: int
+
+
+class TopicPage(Struct, frozen=True):
+    """A page of C{list}."""
+
+    total: int
+    topicInfoList: list[TopicInfo]
+
+
+class CheckpointRecord(Struct, frozen=True, kw_only=True):
+    """
+    A block's hash.
+
+    @ivar chain: the chain's id.
+    @ivar timestamp: the block's time in milliseconds since the epoch.
+    @ivar checkpoint: C{HEIGHT:HASH}, which is all that one needs to keep.
+    """
+
+    group: str
+    chain: str
+    height: int
+    hash: str
+    timestamp: int
+    checkpoint: str
+
+
+@frozen(kw_only=True)
+class Published:
+    """
+    A published event: it is final and on stable storage.
+
+    @ivar eventId: the event's id.
+    @ivar idempotencyKey: the key that it was published with.
+    """
+
+    topic: str
+    eventId: str
+    idempotencyKey: str
+
+
+def _encoded(content: bytes | str) -> bytes:
+    return content.encode("utf-8") if isinstance(content, str) else bytes(content)
+
+
+@frozen
+class Publication:
+    """
+    An event that is to be published.
+
+    @ivar topic: an open topic.
+    @ivar content: the content; text is published as its UTF-8 bytes.
+    @ivar extensions: texts under keys that start with C{svc-}.
+    @ivar idempotencyKey: at most 64 characters; a publish of this key is executed once, however
+        often it is sent. C{None} has one made.
+    @ivar expectedSequence: the sequence number that the topic must have for it; C{None} for any.
+    """
+
+    topic: str
+    content: bytes = field(converter=_encoded)
+    extensions: Mapping[str, str] = field(factory=dict, kw_only=True)
+    idempotencyKey: str | None = field(default=None, kw_only=True)
+    expectedSequence: int | None = field(default=None, kw_only=True)
+
+
+def offsetText(offset: str | int | datetime) -> str:
+    """
+    A position as the interface writes it.
+
+    @param offset: an event's id or another offset as it is, a block's height, or a time. A time
+        without a zone is local time.
+    """
+    if isinstance(offset, datetime):
+        return f"OFFSET_TIME:{offset.astimezone().isoformat()}"
+    return str(offset)

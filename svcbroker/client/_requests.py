@@ -1,0 +1,231 @@
+"""
+Requests of a client to the brokers of one network, with credentials and repetition.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from .. import __version__
+from ..errors import BrokerError
+from ._answers import readAnswer, readBatch
+from ._attempts import Attempts, Brokers, isRefused, isUncertain
+from ._effects import HttpRequest, HttpResponse, Procedure, send
+from ._errors import AnswerInvalid
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT: Final = 30.0
+"""How long to wait for an answer, in seconds. A broker waits 10 for its chain."""
+
+Fields = Mapping[str, str | bytes]
+"""Parameters of a request, by their names."""
+
+
+class _Parameter(msgspec.Struct):
+    name: str
+
+
+class _Method(msgspec.Struct):
+    name: str
+    params: list[_Parameter]
+
+
+class _OpenRpc(msgspec.Struct):
+    methods: list[_Method]
+
+
+_openRpcs = msgspec.json.Decoder(_OpenRpc)
+
+
+def checkUrl(url: str) -> str:
+    """
+    Check a broker's base URL.
+
+    @return: it, without a slash at its end.
+    @raise ValueError: it is not one.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is no URL such as http://127.0.0.1:8080/svcbroker")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("the URL of a broker has no credentials, query or fragment")
+    return url.rstrip("/")
+
+
+def authorization(user: str | None, password: str | None, token: str | None) -> Mapping[str, str]:
+    """
+    The header for credentials.
+
+    @raise ValueError: there are two kinds, or a user without a password.
+    """
+    if token is not None:
+        if user is not None:
+            raise ValueError("give a user or a token, not both")
+        return {"Authorization": f"Bearer {token}"}
+    if user is None:
+        return {}
+    if password is None:
+        raise ValueError("a user needs a password")
+    return {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode('ascii')}"}
+
+
+class Requests:
+    """
+    Makes requests.
+
+    @ivar brokers: the brokers, of which each request uses one.
+    @ivar headers: the headers of every request.
+    @ivar group: the fields that choose the group.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        credentials: Mapping[str, str],
+        group: str | None,
+        timeout: float,
+    ) -> None:
+        """
+        @param timeout: how long a call may take with all its attempts, in seconds.
+        """
+        self.brokers = brokers
+        self.headers: Mapping[str, str] = {
+            "User-Agent": f"svcbroker-client/{__version__}",
+            "Accept-Encoding": "identity",
+            **credentials,
+        }
+        self.group: Fields = {} if group is None else {"groupId": group}
+        self._timeout = timeout
+        self._known: dict[str, frozenset[str]] = {}
+
+    def attempts(self, timeout: float | None = None) -> Attempts:
+        """
+        The attempts of one call.
+
+        @param timeout: how long they may take together; C{None} for as long as any call.
+        """
+        return Attempts(self.brokers, self._timeout if timeout is None else timeout)
+
+    def repeat(
+        self,
+        attempt: Callable[[str], Procedure[T]],
+        *,
+        isRepeatable: bool = True,
+        alsoAfter: tuple[type[BrokerError], ...] = (),
+    ) -> Procedure[T]:
+        """
+        Attempt a call until it succeeds, fails for good, or its time is over.
+
+        @param attempt: makes one attempt, with the broker of this base URL.
+        @param isRepeatable: whether it may be repeated when it may have been executed.
+        @param alsoAfter: other errors after which it is repeated.
+        @raise BrokerError: that of the last attempt.
+        """
+        attempts = self.attempts()
+        while True:
+            try:
+                return (yield from attempt(attempts.url))
+            except BrokerError as error:
+                mayRepeat = isRefused(error) or (isRepeatable and isUncertain(error))
+                if not mayRepeat and not isinstance(error, alsoAfter):
+                    raise
+                self.forget(attempts.url)
+                yield from attempts.failed(error)
+
+    def forget(self, url: str) -> None:
+        """Ask a broker that has failed for its parameters again: it may be another version."""
+        self._known.pop(url, None)
+
+    def read(
+        self,
+        name: str,
+        fields: Fields,
+        read: Callable[[HttpResponse], T],
+        *,
+        wait: float = 0.0,
+        alsoAfter: tuple[type[BrokerError], ...] = (),
+    ) -> Procedure[T]:
+        """
+        Make a call by REST that changes nothing.
+
+        @param read: reads the answer, or raises a L{BrokerError}.
+        @param wait: how long the broker may take in addition, in seconds.
+        """
+
+        def attempt(url: str) -> Procedure[T]:
+            query = urlencode({**fields, **self.group})
+            response = yield from send(
+                HttpRequest(
+                    method="GET",
+                    url=f"{url}/rest/{name}?{query}",
+                    headers=self.headers,
+                    timeout=REQUEST_TIMEOUT + wait,
+                )
+            )
+            return read(response)
+
+        return self.repeat(attempt, alsoAfter=alsoAfter)
+
+    def post(self, url: str, name: str, fields: Fields) -> Procedure[HttpResponse]:
+        """Make one attempt of a call by REST that changes something."""
+        return send(
+            HttpRequest(
+                method="POST",
+                url=f"{url}/rest/{name}",
+                headers={**self.headers, "Content-Type": "application/x-www-form-urlencoded"},
+                body=urlencode({**fields, **self.group}).encode("ascii"),
+                timeout=REQUEST_TIMEOUT,
+            )
+        )
+
+    def batch(
+        self, url: str, name: str, calls: Sequence[Mapping[str, Any]]
+    ) -> Procedure[list[msgspec.Raw | BrokerError]]:
+        """
+        Make one attempt of many calls in one request of JSON-RPC.
+
+        @return: the result or the error of each.
+        @raise BrokerError: the request failed.
+        """
+        body = [
+            {"jsonrpc": "2.0", "id": number, "method": name, "params": {**params, **self.group}}
+            for number, params in enumerate(calls)
+        ]
+        response = yield from send(
+            HttpRequest(
+                method="POST",
+                url=f"{url}/jsonrpc",
+                headers={**self.headers, "Content-Type": "application/json"},
+                body=msgspec.json.encode(body),
+                timeout=REQUEST_TIMEOUT,
+            )
+        )
+        return readBatch(response, len(calls))
+
+    def publishParameters(self, url: str) -> Procedure[frozenset[str]]:
+        """
+        The parameters that publishes have at a broker, since it ignores those that it does not
+        know. It is asked once.
+        """
+        known = self._known.get(url)
+        if known is None:
+            response = yield from send(
+                HttpRequest(
+                    method="GET",
+                    url=f"{url}/openrpc.json",
+                    headers=self.headers,
+                    timeout=REQUEST_TIMEOUT,
+                )
+            )
+            methods = readAnswer(response, _openRpcs).methods
+            found = next((each for each in methods if each.name == "publish"), None)
+            if found is None:
+                raise AnswerInvalid("the broker has no publish")
+            known = self._known[url] = frozenset(each.name for each in found.params)
+        return known

@@ -1,0 +1,254 @@
+"""
+Tests for the three clients, with the real daemon.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from twisted.internet.defer import Deferred, DeferredList
+
+from svcbroker.access import hashPassword
+from svcbroker.client import Event, NotVerified, Publication, Published, Unreachable
+from svcbroker.errors import EventNotFound, NotAuthenticated, NotAuthorized, TopicNotFound
+
+from ..functional.daemon import TIMEOUT, Daemon, reactor
+from ..functional.test_certificates import CertificatesTestCase
+from .faces import Asyncio, Blocking, Face, Twisted
+
+LEDGER = "pbft:nodes=1"
+EVENTS = int(os.environ.get("SVCBROKER_CLIENT_EVENTS", "10000"))
+KILLS = int(os.environ.get("SVCBROKER_CLIENT_KILLS", "4"))
+BATCH = 20
+TOPIC = "orders/new"
+END = b"the last event"
+
+
+def isEnd(event: Event) -> bool:
+    """Whether an event is the last one of a test."""
+    return event.content == END
+
+
+def never(event: Event) -> bool:
+    """All events are wanted."""
+    return False
+
+
+class ClientTests(CertificatesTestCase):
+    """
+    Tests of the blocking client, and those that the others inherit.
+    """
+
+    timeout = 3 * TIMEOUT
+    makeFace: Callable[..., Face] = Blocking
+
+    def face(self, *urls: str, **options: Any) -> Face:
+        """A client, which is closed at the end of the test."""
+        made = type(self).makeFace(*urls, **options)
+        self.addCleanup(lambda: Deferred.fromCoroutine(made.close()))
+        return made
+
+    async def again(self, daemon: Daemon, dataDir: Path | None = None) -> Daemon:
+        """Kill a daemon, and start one on its port."""
+        if not daemon.protocol.ended.called:
+            self.assertEqual(await daemon.stop(signal.SIGKILL), -signal.SIGKILL)
+        self.dataDir = dataDir or self.dataDir
+        port = urlsplit(daemon.base).port
+        return await self.start(ledger=LEDGER, http=f"tcp:{port}:interface=127.0.0.1")
+
+    async def test_everyCallWorks(self) -> None:
+        """Topics are opened and closed, events are published and read."""
+        daemon = await self.start(ledger=LEDGER)
+        face = self.face(daemon.base + "/")
+        self.assertIs(await face.call("exist", TOPIC), False)
+        self.assertIs(await face.call("open", TOPIC), True)
+        self.assertEqual([each.topicName for each in await face.call("topics")], [TOPIC])
+        content = bytes(range(256))
+        published = await face.call("publish", TOPIC, content, {"svc-tag": "z\xfcrich &+"})
+        many = await face.call("publishMany", (Publication(TOPIC, str(n)) for n in range(9)))
+        state = await face.call("state", TOPIC)
+        self.assertEqual(state.sequenceNumber, 10)
+        event = await face.call("getEvent", published.eventId)
+        self.assertEqual((event.content, event.topic), (content, TOPIC))
+        self.assertEqual(event.extensions, {"svc-tag": "z\xfcrich &+"})
+        ids = [published.eventId, *(each.eventId for each in many)]
+        read = await face.take("events", never, "orders/#", limit=7)
+        self.assertEqual([each.eventId for each in read], ids[:7])
+        self.assertEqual([each.sequence for each in read], [*range(1, 8)])
+        after = await face.take("events", never, "orders/#", after=ids[3])
+        self.assertEqual([each.eventId for each in after], ids[4:])
+        tagged = await face.take("events", never, TOPIC, tag="z\xfcrich &+")
+        self.assertEqual([each.eventId for each in tagged], ids[:1])
+        back = await face.take("events", never, "#", after="OFFSET_LAST", reverse=True)
+        self.assertEqual([each.eventId for each in back], ids[::-1])
+        last = await face.take("follow", lambda each: each.eventId == ids[-1], "#", after=ids[0])
+        self.assertEqual([each.eventId for each in last], ids[1:])
+        checkpoint = await face.call("checkpoint", event.height)
+        self.assertIn(checkpoint.hash, str(await face.call("proof", ids[-1])) + checkpoint.hash)
+        self.assertIs(await face.call("close", TOPIC), True)
+        for name, *arguments in (("close", TOPIC), ("publish", TOPIC, "x"), ("state", TOPIC)):
+            await self.assertFailure(face.call(name, *arguments), TopicNotFound)
+        await self.assertFailure(face.call("getEvent", ids[0][:-1] + "1"), EventNotFound)
+
+    async def test_absentBrokerIsUnreachable(self) -> None:
+        """A call to an address without a broker ends within its time."""
+        daemon = await self.start()
+        await daemon.stop()
+        face = self.face(daemon.base, timeout=1.0)
+        error = await self.assertFailure(face.call("exist", TOPIC), Unreachable)
+        self.assertFalse(error.isSent)
+        following = face.take("follow", never, "#", timeout=1.0)
+        await self.assertFailure(following, Unreachable)
+
+    async def test_otherBrokerIsUsed(self) -> None:
+        """A client that is given several brokers uses one that answers."""
+        daemon = await self.start()
+        face = self.face("http://127.0.0.1:9/svcbroker", daemon.base)
+        self.assertIs(await face.call("open", TOPIC), True)
+        await face.call("publish", TOPIC, END)
+        [event] = await face.take("follow", isEnd, "#", after="OFFSET_FIRST")
+        self.assertEqual(event.content, END)
+
+    async def test_credentialsAreSent(self) -> None:
+        """Passwords, tokens and client certificates are taken; without them calls are refused."""
+        made = await self.make()
+        accounts = self.root / "accounts.toml"
+        accounts.write_text(
+            f"""
+            [accounts.ann]
+            password = "{hashPassword(b"secret")}"
+            tokens = [{{ label = "x", sha256 = "{sha256(b"svct_of_ann").hexdigest()}" }}]
+            roles = ["everything"]
+            [accounts.client]
+            certificate = "client"
+            roles = ["subscriber"]
+            """
+        )
+        daemon = await self.start(f"--accounts={accounts}", http=made.endpoint())
+        url = f"https://localhost:{await self.portOf(daemon, 'HTTP')}/svcbroker"
+        identity = made.root / "clients" / "client"
+        ca = made.root / "ca.pem"
+        for options in ({"user": "ann", "password": "secret"}, {"token": "svct_of_ann"}):
+            self.assertIs(await self.face(url, ca=ca, **options).call("open", TOPIC), True)
+        certified = self.face(
+            url, ca=ca, certificate=identity / "cert.pem", certificateKey=identity / "key.pem"
+        )
+        self.assertEqual((await certified.call("state", TOPIC)).sequenceNumber, 0)
+        await self.assertFailure(certified.call("publish", TOPIC, "x"), NotAuthorized)
+        for options in ({}, {"user": "ann", "password": "wrong"}):
+            face = self.face(url, ca=ca, **options)
+            await self.assertFailure(face.call("open", TOPIC), NotAuthenticated)
+            await self.assertFailure(face.take("follow", never, "#"), NotAuthenticated)
+        error = await self.assertFailure(self.face(url).call("open", TOPIC), Unreachable)
+        self.assertTrue(error.isFinal)
+
+    async def test_forkIsRefused(self) -> None:
+        """
+        Events are verified as they come. A broker that was set back to an earlier state, and has
+        published other events since, has valid signatures, but is refused.
+        """
+        daemon = await self.start(ledger=LEDGER)
+        genesis = await self.face(daemon.base).call("genesis")
+        kept = self.root / "checkpoint.json"
+        face = self.face(daemon.base, genesis=genesis, checkpointFile=kept)
+        await face.call("open", TOPIC)
+        first = await face.call("publish", TOPIC, "first")
+        await daemon.stop()
+        copy = self.root / "copy"
+        shutil.copytree(self.dataDir, copy)
+        daemon = await self.again(daemon)
+        many = await face.call("publishMany", [Publication(TOPIC, str(n)) for n in range(120)])
+        self.assertEqual({type(each) for each in many}, {Published})
+        last = await face.call("publish", TOPIC, "last")
+        read = await face.take("events", never, "#")
+        self.assertEqual(len(read), 122)
+        followed = await face.take("follow", lambda e: e.eventId == last.eventId, "#", after=1)
+        self.assertEqual(followed, read)
+        self.assertIn(last.eventId, (await face.call("proof", last.eventId)).decode())
+        checkpoint = await face.call("checkpoint")
+        self.assertIn(checkpoint.checkpoint, kept.read_text("utf-8"))
+        # A client that trusts a checkpoint only, and one that has nothing but the file.
+        for options in ({"checkpoint": checkpoint.checkpoint}, {"checkpointFile": kept}):
+            other = self.face(daemon.base, **options)
+            self.assertEqual(len(await other.take("events", never, "#")), 122)
+        daemon = await self.again(daemon, copy)
+        stranger = self.face(daemon.base)
+        for number in range(5):
+            await stranger.call("publish", TOPIC, f"other {number}")
+        restarted = self.face(daemon.base, checkpointFile=kept, timeout=5.0)
+        for each in (face, restarted):
+            await self.assertFailure(each.call("getEvent", first.eventId), NotVerified)
+            await self.assertFailure(each.take("events", never, "#"), NotVerified)
+            await self.assertFailure(each.take("follow", never, "#", after=1), NotVerified)
+            await self.assertFailure(each.call("publish", TOPIC, "x"), NotVerified)
+            await self.assertFailure(each.call("checkpoint"), NotVerified)
+
+    async def test_eventsComeOnceAcrossKills(self) -> None:
+        """
+        A broker is killed several times while events are published and followed: each is in the
+        log once, and each is delivered once, in the order of the log.
+        """
+        daemon = await self.start(ledger=LEDGER)
+        publisher, follower = self.face(daemon.base), self.face(daemon.base)
+        await publisher.call("open", TOPIC)
+        thresholds = [EVENTS * n // (KILLS + 1) for n in range(1, KILLS + 1)]
+        reached: list[Deferred[Any]] = [Deferred() for _ in thresholds]
+        count = 0
+
+        def until(event: Event) -> bool:
+            nonlocal count
+            count += 1
+            if count in thresholds:
+                place = thresholds.index(count)
+                reactor.callFromThread(reached[place].callback, None)
+            return isEnd(event)
+
+        following = follower.take("follow", until, "orders/#", after="OFFSET_FIRST")
+
+        async def publish() -> list[Any]:
+            outcomes = []
+            for start in range(0, EVENTS, BATCH):
+                batch = [Publication(TOPIC, str(n)) for n in range(start, start + BATCH)]
+                outcomes += await publisher.call("publishMany", batch)
+                [single] = await publisher.call(
+                    "publishMany", [Publication(TOPIC, f"single {start}")]
+                )
+                outcomes.append(single)
+            return outcomes
+
+        publishing: Deferred[Any] = Deferred.fromCoroutine(publish())
+        for each in reached:
+            await DeferredList([each, publishing], fireOnOneCallback=True, fireOnOneErrback=True)
+            daemon = await self.again(daemon)
+        outcomes = await publishing
+        last = await publisher.call("publish", TOPIC, END)
+        followed = await following
+        log = await follower.take("events", never, "orders/#")
+        self.assertEqual(followed, log)
+        self.assertEqual([each.sequence for each in log], [*range(1, len(log) + 1)])
+        ids = [each.eventId for each in (*outcomes, last) if isinstance(each, Published)]
+        self.assertLessEqual(set(ids), {each.eventId for each in log})
+        self.assertEqual(len({each.content for each in log}), len(log))
+
+
+class AsyncClientTests(ClientTests):
+    """
+    Tests of the client for asyncio.
+    """
+
+    makeFace = Asyncio
+
+
+class TwistedClientTests(ClientTests):
+    """
+    Tests of the client for Twisted.
+    """
+
+    makeFace = Twisted

@@ -1,0 +1,397 @@
+"""
+Tests for the calls of the clients, without I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from svcbroker.client import AnswerInvalid, BrokerError, Publication, Published, Unreachable
+from svcbroker.client._core import Options
+from svcbroker.client._effects import HttpRequest, HttpResponse
+from svcbroker.client._errors import errorOf
+from svcbroker.errors import (
+    TABLE,
+    EventNotFound,
+    ExtensionKeyInvalid,
+    HeightUnknown,
+    IdempotencyConflict,
+    NotAuthenticated,
+    Overloaded,
+    ParameterInvalid,
+    TopicNotFound,
+    TransactionTimeout,
+)
+
+from .network import FATES, OTHER, URL, Network
+
+TOPIC = "orders/new"
+
+
+def contents(network: Network) -> list[bytes]:
+    """The contents of the log."""
+    return [each.content for each in network.broker.log]
+
+
+class PublishTests(SynchronousTestCase):
+    """
+    C{publish} and C{publishMany}.
+    """
+
+    def test_publishAnswersTheEventsId(self) -> None:
+        """A publish answers the id of its event, and the key that it was made."""
+        network = Network()
+        published = network.run(network.core().publish(TOPIC, "Z\xfc", {"svc-a": "&"}))
+        self.assertEqual(
+            published, Published(topic=TOPIC, eventId="00000000-1-1", idempotencyKey="key-1")
+        )
+        [event] = network.broker.log
+        self.assertEqual((event.content, event.extensions), ("Z\xfc".encode(), {"svc-a": "&"}))
+
+    @given(st.lists(st.lists(st.sampled_from(FATES), max_size=5), min_size=1, max_size=4))
+    def test_everyEventIsPublishedOnce(self, fates: list[list[str]]) -> None:
+        """Whatever becomes of the requests, each event is in the log once."""
+        network = Network()
+        core = network.core()
+        for number, each in enumerate(fates):
+            network.broker.fates = each
+            published = network.run(core.publish(TOPIC, str(number)))
+            self.assertEqual(published.eventId, network.broker.log[-1].eventId)
+        self.assertEqual(contents(network), [str(n).encode() for n in range(len(fates))])
+
+    @given(st.integers(1, 1300), st.lists(st.sampled_from(FATES), max_size=6))
+    def test_everyEventOfManyIsPublishedOnce(self, count: int, fates: list[str]) -> None:
+        """Whatever becomes of the requests, each of many events is in the log once, in order."""
+        network = Network()
+        network.broker.fates = fates
+        outcomes = network.run(
+            network.core().publishMany(Publication(TOPIC, str(n)) for n in range(count))
+        )
+        ids = [each.eventId for each in network.broker.log]
+        self.assertEqual([each.eventId for each in outcomes], ids)
+        self.assertEqual(contents(network), [str(n).encode() for n in range(count)])
+
+    def test_largeEventsAreSentInSeveralRequests(self) -> None:
+        """The contents of one request are bounded, but for a single large event."""
+        network = Network()
+        sizes = [300_000, 300_000, 900_000, 10, 10]
+        network.run(network.core().publishMany(Publication(TOPIC, b"x" * n) for n in sizes))
+        self.assertEqual([len(each) for each in contents(network)], sizes)
+        kinds = [urlsplit(each.url).path.rpartition("/")[2] for each in network.broker.requests]
+        self.assertEqual(kinds, ["openrpc.json", "publish", "publish", "publish", "jsonrpc"])
+
+    def test_refusedEventsAreOutcomes(self) -> None:
+        """An event of many that is refused has the error as its outcome, and is not repeated."""
+        network = Network()
+        good, bad = network.run(
+            network.core().publishMany([Publication(TOPIC, "x"), Publication("absent", "x")])
+        )
+        self.assertIsInstance(good, Published)
+        self.assertIsInstance(bad, TopicNotFound)
+        self.assertEqual(network.delays, [])
+
+    def test_refusedPublishRaises(self) -> None:
+        """A publish that is refused raises the broker's error, at once."""
+        network = Network()
+        core = network.core()
+        with self.assertRaises(TopicNotFound) as caught:
+            network.run(core.publish("absent", "x"))
+        self.assertEqual(caught.exception.code, 100101)
+        network.run(core.publish(TOPIC, "x", idempotencyKey="mine"))
+        self.assertRaises(
+            IdempotencyConflict, network.run, core.publish(TOPIC, "y", idempotencyKey="mine")
+        )
+        self.assertEqual(network.delays, [])
+
+    def test_retryAfterIsObeyed(self) -> None:
+        """The delay after a refusal is at least what the broker says."""
+        network = Network()
+        network.broker.fates = ["status 429", "status 503"]
+        network.run(network.core().publish(TOPIC, "x"))
+        self.assertEqual(network.delays, [7.0, 7.0])
+
+    def test_backOffDoublesAndIsBounded(self) -> None:
+        """Delays double up to ten seconds, and end with the time for the call."""
+        network = Network()
+        network.broker.isReachable = False
+        with self.assertRaises(Unreachable):
+            network.run(network.core().publish(TOPIC, "x"))
+        self.assertEqual(network.delays[:8], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0])
+        self.assertLessEqual(sum(network.delays), 60)
+        self.assertGreater(sum(network.delays), 45)
+
+    def test_unknownOutcomeIsTold(self) -> None:
+        """When the time is over, a publish of which the outcome is unknown says so."""
+        network = Network()
+        network.broker.fates = ["timeout before"] * 1000
+        with self.assertRaises(TransactionTimeout):
+            network.run(network.core({"timeout": 5.0}).publish(TOPIC, "x"))
+
+    def test_brokerWithoutKeysIsNotAskedAgain(self) -> None:
+        """An unknown outcome is final at a broker that ignores keys; a refusal is not."""
+        for count in (1, 2):
+            network = Network()
+            network.broker.parameters = ["topic", "content"]
+            network.broker.fates = ["status 503", "lost after"]
+            events = [Publication(TOPIC, "x")] * count
+            outcomes = network.run(network.core().publishMany(events))
+            self.assertEqual([type(each) for each in outcomes], [Unreachable] * count)
+            self.assertEqual(len(network.broker.log), count)
+
+    def test_brokerWithoutParameterIsNotSentIt(self) -> None:
+        """A key or a sequence that the caller gives is not sent to a broker that ignores it."""
+        for given_ in ({"idempotencyKey": "mine"}, {"expectedSequence": 4}):
+            network = Network()
+            network.broker.parameters = ["topic", "content"]
+            publishing: Any = network.core().publish(TOPIC, "x", **given_)
+            self.assertRaises(ParameterInvalid, network.run, publishing)
+            self.assertEqual(network.broker.log, [])
+
+    def test_extensionsAreChecked(self) -> None:
+        """An extension that REST would ignore is refused."""
+        network = Network()
+        publishing = network.core().publish(TOPIC, "x", {"topic": "other"})
+        self.assertRaises(ExtensionKeyInvalid, network.run, publishing)
+
+
+class FailOverTests(SynchronousTestCase):
+    """
+    Several brokers of one network.
+    """
+
+    def test_nextBrokerIsUsedAtOnce(self) -> None:
+        """A call goes to the next broker without delay, and later calls begin there."""
+        network = Network(URL, OTHER)
+        core = network.core()
+        network.brokers[URL].isReachable = False
+        network.run(core.publish(TOPIC, "x"))
+        self.assertEqual(network.delays, [])
+        network.brokers[URL].isReachable = True
+        network.run(core.publish(TOPIC, "y"))
+        self.assertEqual(network.brokers[URL].requests, [])
+
+    def test_brokersAreTriedInTurns(self) -> None:
+        """There is a delay when all brokers were tried."""
+        network = Network(URL, OTHER)
+        for each in network.brokers.values():
+            each.isReachable = False
+        with self.assertRaises(Unreachable):
+            network.run(network.core({"timeout": 1.0}).open("x"))
+        self.assertEqual(network.delays, [0.1, 0.2, 0.4])
+
+    def test_followerMovesToAnotherBroker(self) -> None:
+        """A stream goes on at another broker, behind the last event."""
+        network = Network(URL, OTHER)
+        for number in range(4):
+            network.broker.append(TOPIC, str(number).encode(), {})
+        network.connections = [[400]]
+        network.brokers[OTHER].refusal = HeightUnknown()
+        following = network.core().follow("#", after="OFFSET_FIRST")
+        first = network.take(following, 1)
+        events = first + network.take(following, 4 - len(first))
+        self.assertEqual([each.eventId for each in events], [e.eventId for e in network.broker.log])
+        self.assertEqual(len(network.brokers[OTHER].requests), 1)
+
+
+class FollowTests(SynchronousTestCase):
+    """
+    C{follow}.
+    """
+
+    @given(
+        st.integers(0, 12),
+        st.lists(st.lists(st.integers(1, 300), max_size=12), max_size=12),
+    )
+    def test_everyEventComesOnce(self, count: int, connections: list[Sequence[int]]) -> None:
+        """Wherever connections are lost, each event is delivered once, in order."""
+        network = Network()
+        for number in range(count):
+            network.broker.append(TOPIC, str(number).encode(), {"svc-n": str(number)})
+        network.connections = connections
+        events = network.take(network.core().follow("orders/#", after="OFFSET_FIRST"), count)
+        self.assertEqual([each.eventId for each in events], [e.eventId for e in network.broker.log])
+        self.assertEqual([each.content for each in events], contents(network))
+
+    def test_disconnectAtAnyByteLosesNothing(self) -> None:
+        """There is no byte at which a lost connection loses or repeats an event."""
+        network = Network()
+        for number in range(3):
+            network.broker.append(TOPIC, str(number).encode(), {})
+        size = len(
+            network.broker.stream(
+                HttpRequest(
+                    method="GET", url=f"{URL}/rest/follow?from=OFFSET_FIRST", headers={}, timeout=1
+                )
+            )
+        )
+        for place in range(1, size):
+            network.connections = [[place]]
+            events = network.take(network.core().follow("#", after="OFFSET_FIRST"), 3)
+            self.assertEqual([each.content for each in events], [b"0", b"1", b"2"], place)
+
+    def test_positionBeforeFirstEventIsKept(self) -> None:
+        """A follower from now on whose connection is lost begins where it had begun."""
+        network = Network()
+        for _ in range(4):
+            network.broker.append(TOPIC, b"before", {})
+        network.connections = [[25]]
+        following = network.core().follow("#")
+        outcome: Any = None
+        while not isinstance(outcome, Unreachable):
+            outcome = network.perform(following.send(outcome))
+        for _ in range(3):
+            network.broker.append(TOPIC, b"after", {})
+        network.perform(following.send(outcome))
+        events = network.take(following, 3)
+        self.assertEqual([each.content for each in events], [b"after"] * 3)
+
+    def test_refusalIsRaised(self) -> None:
+        """A request that the broker refuses is not repeated."""
+        network = Network()
+        network.broker.refusal = NotAuthenticated("who?")
+        with self.assertRaises(NotAuthenticated):
+            network.take(network.core().follow("#"), 1)
+        self.assertEqual(network.delays, [])
+
+    def test_overloadedBrokerIsAskedAgain(self) -> None:
+        """A broker that has too many streams is asked again, within the time for it."""
+        network = Network()
+        network.broker.refusal = Overloaded()
+        with self.assertRaises(Overloaded):
+            network.take(network.core().follow("#", timeout=20.0), 1)
+        self.assertGreater(len(network.delays), 5)
+
+    def test_parametersAreSent(self) -> None:
+        """Position, tag and group are those that the caller gives."""
+        network = Network()
+        network.broker.append(TOPIC, b"x", {})
+        core = network.core({"group": "7", "token": "secret"})
+        network.take(core.follow("a,b/+", after="00000000-0-1", tag="t"), 1)
+        [request] = network.broker.requests
+        query = parse_qs(urlsplit(request.url).query)
+        self.assertEqual(
+            query, {"topic": ["a,b/+"], "from": ["00000000-0-1"], "tag": ["t"], "groupId": ["7"]}
+        )
+        self.assertEqual(request.headers["Authorization"], "Bearer secret")
+
+
+class EventsTests(SynchronousTestCase):
+    """
+    C{events}, C{getEvent} and the calls about topics.
+    """
+
+    def setUp(self) -> None:
+        self.network = Network()
+        for number in range(10):
+            self.network.broker.append(TOPIC, str(number).encode(), {})
+
+    def read(self, **arguments: Any) -> list[bytes]:
+        """The contents of the events that C{events} delivers."""
+        core = self.network.core()
+        return [each.content for each in self.network.take(core.events("#", **arguments))]
+
+    def test_allPagesAreRead(self) -> None:
+        """A walk reads every event once."""
+        self.assertEqual(self.read(), contents(self.network))
+        self.assertEqual(self.read(after="00000000-4-2"), contents(self.network)[4:])
+        self.assertEqual(self.read(after=3), contents(self.network)[4:])
+
+    def test_limitEndsTheWalk(self) -> None:
+        """A walk with a limit reads no more, over several pages."""
+        self.assertEqual(self.read(limit=7), contents(self.network)[:7])
+        self.assertEqual(self.read(limit=0), [])
+
+    def test_timesAreOffsets(self) -> None:
+        """A time is sent with its zone."""
+        network = self.network
+        moment = datetime(2026, 11, 22, 8, tzinfo=UTC)
+        network.take(network.core().events("#", after=moment))
+        [query] = parse_qs(urlsplit(network.broker.requests[0].url).query)["from"]
+        self.assertTrue(query.startswith("OFFSET_TIME:2026-11-22T"), query)
+        self.assertEqual(datetime.fromisoformat(query.removeprefix("OFFSET_TIME:")), moment)
+
+    def test_waitGoesOnAfterEvents(self) -> None:
+        """With a wait, a walk that has reached the end goes on until no event comes any more."""
+        self.assertEqual(self.read(wait=5), contents(self.network))
+        timeouts = {each.timeout for each in self.network.broker.requests}
+        self.assertEqual(timeouts, {35.0})
+
+    def test_eventsHaveTheirNumbers(self) -> None:
+        """An event's sequence number and height are those of its id."""
+        event = self.network.run(self.network.core().getEvent("00000000-4-2"))
+        self.assertEqual((event.content, event.sequence, event.height), (b"3", 4, 2))
+        missing = self.network.core().getEvent("00000000-77-2")
+        self.assertRaises(EventNotFound, self.network.run, missing)
+
+    def test_closeAfterLostAnswerSucceeds(self) -> None:
+        """A topic that a lost request has closed is closed; one that never was open is an error."""
+        network = self.network
+        closing = network.core().close(TOPIC)
+        network.perform(next(closing))
+        self.assertIs(network.run(closing, Unreachable()), True)
+        self.assertRaises(TopicNotFound, network.run, network.core().close("absent"))
+
+
+class OptionTests(SynchronousTestCase):
+    """
+    URLs, credentials and errors.
+    """
+
+    def test_malformedOptionsAreRefused(self) -> None:
+        """URLs and credentials that cannot be meant are refused at once."""
+        wrong: list[tuple[list[str], Options]] = [
+            ([], {}),
+            (["broker:8080"], {}),
+            (["ftp://x/svcbroker"], {}),
+            (["http://user:password@x/svcbroker"], {}),
+            ([URL], {"user": "alice"}),
+            ([URL], {"user": "alice", "password": "x", "token": "y"}),
+        ]
+        from svcbroker.client._core import Core
+
+        for urls, options in wrong:
+            self.assertRaises(ValueError, Core, urls, options)
+
+    def test_slashAtTheEndIsRemoved(self) -> None:
+        """A base URL may end with a slash."""
+        network = Network()
+        network.brokers = {f"{URL}/": network.broker}
+        core = network.core()
+        network.brokers = {URL: network.broker}
+        self.assertIs(network.run(core.open("x")), True)
+
+    def test_userAndPasswordAreSent(self) -> None:
+        """A user and a password are sent by HTTP Basic, in UTF-8."""
+        network = Network()
+        network.run(network.core({"user": "z\xfc", "password": "p:"}).open("x"))
+        [request] = network.broker.requests
+        self.assertEqual(request.headers["Authorization"], "Basic esO8OnA6")
+
+    def test_everyErrorIsRebuilt(self) -> None:
+        """A client raises errors with the class, the code and the message of the broker's."""
+        for each in TABLE:
+            error = errorOf(each.code, "because")
+            self.assertEqual((type(error), error.code, error.message), (each, each.code, "because"))
+        unknown = errorOf(100999, "new")
+        self.assertEqual((type(unknown), unknown.code), (BrokerError, 100999))
+        self.assertEqual(BrokerError.code, 200203)
+
+    def test_answersOfOtherServersAreErrors(self) -> None:
+        """What no broker answers is told as such."""
+        for response, kind in (
+            (HttpResponse(status=200, headers={}, body=b"<html>"), AnswerInvalid),
+            (HttpResponse(status=404, headers={}, body=b"no"), AnswerInvalid),
+            (HttpResponse(status=401, headers={}, body=b"no"), NotAuthenticated),
+            (HttpResponse(status=302, headers={}, body=b""), AnswerInvalid),
+        ):
+            calling = Network().core().state("x")
+            next(calling)
+            with self.assertRaises(kind):
+                calling.send(response)
