@@ -146,8 +146,8 @@ class Core:
             error or a restart of your program; by default one is made.
         @param expectedSequence: the sequence number that the topic must have.
         @return: the event's id. The event is final and on stable storage.
+        @raise TopicNotFound: there is no such open topic.
         @raise TransactionTimeout: it is not known whether it was published.
-        @raise TransactionFailed: it was not.
         """
         publication = Publication(
             topic,

@@ -5,11 +5,20 @@ only a client has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from ..errors import TABLE, BrokerError, NotAuthenticated, Overloaded, QuotaExceeded
+from ..errors import (
+    TABLE,
+    BrokerError,
+    NotAuthenticated,
+    Overloaded,
+    QuotaExceeded,
+    SequenceConflict,
+)
 
+_SEQUENCE: Final = re.compile(r"it has ([0-9]+)$")
 _CLASSES: Final[Mapping[int, type[BrokerError]]] = {each.code: each for each in TABLE}
 
 
@@ -55,6 +64,9 @@ def errorOf(code: int, message: str, retryAfter: float | None = None) -> BrokerE
     """
     if code == Overloaded.code and retryAfter is not None:
         return QuotaExceeded(message, retryAfter)
+    if code == SequenceConflict.code:
+        found = _SEQUENCE.search(message)
+        return SequenceConflict(None if found is None else int(found[1]))
     known = _CLASSES.get(code)
     if known is not None:
         return known(message)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ..errors import BrokerError, ParameterInvalid, TransactionFailed, TransactionTimeout
+from ..errors import BrokerError, ParameterInvalid, TopicNotFound, TransactionTimeout
 from ..model import checkExtensions
 from ._answers import readAnswer
 from ._attempts import isRefused, isUncertain
@@ -150,7 +150,8 @@ class PublishBatch:
         if answer.status == "TIMEOUT":
             return TransactionTimeout()
         if answer.eventId is None:
-            return TransactionFailed()
+            # ERROR: the topic was closed when the event's turn came. Other refusals have a code.
+            return TopicNotFound()
         key = self._parameters[place]["idempotencyKey"]
         return Published(topic=answer.topic, eventId=answer.eventId, idempotencyKey=key)
 

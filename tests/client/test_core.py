@@ -26,6 +26,7 @@ from svcbroker.errors import (
     NotAuthenticated,
     Overloaded,
     ParameterInvalid,
+    SequenceConflict,
     TopicNotFound,
     TransactionTimeout,
 )
@@ -153,6 +154,15 @@ class PublishTests(SynchronousTestCase):
             publishing: Any = network.core().publish(TOPIC, "x", **given_)
             self.assertRaises(ParameterInvalid, network.run, publishing)
             self.assertEqual(network.broker.log, [])
+
+    def test_closedTopicIsNotFound(self) -> None:
+        """The status ERROR says that the topic was closed before the event's turn came."""
+        network = Network()
+        publishing = network.core().publish(TOPIC, "x")
+        publishing.send(network.perform(next(publishing)))
+        answer = b'{"topic": "orders/new", "eventId": null, "status": "ERROR"}'
+        with self.assertRaises(TopicNotFound):
+            publishing.send(HttpResponse(status=200, headers={}, body=answer))
 
     def test_extensionsAreChecked(self) -> None:
         """An extension that REST would ignore is refused."""
@@ -377,8 +387,12 @@ class OptionTests(SynchronousTestCase):
     def test_everyErrorIsRebuilt(self) -> None:
         """A client raises errors with the class, the code and the message of the broker's."""
         for each in TABLE:
-            error = errorOf(each.code, "because")
-            self.assertEqual((type(error), error.code, error.message), (each, each.code, "because"))
+            told = each() if each is not SequenceConflict else SequenceConflict(7)
+            error = errorOf(told.code, told.message)
+            self.assertEqual(
+                (type(error), error.code, error.message), (each, each.code, told.message)
+            )
+            self.assertEqual(vars(error), vars(told))
         unknown = errorOf(100999, "new")
         self.assertEqual((type(unknown), unknown.code), (BrokerError, 100999))
         self.assertEqual(BrokerError.code, 200203)
