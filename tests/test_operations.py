@@ -312,7 +312,7 @@ class DeclarationTests(SynchronousTestCase):
         self.assertEqual(
             {each.name: [p.name for p in each.parameters] for each in OPERATIONS},
             {
-                "open": ["topic", "groupId"],
+                "open": ["topic", "groupId", "authors", "admins"],
                 "close": ["topic", "groupId"],
                 "exist": ["topic", "groupId"],
                 "publish": [
@@ -323,6 +323,10 @@ class DeclarationTests(SynchronousTestCase):
                 "events": ["topic", "groupId", "from", "limit", "tag", "wait", "reverse", "format"],
                 "list": ["pageIndex", "pageSize", "groupId"],
                 "state": ["topic", "groupId"],
+                "authors": [
+                    *("topic", "groupId", "generation", "authors", "admins", "admin"),
+                    "signature",
+                ],
                 "subscribe": [
                     *("topic", "groupId", "subscriptionId", "url", "offset", "tag"),
                     *("headers", "secret", "batch", "batchSeconds", "maxAttempts", "deadLetter"),

@@ -13,7 +13,7 @@ from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 from msgspec.structs import fields
 
 from svcbroker import errors
@@ -25,6 +25,7 @@ from svcbroker.model import Edge
 from svcbroker.net.descriptions import findFactories
 from svcbroker.operations import (
     COMMON_ERRORS,
+    OMITTED,
     OPERATIONS,
     OPERATOR_CALLS,
     QUERIES,
@@ -39,7 +40,14 @@ CALLS = (*OPERATIONS, *QUERIES, *OPERATOR_CALLS)
 """Every call that there is."""
 
 _EPYTEXT = re.compile(r"\b([CLI])\{([^<}]*)(?:<[^>]*>)?\}")
-_PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", bytes: "string, Base64"}
+_PLAIN = {
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    bytes: "string, Base64",
+    UnsetType: "absent",
+}
 
 
 def prose(text: str | None) -> str:
@@ -106,7 +114,7 @@ def _parameterRow(parameter: Parameter) -> Sequence[str]:
     name = f"``{parameter.name}``"
     if parameter.isRequired:
         needed = f"required, else {parameter.absent.code}"
-    elif parameter.default in (None, ()) or parameter.default == {}:
+    elif parameter.default in (None, (), OMITTED) or parameter.default == {}:
         needed = "optional"
     else:
         default = "false" if parameter.default is False else parameter.default

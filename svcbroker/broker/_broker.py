@@ -13,6 +13,7 @@ from twisted.internet.task import deferLater
 
 from ..access import AuditTrail, Principal
 from ..errors import (
+    AuthorRefused,
     BrokerError,
     EventNotFound,
     ParameterInvalid,
@@ -36,6 +37,7 @@ from ..model import (
 from ..net.deferreds import asDeferred
 from ..version import VersionRecord
 from ._admin import Administration
+from ._authors import TopicAuthors, authorSetOf
 from ._dependencies import IPeer, ISubscriptionDirectory, IWebhooks
 from ._groups import Groups, Limits
 from ._nodes import Nodes
@@ -86,6 +88,7 @@ class Broker:
     @ivar admin: what operators may ask.
     @ivar operator: what operators may change.
     @ivar proving: what proves something.
+    @ivar authors: what changes the authors of topics.
     @ivar webhooks: who sends events to URLs.
     @ivar audit: what carriers record operator calls in; C{None} where nothing is recorded.
     """
@@ -138,6 +141,7 @@ class Broker:
         )
         self.operator = Operator(self.groups, self._timeouts, hasFaults=hasFaults)
         self.proving = Proving(self.groups, self._timeouts)
+        self.authors = TopicAuthors(self.groups, self._timeouts)
 
     def stop(self) -> None:
         """Let go of the clock. Called once, after the ledgers have stopped."""
@@ -145,19 +149,35 @@ class Broker:
         self._timeouts.stop()
 
     @asDeferred
-    async def open(self, principal: Principal, groupId: str | None, topic: str) -> bool:
+    async def open(
+        self,
+        principal: Principal,
+        groupId: str | None,
+        topic: str,
+        authors: Sequence[bytes] | None = None,
+        admins: Sequence[bytes] | None = None,
+    ) -> bool:
         """
         Create a topic, or open it again. Always C{True}; opening an open topic changes nothing.
 
+        @param authors: the public keys of those who may publish to it, rising; C{None} for
+            everybody. An existing topic must have the same ones.
+        @param admins: those of the keys that may change the authors, rising.
         @raise TopicBlank, TopicTooLong, TopicInvalid: this is no topic's name.
+        @raise ParameterInvalid: there are admins and no authors.
+        @raise AuthorRefused: the topic exists and has other authors.
         @raise TransactionFailed: the chain refused.
         """
         group, ledger = self.groups.find(principal, groupId)
         checkTopicName(topic)
         self.require(principal, Action.OPEN, group, topic)
         known = ledger.topicState(topic)
+        wanted = authorSetOf(known, authors, admins)
         if known is None or not known.isOpen:
-            receipt = await self._timeouts.wait(submit(ledger, OpenTopic(topic=topic)))
+            request = OpenTopic(topic=topic, authors=wanted)
+            receipt = await self._timeouts.wait(submit(ledger, request))
+            if receipt.execution is Execution.REFUSED and wanted is not None:
+                raise AuthorRefused("topic exists and has other authors")
             if receipt.execution is not Execution.DONE:
                 raise TransactionFailed()
         return True

@@ -28,9 +28,10 @@ from ._cloudevents import (
     sourceOf,
     storedAttributes,
 )
-from ._declarations import Operation, Parameter, Result
+from ._declarations import OMITTED, Operation, Parameter, Result
 from ._dialects import WEEVENT, WEEVENT_INTERFACE, Dialect, Interface
 from ._failures import COMMON_ERRORS, ErrorRecord, Incidents
+from ._keytypes import IdempotencyKeyType
 from ._operations import OPERATIONS
 from ._operator import OPERATOR_CALLS
 from ._peeranswers import AnswerInvalid, readSubscriptions
@@ -47,7 +48,7 @@ from ._results import (
     loggedEvents,
 )
 from ._stompheaders import STOMP, Header, StompHeaders
-from ._types import ContentType, ExtensionsType, IdempotencyKeyType
+from ._types import ContentType, ExtensionsType
 
 __all__ = [
     "BROKER_ATTRIBUTES",
@@ -60,6 +61,7 @@ __all__ = [
     "EVENT",
     "FOLLOW",
     "IDEMPOTENCY_KEY",
+    "OMITTED",
     "OPERATIONS",
     "OPERATOR_CALLS",
     "PUBLISH_HEADERS",

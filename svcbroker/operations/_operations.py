@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from ..access import Principal
@@ -47,9 +48,10 @@ from ..errors import (
     TransactionFailed,
     UrlInvalid,
 )
-from ..model import Edge, EventFormat
-from ._declarations import BatchMethod, Operation, Parameter
+from ..model import MAX_ADMINS, MAX_AUTHORS, Edge, EventFormat
+from ._declarations import OMITTED, REQUIRED, BatchMethod, Operation, Parameter
 from ._durable import DURABLE_OPERATIONS
+from ._keytypes import KeysType
 from ._parameters import (
     CONTENT,
     EXTENSIONS,
@@ -144,6 +146,18 @@ _REVERSE = Parameter(
     default=False,
     description="Whether to go backwards: true or false, by default false.",
 )
+_AUTHORS = Parameter(
+    name="authors",
+    type=KeysType(MAX_AUTHORS, minimum=1),
+    description="The public keys of those who may publish to it, 64 hex digits each, with commas "
+    "between them.",
+)
+_ADMINS = Parameter(
+    name="admins",
+    type=KeysType(MAX_ADMINS),
+    default=OMITTED,
+    description="The public keys that may change the authors; absent means none.",
+)
 _OWN_ID = Parameter(
     name="subscriptionId",
     type=OptionalSubscriptionIdType(),
@@ -216,9 +230,20 @@ OPERATIONS: Final = (
     Operation(
         name="open",
         summary="Create a topic, or open it again.",
-        parameters=(TOPIC, GROUP),
+        parameters=(
+            TOPIC,
+            GROUP,
+            evolve(
+                _AUTHORS,
+                default=OMITTED,
+                description="The public keys of those who may publish to it, 64 hex digits each, "
+                "with commas between them; absent means everybody. An existing topic must have "
+                "the same ones.",
+            ),
+            _ADMINS,
+        ),
         result=BOOLEAN,
-        errors=(*_TOPIC_ERRORS, *_WRITE_ERRORS),
+        errors=(*_TOPIC_ERRORS, SignatureInvalid, AuthorRefused, *_WRITE_ERRORS),
         method=lambda broker: broker.open,
     ),
     Operation(
@@ -282,6 +307,42 @@ OPERATIONS: Final = (
         result=TOPIC_STATE,
         errors=(*_TOPIC_ERRORS, TopicNotFound),
         method=lambda broker: broker.state,
+    ),
+    Operation(
+        name="authors",
+        summary="Change who may publish to a topic that takes events of certain authors only.",
+        parameters=(
+            TOPIC,
+            GROUP,
+            Parameter(
+                name="generation",
+                type=NumberType(ParameterInvalid, 1),
+                description="That of the new set: one more than that of the current set.",
+            ),
+            _AUTHORS,
+            _ADMINS,
+            evolve(
+                AUTHOR,
+                name="admin",
+                argument="admin",
+                default=REQUIRED,
+                description="The public key of an admin of the current set: 64 hex digits.",
+            ),
+            evolve(
+                SIGNATURE,
+                default=REQUIRED,
+                description="The admin's signature of the change: 128 hex digits.",
+            ),
+        ),
+        result=BOOLEAN,
+        errors=(
+            *_TOPIC_ERRORS,
+            SignatureInvalid,
+            AuthorRefused,
+            TopicNotFound,
+            *_WRITE_ERRORS,
+        ),
+        method=lambda broker: broker.authors.change,
     ),
     Operation(
         name="subscribe",

@@ -12,7 +12,8 @@ from ..broker import Publication, authorshipOf
 from ..errors import ParameterInvalid, SignatureInvalid
 from ..model import AUTHOR_KEY_SIZE, SIGNATURE_SIZE
 from ._declarations import OMITTED, Parameter
-from ._types import HexType, IdempotencyKeyType, NumberType
+from ._keytypes import HexType, IdempotencyKeyType
+from ._types import NumberType
 
 AUTHOR: Final = Parameter(
     name="author",

@@ -11,7 +11,7 @@ from functools import partial
 from time import gmtime, strftime
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from .. import broker, model
 from ..interfaces import Batch
@@ -76,7 +76,11 @@ class TopicInfo(Struct, frozen=True):
 
 
 class TopicState(Struct, frozen=True):
-    """A topic, how many events it has, and the height of the block of the latest."""
+    """
+    A topic, how many events it has, and the height of the block of the latest. Where it takes
+    events of certain authors only, their public keys in hexadecimal digits, those of the keys that
+    may change them, and how many changes there were.
+    """
 
     topicName: str
     topicAddress: str
@@ -84,6 +88,9 @@ class TopicState(Struct, frozen=True):
     createdTimestamp: int
     sequenceNumber: int
     blockNumber: int
+    authors: list[str] | UnsetType = UNSET
+    admins: list[str] | UnsetType = UNSET
+    generation: int | UnsetType = UNSET
 
 
 class TopicPage(Struct, frozen=True):
@@ -264,6 +271,7 @@ def _topicInfo(topic: model.Topic) -> TopicInfo:
 
 
 def _topicState(topic: model.Topic) -> TopicState:
+    authors = topic.authors
     return TopicState(
         topic.name,
         _hex(topic.address),
@@ -271,6 +279,9 @@ def _topicState(topic: model.Topic) -> TopicState:
         topic.created,
         topic.sequence,
         topic.height,
+        UNSET if authors is None else [key.hex() for key in authors.authors],
+        UNSET if authors is None else [key.hex() for key in authors.admins],
+        UNSET if authors is None else authors.generation,
     )
 
 

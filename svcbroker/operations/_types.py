@@ -17,14 +17,12 @@ from ..broker import MAX_PAGE_NUMBER
 from ..errors import (
     BrokerError,
     ParameterInvalid,
-    SignatureInvalid,
     SubscriptionIdBlank,
     SubscriptionIdInvalid,
     TopicInvalid,
 )
 from ..model import (
     EXTENSION_PREFIX,
-    MAX_KEY_LENGTH,
     WEEVENT_PREFIX,
     EventFormat,
     EventId,
@@ -44,8 +42,6 @@ _NO_STRING = "is not a string"
 _INTEGER = re.compile(rb"-?[0-9]+")
 _LONGEST_INTEGER = 16
 _HASH = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
-_HEX = re.compile(r"[0-9a-fA-F]*")
-_IDEMPOTENCY_KEY = re.compile(rf"[!-~]{{1,{MAX_KEY_LENGTH}}}")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 
 
@@ -295,46 +291,6 @@ class HashType(ParameterType):
         if found is None:
             raise ParameterInvalid("is not 64 hex digits, with or without 0x")
         return bytes.fromhex(found[1])
-
-
-@frozen
-class HexType(ParameterType):
-    """
-    A public key or a signature: hex digits of either case.
-
-    @ivar size: how many bytes it has.
-    """
-
-    size: int
-    schema: Mapping[str, Any] = field(init=False)
-
-    @schema.default
-    def _schema(self) -> Mapping[str, Any]:
-        return {"type": "string", "pattern": f"^[0-9a-fA-F]{{{2 * self.size}}}$"}
-
-    def fromText(self, raw: bytes) -> bytes:
-        return self.fromJSON(super().fromText(raw))
-
-    def fromJSON(self, value: object) -> bytes:
-        text: str = super().fromJSON(value)
-        if len(text) != 2 * self.size or _HEX.fullmatch(text) is None:
-            raise SignatureInvalid(f"is not {2 * self.size} hex digits")
-        return bytes.fromhex(text)
-
-
-class IdempotencyKeyType(ParameterType):
-    """An idempotency key."""
-
-    schema: Mapping[str, Any] = {"type": "string", "pattern": f"^[!-~]{{1,{MAX_KEY_LENGTH}}}$"}
-
-    def fromText(self, raw: bytes) -> str:
-        return self.fromJSON(super().fromText(raw))
-
-    def fromJSON(self, value: object) -> str:
-        text: str = super().fromJSON(value)
-        if _IDEMPOTENCY_KEY.fullmatch(text) is None:
-            raise ParameterInvalid(f"is not 1 to {MAX_KEY_LENGTH} characters from ! to ~")
-        return text
 
 
 class ListType(ParameterType):

@@ -14,6 +14,7 @@ from tests.carriers import test_websocket
 from . import (
     test_admin,
     test_asyncapi,
+    test_authors,
     test_bodies,
     test_descriptions,
     test_errors,
@@ -36,6 +37,7 @@ MODULES = (
     *(
         test_admin,
         test_asyncapi,
+        test_authors,
         test_bodies,
         test_descriptions,
         test_errors,
