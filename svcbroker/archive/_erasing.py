@@ -18,7 +18,6 @@ from ..chain import (
     decodeBody,
     decodeReceipts,
     encodeBody,
-    keyAddress,
     merkleRoot,
     receiptLeaves,
 )
@@ -116,11 +115,7 @@ def stripBlock(block: ErasableBlock, chain: bytes) -> StrippedBlock | None:
         ):
             claims = transaction.claims
             if claims is not None and claims.key is not None:
-                owner = claims.owner
-                if claims.author is not None:
-                    owner = keyAddress(chain, claims.author.key)
-                assert owner is not None
-                keys.append((owner, claims.key))
+                keys.append((claims.ownerOn(chain), claims.key))
             if transaction.seal or transaction.content:
                 transaction = withoutContent(transaction)
                 isChanged = True

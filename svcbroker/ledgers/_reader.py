@@ -13,7 +13,9 @@ from ..chain import (
     MAX_HEAD_SIZE,
     BodyTable,
     ChainState,
+    ErasedRange,
     Header,
+    Kind,
     Malformed,
     Transaction,
     TransactionReceipt,
@@ -43,7 +45,7 @@ from ..model import (
 )
 from ..storage import BlockHeadRow, BlockRow, EventPlace, Store, TopicBlockRow, findItem
 from ._verifying import EventVerifier, checkedHeader, checkReceipts
-from ._views import blockOf, blockRecordOf, eventOf
+from ._views import blockOf, blockRecordOf, erasedError, eventOf
 
 _MAX_HEIGHT = 2**63 - 1
 
@@ -84,32 +86,52 @@ class ChainReader:
 
     def getEvent(self, eventId: EventId) -> Event:
         """See L{ILedger.getEvent<svcbroker.interfaces.ILedger.getEvent>}."""
-        place = self._place(eventId)
-        entry = self._store.bodySlice(eventId.height, place.offset, place.length)
+        with self._store.moment():
+            place = self._place(eventId)
+            entry = self._store.bodySlice(eventId.height, place.offset, place.length)
         try:
             transaction = Transaction.decode(entry, mayBeErased=True)
         except Malformed as error:
             raise Malformed(f"event {eventId}: {error}") from None
         self._check(eventId, transaction.topic, transaction.hash)
+        # Also while its content is not removed yet.
+        erased = self._erasure(transaction.topic, eventId.sequence)
+        if erased is not None:
+            raise self._erasedError(erased)
         if transaction.isErased:
-            raise EventErased()
+            raise Malformed(f"event {eventId} has no content, and nothing has erased it")
         return eventOf(transaction, eventId, 0)
+
+    def _erasure(self, topic: str, sequence: int) -> ErasedRange | None:
+        index = self._state.topicIndex(topic)
+        return None if index is None else self._store.erasure(index, sequence)
+
+    def _erasedError(self, erased: ErasedRange) -> EventErased:
+        row = self._head(erased.height)
+        if row is None:
+            raise Malformed(f"block {erased.height}, which has an erasure, is missing")
+        header, position = checkedHeader(row), erased.position
+        with self._store.moment():
+            [entry] = self._entries(row.height, header.transactionCount, position, position + 1)
+        return erasedError(header, Transaction.decode(entry))
 
     def locate(self, eventId: EventId) -> Position:
         """See L{ILedger.locate<svcbroker.interfaces.ILedger.locate>}."""
-        height, place = eventId.height, self._place(eventId)
-        size = min(place.length, MAX_HEAD_SIZE)
-        entry = self._store.bodySlice(height, place.offset, size)
+        height = eventId.height
+        with self._store.moment():
+            place = self._place(eventId)
+            size = min(place.length, MAX_HEAD_SIZE)
+            entry = self._store.bodySlice(height, place.offset, size)
+            count = bodyCount(self._store.bodySlice(height, 0, tableSize(0)))
+            index = place.number
+            if place.count != count:
+                table = self._store.bodySlice(height, 0, tableSize(count))
+                index = BodyTable(table).index(place.offset)
         try:
             summary = TransactionSummary.decode(entry)
         except Malformed as error:
             raise Malformed(f"event {eventId}: {error}") from None
         self._check(eventId, summary.topic, summary.hash)
-        count = bodyCount(self._store.bodySlice(height, 0, tableSize(0)))
-        index = place.number
-        if place.count != count:
-            table = self._store.bodySlice(height, 0, tableSize(count))
-            index = BodyTable(table).index(place.offset)
         if not self._verifier.isAt(eventId, summary.hash, index):
             raise Malformed(f"event {eventId} is not where the table of its block says")
         return Position(height, index)
@@ -176,9 +198,32 @@ class ChainReader:
         try:
             header, transactions = checkedHeader(row), decodeBody(row.body, mayBeErased=True)
             checkReceipts(header, [transaction.hash for transaction in transactions], row.receipts)
-            return blockOf(header, transactions, decodeReceipts(row.receipts))
+            receipts = decodeReceipts(row.receipts)
+            if self._store.isErasing():
+                transactions = self._withoutErased(transactions, receipts)
+            return blockOf(header, transactions, receipts)
         except Malformed as error:
             raise Malformed(f"block {height}: {error}") from None
+
+    def _withoutErased(
+        self, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
+    ) -> Sequence[Transaction]:
+        """Leave out contents that are erased and not removed from the body yet."""
+        events: dict[str, dict[int, int]] = {}
+        for place, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True)):
+            if transaction.kind is Kind.PUBLISH and receipt.execution is Execution.DONE:
+                events.setdefault(transaction.topic, {})[receipt.sequence] = place
+        left = list(transactions)
+        for topic, places in events.items():
+            index = self._state.topicIndex(topic)
+            if index is None:
+                continue
+            first, last = min(places), max(places)
+            for erased in self._store.erasures(index, first, last):
+                for sequence in range(max(first, erased.first), min(last, erased.last) + 1):
+                    place = places[sequence]
+                    left[place] = Transaction.decode(left[place].head, mayBeErased=True)
+        return left
 
     def _block(self, height: int) -> BlockRow:
         row = self._store.block(height) if 1 <= height <= _MAX_HEIGHT else None
@@ -307,7 +352,9 @@ class ChainReader:
             return ()
         header = checkedHeader(row)
         records = []
-        for entry in reversed(self._entries(row.height, header.transactionCount, start, end)):
+        with self._store.moment():
+            entries = self._entries(row.height, header.transactionCount, start, end)
+        for entry in reversed(entries):
             summary = TransactionSummary.decode(entry)
             records.append(
                 TransactionRecord(

@@ -286,19 +286,23 @@ def blockOf(
     header: Header, transactions: Sequence[Transaction], receipts: Sequence[TransactionReceipt]
 ) -> Block:
     """A final block as a follower reads it."""
+    events = [
+        eventOf(
+            transaction,
+            EventId(topicPrefix(transaction.topic), receipt.sequence, header.height),
+            index,
+        )
+        for index, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True))
+        if receipt.execution is Execution.DONE and receipt.sequence
+    ]
     return Block(
         height=header.height,
         timestamp=header.timestamp,
         hash=header.hash,
-        events=[
-            eventOf(
-                transaction,
-                EventId(topicPrefix(transaction.topic), receipt.sequence, header.height),
-                index,
-            )
-            for index, (transaction, receipt) in enumerate(zip(transactions, receipts, strict=True))
-            if receipt.execution is Execution.DONE and receipt.sequence
-        ],
+        events=events,
+        # Most blocks have events alone.
+        erases=len(events) < len(transactions)
+        and any(each.kind is Kind.ERASE for each in transactions),
     )
 
 

@@ -37,12 +37,15 @@ class Block:
     @ivar timestamp: its time in milliseconds since the epoch.
     @ivar hash: its hash: 32 bytes.
     @ivar events: the events published in it, in order.
+    @ivar erases: whether it has erased events of earlier blocks, so that what was read of these
+        before is to be read again.
     """
 
     height: int
     timestamp: int
     hash: bytes
     events: Sequence[Event]
+    erases: bool = False
 
 
 @frozen(kw_only=True)

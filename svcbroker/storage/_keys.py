@@ -59,6 +59,21 @@ def findErasure(rows: Rows, topic: int, sequence: int) -> ErasedRange | None:
     return makeErased(found[0]) if found and found[0][2] >= sequence else None
 
 
+def findErasures(rows: Rows, topic: int, first: int, last: int) -> Sequence[ErasedRange]:
+    """
+    The erased events of a topic that some of the events from C{first} to C{last} are among, rising.
+    """
+    found = rows(
+        f"SELECT {ERASED_COLUMNS} FROM erased WHERE topic = ?1 AND first <= ?3 AND first >= "
+        "coalesce((SELECT max(first) FROM erased WHERE topic = ?1 AND first <= ?2), 0) "
+        "ORDER BY first",
+        topic,
+        first,
+        last,
+    )
+    return [makeErased(row) for row in found if row[2] >= first]
+
+
 def makeUse(row: tuple[Any, ...]) -> KeyUse:
     """
     @param row: the columns L{USE_COLUMNS}.
@@ -119,17 +134,16 @@ def insertErased(writing: sqlite3.Connection, erased: Sequence[ErasedRange]) -> 
 
 def _gaps(writing: sqlite3.Connection, wanted: ErasedRange) -> Sequence[tuple[int, int]]:
     """The parts of a range that no earlier one has."""
-    known = writing.execute(
-        "SELECT first, last FROM erased WHERE topic = ?1 AND first <= ?3 AND first >= coalesce("
-        "(SELECT max(first) FROM erased WHERE topic = ?1 AND first <= ?2), 0) ORDER BY first",
-        (wanted.topic, wanted.first, wanted.last),
-    )
     gaps: list[tuple[int, int]] = []
     following = wanted.first
-    for first, last in known.fetchall():
-        if first > following:
-            gaps.append((following, first - 1))
-        following = max(following, last + 1)
+
+    def rows(statement: str, *parameters: Any) -> Sequence[tuple[Any, ...]]:
+        return writing.execute(statement, parameters).fetchall()
+
+    for known in findErasures(rows, wanted.topic, wanted.first, wanted.last):
+        if known.first > following:
+            gaps.append((following, known.first - 1))
+        following = known.last + 1
     if following <= wanted.last:
         gaps.append((following, wanted.last))
     return gaps

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from ..chain import ErasedRange, KeyUse, Malformed, decodeAuthors
 from ..model import AuthorSet, Topic, topicPrefix
-from ._errors import StorageDamaged, translated
+from ._errors import translated
 from ._fingerprints import PRINT_SIZE, SEGMENT, findItem
-from ._keys import countUses, findErasure, findUse
+from ._keys import countUses, findErasure, findErasures, findUse
+from ._reading import Reading
 from ._rows import (
     POSITION_SIZE,
     AccountRow,
@@ -30,23 +30,14 @@ _HEAD: Final = "height, hash, header, certificate, transaction_total"
 _LOAD_ROWS: Final = 4096
 
 
-class ChainReader:
+class ChainReader(Reading):
     """
     The reading half of a store. It has a connection of its own, so all of it may be called in
     one thread while another one appends.
 
-    No read leaves a cursor open when it returns or yields, so none keeps the write-ahead log
-    from being folded in.
-
-    Any of it may fail with L{StorageDamaged} or
+    Any of it may fail with L{StorageDamaged<svcbroker.storage.StorageDamaged>} or
     L{StorageFailed<svcbroker.storage.StorageFailed>}.
-
-    @ivar path: the file.
     """
-
-    def __init__(self, path: Path, reading: sqlite3.Connection) -> None:
-        self.path = path
-        self._reading = reading
 
     def tip(self) -> BlockHeadRow | None:
         """
@@ -313,6 +304,21 @@ class ChainReader:
         """
         return findErasure(self._rows, topicIndex, sequence)
 
+    def erasures(self, topicIndex: int, first: int, last: int) -> Sequence[ErasedRange]:
+        """
+        The erased events of a topic that some consecutive events are among, rising.
+
+        @param first: the sequence number of the first of these.
+        @param last: that of the last.
+        """
+        return findErasures(self._rows, topicIndex, first, last)
+
+    def isErasing(self) -> bool:
+        """
+        Whether there may be bodies with contents of erased events.
+        """
+        return bool(self._rows("SELECT 1 FROM erasing LIMIT 1"))
+
     def accounts(self) -> Iterator[AccountRow]:
         """
         All accounts, in the order of creation.
@@ -405,14 +411,6 @@ class ChainReader:
             yield from rows
             after = rows[-1][0]
 
-    def _rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        try:
-            return self._reading.execute(statement, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
-        except UnicodeDecodeError as error:
-            raise self._damage("a text is not one") from error
-
     def _head(self, row: tuple[Any, ...]) -> BlockHeadRow:
         height, hash, header, certificate, total = row
         # A damaged row may have a value of any type.
@@ -436,9 +434,4 @@ class ChainReader:
             height=height,
             firstSequence=firstSequence,
             positions=positions,
-        )
-
-    def _damage(self, what: str) -> StorageDamaged:
-        return StorageDamaged(
-            f"{self.path} is damaged ({what}): stop the broker and restore it from a backup"
         )

@@ -91,6 +91,9 @@ class Follower:
             # What was final before this began is history.
             if block.height > self.height:
                 self.height = block.height
+                if block.erases:
+                    self._cache.clear()
+                    self._cached = 0
                 # Without subscriptions a block costs nothing.
                 if self._readers:
                     size = sum(map(eventSize, block.events))

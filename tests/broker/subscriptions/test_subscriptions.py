@@ -44,6 +44,7 @@ from svcbroker.model import (
     BlockRecord,
     CloseTopic,
     Edge,
+    EraseEvents,
     Event,
     EventId,
     InterfaceType,
@@ -410,6 +411,19 @@ class SubscriptionTests(SynchronousTestCase):
         fixture.publish("a", b"3")
         fixture.turn()
         self.assertEqual(len(follower._cache), 1)
+
+    def test_erasedEventsAreReadAgain(self) -> None:
+        """What was read before an erasure is not given to who reads later."""
+        fixture = self.fixture
+        follower = fixture.subscriptions._followers["1"]
+        fixture.subscribe("a")
+        height = EventId.parse(fixture.publish("a", b"gone")).height
+        fixture.turn()
+        erasure = EraseEvents(topic="a", ranges=[(1, 1)], account="", reason="asked for")
+        fixture.ledger.submitMany([erasure])
+        fixture.turn()
+        [event] = result(follower.readBlock(height)).events
+        self.assertEqual((event.content, event.isErased), (b"", True))
 
     def test_batchesAreBounded(self) -> None:
         """The events of one block come in batches of bounded size, whole."""
