@@ -16,7 +16,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface import directlyProvides, implementer
 from zope.interface.verify import verifyObject
 
-from svcbroker.access import Access
 from svcbroker.broker import IDurableSubscriptions
 from svcbroker.carriers.http import HttpSettings, makeSite
 from svcbroker.carriers.http.operator import MAX_BODY
@@ -36,10 +35,9 @@ from svcbroker.model import (
 )
 from svcbroker.net.addresses import isLoopback
 from svcbroker.operations import OPERATOR_CALLS, Incidents
-from tests.access.support import FakeAuthenticator, account, openAccess
+from tests.access.support import openAccess
 from tests.broker.support import makeFixture
 
-from .accounts import basic
 from .support import BASE, Answer, Connection, requestBytes
 
 TOKEN = "0f" * 32
@@ -458,46 +456,3 @@ class LoopbackTests(SynchronousTestCase):
             self.assertTrue(isLoopback(host), host)
         for host in ("", "0.0.0.0", "128.0.0.1", "::", "::2", "localhost.evil.example", "127.1"):
             self.assertFalse(isLoopback(host), host)
-
-
-class OwnersTests(SynchronousTestCase):
-    """Whose durable subscriptions a client manages by REST and JSON-RPC."""
-
-    def ask(self, access: Access | None, name: str = "") -> list[Owner | None]:
-        """List, reset and delete; whose those were that the calls reached."""
-        fixture = makeFixture()
-        double = DurableDouble()
-        fixture.broker.operator.manage(InterfaceType.STOMP, double)
-        site = makeSite(
-            fixture.broker,
-            HttpSettings(),
-            openAccess(fixture.clock) if access is None else access,
-            incidents=Incidents(lambda: "incident-id"),
-        )
-        headers = basic(name) if name else {}
-        for call in (
-            "listDurableSubscriptions?limit=5",
-            "resetDurableSubscription?id=x&offset=OFFSET_FIRST",
-            "deleteDurableSubscription?id=x",
-        ):
-            connection = Connection(site, IPv6Address("TCP", "2001:db8::1", 1))
-            path = f"{BASE}/rest/{call}&interfaceType=STOMP"
-            connection.send(requestBytes("GET", path, headers=headers))
-            [answer] = connection.answers()
-            self.assertNotIn(b'"code"', answer.body)
-        return double.owners
-
-    def test_clientsManageTheirOwn(self) -> None:
-        """An account what it has made, a client without one what its address has."""
-        byAddress = Owner("2001:db8::/64", "")
-        self.assertEqual(self.ask(None), [byAddress] * 3)
-        clock = makeFixture().clock
-        access = Access(
-            (FakeAuthenticator(account("ann", "subscribe 1 #"), account("op", "operate 1")),),
-            clock,
-            clock.seconds,
-            anonymous=account("", "subscribe 1 #"),
-        )
-        self.assertEqual(self.ask(access, "ann"), [Owner("ann", "ann")] * 3)
-        self.assertEqual(self.ask(access), [byAddress] * 3)
-        self.assertEqual(self.ask(access, "op"), [None] * 3)
