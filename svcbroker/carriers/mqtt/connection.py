@@ -46,7 +46,7 @@ from .packets import (
     Unsuback,
     Unsubscribe,
 )
-from .publishing import Receiving, checkWill
+from .publishing import Receiving
 from .reasons import RETURN_CODES, MqttError, ProtocolError, ReasonCode
 from .session import Session
 from .sessions import Sessions
@@ -225,7 +225,7 @@ class Connection:
         """Open the session of a client that has logged in, and accept its connection."""
         context, sessions = self._context, self._sessions
         if packet.will is not None:
-            checkWill(context, principal, handshake.group, packet.will)
+            sessions.wills.check(principal, handshake.group, packet.will)
         # [MQTT-3.1.4-3] [MQTT5-3.1.4-4]
         opened = sessions.connect(packet, handshake, principal, self._remote)
         session = self.session = opened.session

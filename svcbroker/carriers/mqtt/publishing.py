@@ -4,15 +4,16 @@ Publishes of clients: into the log, then acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from attrs import define
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from ...access import Principal
 from ...broker import Answer, Publication, PublishPolicy
 from ...errors import (
     AuthorRefused,
@@ -34,13 +35,12 @@ from ...errors import (
     TransactionFailed,
 )
 from ...interfaces import Action
-from ...model import checkExtensions, checkTopicName
 from .codec import PUBACK, PUBCOMP, PUBREC, encode, encodeSuccess, encodeSuccesses
 from .context import Context, MqttSettings
 from .fields import NO_PROPERTIES
 from .handshake import Handshake
 from .messages import publicationOf
-from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel, Will
+from .packets import MQTT_5, Puback, Pubcomp, Publish, Publishes, Pubrec, Pubrel
 from .reasons import MqttError, ProtocolError, ReasonCode
 from .session import Session
 
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from .output import IWire
 
 _MAX_WAITING_BYTES: Final = 4 * 1024 * 1024
-_NONE: Final[frozenset[int]] = frozenset()
 
 _REASONS: Final[dict[type[BrokerError], ReasonCode]] = {
     TopicBlank: ReasonCode.TOPIC_NAME_INVALID,
@@ -91,45 +90,18 @@ def policyOf(settings: MqttSettings, *, stopsAtRefusal: bool) -> PublishPolicy:
     )
 
 
-def checkWill(context: Context, principal: Principal, group: str, will: Will) -> None:
+@define(eq=False)
+class _Unanswered:
     """
-    Check that a will can be published, and that the account may do so.
+    Publishes of one read whose answers are to come.
 
-    @raise MqttError: it cannot, for a reason that is known by now.
-    """
-    try:
-        checkTopicName(will.topic)
-        context.broker.require(principal, Action.PUBLISH, group, will.topic)
-        if len(will.payload) > context.settings.maxContent:
-            raise ContentTooLarge()
-        checkExtensions(publicationOf(will, group, context.now).extensions)
-    except BrokerError as error:
-        raise MqttError(publishReason(error), f"the will cannot be published: {error}") from None
-
-
-def publishOne(
-    context: Context, principal: Principal, group: str, message: Publish, mark: str | None
-) -> Deferred[None]:
-    """
-    Publish a message that no client waits for.
-
-    @param principal: in whose name it is published.
-    @param mark: the mark of the publisher, if it subscribes with No Local.
-    @return: fires when the event is final and on stable storage; fails with a L{BrokerError}
-        when it is not going to be.
+    @ivar size: the bytes of their payloads.
+    @ivar answers: their outcomes, once they are known.
     """
 
-    async def publish() -> None:
-        index, settings = context.retained[group], context.settings
-        if message.retain and message.payload:
-            index.checkRoom(principal, message.topic, settings.maxRetainedBytes)
-        publication = publicationOf(message, group, context.now, mark)
-        policy = policyOf(settings, stopsAtRefusal=False)
-        (error,) = await context.broker.submit(principal, (publication,), policy).done
-        if isinstance(error, BrokerError):
-            raise error
-
-    return Deferred.fromCoroutine(publish())
+    packets: Sequence[Publish]
+    size: int
+    answers: Sequence[BrokerError | None] | None = None
 
 
 class Receiving:
@@ -137,8 +109,9 @@ class Receiving:
     Handles the PUBLISH and PUBREL packets of one connection.
 
     Nothing is acknowledged before its event is final [MQTT-4.3.2-2] [MQTT5-4.3.2-4]
-    [MQTT5-4.3.3-8]. A client with too many pending publishes is not read from until there are
-    fewer.
+    [MQTT5-4.3.3-8], and all are in the order of the messages, refusals included [MQTT-4.6.0-2]
+    [MQTT-4.6.0-3] [MQTT5-4.6.0-2] [MQTT5-4.6.0-3]. A client with too many pending publishes is not
+    read from until there are fewer.
 
     @ivar unanswered: the number of pending publishes.
     @ivar isPaused: whether the client is not read from until there are fewer.
@@ -180,6 +153,7 @@ class Receiving:
         self._open: set[int] = set()
         # Packet identifiers of messages that were repeated in the same read.
         self._repeated: list[int] = []
+        self._order: deque[_Unanswered] = deque()
         self.isPaused = False
         self._hasEnded = self._isOverQuota = False
         self._waiters: list[Deferred[None]] = []
@@ -201,23 +175,30 @@ class Receiving:
         """
         publications: list[Publication] = []
         packets: list[Publish] = []
+        refused: dict[int, BrokerError] = {}
         self._repeated.clear()
         self._isOverQuota = False
         try:
-            refused = self._collect(arrived.packets, publications, packets)
+            last = self._collect(arrived.packets, publications, packets, refused)
         finally:
             if packets:
-                self._submit(publications, packets)
-        if refused is not None:
-            self._refused(*refused)
+                self._submit(publications, packets, refused)
+        if last is not None:
+            self._refused(*last)
         return self._isOverQuota
 
     def _collect(
-        self, arrived: Sequence[Publish], publications: list[Publication], packets: list[Publish]
+        self,
+        arrived: Sequence[Publish],
+        publications: list[Publication],
+        packets: list[Publish],
+        refused: dict[int, BrokerError],
     ) -> tuple[Publish, BrokerError] | None:
         """
         Make publications of messages.
 
+        @param packets: gets the messages that are to be answered.
+        @param refused: gets the errors of those that are not published, by their places there.
         @return: the message at which the connection ends, and why, if there is one.
         """
         session, group, now = self._session, self._session.group, self._now
@@ -236,20 +217,16 @@ class Receiving:
                 continue
             if qos and not self._begin(qos, packet.packetId):
                 continue
-            # A client that may not publish learns nothing of the index.
-            if packet.retain and payload and principal.may(Action.PUBLISH, group, topic):
-                try:
-                    self._retained.checkRoom(principal, topic, self._settings.maxRetainedBytes)
-                except BrokerError as error:
-                    if self._version != MQTT_5:
-                        return packet, error
-                    self._refused(packet, error)
-                    continue
             try:
+                # A client that may not publish learns nothing of the index.
+                if packet.retain and payload and principal.may(Action.PUBLISH, group, topic):
+                    self._retained.checkRoom(principal, topic, self._settings.maxRetainedBytes)
                 publications.append(publicationOf(packet, group, now, mark))
             except BrokerError as error:
-                self._refused(packet, error)
-                continue
+                if self._version != MQTT_5:
+                    return packet, error
+                self._isOverQuota = self._isOverQuota or isinstance(error, QuotaExceeded)
+                refused[len(packets)] = error
             packets.append(packet)
         return None
 
@@ -274,14 +251,24 @@ class Receiving:
             self._open.add(packetId)
         return True
 
-    def _submit(self, publications: Sequence[Publication], packets: Sequence[Publish]) -> None:
+    def _submit(
+        self,
+        publications: Sequence[Publication],
+        packets: Sequence[Publish],
+        refused: Mapping[int, BrokerError],
+    ) -> None:
         size = sum([len(packet.payload) for packet in packets])
         self.unanswered += len(packets)
         self._bytes += size
         batch = self._broker.submit(self._session.principal, publications, self._policy)
-        refused = self._answerRefused(batch.answers, packets) if batch.hasRefused else _NONE
-        batch.done.addErrback(self._failed, len(packets))
-        batch.done.addCallback(self._answered, packets, size, refused)
+        if batch.hasRefused:
+            self._checkRefused(batch.answers, packets)
+        unanswered = _Unanswered(packets, size)
+        self._order.append(unanswered)
+        batch.done.addErrback(self._failed, len(publications))
+        if refused:
+            batch.done.addCallback(_withRefused, refused)
+        batch.done.addCallback(self._answered, unanswered)
         for packetId in self._repeated:
             # Some ledgers need no time: it may be in the log by now.
             if packetId in self._session.received:
@@ -289,20 +276,17 @@ class Receiving:
         if self.unanswered >= self._settings.receiveMaximum or self._bytes > _MAX_WAITING_BYTES:
             self._pause()
 
-    def _answerRefused(
-        self, answers: Sequence[Answer | None], packets: Sequence[Publish]
-    ) -> frozenset[int]:
+    def _checkRefused(self, answers: Sequence[Answer | None], packets: Sequence[Publish]) -> None:
         """
-        Answer the messages that a check has refused, without waiting for the others.
-
-        @return: their indexes.
+        Look at what a check has refused. MQTT 5 answers it when its turn comes; a connection of
+        3.1.1 ends at once.
         """
-        refused = {
-            number: error for number, error in enumerate(answers) if isinstance(error, BrokerError)
-        }
-        for number, error in refused.items():
-            self._refused(packets[number], error)
-        return frozenset(refused)
+        for number, error in enumerate(answers):
+            if isinstance(error, BrokerError):
+                self._isOverQuota = self._isOverQuota or isinstance(error, QuotaExceeded)
+                if self._version != MQTT_5:
+                    self._refused(packets[number], error)
+                    return
 
     def _resolve(self, packet: Publish) -> Publish:
         """Replace the topic alias of a packet by its topic."""
@@ -335,26 +319,22 @@ class Receiving:
         self._log.failure("Publishes could not be submitted", failure)
         return [LedgerUnavailable()] * count
 
-    def _answered(
-        self,
-        answers: Sequence[BrokerError | None],
-        packets: Sequence[Publish],
-        size: int,
-        refused: frozenset[int],
-    ) -> None:
-        """
-        Acknowledge messages: their outcomes are known.
+    def _answered(self, answers: Sequence[BrokerError | None], unanswered: _Unanswered) -> None:
+        """Answer messages whose outcomes are known, unless others are before them."""
+        unanswered.answers = answers
+        order = self._order
+        while order and (known := order[0].answers) is not None:
+            first = order.popleft()
+            self._answer(first.packets, known, first.size)
 
-        @param size: the bytes of their payloads.
-        @param refused: the indexes of those that were answered before.
-        """
+    def _answer(
+        self, packets: Sequence[Publish], answers: Sequence[BrokerError | None], size: int
+    ) -> None:
         acknowledged: list[int] = []
-        for number, packet in enumerate(packets):
-            error = answers[number]
+        for packet, error in zip(packets, answers, strict=True):
             if error is not None:
-                if number not in refused:
-                    self._acknowledge(acknowledged)
-                    self._refused(packet, error)
+                self._acknowledge(acknowledged)
+                self._refused(packet, error)
             elif packet.qos == 1:
                 acknowledged.append(packet.packetId)
             elif packet.qos == 2:
@@ -392,7 +372,6 @@ class Receiving:
 
     def _refused(self, packet: Publish, error: BrokerError) -> None:
         """Answer a message that was refused, or close the connection."""
-        self._isOverQuota = self._isOverQuota or isinstance(error, QuotaExceeded)
         qos, packetId = packet.qos, packet.packetId
         if qos == 2:
             # [MQTT5-4.3.3-9]
@@ -441,3 +420,13 @@ class Receiving:
     def end(self) -> None:
         """End: the connection is closed. Pending publishes still enter the log."""
         self._hasEnded = True
+
+
+def _withRefused(
+    answers: Sequence[BrokerError | None], refused: Mapping[int, BrokerError]
+) -> Sequence[BrokerError | None]:
+    """The answers to all messages, those among them that were not published."""
+    merged = list(answers)
+    for number, error in refused.items():
+        merged.insert(number, error)
+    return merged

@@ -16,13 +16,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from ...access import Principal
-from ...errors import BrokerError
+from ...errors import BrokerError, ContentTooLarge
+from ...interfaces import Action
+from ...model import checkExtensions, checkTopicName
 from ...net.deferreds import asDeferred
 from .codec import encode
 from .context import Context
 from .decoder import Decoder
+from .messages import publicationOf
 from .packets import MQTT_5, Publish, Will
-from .publishing import publishOne
+from .publishing import policyOf, publishReason
+from .reasons import MqttError
 from .session import Session
 
 WILL: Final = "mqtt-will"
@@ -76,6 +80,23 @@ class Wills:
         self._context = context
         self._waiting: dict[str, _Waiting] = {}
         self._publishing: dict[Deferred[None], None] = {}
+
+    def check(self, principal: Principal, group: str, will: Will) -> None:
+        """
+        Check that a will can be published, and that the account may do so.
+
+        @raise MqttError: it cannot, for a reason that is known by now.
+        """
+        context = self._context
+        try:
+            checkTopicName(will.topic)
+            context.broker.require(principal, Action.PUBLISH, group, will.topic)
+            if len(will.payload) > context.settings.maxContent:
+                raise ContentTooLarge()
+            checkExtensions(publicationOf(will, group, context.now).extensions)
+        except BrokerError as error:
+            text = f"the will cannot be published: {error}"
+            raise MqttError(publishReason(error), text) from None
 
     def start(self, expiries: Mapping[str, int]) -> None:
         """
@@ -198,3 +219,28 @@ class Wills:
         """Fires when all due wills are in the log or refused."""
         while self._publishing:
             await next(iter(self._publishing))
+
+
+def publishOne(
+    context: Context, principal: Principal, group: str, message: Publish, mark: str | None
+) -> Deferred[None]:
+    """
+    Publish a message that no client waits for.
+
+    @param principal: in whose name it is published.
+    @param mark: the mark of the publisher, if it subscribes with No Local.
+    @return: fires when the event is final and on stable storage; fails with a L{BrokerError}
+        when it is not going to be.
+    """
+
+    async def publish() -> None:
+        index, settings = context.retained[group], context.settings
+        if message.retain and message.payload:
+            index.checkRoom(principal, message.topic, settings.maxRetainedBytes)
+        publication = publicationOf(message, group, context.now, mark)
+        policy = policyOf(settings, stopsAtRefusal=False)
+        (error,) = await context.broker.submit(principal, (publication,), policy).done
+        if isinstance(error, BrokerError):
+            raise error
+
+    return Deferred.fromCoroutine(publish())

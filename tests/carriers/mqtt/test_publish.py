@@ -187,6 +187,20 @@ class RefusalTests(SynchronousTestCase):
             new.publish("t", b"x", 2, packetId=2)
             self.assertEqual(published(server), [b"x"])
 
+    def test_refusalsDoNotOvertakeAcknowledgements(self) -> None:
+        """Those of messages in earlier reads."""
+        server = Server(MqttSettings(maxContent=1))
+        client = server.connected()
+        client.publish("t", b"x")
+        server.ledger.isHolding = True
+        for number, content in enumerate((b"x", b"xx", b"x"), 1):
+            client.send(Publish("t", content, 1, packetId=number))
+        self.assertEqual(client.take(), [])
+        server.ledger.release()
+        refused = ReasonCode.QUOTA_EXCEEDED
+        answers = [(each.packetId, each.reason) for each in client.take()]
+        self.assertEqual(answers, [(1, 0), (2, refused), (3, 0)])
+
     def test_unexpectedErrorIsLogged(self) -> None:
         """What nobody thought of is logged, and the client is told of an error."""
         server = Server()
