@@ -31,7 +31,7 @@ _SPECVERSION: Final = "specversion"
 _UTF_8: Final = 1
 
 
-class Taken(Struct, frozen=True):
+class ReceivedCloudEvent(Struct, frozen=True):
     """
     A message that is a CloudEvent.
 
@@ -42,7 +42,7 @@ class Taken(Struct, frozen=True):
     names: Container[str] | None
 
 
-def takeCloudEvent(message: Publish | Will) -> Taken | None:
+def findCloudEvent(message: Publish | Will) -> ReceivedCloudEvent | None:
     """
     Read a message as a CloudEvent, in structured or in binary mode. In binary mode the attributes
     are those user properties that have the name of one.
@@ -59,13 +59,13 @@ def takeCloudEvent(message: Publish | Will) -> Taken | None:
         if isStructured(contentType):
             event = readStructured(contentType, payload)
             # A retained message without content would remove the one before it.
-            return Taken(event, None) if event.content or not message.retain else None
+            return ReceivedCloudEvent(event, None) if event.content or not message.retain else None
         named = [each for each in properties.userProperties if isAttributeName(each[0])]
         attributes = dict(named)
         if not isBinary or len(attributes) < len(named):
             return None
         event = readBinary(attributes, contentType, payload)
-        return Taken(event, attributes.keys() - BROKER_ATTRIBUTES)
+        return ReceivedCloudEvent(event, attributes.keys() - BROKER_ATTRIBUTES)
     except ParameterInvalid:
         return None
 
@@ -76,7 +76,7 @@ def structuredPayload(event: Event) -> bytes | None:
     return None if published is None else msgspec.json.encode(published)
 
 
-class Form(Struct, frozen=True):
+class CloudEventForm(Struct, frozen=True):
     """
     How a subscriber gets events as CloudEvents.
 
@@ -87,7 +87,7 @@ class Form(Struct, frozen=True):
     isBinary: bool
     source: str
 
-    def write(self, event: Event, timestamp: int | None) -> Content:
+    def write(self, event: Event, timestamp: int | None) -> CloudEventContent:
         """
         Write an event.
 
@@ -95,12 +95,12 @@ class Form(Struct, frozen=True):
         """
         if self.isBinary:
             contentType, attributes = binaryAttributes(event, self.source, timestamp)
-            return Content(event.content, contentType, tuple(attributes.items()))
+            return CloudEventContent(event.content, contentType, tuple(attributes.items()))
         payload = msgspec.json.encode(cloudEvent(event, self.source, timestamp))
-        return Content(payload, CLOUD_EVENT_TYPE, (), _UTF_8)
+        return CloudEventContent(payload, CLOUD_EVENT_TYPE, (), _UTF_8)
 
 
-class Content(Struct, frozen=True):
+class CloudEventContent(Struct, frozen=True):
     """
     What an event as a CloudEvent has of a PUBLISH.
 
@@ -116,7 +116,7 @@ class Content(Struct, frozen=True):
 _FORMS: Final = {EventFormat.CLOUD_EVENTS.value: False, EventFormat.BINARY_CLOUD_EVENTS.value: True}
 
 
-def formOf(format: str, source: str) -> Form | None:
+def formOf(format: str, source: str) -> CloudEventForm | None:
     """The form with the name of an L{EventFormat}; C{None} where its events are no CloudEvents."""
     isBinary = _FORMS.get(format)
-    return None if isBinary is None else Form(isBinary, source)
+    return None if isBinary is None else CloudEventForm(isBinary, source)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ...interfaces import Batch
 from ...model import Event
-from .cloudevents import Form
+from .cloudevents import CloudEventForm
 from .codec import encodePublish
 from .context import MAX_U16
 from .fields import (
@@ -57,7 +57,7 @@ class Options(Struct, frozen=True):
     retainAsPublished: bool = False
     identifiers: tuple[int, ...] = ()
     isPlain: bool = False
-    form: Form | None = None
+    form: CloudEventForm | None = None
 
 
 def optionsOfAll(options: Iterable[Options]) -> Options | None:
@@ -132,7 +132,7 @@ class FrameTemplate(Struct):
         return filled
 
 
-def messagesOf(batch: Batch, version: int, form: Form | None) -> Sequence[Message]:
+def messagesOf(batch: Batch, version: int, form: CloudEventForm | None) -> Sequence[Message]:
     """The messages of a batch, made once for each version and form."""
     hasProperties = version == MQTT_5
 

@@ -24,7 +24,7 @@ from ...operations import (
     readPublishHeaders,
     storedAttributes,
 )
-from .cloudevents import Content, Form, structuredPayload, takeCloudEvent
+from .cloudevents import CloudEventContent, CloudEventForm, findCloudEvent, structuredPayload
 from .fields import NO_PROPERTIES, Properties, encodeProperties, encodeText, withoutLength
 from .packets import Publish, Will
 
@@ -150,11 +150,11 @@ def publicationOf(
         )
     extensions = {}
     attributes: Container[str] = ()
-    taken = takeCloudEvent(message)
-    isStructured = taken is not None and taken.names is None
-    if taken is not None:
-        content, attributes = taken.event.content, taken.names or ()
-        extensions[CLOUD_EVENT_EXTENSION] = taken.event.attributes
+    received = findCloudEvent(message)
+    isStructured = received is not None and received.names is None
+    if received is not None:
+        content, attributes = received.event.content, received.names or ()
+        extensions[CLOUD_EVENT_EXTENSION] = received.event.attributes
     user: list[str | tuple[str, str]] = []
     isOrdered = False
     for key, value in properties.userProperties:
@@ -247,7 +247,11 @@ def _encodedTopic(topic: str) -> bytes:
 
 
 def messageOf(
-    event: Event, *, hasProperties: bool, form: Form | None = None, timestamp: int | None = None
+    event: Event,
+    *,
+    hasProperties: bool,
+    form: CloudEventForm | None = None,
+    timestamp: int | None = None,
 ) -> Message:
     """
     Read an event as an MQTT message.
@@ -285,7 +289,7 @@ def withoutEventId(message: Message) -> Message:
     return msgspec.structs.replace(message, properties=before + behind)
 
 
-def _encodeProperties(event: Event, envelope: Envelope, content: Content | None) -> bytes:
+def _encodeProperties(event: Event, envelope: Envelope, content: CloudEventContent | None) -> bytes:
     indicator = None if envelope.f is UNSET else envelope.f
     contentType = None if envelope.t is UNSET else envelope.t
     userProperties: tuple[tuple[str, str], ...] = ()

@@ -15,7 +15,7 @@ from ...broker.subscriptions import FilterTrie, Subscriptions
 from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
-from .cloudevents import Form
+from .cloudevents import CloudEventForm
 from .frames import Options, optionsOfAll
 from .messages import Message
 
@@ -50,7 +50,7 @@ class Source(Protocol):
         """The id of its subscription of the log."""
 
     @property
-    def form(self) -> Form | None:
+    def form(self) -> CloudEventForm | None:
         """How its events are written as CloudEvents; C{None} as they were published."""
 
     def optionsOf(self, batch: Batch) -> Options | None:
@@ -134,7 +134,7 @@ class Reader:
     # Members.
 
     @property
-    def form(self) -> Form | None:
+    def form(self) -> CloudEventForm | None:
         """See L{Source.form}. Subscriptions with one do not share a reader."""
         return next((each.form for each in self.members.values()), None)
 

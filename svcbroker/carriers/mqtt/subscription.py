@@ -19,7 +19,7 @@ from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Edge, Event, InterfaceType, Offset, Position, SubscribeRequest
 from ...net.deferreds import asDeferred
 from ...operations import sourceOf
-from .cloudevents import Form, formOf
+from .cloudevents import CloudEventForm, formOf
 from .frames import Options
 from .messages import Message
 from .packets import MQTT_5
@@ -153,7 +153,7 @@ class SessionSubscription:
     # Source
 
     @property
-    def form(self) -> Form | None:
+    def form(self) -> CloudEventForm | None:
         """See L{Source.form}."""
         return self.options.form
 

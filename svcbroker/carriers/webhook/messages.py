@@ -35,7 +35,7 @@ _CLOUD_EVENT: Final = {_CONTENT_TYPE: CLOUD_EVENT_TYPE.encode("ascii")}
 _CLOUD_EVENTS: Final = {_CONTENT_TYPE: CLOUD_EVENTS_TYPE.encode("ascii")}
 
 
-class Message(msgspec.Struct, frozen=True):
+class Payload(msgspec.Struct, frozen=True):
     """
     The content of a request.
 
@@ -86,7 +86,7 @@ def encodeBody(
 
 
 @frozen(kw_only=True)
-class Form:
+class RequestForm:
     """
     The form of a webhook's requests.
 
@@ -107,34 +107,34 @@ class Form:
         """Whether a request is a call of JSON-RPC."""
         return self.interfaceType is InterfaceType.JSON_RPC and self.format is EventFormat.SVC
 
-    def encode(self, batch: Batch) -> Iterable[Message]:
-        """The message of each event alone. What is the same for all receivers is made once."""
+    def encode(self, batch: Batch) -> Iterable[Payload]:
+        """The payload of each event alone. What is the same for all receivers is made once."""
         if self.format is EventFormat.SVC:
             texts = batch.encoded("webhook", encodeEvents)
             return (
-                Message(encodeBody(self.interfaceType, self.subscriptionId, event, text), _JSON)
+                Payload(encodeBody(self.interfaceType, self.subscriptionId, event, text), _JSON)
                 for event, text in zip(batch.events, texts, strict=True)
             )
         make = self._structured if self.format is EventFormat.CLOUD_EVENTS else self._binary
         return batch.encoded(("webhook", self.format.value), lambda _: make(batch))
 
-    def _structured(self, batch: Batch) -> Sequence[Message]:
+    def _structured(self, batch: Batch) -> Sequence[Payload]:
         events = cloudEvents(batch, self.source)
-        return [Message(_encoder.encode(each), _CLOUD_EVENT) for each in events]
+        return [Payload(_encoder.encode(each), _CLOUD_EVENT) for each in events]
 
-    def _binary(self, batch: Batch) -> Sequence[Message]:
+    def _binary(self, batch: Batch) -> Sequence[Payload]:
         return [
-            Message(event.content, cloudEventHeaders(event, self.source, batch.timestamp))
+            Payload(event.content, cloudEventHeaders(event, self.source, batch.timestamp))
             for event in batch.events
         ]
 
-    def join(self, messages: Sequence[Message]) -> Message:
-        """The message of one request, of those of its events: in a batch an array."""
+    def join(self, payloads: Sequence[Payload]) -> Payload:
+        """The payload of one request, of those of its events: in a batch an array."""
         if not self.isBatch:
-            [message] = messages
-            return message
-        body = b"[%b]" % b",".join(each.body for each in messages)
-        return Message(body, _JSON if self.format is EventFormat.SVC else _CLOUD_EVENTS)
+            [payload] = payloads
+            return payload
+        body = b"[%b]" % b",".join(each.body for each in payloads)
+        return Payload(body, _JSON if self.format is EventFormat.SVC else _CLOUD_EVENTS)
 
 
 def checkStatus(status: int, retryAfter: str | None) -> None:

@@ -15,7 +15,7 @@ from ...model import Event
 from ...net.certificates import ClientCertificate
 from ...net.deferreds import asDeferred
 from ...net.http import HttpClient, HttpError, Problem
-from .messages import USER_AGENT, Form, Message, NotAcknowledged, checkAnswer, checkStatus
+from .messages import USER_AGENT, NotAcknowledged, Payload, RequestForm, checkAnswer, checkStatus
 from .settings import WebhookSettings
 from .signing import SecretMissing
 from .targets import Target
@@ -36,7 +36,7 @@ class Receiver:
     """
 
     target: Target
-    form: Form
+    form: RequestForm
     secret: str = ""
     certificate: str = ""
     headers: Mapping[str, str] = field(factory=dict, repr=False)
@@ -45,11 +45,11 @@ class Receiver:
 class IPoster(Protocol):
     """Sends events to receivers."""
 
-    def post(self, receiver: Receiver, events: Sequence[Event], message: Message) -> Deferred[None]:
+    def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Deferred[None]:
         """
         Make one request.
 
-        @param events: the events in the message; one, unless the receiver takes batches.
+        @param events: the events in the payload; one, unless the receiver takes batches.
         @return: fires when the receiver has acknowledged them. Cancelling ends the request.
         @raise NotAcknowledged: it has not, whatever the reason.
         """
@@ -99,7 +99,7 @@ class Poster:
         return client
 
     @asDeferred
-    async def post(self, receiver: Receiver, events: Sequence[Event], message: Message) -> None:
+    async def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> None:
         """See L{IPoster.post}."""
         isCall = receiver.form.isCall
         isAcknowledged = False
@@ -107,8 +107,8 @@ class Poster:
             answer = await self._clientOf(receiver).request(
                 b"POST",
                 receiver.target.url,
-                headers=self._headers(receiver, events, message),
-                body=message.body,
+                headers=self._headers(receiver, events, payload),
+                body=payload.body,
                 timeout=self._settings.timeout,
             )
             try:
@@ -131,14 +131,14 @@ class Poster:
             if isCall:
                 checkAnswer(told, isBatch=receiver.form.isBatch)
 
-    def _headers(self, receiver: Receiver, events: Sequence[Event], message: Message) -> Headers:
+    def _headers(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Headers:
         timestamp = b"%d" % self._now()
         # Of a batch the last one: who has taken it has all events up to there, also where other
         # events are in the batch the next time.
         eventId = str(events[-1].eventId).encode("ascii")
         headers = Headers(
             {
-                **{name: [value] for name, value in message.headers.items()},
+                **{name: [value] for name, value in payload.headers.items()},
                 b"User-Agent": [USER_AGENT],
                 b"webhook-id": [eventId],
                 b"webhook-timestamp": [timestamp],
@@ -149,7 +149,7 @@ class Poster:
         )
         try:
             signatures = self._settings.signer.sign(
-                receiver.secret, eventId, timestamp, message.body
+                receiver.secret, eventId, timestamp, payload.body
             )
         except SecretMissing:
             raise NotAcknowledged(

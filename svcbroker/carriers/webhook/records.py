@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...model import EventFormat, InterfaceType, Offset, SubscribeRequest
 from ...operations import sourceOf
-from .messages import Form
+from .messages import RequestForm
 from .posting import Receiver
 from .targets import Target
 
@@ -94,7 +94,7 @@ class WebhookRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
         @param base: the base path, with which the C{source} of CloudEvents begins.
         """
-        form = Form(
+        form = RequestForm(
             interfaceType=self.interfaceType,
             subscriptionId=subscriptionId,
             format=self.format,

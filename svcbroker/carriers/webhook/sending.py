@@ -18,7 +18,7 @@ from ...errors import BrokerError
 from ...interfaces import Batch, ISubscriber, ISubscription
 from ...model import Event, EventId, Position, SubscribeRequest
 from ...net.slots import Slots
-from .messages import Message, NotAcknowledged
+from .messages import NotAcknowledged, Payload
 from .posting import IPoster, Receiver
 from .records import WebhookRecord
 from .settings import WebhookSettings
@@ -173,7 +173,7 @@ class Sender:
         encoded = self._encode(hand)
         isFirst = True
         while True:
-            events, messages = self._nextRequest(subscription, encoded)
+            events, payloads = self._nextRequest(subscription, encoded)
             if not events:
                 return True
             isOver = not isFirst and clock.seconds() >= until and slots.isWanted(self._lane)
@@ -185,12 +185,12 @@ class Sender:
             if record.maxAttempts and self._attempts(events[0]) >= record.maxAttempts:
                 # Its dead letter could not be published.
                 await self._giveUp(subscription, events[0])
-                events, messages = events[1:], messages[1:]
+                events, payloads = events[1:], payloads[1:]
             if events:
-                await self._send(subscription, events, messages)
+                await self._send(subscription, events, payloads)
 
-    def _encode(self, hand: Sequence[Batch]) -> Iterator[tuple[Event, Message]]:
-        """The events in hand with their messages."""
+    def _encode(self, hand: Sequence[Batch]) -> Iterator[tuple[Event, Payload]]:
+        """The events in hand with their payloads."""
         if self.failures:
             # The receiver may refuse the first one again.
             hand = [Batch((event,), batch.timestamp) for batch in hand for event in batch.events]
@@ -198,17 +198,17 @@ class Sender:
         return chain.from_iterable(zip(batch.events, encode(batch), strict=True) for batch in hand)
 
     def _nextRequest(
-        self, subscription: ISubscription, encoded: Iterator[tuple[Event, Message]]
-    ) -> tuple[list[Event], list[Message]]:
+        self, subscription: ISubscription, encoded: Iterator[tuple[Event, Payload]]
+    ) -> tuple[list[Event], list[Payload]]:
         """
-        The events of the next request, each with its message; empty where none is left.
+        The events of the next request, each with its payload; empty where none is left.
 
         @raise BrokerError: the broker has ended the subscription.
         """
         events: list[Event] = []
-        messages: list[Message] = []
+        payloads: list[Payload] = []
         size = 0
-        for event, message in encoded:
+        for event, payload in encoded:
             if self.ended is not None:
                 raise self.ended
             if event.eventId == self.skipped or not subscription.mayRead(event):
@@ -216,24 +216,24 @@ class Sender:
                 subscription.acknowledge((event,))
                 continue
             events.append(event)
-            messages.append(message)
-            size += len(message.body)
+            payloads.append(payload)
+            size += len(payload.body)
             if len(events) >= self.limit or size >= MAX_BATCH:
                 break
-        return events, messages
+        return events, payloads
 
     async def _send(
-        self, subscription: ISubscription, events: Sequence[Event], messages: Sequence[Message]
+        self, subscription: ISubscription, events: Sequence[Event], payloads: Sequence[Payload]
     ) -> None:
         """
         Make one request.
 
         @raise NotAcknowledged: it is to be made again.
         """
-        message = self._receiver.form.join(messages)
+        payload = self._receiver.form.join(payloads)
         self.sending = events
         try:
-            await self._context.poster.post(self._receiver, events, message)
+            await self._context.poster.post(self._receiver, events, payload)
         except NotAcknowledged as error:
             if not await self._isDoneWith(subscription, events, error):
                 raise

@@ -21,7 +21,7 @@ from svcbroker.access import Access
 from svcbroker.broker import Broker, Limits, MetadataStore
 from svcbroker.broker.subscriptions import KeptPositions, Subscriptions
 from svcbroker.carriers.webhook import Webhooks, WebhookSettings
-from svcbroker.carriers.webhook.messages import Message, NotAcknowledged
+from svcbroker.carriers.webhook.messages import NotAcknowledged, Payload
 from svcbroker.carriers.webhook.posting import Receiver
 from svcbroker.carriers.webhook.sending import DeliveryContext
 from svcbroker.carriers.webhook.targets import Target
@@ -113,7 +113,7 @@ class Post:
 
     receiver: Receiver
     events: Sequence[Event]
-    message: Message
+    payload: Payload
     isCancelled: bool = False
     answer: Deferred[None] = field(init=False)
 
@@ -138,7 +138,7 @@ class Post:
     @property
     def body(self) -> bytes:
         """What was sent."""
-        return self.message.body
+        return self.payload.body
 
     @property
     def contents(self) -> list[str]:
@@ -165,8 +165,8 @@ class FakePoster:
     posts: list[Post] = field(factory=list)
     judge: Callable[[Post], bool | None] = lambda post: True
 
-    def post(self, receiver: Receiver, events: Sequence[Event], message: Message) -> Deferred[None]:
-        post = Post(receiver, events, message)
+    def post(self, receiver: Receiver, events: Sequence[Event], payload: Payload) -> Deferred[None]:
+        post = Post(receiver, events, payload)
         self.posts.append(post)
         verdict = self.judge(post)
         if verdict is True:

@@ -91,8 +91,8 @@ class BatchTests(SynchronousTestCase):
         self.harness.publish("1", "2")
         self.harness.settle(3.0)
         rest, rpc = self.poster.posts
-        self.assertEqual(rest.message, rpc.message)
-        contentType = rest.message.headers[b"Content-Type"]
+        self.assertEqual(rest.payload, rpc.payload)
+        contentType = rest.payload.headers[b"Content-Type"]
         self.assertEqual(contentType, b"application/cloudevents-batch+json")
         told = json.loads(rest.body)
         self.assertEqual([each["data_base64"] for each in told], ["MQ==", "Mg=="])

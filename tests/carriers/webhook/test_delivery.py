@@ -96,7 +96,7 @@ class DeliveryTests(SynchronousTestCase):
             self.harness.clock.pump([1.0] * 10)
             self.poster.judge = lambda post: True
             self.harness.clock.pump([1.0] * 31)
-            first, *others, last = (post.message for post in self.poster.posts)
+            first, *others, last = (post.payload for post in self.poster.posts)
             self.assertGreater(len(others), 2)
             self.assertEqual([each for each in others if each != first], [])
             self.assertNotEqual(last, first)

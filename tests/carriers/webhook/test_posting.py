@@ -26,9 +26,9 @@ from twisted.web.server import NOT_DONE_YET
 from zope.interface import implementer
 
 from svcbroker.carriers.webhook.messages import (
-    Form,
-    Message,
     NotAcknowledged,
+    Payload,
+    RequestForm,
     checkAnswer,
     checkStatus,
     encodeBody,
@@ -87,7 +87,9 @@ class PosterTests(SynchronousTestCase):
         self.receiver = FakeReceiver()
         self.agent: Any = RequestTraversalAgent(self.receiver)
         self.settings = SETTINGS_SIGNED
-        self.form = Form(interfaceType=InterfaceType.RESTFUL, subscriptionId=ID, source="/b/1")
+        self.form = RequestForm(
+            interfaceType=InterfaceType.RESTFUL, subscriptionId=ID, source="/b/1"
+        )
         self.event = EVENT
         self.options: dict[str, Any] = {}
 
@@ -263,7 +265,7 @@ class PosterTests(SynchronousTestCase):
 
         one, two = ClientCertificate({}), ClientCertificate({})
         poster = Poster(makeClient, self.clock.seconds, evolve(SETTINGS, signer=signer))
-        message = Message(b"", {})
+        message = Payload(b"", {})
         for name, certificate in (("", one), ("a", one), ("b", one), ("a", one), ("b", two)):
             signer.use(Secrets(certificates={"a": one, "b": certificate}))
             receiver = Receiver(
