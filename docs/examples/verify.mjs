@@ -101,11 +101,12 @@ function isSigned(key, message, signature) {
 
 // The hash of a header of this chain.
 function headerHash(header, chain) {
-  members(header, HEADER.map(([name]) => name));
+  members(header, HEADER.map(([name]) => name), ["version"]);
+  need(!("version" in header) || header.version === 3, "the format of a header is not known");
   const encoded = HEADER.map(([name, bits]) =>
     bits ? number(header[name], bits) : unhex(header[name], 32));
   need(header.chain === chain.toString("hex") && header.height, "a header is of another chain");
-  return H("svcbroker/header\x02", ...encoded);
+  return H("svcbroker/header", number(header.version ?? 2, 8), ...encoded);
 }
 
 // Check that a header is signed by the nodes whose turn it was; its hash.
@@ -132,27 +133,95 @@ function checkFinal({ header, certificate }, { chain, sets }) {
   return hash;
 }
 
-// The hash of the transaction that published an event.
-function transactionHash(event) {
-  members(event, ["eventId", "topicName", "extensions", "sender", "nonce", "timestamp"],
-    ["content", "contentBase64"]);
+// An event's content.
+function contentOf(event) {
   need(("content" in event) !== ("contentBase64" in event), "an event has one content");
-  let content;
-  if ("content" in event) {
-    content = text(event.content);
-  } else {
-    content = Buffer.from(text(event.contentBase64).toString(), "base64");
-    need(content.toString("base64") === event.contentBase64, "no canonical Base64");
+  if ("content" in event) return text(event.content);
+  const content = Buffer.from(text(event.contentBase64).toString(), "base64");
+  need(content.toString("base64") === event.contentBase64, "no canonical Base64");
+  return content;
+}
+
+// Extensions as the chain encodes them.
+function encodePairs(pairs) {
+  return Buffer.concat([number(pairs.length, 16), ...pairs.flatMap(([key, value]) =>
+    [number(key.length, 16), number(value.length, 16), key, value])]);
+}
+
+// The members that an event must have, from those that it may have.
+function eventMembers(event, isVersioned) {
+  const names = ["eventId", "topicName", "extensions", "sender", "nonce", "timestamp"];
+  if (!isVersioned) return names;
+  names.push("version");
+  const isErased = "commitment" in event;
+  if (isErased) names.push("commitment");
+  if (event.version !== 2) return names;
+  const hasAuthor = "author" in event;
+  if (!isErased) names.push("salt");
+  if (hasAuthor) names.push("author", "signedAt", ...(isErased ? [] : ["signature"]));
+  if ("idempotencyKey" in event) names.push("idempotencyKey", ...(hasAuthor ? [] : ["owner"]));
+  if ("expectedSequence" in event) names.push("expectedSequence");
+  if (isErased && "hasPrivateExtensions" in event) {
+    names.push("hasPrivateExtensions");
+    need(event.hasPrivateExtensions === true, "hasPrivateExtensions is true or absent");
   }
+  return names;
+}
+
+// The hash of the transaction that published an event. Its author has signed it.
+function transactionHash(event, isVersioned, chain) {
+  members(event, [], Object.keys(event ?? {}));
+  const isErased = isVersioned && "commitment" in event;
+  const hasAuthor = "author" in event;
+  members(event, eventMembers(event, isVersioned), isErased ? [] : ["content", "contentBase64"]);
+  const version = isVersioned ? event.version : 1;
+  need(version === 1 || version === 2, "the version is not known");
   const { extensions } = event;
   members(extensions, [], Object.keys(extensions ?? {}));
   const pairs = Object.entries(extensions).map(([key, value]) => [text(key), text(value)]);
   pairs.sort(([one], [other]) => Buffer.compare(one, other));
+  const isPrivate = ([key]) => version === 2 && key.toString().startsWith("svc-private-");
+  const hidden = pairs.filter(isPrivate);
+  need(!(isErased && hidden.length), "a private extension is not erased");
+  const content = isErased ? Buffer.alloc(0) : contentOf(event);
   const topic = text(event.topicName);
-  return H("\0\x01\x03", unhex(event.sender, 20), number(event.nonce), number(event.timestamp),
-    H(content), number(topic.length, 16), topic, number(pairs.length, 16),
-    ...pairs.flatMap(([key, value]) =>
-      [number(key.length, 16), number(value.length, 16), key, value]));
+
+  // What version 2 adds to the head, and what stands before the content
+  const key = text(event.idempotencyKey ?? "");
+  const claims = [];
+  if (hasAuthor) claims.push(unhex(event.author, 32), number(event.signedAt));
+  if ("idempotencyKey" in event) {
+    need(key.length < 256, "an idempotency key is too long");
+    claims.push(...(hasAuthor ? [] : [unhex(event.owner, 20)]), number(key.length, 8), key);
+  }
+  if ("expectedSequence" in event) claims.push(number(event.expectedSequence));
+  const options = ["author", "idempotencyKey", "expectedSequence"].reduce(
+    (sum, name, index) => sum + (name in event ? 2 ** index : 0),
+    hidden.length || "hasPrivateExtensions" in event ? 8 : 0,
+  );
+  let commitment = H(content);
+  if (isErased) {
+    need(version === 2 || event.commitment !== H().toString("hex"), "there is a content: none");
+    commitment = unhex(event.commitment, 32);
+  } else if (version === 2) {
+    commitment = H("svcbroker/content", unhex(event.salt, 32),
+      hasAuthor ? unhex(event.signature, 64) : "", hidden.length ? encodePairs(hidden) : "", content);
+  }
+  if (hasAuthor && !isErased) {
+    const lines = [
+      "svcbroker/statement/1", `chain=${chain.toString("hex")}`, `topic=${event.topicName}`,
+      `content=${H(content).toString("hex")}`, `time=${event.signedAt}`, `key=${key}`,
+      ...pairs.map(([name, value]) =>
+        `extension=${name.toString("hex")}:${value.toString("hex")}`),
+    ];
+    const statement = Buffer.from(lines.map((line) => `${line}\n`).join(""));
+    need(isSigned(unhex(event.author, 32), statement, unhex(event.signature, 64)),
+      "the author's signature does not hold");
+  }
+  return H("\0", number(version, 8), "\x03", unhex(event.sender, 20), number(event.nonce),
+    number(event.timestamp), commitment, number(topic.length, 16), topic,
+    ...(version === 2 ? [number(options, 8), ...claims] : []),
+    encodePairs(pairs.filter((pair) => !isPrivate(pair))));
 }
 
 // The nodes of each height, from the genesis and the changes of a proof.
@@ -185,6 +254,19 @@ function end({ chain, sets }, last, trusted, isSigned, blocks) {
   need(byChain || named.includes(trusted), "it does not lead to what is trusted");
 }
 
+// The authors of a topic as the chain encodes them.
+function authorSet(set) {
+  members(set, ["generation", "authors", "admins"]);
+  const some = (value, most) => {
+    const keys = items(value).map((key) => unhex(key, 32));
+    const rises = keys.every((key, at) => !at || Buffer.compare(keys[at - 1], key) < 0);
+    need(keys.length <= most && rises, "authors are not in order");
+    return [number(keys.length, 8), ...keys];
+  };
+  need(items(set.authors).length, "there are no authors");
+  return [number(set.generation), ...some(set.authors, 64), ...some(set.admins, 16)];
+}
+
 function verifyTopic(proof, trusted) {
   members(proof, ["format", "topic", "index", "topicPath", "topicCount", "accountRoot",
     "accountCount", "block", "genesis"], ["changes"]);
@@ -192,12 +274,13 @@ function verifyTopic(proof, trusted) {
   const { header } = members(proof.block, ["header", "certificate"]);
   checkFinal(proof.block, known);
   const topic = members(proof.topic,
-    ["topicName", "address", "sender", "created", "isOpen", "sequence", "height"]);
+    ["topicName", "address", "sender", "created", "isOpen", "sequence", "height"], ["authors"]);
   need(typeof topic.isOpen === "boolean", "a topic is open or not");
   const name = text(topic.topicName);
   const leaf = H("\0", number(name.length, 16), name, unhex(topic.address, 20),
     unhex(topic.sender, 20), number(topic.created), topic.isOpen ? "\x01" : "\0",
-    number(topic.sequence), number(topic.height));
+    number(topic.sequence), number(topic.height),
+    ...("authors" in topic ? authorSet(topic.authors) : []));
   const topics = number(proof.topicCount);
   const root = Buffer.from(rootOf(leaf, proof.index, proof.topicCount, proof.topicPath), "hex");
   const state = H("svcbroker/state\x01", topics, root, number(proof.accountCount),
@@ -210,19 +293,20 @@ function verifyTopic(proof, trusted) {
 function verifyEvent(proof, trusted) {
   members(proof, ["format", "event", "index", "transactionPath", "receiptPath", "block", "genesis"],
     ["changes", "checkpoint"]);
-  const isWhole = proof.format === "svcbroker/event-proof/1";
-  need(isWhole || proof.format === "svcbroker/event-proof/2", "the format is not known");
+  const format = /^svcbroker\/event-proof\/([123])$/.exec(proof.format)?.[1];
+  need(typeof proof.format === "string" && format, "the format is not known");
 
   // 1. Genesis, and changes of the nodes
   const known = begin(proof);
 
   // 2. The event's block
   const { header, certificate } = members(proof.block, ["header"], ["certificate"]);
+  const isWhole = format === "1" || (format === "3" && (certificate ?? null) !== null);
   need(isWhole || (certificate ?? null) === null, "a certificate is there");
   const hash = isWhole ? checkFinal(proof.block, known) : headerHash(header, known.chain);
 
   // 3. The event
-  const leaf = transactionHash(proof.event);
+  const leaf = transactionHash(proof.event, format === "3", known.chain);
   const eventId = text(proof.event.eventId).toString();
   const named = /^([0-9a-f]{8})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})$/.exec(eventId);
   need(named, "the event's id is not one");

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from tools.authoredchain import ADA, BERT
 from tools.signedchain import authorKey
 
 CHAIN = bytes(range(32))
+SCRIPT = Path(__file__).parents[2] / "docs" / "examples" / "sign-event.sh"
 _PEM, _PKCS8 = Encoding.PEM, PrivateFormat.PKCS8
 
 
@@ -188,6 +191,68 @@ class SignTests(CommandTestCase):
         plain = readPrivateKey(self.directory / "plain.pem")
         secret = readPrivateKey(self.directory / "secret.pem", lambda prompt: "secret")
         self.assertEqual(plain.private_bytes_raw(), secret.private_bytes_raw())
+
+
+class ScriptTests(CommandTestCase):
+    """
+    C{docs/examples/sign-event.sh}, which needs openssl and nothing of ours.
+    """
+
+    def sign(self, *arguments: str, content: bytes, key: str = "", at: str = "") -> Any:
+        """The parameters that the script prints."""
+        environment = {"PATH": os.environ["PATH"], "IDEMPOTENCY_KEY": key, "SIGNED_AT": at}
+        command = ["sh", str(SCRIPT), *arguments]
+        done = subprocess.run(
+            command, input=content, capture_output=True, env=environment, cwd=self.directory
+        )
+        self.assertEqual(done.stderr, b"")
+        return json.loads(done.stdout)
+
+    def test_scriptSignsLikeCommand(self) -> None:
+        """With a key of openssl, script and command print the same."""
+        self.openssl("genpkey -algorithm ed25519 -out ada.pem")
+        path, chain = self.directory / "ada.pem", CHAIN.hex()
+        for topic, content, key, extensions in (
+            ("t", b"", "", []),
+            ("t", b"\xff\0\n\n", "order-1", []),
+            (
+                "\x80 b%s\\n~",
+                b"x" * 70_000,
+                "%d'\"$`\\",
+                ["svc-a=", "svc-ab=%s", "svc-\u00e9=b=c\n"],
+            ),
+            ("t", b"x", "", ["svc-private-b=2", "svc-private-a=1", "svc-b=", "svc-=\U0001f600"]),
+        ):
+            found = self.sign(
+                "ada.pem", chain, topic, *extensions, content=content, key=key, at="7"
+            )
+            options = [f"--extension={each}" for each in extensions]
+            options += [f"--idempotency-key={key}"] if key else []
+            common = ("--key", path, "--chain", chain, "--topic", topic, "--time", "7")
+            self.assertEqual(json.loads(self.good("sign", *common, *options, stdin=content)), found)
+            public = bytes.fromhex(found["author"])
+            named = dict(each.split("=", 1) for each in extensions)
+            signed = statement(CHAIN, topic, content, 7, key or None, named)
+            self.assertTrue(verifySignature(public, signed, bytes.fromhex(found["signature"])))
+
+    def test_timeIsNowByDefault(self) -> None:
+        """Without SIGNED_AT the script takes the time of the machine."""
+        self.openssl("genpkey -algorithm ed25519 -out ada.pem")
+        found = self.sign("ada.pem", CHAIN.hex(), "t", content=b"x")
+        self.assertLess(abs(found["signedAt"] / 1000 - time.time()), 60)
+
+    def test_scriptFailsWithoutKey(self) -> None:
+        """The script prints nothing where there is no key, or one of another kind."""
+        self.openssl("genpkey -algorithm x25519 -out other.pem")
+        for name in ("none.pem", "other.pem"):
+            done = subprocess.run(
+                ["sh", str(SCRIPT), name, CHAIN.hex(), "t"],
+                input=b"",
+                capture_output=True,
+                cwd=self.directory,
+            )
+            self.assertNotEqual(done.returncode, 0)
+            self.assertEqual(done.stdout, b"")
 
 
 class VerifyTests(CommandTestCase):

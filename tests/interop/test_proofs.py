@@ -1,5 +1,5 @@
 """
-The verifier of the documentation that runs on Node.
+The verifiers of the documentation that run on Node and Go.
 """
 
 from __future__ import annotations
@@ -7,71 +7,195 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.proofs.authored import authored
+from tests.proofs.mutations import randomlyChanged
+
 DOCS = Path(__file__).parents[2] / "docs"
-EXAMPLE = DOCS / "examples" / "verify.mjs"
+EXAMPLES = DOCS / "examples"
+VECTORS: Mapping[str, Any] = json.loads((DOCS / "vectors" / "proofs.json").read_text("ascii"))
+MUTATIONS = 2000
+
+Case = tuple[str, bytes, str]
+"""The name of a proof, the proof, and what is trusted."""
+
+
+def cases(*members: str) -> Iterator[Case]:
+    """Vectors, the newer ones too, of members that have one or both."""
+    for vectors in (VECTORS, VECTORS["format3"]):
+        for member in members:
+            for vector in vectors.get(member, ()):
+                trusted = vector.get("checkpoint") or vectors["chain"]
+                name = vector.get("name") or vector["why"]
+                yield name, json.dumps(vector["proof"]).encode("ascii"), trusted
+
+
+def trusting(*, good: bool) -> Iterator[Case]:
+    """Event proofs with a trusted checkpoint. The examples trust one thing at a time."""
+    for vector in VECTORS["trusting"]:
+        if good is ("why" not in vector) and (good or vector["chain"] is None):
+            proof = json.dumps(vector["proof"]).encode("ascii")
+            yield vector.get("name") or vector["why"], proof, vector["checkpoint"]
+
+
+def mutated() -> Iterator[Case]:
+    """Random changes of proofs of signed events."""
+    made, seed = authored(), Random(16)
+    sources = [data for data in made.events.values() if "author" in json.loads(data)["event"]]
+    for _ in range(MUTATIONS):
+        changed = randomlyChanged(seed.choice(sources), seed)
+        # The Go example reads one proof from each line.
+        if b"\n" not in changed:
+            yield changed.decode("utf-8", "replace"), changed, made.genesis.chain.hex()
+
+
+def program(name: str) -> str:
+    """The path of a program, which must be installed."""
+    found = shutil.which(name)
+    if found is None:
+        raise SkipTest(f"{name} is not installed")
+    return found
+
+
+class JudgeTestCase(SynchronousTestCase):
+    """
+    Compares what an example says of proofs with what is known of them.
+    """
+
+    def judge(self, proofs: Sequence[Case]) -> Sequence[str]:
+        """What the example says of each: nothing, or why it is refused."""
+        raise NotImplementedError
+
+    def allAreAccepted(self, proofs: Sequence[Case]) -> None:
+        """The example takes all of these."""
+        for (name, _, _), said in zip(proofs, self.judge(proofs), strict=True):
+            self.assertEqual(said, "", name)
+
+    def allAreRefused(self, proofs: Sequence[Case]) -> None:
+        """The example takes none of these, and says why."""
+        for (name, _, _), said in zip(proofs, self.judge(proofs), strict=True):
+            self.assertTrue(said, name)
+            self.assertNotIn("BUG", said, name)
+
+    def checkScript(self, *command: str) -> None:
+        """As a script the example says what came of it."""
+        path = Path(self.mktemp())
+        [(_, proof, chain), *_] = cases("events")
+        path.write_bytes(proof)
+        for trusted, code, word in ((chain, 0, "PROVED: "), ("00" * 32, 1, "NOT PROVED")):
+            done = subprocess.run(
+                [*command, str(path), trusted], capture_output=True, text=True, timeout=60
+            )
+            self.assertEqual(done.returncode, code)
+            self.assertTrue(done.stdout.startswith(word))
+
 
 _JUDGE = """
 import { readFileSync } from "node:fs";
 const { verify } = await import(process.env.EXAMPLE);
-const vectors = JSON.parse(readFileSync(0, "utf8"));
-const judge = ({ proof, checkpoint }) => {
+console.log(JSON.stringify(JSON.parse(readFileSync(0, "utf8")).map(([proof, trusted]) => {
   try {
-    verify(Buffer.from(JSON.stringify(proof)), checkpoint ?? vectors.chain);
+    verify(Buffer.from(proof, "base64"), trusted);
     return "";
   } catch (error) {
     // A bug is not a judgement.
-    return error instanceof TypeError ? `BUG: ${error.stack}` : error.message;
+    return error instanceof TypeError && error.code !== "ERR_ENCODING_INVALID_ENCODED_DATA"
+      ? `BUG: ${error.stack}` : error.message;
   }
-};
-const { events, topics, trusting, badEvents, badTopics } = vectors;
-const good = [...events, ...topics, ...trusting.filter(({ why }) => !why)];
-// The example trusts a checkpoint or a chain, not both.
-const bad = [...badEvents, ...badTopics, ...trusting.filter(({ why, chain }) => why && !chain)];
-const judged = (vectors) => vectors.map((each) => [each.name ?? each.why, judge(each)]);
-console.log(JSON.stringify([judged(good), judged(bad)]));
+})));
 """
 
 
-class NodeTests(SynchronousTestCase):
+class NodeTests(JudgeTestCase):
     """
     C{docs/examples/verify.mjs}.
     """
 
-    def node(self, *arguments: str, **keywords: Any) -> subprocess.CompletedProcess[str]:
-        """What Node answers."""
-        node = shutil.which("node")
-        if node is None:
-            raise SkipTest("node is not installed")
-        return subprocess.run(
-            [node, *arguments], capture_output=True, text=True, timeout=60, **keywords
+    def setUp(self) -> None:
+        self.node = program("node")
+
+    def judge(self, proofs: Sequence[Case]) -> Sequence[str]:
+        """See L{JudgeTestCase.judge}."""
+        done = subprocess.run(
+            [self.node, "--input-type=module", "-e", _JUDGE],
+            input=json.dumps([(b64encode(proof).decode(), kept) for _, proof, kept in proofs]),
+            env={"EXAMPLE": (EXAMPLES / "verify.mjs").as_uri()},
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        said: Sequence[str] = json.loads(done.stdout)
+        return said
 
     def test_vectorsAreJudged(self) -> None:
         """It takes every good vector and refuses every bad one."""
-        text = (DOCS / "vectors" / "proofs.json").read_text("ascii")
-        done = self.node(
-            "--input-type=module", "-e", _JUDGE, input=text, env={"EXAMPLE": EXAMPLE.as_uri()}
-        )
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        good, bad = json.loads(done.stdout)
-        self.assertEqual((len(good), len(bad)), (18, 79))
-        for name, said in good:
-            self.assertEqual(said, "", name)
-        for why, said in bad:
-            self.assertTrue(said, why)
-            self.assertNotIn("BUG", said)
+        good = [*cases("events", "topics"), *trusting(good=True)]
+        bad = [*cases("badEvents", "badTopics"), *trusting(good=False)]
+        self.assertEqual((len(good), len(bad)), (18 + 25, 79 + 61))
+        self.allAreAccepted(good)
+        self.allAreRefused(bad)
+
+    def test_mutationsAreRefused(self) -> None:
+        """It refuses random changes of proofs of signed events."""
+        self.allAreRefused([*mutated()])
 
     def test_scriptJudgesProofs(self) -> None:
         """As a script it says what came of it."""
-        vectors = json.loads((DOCS / "vectors" / "proofs.json").read_text("ascii"))
-        path = Path(self.mktemp())
-        path.write_text(json.dumps(vectors["events"][0]["proof"]), "ascii")
-        for chain, code, word in ((vectors["chain"], 0, "PROVED: "), ("00" * 32, 1, "NOT PROVED")):
-            done = self.node(str(EXAMPLE), str(path), chain)
-            self.assertEqual(done.returncode, code)
-            self.assertTrue(done.stdout.startswith(word))
+        self.checkScript(self.node, str(EXAMPLES / "verify.mjs"))
+
+
+class GoTests(JudgeTestCase):
+    """
+    C{docs/examples/verify-go}.
+    """
+
+    def setUp(self) -> None:
+        self.program = str(Path(self.mktemp()).absolute())
+        subprocess.run(
+            [program("go"), "build", "-o", self.program, "."],
+            cwd=EXAMPLES / "verify-go",
+            check=True,
+            timeout=300,
+        )
+
+    def judge(self, proofs: Sequence[Case]) -> Sequence[str]:
+        """See L{JudgeTestCase.judge}."""
+        lines = b"".join(b"%b %b\n" % (kept.encode(), proof) for _, proof, kept in proofs)
+        done = subprocess.run([self.program], input=lines, capture_output=True, timeout=120)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        said = done.stdout.decode("utf-8").splitlines()
+        return ["" if each.startswith("PROVED: {") else each for each in said]
+
+    def test_vectorsAreJudged(self) -> None:
+        """It takes every good vector of events and refuses every bad one."""
+        good = [*cases("events"), *trusting(good=True)]
+        bad = [*cases("badEvents"), *trusting(good=False)]
+        self.assertEqual((len(good), len(bad)), (16 + 23, 64 + 53))
+        self.allAreAccepted(good)
+        self.allAreRefused(bad)
+
+    def test_mutationsAreRefused(self) -> None:
+        """It refuses random changes of proofs of signed events."""
+        self.allAreRefused([*mutated()])
+
+    def test_halvesOfSurrogatePairsAreRefused(self) -> None:
+        """A text that no UTF-8 stands for is refused, and a whole pair is not."""
+        made = authored()
+        chain, proof = made.genesis.chain.hex(), made.events["no author"]
+        pair = next(data for name, data, _ in cases("events") if b"\\ud83d\\ude00" in data)
+        self.assertEqual(self.judge([("", pair, VECTORS["chain"])]), [""])
+        for text in (b"\\ud83d", b"\\ude00", b"\\ud83dx\\ude00", b"\\ude00\\ud83d", b"\\ud83d\\n"):
+            changed = proof.replace(b'"plain"', b'"%b"' % text)
+            self.assertIn("surrogate", self.judge([("", changed, chain)])[0])
+
+    def test_scriptJudgesProofs(self) -> None:
+        """As a program it says what came of it."""
+        self.checkScript(self.program)
