@@ -50,6 +50,12 @@ MANY: Final = LoginLimits(perTurn=1000)
 """For tests of other things, with many log-ins in a turn of the reactor."""
 
 
+def fillTurn(access: Access) -> None:
+    """Have others use up what this turn of the reactor has for clients that are not logged in."""
+    while access.turns.take("others"):
+        pass
+
+
 def account(name: str, *lines: str, **more: Any) -> Identity:
     return Identity(name=name, grants=Grants.parse(lines, name), **more)
 

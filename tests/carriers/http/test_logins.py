@@ -5,9 +5,29 @@ Tests of requests whose credentials take time to be checked, and of bodies that 
 from __future__ import annotations
 
 from svcbroker.carriers.http.server import LINGER
+from tests.access.support import fillTurn
 
 from .accounts import AuthenticationTestCase, basic
 from .support import BASE, FORM, Connection, requestBytes
+
+
+class TurnTests(AuthenticationTestCase):
+    """
+    Requests of clients that have not logged in, on the fast path.
+    """
+
+    def test_strangersWaitForTheirTurn(self) -> None:
+        """A connection that is closed meanwhile leaves nothing behind."""
+        first, left = self.client.connect(), self.client.connect()
+        fillTurn(self.access)
+        for connection in (first, left):
+            connection.send(requestBytes("GET", f"{BASE}/rest/exist?topic=t"))
+            self.assertEqual(connection.answers(), [])
+        left.disconnect()
+        self.clock.advance(0)
+        [answer] = first.answers()
+        self.assertEqual(answer.status, 401)
+        self.assertEqual(first.transport.producerState, "producing")
 
 
 class WaitingTests(AuthenticationTestCase):

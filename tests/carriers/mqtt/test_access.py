@@ -14,12 +14,21 @@ from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.carriers.mqtt.codec import encode
 from svcbroker.carriers.mqtt.context import MqttSettings
 from svcbroker.carriers.mqtt.fields import Properties
-from svcbroker.carriers.mqtt.packets import MQTT_5, MQTT_311, Connack, Puback, Publish, Pubrec, Will
+from svcbroker.carriers.mqtt.packets import (
+    MQTT_5,
+    MQTT_311,
+    Connack,
+    Connect,
+    Puback,
+    Publish,
+    Pubrec,
+    Will,
+)
 from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retainers import UNCONFIRMED_FOR
 from svcbroker.interfaces import Action, Quotas
 
-from ...access.support import FakeAuthenticator, account
+from ...access.support import FakeAuthenticator, account, fillTurn
 from .support import Client, Server
 
 NOT_AUTHORIZED = ReasonCode.NOT_AUTHORIZED
@@ -91,6 +100,15 @@ class LoginTests(AccessTestCase):
         client.connect(userName="ann", password=b"x")
         client.send(Publish("a/b", b"x", 1, False, False, 1))
         self.assertEqual(client.take(), [])
+
+    def test_packetsBeforeTheLogInWaitForTheirTurn(self) -> None:
+        client = self.server.client()
+        fillTurn(self.server.access)
+        connect = Connect(clientId="c", version=MQTT_5, userName="ann", password=b"ann")
+        client.protocol.dataReceived(encode(connect, MQTT_5))
+        client.look()
+        self.assertEqual(client.packets, [])
+        self.assertIsInstance(client.takeOne(Connack), Connack)
 
     def test_accountsThatGoAreDisconnected(self) -> None:
         client = self.client("ann")

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker.broker import REFUSAL_DELAY
 from svcbroker.interfaces import Quotas
 
-from ...access.support import FakeAuthenticator, account
+from ...access.support import FakeAuthenticator, account, fillTurn
 from .support import Client, Received, Server, event
 
 
@@ -44,6 +44,18 @@ class AccessTests(SynchronousTestCase):
         client.send("CONNECT", {"accept-version": "1.2", "login": "ann", "passcode": "x"})
         client.send("SEND", {"destination": "a", "receipt": "1"}, b"x")
         self.refused(client)
+
+    def test_framesBeforeTheLogInWaitForTheirTurn(self) -> None:
+        """The client is not read from meanwhile."""
+        client = self.server.client()
+        fillTurn(self.server.access)
+        login = {"accept-version": "1.2", "login": "ann", "passcode": "ann"}
+        client.send("CONNECT", login)
+        self.assertEqual(client.transport.producerState, "paused")
+        self.assertEqual(client.frames(), [])
+        self.server.fixture.clock.advance(0)
+        self.assertEqual(client.frames()[-1].command, "CONNECTED")
+        self.assertEqual(client.transport.producerState, "producing")
 
     def test_grantedFramesAreTaken(self) -> None:
         client = self.connected()
