@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from ..archive import Certificates, Prover
+from ..archive import Certificates, Eraser, Prover
 from ..chain import ChainState, Genesis, Malformed
 from ..errors import BrokerError, LedgerUnavailable
 from ..interfaces import IBlockObserver
@@ -29,6 +29,7 @@ from ..model import (
 from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
 from ..storage import StorageError, Store
+from ._erasing import ErasingJob
 from ._observers import Observers
 from ._reader import ChainReader
 
@@ -52,13 +53,17 @@ class StoredLedger:
 
     _log = Logger()
 
-    def __init__(self, group: str, reactor: IReactorTime) -> None:
+    def __init__(
+        self, group: str, reactor: IReactorTime, runInThread: Callable[..., Deferred[Any]]
+    ) -> None:
         """
         @param reactor: gets its turn in the middle of a long search.
+        @param runInThread: runs blocking disk work, one call after the other.
         """
         self.group = group
         self.chain = b""
         self._reactor = reactor
+        self._runInThread = runInThread
         self._observers = Observers()
         self._logged: set[str] = set()
         self._loggedAt = -LOG_PERIOD
@@ -69,6 +74,13 @@ class StoredLedger:
         self._state = state
         self._reader = ChainReader(state, store, self._reactor.seconds, self._yieldToReactor)
         self._prover = Prover(genesis, store)
+        self._erasing = ErasingJob(Eraser(store), self._reactor, self._runInThread)
+
+    def _stopErasing(self) -> Deferred[None]:
+        """Stop removing contents. Fires when nothing writes to the store for it any more."""
+        if self.chain:
+            self._erasing.stop()
+        return self._runInThread(lambda: None)
 
     def _checkOpen(self) -> None:
         """

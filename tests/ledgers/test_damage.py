@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from msgspec.structs import replace
-from twisted.internet.defer import succeed
+from twisted.internet.defer import maybeDeferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
@@ -371,7 +371,7 @@ class LoggingTests(DamageTestCase):
         """The ledger of the file as it is now."""
         store = Store.open(self.path)
         self.addCleanup(store.close)
-        ledger = _Ledger("1", self.clock)
+        ledger = _Ledger("1", self.clock, maybeDeferred)
         ledger._openReads(self.genesis, self.state, store)
         return ledger
 

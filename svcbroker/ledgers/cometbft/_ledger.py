@@ -17,7 +17,6 @@ from ...archive import Certificates
 from ...chain import (
     Candidate,
     ChainState,
-    ChangeRefused,
     Header,
     Transaction,
     TransactionReceipt,
@@ -37,7 +36,6 @@ from ...model import (
     Statistics,
 )
 from ...net.deferreds import asDeferred
-from ...proofs.cometbft import engineOrder
 from ...storage import StorageError, Store
 from .._stored import StoredLedger
 from .._views import TransactionMaker, blockOf, earlierOf, receiptsOf
@@ -48,6 +46,7 @@ from ._calls import EngineError
 from ._certifier import Certifier
 from ._engine import CONNECTIONS
 from ._identity import IdentityFiles, IdentityMissing
+from ._machine import checkChange
 from ._outbox import Outbox
 from ._parts import EngineParts
 from ._replay import ReplayProgress
@@ -90,7 +89,7 @@ class CometLedger(StoredLedger):
         """
         @param parts: the parts that touch the network and other processes; tests have their own.
         """
-        super().__init__(context.group, context.reactor)
+        super().__init__(context.group, context.reactor, context.runInThread)
         self._context = context
         self._settings = settings
         self._parts = EngineParts.real(context, settings) if parts is None else parts
@@ -183,6 +182,7 @@ class CometLedger(StoredLedger):
         self._certifier.begin(genesis, application.store)
         self._catchUp(application.store, application.machine.head.height)
         self._identify(state)
+        self._erasing.wake()
         beginning, self._beginning = self._beginning, []
         for waiting in beginning:
             waiting.callback(None)
@@ -234,6 +234,7 @@ class CometLedger(StoredLedger):
         if self._server is not None:
             await self._server.close()
         await self._certifier.stop()
+        await self._stopErasing()
         self._application.close()
         if self._isStopping:
             return
@@ -245,6 +246,8 @@ class CometLedger(StoredLedger):
     def _committed(self, candidate: Candidate) -> None:
         self._recoveries = 0
         self._certifier.committed()
+        if candidate.outcome.erased:
+            self._erasing.wake()
         header = candidate.header
         self._replay.committed(header.height, self._application.isDeciding)
         self._tell(header, candidate.transactions, candidate.outcome.receipts)
@@ -295,7 +298,7 @@ class CometLedger(StoredLedger):
         self._checkOpen()
         current = self._state.validators
         if change.following != current:
-            _checkChange(change, self._state.chain, current)
+            checkChange(change, self._state.chain, current)
             receipt = await self._send(1, lambda maker: [maker.makeChange(change)]).only()
             # Another broker may have submitted the same change meanwhile.
             if receipt.execution is not Execution.DONE and change.following != (
@@ -355,6 +358,7 @@ class CometLedger(StoredLedger):
         if self._server is not None:
             await self._server.close()
         await self._certifier.stop()
+        await self._stopErasing()
         self._isStopped = True
         self._application.close()
         await self._parts.close()
@@ -432,19 +436,3 @@ class CometLedger(StoredLedger):
             raise LedgerUnavailable("the ledger is stopped")
         if self._application.store is None:
             raise LedgerUnavailable(self._error or "the chain has not begun")
-
-
-def _checkChange(change: ValidatorChange, chain: bytes, current: ValidatorSet) -> None:
-    """
-    Check that a change of the validator set will be executed.
-
-    @param chain: the chain's id.
-    @param current: the set before the change.
-    @raise ParameterInvalid: it will not be. The text says why.
-    """
-    try:
-        change.check(chain, current)
-    except ChangeRefused as error:
-        raise ParameterInvalid(f"change: {error}") from error
-    if change.following.keys != engineOrder(change.following.keys):
-        raise ParameterInvalid("change: its validators are not in the engine's order")

@@ -20,14 +20,19 @@ from ...chain import (
     NONCE_WINDOW,
     Candidate,
     ChainState,
+    ChangeRefused,
     Header,
     Kind,
     Malformed,
     Transaction,
+    ValidatorChange,
+    ValidatorSet,
     leaderIndex,
     proposeBlock,
 )
+from ...errors import ParameterInvalid
 from ...model import topicPrefix
+from ...proofs.cometbft import engineOrder
 from ._batch import Batch, Unauthorized, checkSponsor, readBatch
 from .abci import framedSize
 
@@ -306,3 +311,19 @@ class Machine:
         while self._knownBytes > KNOWN_BYTES:
             _, (oldest, _) = self._known.popitem(last=False)
             self._knownBytes -= oldest
+
+
+def checkChange(change: ValidatorChange, chain: bytes, current: ValidatorSet) -> None:
+    """
+    Check that a change of the validator set will be executed.
+
+    @param chain: the chain's id.
+    @param current: the set before the change.
+    @raise ParameterInvalid: it will not be. The text says why.
+    """
+    try:
+        change.check(chain, current)
+    except ChangeRefused as error:
+        raise ParameterInvalid(f"change: {error}") from error
+    if change.following.keys != engineOrder(change.following.keys):
+        raise ParameterInvalid("change: its validators are not in the engine's order")

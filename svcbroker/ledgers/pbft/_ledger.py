@@ -75,7 +75,7 @@ class PbftLedger(StoredLedger):
         """
         @param makeReplica: makes a replica; tests pass faulty ones.
         """
-        super().__init__(context.group, context.reactor)
+        super().__init__(context.group, context.reactor, context.runInThread)
         self._context = context
         self._settings = PbftSettings() if settings is None else settings
         self._makeReplica = makeReplica
@@ -124,6 +124,7 @@ class PbftLedger(StoredLedger):
             interval=settings.interval,
             empty=settings.empty,
             reform=self._reform,
+            erasing=self._erasing,
         )
         self._keys = KeyRing(
             context.directory / KEYS_NAME,

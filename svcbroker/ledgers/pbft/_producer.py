@@ -19,6 +19,7 @@ from ...errors import LedgerUnavailable
 from ...interfaces import Submission
 from ...net.timers import LazyTimer
 from ...storage import StorageError, StorageFailed, Store
+from .._erasing import ErasingJob
 from .._observers import Observers
 from .._views import blockOf, receiptsOf
 from ._application import BlockApplication
@@ -81,6 +82,7 @@ class BlockProducer:
         interval: float,
         empty: float | None,
         reform: Callable[[Header], None],
+        erasing: ErasingJob,
     ) -> None:
         """
         @param runInThread: runs blocking disk work, one call after the other.
@@ -89,6 +91,7 @@ class BlockProducer:
         @param empty: after how many seconds an empty block is made; C{None} for never.
         @param reform: replaces the replicas after a block that changed the validator set; takes the
             block's header.
+        @param erasing: removes the contents of erased events from the store.
         """
         self.state = ProducerState.IDLE
         self.lastError = ""
@@ -102,6 +105,7 @@ class BlockProducer:
         self._interval = interval
         self._empty = empty
         self._reform = reform
+        self._erasing = erasing
         self._heartbeat = LazyTimer(reactor, self._beat)
         self._call: IDelayedCall | None = None
         self._lastBlock = reactor.seconds() - interval
@@ -122,6 +126,7 @@ class BlockProducer:
         self._replicas = replicas
         replicas.start(self._application.head, self._application.firstRound())
         self._armHeartbeat()
+        self._erasing.wake()
 
     def submitMany(self, transactions: Sequence[Transaction]) -> Submission:
         """
@@ -220,6 +225,8 @@ class BlockProducer:
         self._state.apply(candidate.outcome, candidate.history)
         self._application.endStoring(isStored=True)
         self._replicas.stored(header.height)
+        if candidate.outcome.erased:
+            self._erasing.wake()
         if header.nextValidators != header.validators:
             self._reform(header)
         self.state = ProducerState.IDLE
@@ -306,6 +313,7 @@ class BlockProducer:
             self._stopTimeout.cancel()
             self._stopTimeout = None
         self._replicas.stop()
+        self._erasing.stop()
         self._pool.fail(
             LedgerUnavailable(
                 "the ledger stopped while this could not be stored: it may have been executed"
