@@ -185,6 +185,7 @@ class EventErased(BrokerError):
     """
     An event whose content was erased.
 
+    @ivar topic: its topic.
     @ivar time: the time of the block that erased it, in milliseconds since the epoch.
     @ivar account: the account of the operator who asked for it; may be empty.
     @ivar reason: why, as the operator said.
@@ -197,12 +198,14 @@ class EventErased(BrokerError):
         self,
         message: str | None = None,
         *,
+        topic: str = "",
         time: int = 0,
         account: str = "",
         reason: str = "",
         transaction: bytes = b"",
     ) -> None:
         super().__init__(message)
+        self.topic = topic
         self.time = time
         self.account = account
         self.reason = reason

@@ -56,6 +56,7 @@ class FaceTests(SynchronousTestCase):
             "Quotas",
             "Submission",
             "submit",
+            "topicOfEvent",
         )
 
     def test_modelExports(self) -> None:

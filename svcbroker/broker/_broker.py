@@ -10,11 +10,13 @@ from typing import Final
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
 
 from ..access import AuditTrail, Principal
 from ..errors import (
     AuthorRefused,
     BrokerError,
+    EventErased,
     EventNotFound,
     ParameterInvalid,
     SignatureInvalid,
@@ -318,6 +320,7 @@ class Broker:
         One event, of a closed topic too.
 
         @raise EventNotFound: there is no such event, or the principal may not read it.
+        @raise EventErased: its content was erased.
         @raise HeightUnknown: its block is above the chain's height.
         """
         try:
@@ -325,7 +328,10 @@ class Broker:
         except BrokerError as error:
             return fail(error)
         event = self._timeouts.wait(ledger.getEvent(eventId))
-        return event if principal.isEverything else event.addCallback(_readable, principal, group)
+        if not principal.isEverything:
+            who = principal, group
+            event.addCallbacks(_readable, _erased, callbackArgs=who, errbackArgs=who)
+        return event
 
     @asDeferred
     async def readEvents(
@@ -433,6 +439,13 @@ def _readable(event: Event, principal: Principal, group: str) -> Event:
     if not principal.may(Action.SUBSCRIBE, group, event.topic):
         raise EventNotFound()
     return event
+
+
+def _erased(failure: Failure, principal: Principal, group: str) -> Failure:
+    error = failure.value
+    if isinstance(error, EventErased) and not principal.may(Action.SUBSCRIBE, group, error.topic):
+        raise EventNotFound()
+    return failure
 
 
 def _openTopic(ledger: ILedger, topic: str) -> Topic:

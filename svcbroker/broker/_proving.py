@@ -8,7 +8,7 @@ from attrs import frozen
 
 from ..access import Principal
 from ..errors import EventNotFound, ParameterInvalid, TopicNotFound
-from ..interfaces import Action, IProvableLedger
+from ..interfaces import Action, IProvableLedger, topicOfEvent
 from ..model import EventId, checkTopicName
 from ..net.deferreds import asDeferred
 from ..proofs import Checkpoint, ConsistencyProof, EventProof, GenesisFields, TopicProof
@@ -67,9 +67,9 @@ class Proving:
         """
         ledger = self._ledger(principal, groupId)
         if not principal.isEverything:
-            event = await self._timeouts.wait(ledger.getEvent(eventId))
+            topic = await self._timeouts.wait(topicOfEvent(ledger, eventId))
             group = self._groups.resolve(principal, groupId)
-            if not principal.may(Action.SUBSCRIBE, group, event.topic):
+            if not principal.may(Action.SUBSCRIBE, group, topic):
                 raise EventNotFound()
         return await self._timeouts.wait(ledger.prove(eventId, checkpoint, trusted=trusted))
 

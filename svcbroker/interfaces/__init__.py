@@ -21,7 +21,7 @@ from ._access import (
 )
 from ._factory import ILedgerFactory, InvalidDescription, LedgerContext
 from ._faulty import IFaultyLedger
-from ._ledger import IBlockObserver, ILedger, IProvableLedger, submit
+from ._ledger import IBlockObserver, ILedger, IProvableLedger, submit, topicOfEvent
 from ._submission import Submission
 from ._subscriber import Batch, ISubscriber, ISubscription
 from ._validatorset import IValidatorSetLedger
@@ -55,4 +55,5 @@ __all__ = [
     "Quotas",
     "Submission",
     "submit",
+    "topicOfEvent",
 ]

@@ -8,11 +8,13 @@ The contracts of ledgers, and of ledgers whose events can be proved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from zope.interface import Attribute, Interface
 
+from ..errors import EventErased
 from ..model import (
     Block,
     BlockRecord,
@@ -155,6 +157,7 @@ class ILedger(Interface):
 
         @raise svcbroker.errors.HeightUnknown: its block is above the chain's height.
         @raise svcbroker.errors.EventNotFound: there is no such event.
+        @raise svcbroker.errors.EventErased: its content was erased.
         """
 
     def locate(eventId: EventId) -> Deferred[Position]:
@@ -275,6 +278,23 @@ def submit(ledger: ILedger, request: Request) -> Deferred[Receipt]:
         L{ILedger.submitMany<svcbroker.interfaces.ILedger.submitMany>} it cannot fail.
     """
     return ledger.submitMany((request,)).only()
+
+
+def topicOfEvent(ledger: ILedger, eventId: EventId) -> Deferred[str]:
+    """
+    The topic of an event, also of one whose content was erased.
+
+    @raise svcbroker.errors.HeightUnknown: its block is above the chain's height.
+    @raise svcbroker.errors.EventNotFound: there is no such event.
+    """
+    return ledger.getEvent(eventId).addCallbacks(lambda event: event.topic, _topicOfErased)
+
+
+def _topicOfErased(failure: Failure) -> str:
+    failure.trap(EventErased)
+    error: Any = failure.value
+    topic: str = error.topic
+    return topic
 
 
 class IProvableLedger(ILedger):

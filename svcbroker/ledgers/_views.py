@@ -275,6 +275,7 @@ def erasedError(header: Header, transaction: Transaction) -> EventErased:
     """
     erasure = Erasure.decode(transaction.content)
     return EventErased(
+        topic=transaction.topic,
         time=header.timestamp,
         account=erasure.account,
         reason=erasure.reason,

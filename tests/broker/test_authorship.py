@@ -4,7 +4,8 @@ Tests of publishes with a signature, an idempotency key or an expected sequence 
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
@@ -13,8 +14,18 @@ from twisted.trial.unittest import SynchronousTestCase
 from svcbroker import errors
 from svcbroker.access import ANYBODY, EVERYTHING, Principal, Usage
 from svcbroker.broker import Publication, PublishPolicy, SendResult, SendStatus
-from svcbroker.interfaces import Identity, Quotas, Submission
-from svcbroker.model import AuthorSet, EventId, Execution, PublishEvent, Receipt, Topic
+from svcbroker.broker.subscriptions._offsets import locateOffset
+from svcbroker.interfaces import Identity, Quotas, Submission, submit
+from svcbroker.model import (
+    AuthorSet,
+    EraseEvents,
+    EventId,
+    Execution,
+    Position,
+    PublishEvent,
+    Receipt,
+    Topic,
+)
 
 from ..access.support import principalOf
 from ..authors import SIGNED_AT, Author, tellChain
@@ -245,3 +256,45 @@ class ReservedNameTests(AuthorshipTests):
         extensions = {"svc-private-name": "x"}
         self.successResultOf(self.broker.publishOne(ANYBODY, None, "t", b"x", extensions))
         self.assertEqual(self.submitted().extensions, extensions)
+
+
+class ErasedTests(SynchronousTestCase):
+    """
+    Events whose content was erased, in a broker over the memory ledger.
+    """
+
+    def setUp(self) -> None:
+        self.fixture = makeFixture()
+        self.broker = self.fixture.broker
+        self.successResultOf(self.broker.open(ANYBODY, None, "t"))
+        sent = self.broker.publishOne(ANYBODY, None, "t", b"x", {})
+        eventId = self.successResultOf(sent).eventId
+        assert eventId is not None
+        self.eventId = eventId
+        erasing = EraseEvents(topic="t", ranges=[(1, 1)], account="ops", reason="asked")
+        self.successResultOf(submit(self.fixture.ledger, erasing))
+
+    def test_erasureIsToldToReaders(self) -> None:
+        """Who may read the event is told that it was erased, by whom and why."""
+        for principal in (ANYBODY, principalOf("subscribe 1 t")):
+            asked = self.broker.getEvent(principal, None, self.eventId)
+            error: Any = self.failureResultOf(asked, errors.EventErased).value
+            self.assertEqual((error.topic, error.account, error.reason), ("t", "ops", "asked"))
+
+    def test_erasureIsNotToldToOthers(self) -> None:
+        """For who may not read it, the event is not there."""
+        asked = self.broker.getEvent(principalOf("subscribe 1 u"), None, self.eventId)
+        self.failureResultOf(asked, errors.EventNotFound)
+
+    def test_subscriptionsBeginAfterErasedEvent(self) -> None:
+        """An erased event is still a place in the log, for who may read it."""
+        follower = SimpleNamespace(ledger=self.fixture.ledger, committed=9)
+        for grant, found in (("t", Position(2, 0)), ("u", None)):
+            principal = principalOf(f"subscribe 1 {grant}")
+            placed: Any = Deferred.fromCoroutine(
+                locateOffset(cast(Any, follower), principal, self.eventId)
+            )
+            if found is None:
+                self.failureResultOf(placed, errors.EventNotFound)
+            else:
+                self.assertEqual(self.successResultOf(placed), found)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...access import Principal
 from ...errors import EventNotFound, HeightUnknown
-from ...interfaces import Action, ILedger
+from ...interfaces import Action, ILedger, topicOfEvent
 from ...model import Edge, EventId, Moment, Offset, Position
 from ._follower import Follower
 
@@ -32,8 +32,8 @@ async def locateOffset(follower: Follower, principal: Principal, offset: Offset)
         return Position(following, -1)
     try:
         if not principal.isEverything:
-            event = await ledger.getEvent(offset)
-            if not principal.may(Action.SUBSCRIBE, ledger.group, event.topic):
+            topic = await topicOfEvent(ledger, offset)
+            if not principal.may(Action.SUBSCRIBE, ledger.group, topic):
                 raise EventNotFound()
         return await ledger.locate(offset)
     except HeightUnknown:

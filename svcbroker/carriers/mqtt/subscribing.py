@@ -15,6 +15,7 @@ from twisted.python.failure import Failure
 
 from ...errors import (
     BrokerError,
+    EventErased,
     EventIdBlank,
     EventIdInvalid,
     EventIdTooLong,
@@ -340,8 +341,9 @@ class Subscriber:
             sent = index.ledger.getEvent(eventId)
             sent.addCallbacks(send, failures.append)
             yield None if sent.called and not sent.paused else sent
-            if failures:
-                failures[0].raiseException()
+            # What was erased is not retained any more.
+            if failures and not (failure := failures.pop()).check(EventErased):
+                failure.raiseException()
             if not delivery.hasRoom:
                 yield delivery.room()
             isGone = session.subscriptions.get(subscription.kept.topicFilter) is not subscription

@@ -31,7 +31,15 @@ from svcbroker.carriers.mqtt.reasons import ReasonCode
 from svcbroker.carriers.mqtt.retained import RetainedIndex
 from svcbroker.errors import LedgerUnavailable
 from svcbroker.interfaces import submit
-from svcbroker.model import Block, Event, EventId, OpenTopic, PublishEvent, filterMatches
+from svcbroker.model import (
+    Block,
+    EraseEvents,
+    Event,
+    EventId,
+    OpenTopic,
+    PublishEvent,
+    filterMatches,
+)
 from svcbroker.testing.doubles import ScriptedLedger, memoryLedger
 
 from .support import Client, MetadataFile, Server
@@ -72,6 +80,19 @@ class RetainedTests(SynchronousTestCase):
         server.crash()
         server.event("b", b"", svc_retain="1")
         server.event("c", b"3", svc_retain="1")
+        server = Server(None, server.file, server.ledgers, server.clock)
+        self.assertEqual(self.retained(server.connected(), "#"), [b"1", b"3"])
+
+    def test_erasedMessageIsNotRetained(self) -> None:
+        """A message whose content was erased is not sent any more, before and after a restart."""
+        server = Server()
+        for topic, content in (("a", b"1"), ("b", b"2"), ("c", b"3")):
+            server.event(topic, content, svc_retain="1")
+        erasing = EraseEvents(topic="b", ranges=[(1, 1)], account="", reason="asked")
+        submit(server.ledger, erasing)
+        self.assertEqual(self.retained(server.connected(), "#"), [b"1", b"3"])
+        self.assertEqual(self.retained(server.connected("d"), "b"), [])
+        server.crash()
         server = Server(None, server.file, server.ledgers, server.clock)
         self.assertEqual(self.retained(server.connected(), "#"), [b"1", b"3"])
 
