@@ -10,14 +10,11 @@ from typing import Final
 from twisted.internet.defer import Deferred, fail, maybeDeferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
-from twisted.python.failure import Failure
 
 from ..access import AuditTrail, Principal
 from ..errors import (
     AuthorRefused,
     BrokerError,
-    EventErased,
-    EventNotFound,
     ParameterInvalid,
     SignatureInvalid,
     TopicNotFound,
@@ -62,6 +59,7 @@ from ._values import (
     SendResult,
     appliedSize,
     pageOffset,
+    readable,
 )
 
 _LIST_STEP: Final = 500
@@ -328,10 +326,7 @@ class Broker:
         except BrokerError as error:
             return fail(error)
         event = self._timeouts.wait(ledger.getEvent(eventId))
-        if not principal.isEverything:
-            who = principal, group
-            event.addCallbacks(_readable, _erased, callbackArgs=who, errbackArgs=who)
-        return event
+        return event if principal.isEverything else readable(event, principal, group)
 
     @asDeferred
     async def readEvents(
@@ -433,19 +428,6 @@ class Broker:
         if not principal.sees(group, topic):
             raise TopicNotFound()
         return _openTopic(ledger, topic)
-
-
-def _readable(event: Event, principal: Principal, group: str) -> Event:
-    if not principal.may(Action.SUBSCRIBE, group, event.topic):
-        raise EventNotFound()
-    return event
-
-
-def _erased(failure: Failure, principal: Principal, group: str) -> Failure:
-    error = failure.value
-    if isinstance(error, EventErased) and not principal.may(Action.SUBSCRIBE, group, error.topic):
-        raise EventNotFound()
-    return failure
 
 
 def _openTopic(ledger: ILedger, topic: str) -> Topic:

@@ -10,10 +10,15 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from attrs import frozen
 from msgspec import Struct
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
+from ..access import Principal
 from ..errors import (
     AuthorRefused,
     BrokerError,
+    EventErased,
+    EventNotFound,
     IdempotencyConflict,
     LedgerUnavailable,
     PageIndexInvalid,
@@ -22,8 +27,8 @@ from ..errors import (
     TopicNotFound,
     TransactionFailed,
 )
-from ..interfaces import Batch
-from ..model import EventId, Execution, Offset, Page, PublishEvent, Receipt, Request
+from ..interfaces import Action, Batch
+from ..model import Event, EventId, Execution, Offset, Page, PublishEvent, Receipt, Request
 
 T = TypeVar("T")
 
@@ -121,6 +126,29 @@ def answersOf(
         else answerOf(request, outcome)
         for request, outcome in zip(requests, outcomes, strict=True)
     ]
+
+
+def readable(event: Deferred[Event], principal: Principal, group: str) -> Deferred[Event]:
+    """
+    An event that was asked for by its id, as far as a principal may read it.
+
+    @raise EventNotFound: the principal may not.
+    """
+
+    def check(topic: str) -> None:
+        if not principal.may(Action.SUBSCRIBE, group, topic):
+            raise EventNotFound()
+
+    def found(event: Event) -> Event:
+        check(event.topic)
+        return event
+
+    def failed(failure: Failure) -> Failure:
+        if isinstance(failure.value, EventErased):
+            check(failure.value.topic)
+        return failure
+
+    return event.addCallbacks(found, failed)
 
 
 @frozen(kw_only=True)
