@@ -26,9 +26,9 @@ ENVIRONMENT = {
 }
 
 
-class ProofTests(DaemonTestCase):
+class CommandTestCase(DaemonTestCase):
     """
-    Proofs as users, verifiers and operators use them.
+    Runs commands beside a daemon.
     """
 
     async def command(self, *arguments: object) -> tuple[int, str, str]:
@@ -59,6 +59,12 @@ class ProofTests(DaemonTestCase):
         found = json.loads(await self.done("verify", proof, *trusted, "--json"))
         self.assertIs(found["proved"], True)
         return found
+
+
+class ProofTests(CommandTestCase):
+    """
+    Proofs as users, verifiers and operators use them.
+    """
 
     def test_proofsHoldAcrossKeyChangesAndKills(self) -> Deferred[None]:
         """
