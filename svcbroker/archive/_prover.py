@@ -4,7 +4,6 @@ Making proofs from a stored chain.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,14 +100,15 @@ def readChain(directory: Path) -> Iterator[Prover]:
 class BlockTrees:
     """
     The Merkle trees of a block. Making them takes a hash or two for each transaction, so the
-    prover keeps those of the block that was asked for last.
+    prover keeps those of the block that was asked for last. They stay the same when contents of the
+    block are erased.
 
-    @ivar offsets: where the block's transactions start in its body.
+    @ivar hashes: the hashes of the block's transactions.
     @ivar transactions: the tree of its transactions.
     @ivar receipts: the tree of its receipts.
     """
 
-    offsets: Sequence[int]
+    hashes: Sequence[bytes]
     transactions: MerkleTree
     receipts: MerkleTree
 
@@ -120,13 +120,12 @@ class BlockTrees:
         @raise Malformed: the block is damaged.
         """
         header = Header.decode(row.header)
-        offsets = decodeTable(row.body)
-        hashes = transactionHashes(row.body, offsets)
+        hashes = transactionHashes(row.body, decodeTable(row.body))
         transactions = MerkleTree(hashes)
         receipts = MerkleTree(receiptLeaves(hashes, row.receipts))
         if (transactions.root, receipts.root) != (header.transactionRoot, header.receiptRoot):
             raise Malformed(f"block {row.height} does not match the roots in its header")
-        return cls(offsets=offsets, transactions=transactions, receipts=receipts)
+        return cls(hashes=hashes, transactions=transactions, receipts=receipts)
 
 
 class Prover:
@@ -221,9 +220,14 @@ class Prover:
         offset, length = self._place(eventId)
         block, last, later = self._leading(height, checkpoint, trusted, certificates)
         trees = self._treesOf(height)
-        index = bisect_left(trees.offsets, offset)
         entry = self._store.bodySlice(height, offset, length)
-        event = eventFieldsOf(eventId, Transaction.decode(entry, mayBeErased=True))
+        transaction = Transaction.decode(entry, mayBeErased=True)
+        try:
+            # Where it stands twice, the second one was not executed.
+            index = trees.hashes.index(transaction.hash)
+        except ValueError:
+            raise Malformed(f"the transaction of {eventId} is not in its block") from None
+        event = eventFieldsOf(eventId, transaction)
         proof = EventProof(
             format=VERSIONED
             if event.version is not UNSET

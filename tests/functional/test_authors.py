@@ -1,6 +1,6 @@
 """
-Events that are signed away from the broker, published to a real daemon, and attributed by a verifier
-that has nothing but their proofs.
+Events that are signed away from the broker, published to a real daemon, and attributed by their
+proofs alone.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.json import encode
 from twisted.trial.unittest import SynchronousTestCase
 
-from svcbroker.archive import Prover
+from svcbroker.archive import Eraser, Erasing, Prover
 from svcbroker.chain import (
     Kind,
     Malformed,
@@ -37,6 +37,7 @@ from svcbroker.proofs import (
     verifyProof,
     verifyTopic,
 )
+from tests.archive.erasable import ErasableChain
 from tools.signedchain import SignedChain
 
 few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
@@ -194,6 +195,44 @@ class ProverTests(SynchronousTestCase):
         with self.assertRaisesRegex(ProofInvalid, "number 5 is beyond"):
             verifyComplete(fewer, proofs)
         self.assertEqual(verifyComplete(evolve(topic, count=0), []), [])
+
+    def test_erasureKeepsProofs(self) -> None:
+        """
+        Proofs made before an erasure still hold; afterwards the same prover proves the erased event
+        without its content, the others of its block, and that these are all events of the topic.
+        """
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        chain = ErasableChain(directory)
+        self.addCleanup(chain.close)
+        chain.open("t")
+        contents = [b"gone" * 100, b"kept", b"gone, too" * 50, b"kept, too"]
+        header = chain.decide(
+            [
+                chain.say("t", content, author="ada", key=str(index))
+                for index, content in enumerate(contents)
+            ]
+        )
+        ids = [EventId(topicPrefix("t"), number, header.height) for number in range(1, 5)]
+        before = [encode(chain.prover.event(eventId)) for eventId in ids]
+        chain.erase("t", (1, 1), (3, 3))
+        self.assertIs(Eraser(chain.store).run(), Erasing.DONE)
+        trusted = chain.genesis.chain
+        for content, proof in zip(contents, before, strict=True):
+            self.assertEqual(verifyProof(proof, chain=trusted).content, content)
+        made = encode(chain.prover.certified(chain.prover.topic("t", chain.state)))
+        topic = verifyTopic(made, chain=trusted)
+        after = [encode(chain.prover.event(each, trusted=topic.block.height)) for each in ids]
+        events = verifyComplete(topic, after)
+        self.assertEqual([event.content for event in events], [None, b"kept", None, b"kept, too"])
+        for event, proof in zip(events, before, strict=True):
+            known = verifyProof(proof, chain=trusted)
+            assert event.author is not None and known.author is not None
+            self.assertEqual(event.author.key, known.author.key)
+            self.assertEqual(event.transaction, known.transaction)
+            self.assertEqual(event.author.signature == b"", event.content is None)
+        for secret in (b"gonegone", b"gone, too"):
+            self.assertNotIn(secret, b"".join(after))
 
     def test_damagedBlockGivesNoProof(self) -> None:
         """A proof that would not hold is not given."""
